@@ -1,0 +1,137 @@
+"""The interface between a service and an engine: a run is planned, prepared, published.
+
+A run goes: `prepare` (does the work, writes files, publishes nothing) -> the
+caller puts the intention (`cbp.engine.intentions`), the commit point -> `publish`
+(redo: idempotent, may be repeated after any crash). An engine keeps no truth of
+its own: everything it needs is in the plan, the tables and the intention.
+
+Layout of one dataflow's folder, relative paths in every record:
+
+    state/<stage>.<state>/      Delta table, partitioned by _bucket
+    flows/<stage>.<output>/     Delta table with the column _epoch
+    sources/<source>/           accepted increments and their log
+    _intentions/<stage>/        one record per epoch
+    _description/               the dataflow's document, by version
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from cbp.model.dataflow import StageNode
+from cbp.model.increment import Increment
+from cbp.model.intention import Intention, TableChange
+
+__all__ = ["Engine", "PreparedRun", "RunPlan", "flow_table", "source_folder", "state_table"]
+
+
+def state_table(stage: str, state: str) -> str:
+    """Return the folder of a state table, relative to the dataflow's folder."""
+    return f"state/{stage}.{state}"
+
+
+def flow_table(stage: str, output: str) -> str:
+    """Return the folder of an output flow's table, relative to the dataflow's folder."""
+    return f"flows/{stage}.{output}"
+
+
+def source_folder(source: str) -> str:
+    """Return the folder of a source's increments, relative to the dataflow's folder."""
+    return f"sources/{source}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """One run, as plain data.
+
+    Attributes:
+        folder: The dataflow's folder; a local path or a URI.
+        node: The stage: translator, wiring, buckets.
+        epoch: From 0, without gaps; names the output increments.
+        run: Unique id of this attempt, `[a-z0-9]+`; names its files.
+        inputs: Input name to the increments to read, in order.
+    """
+
+    folder: str
+    dataflow: str
+    node: StageNode
+    epoch: int
+    run: str
+    inputs: Mapping[str, tuple[Increment, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """What a run wrote; durable on disk, visible to nobody yet.
+
+    Attributes:
+        outputs: Output name to its increment of this epoch, empty ones included.
+        changes: How the tables change, state first, then outputs.
+        figures: `records_in`, `groups`, `records_out`, `state_written`, `state_removed`,
+            `bytes_read`, `bytes_shuffled`, `bytes_written`, and `seconds_*` by step.
+    """
+
+    outputs: Mapping[str, Increment]
+    changes: tuple[TableChange, ...]
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """Executes single stages; safe to call from several threads for different stages."""
+
+    def create_tables(self, folder: str, dataflow: str, nodes: Sequence[StageNode]) -> None:
+        """Create the tables of these stages; does nothing where they exist already.
+
+        Raises:
+            TableForeignError: If a folder holds something else.
+        """
+        ...
+
+    def prepare(self, plan: RunPlan) -> PreparedRun:
+        """Do the work of one run; blocks until every file is durable.
+
+        May be called again for the same epoch with another `run` id: files of the
+        attempt that is not recorded are orphans and harm nobody.
+
+        Raises:
+            AuthorCodeError: The author's code failed.
+            IncrementDamagedError: An input file is missing or has other rows.
+            OperatingError: Disk full, cancelled, a foreign writer.
+        """
+        ...
+
+    def publish(self, folder: str, node: StageNode, intention: Intention) -> Mapping[str, int]:
+        """Make the tables show what a recorded intention says; idempotent redo.
+
+        Returns:
+            Table folder to the version at which this epoch is visible.
+        """
+        ...
+
+    def look_up(
+        self, folder: str, node: StageNode, state: str, key: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Return the published state records of one key; empty when there is none."""
+        ...
+
+    def read(
+        self, folder: str, increments: Sequence[Increment], *, offset: int, limit: int
+    ) -> list[dict[str, Any]]:
+        """Return records of increments, in order, from `offset`, at most `limit`."""
+        ...
+
+    def read_state(
+        self, folder: str, node: StageNode, state: str
+    ) -> Iterator[dict[str, Any]]:
+        """Yield every published state record, bucket by bucket; any order within."""
+        ...
+
+    def cancel(self, run: str) -> None:
+        """Ask a run to stop; its `prepare` then raises `RunCancelledError`. Returns at once."""
+        ...
+
+    def close(self) -> None:
+        """Release what the engine holds; no run may be under way."""
+        ...

@@ -1,0 +1,265 @@
+"""Every error of the library, as a tree; imports nothing of cbp.
+
+    CbpError                      code, details, retryable
+    |- DefinitionError            an author's mistake, found at registration
+    |  '- DataflowInvalidError    all mistakes of one dataflow at once
+    |- AuthorCodeError            author's code failed while a run used it
+    |- OperatingError             the world failed: disk, network, a foreign writer
+    |  |- TableForeignError       a folder holds something that is not our table
+    |  |- TableFeatureError       a table uses a feature we refuse to write
+    |  |- ForeignWriterError      somebody else wrote into a managed table
+    |  |- LogConflictError        another controller wrote the same log entry
+    |  |- DiskFullError           no space left while writing
+    |  |- IncrementDamagedError   an increment's file is missing or has other rows
+    |  |- RunCancelledError       the run was cancelled
+    |  |- NotFoundError           a name, key or table that does not exist
+    |  '- AlreadyExistsError      a name that is taken
+    '- InvariantError             our bug or corrupt data: the stage stops
+
+`code` is stable and snake_case; `details` holds JSON values without secrets;
+`retryable` says whether trying the same call again can help. A class takes
+the ids and writes the sentence. This module knows no HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+__all__ = [
+    "AlreadyExistsError",
+    "AuthorCodeError",
+    "CbpError",
+    "DataflowInvalidError",
+    "DefinitionError",
+    "DiskFullError",
+    "ForeignWriterError",
+    "IncrementDamagedError",
+    "InvariantError",
+    "LogConflictError",
+    "Mistake",
+    "NotFoundError",
+    "OperatingError",
+    "RunCancelledError",
+    "TableFeatureError",
+    "TableForeignError",
+]
+
+
+class CbpError(Exception):
+    """Base of every error that this library raises on purpose."""
+
+    code: ClassVar[str] = "cbp_error"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details: Mapping[str, Any] = details
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return `{"error_code", "message", "details"}`, ready for JSON."""
+        return {"error_code": self.code, "message": self.message, "details": dict(self.details)}
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One thing that is wrong with a definition.
+
+    Attributes:
+        code: Stable snake_case name of the rule that was broken.
+        where: Path inside the document, such as `stages.count.inputs.links`.
+        message: What came, what was expected, and what to do instead.
+        place: `file.py:12` of the author's code, or `""` where none applies.
+    """
+
+    code: str
+    where: str
+    message: str
+    place: str = ""
+
+
+class DefinitionError(CbpError):
+    """A definition is wrong; carries the one mistake that was found."""
+
+    code = "definition_invalid"
+
+    def __init__(self, mistake: Mistake) -> None:
+        at = f" ({mistake.place})" if mistake.place else ""
+        super().__init__(
+            f"{mistake.where}: {mistake.message}{at}",
+            rule=mistake.code,
+            where=mistake.where,
+            place=mistake.place,
+        )
+        self.mistake = mistake
+
+
+class DataflowInvalidError(CbpError):
+    """A dataflow has mistakes; lists every one of them, each with its place."""
+
+    code = "dataflow_invalid"
+
+    def __init__(self, dataflow: str, mistakes: Sequence[Mistake]) -> None:
+        lines = "; ".join(f"{m.where}: {m.message}" for m in mistakes)
+        super().__init__(
+            f"dataflow {dataflow!r} has {len(mistakes)} mistake(s): {lines}",
+            dataflow=dataflow,
+            mistakes=[
+                {"code": m.code, "where": m.where, "message": m.message, "place": m.place}
+                for m in mistakes
+            ],
+        )
+        self.mistakes = tuple(mistakes)
+
+
+class AuthorCodeError(CbpError):
+    """An author's function raised, or emitted what its output does not declare.
+
+    Details:
+        stage, function: whose code it was.
+        place: `file.py:line` inside the author's file.
+        key: the group's key, as text.
+        inputs: the first records of the group, per flow, as text.
+        cause: the exception's type and text.
+    """
+
+    code = "author_code_failed"
+
+    def __init__(self, *, stage: str, function: str, place: str, cause: str, **more: Any) -> None:
+        key = more.get("key")
+        for_key = f" for key {key}" if key is not None else ""
+        super().__init__(
+            f"stage {stage!r}: {function} failed at {place}{for_key}: {cause}",
+            stage=stage,
+            function=function,
+            place=place,
+            cause=cause,
+            **more,
+        )
+
+
+class OperatingError(CbpError):
+    """The world failed: trying again later, or after a repair, can help."""
+
+    code = "operating_failure"
+    retryable = True
+
+
+class TableForeignError(OperatingError):
+    """A table's folder holds something that this engine did not create."""
+
+    code = "table_foreign"
+    retryable = False
+
+    def __init__(self, path: str, found: str) -> None:
+        super().__init__(
+            f"{path} holds {found}, not a table of this service; "
+            "move it away or choose another folder",
+            path=path,
+            found=found,
+        )
+
+
+class TableFeatureError(OperatingError):
+    """A table uses a Delta feature that this engine does not write."""
+
+    code = "table_feature_unsupported"
+    retryable = False
+
+    def __init__(self, path: str, features: Sequence[str]) -> None:
+        super().__init__(
+            f"{path} uses {', '.join(features)}, which this engine refuses to write",
+            path=path,
+            features=list(features),
+        )
+
+
+class ForeignWriterError(OperatingError):
+    """Somebody else wrote into a managed table; the stage stops, no guess."""
+
+    code = "table_foreign_writer"
+    retryable = False
+
+    def __init__(self, path: str, *, version: int, operation: str, engine: str) -> None:
+        super().__init__(
+            f"{path}: version {version} was written by {engine} ({operation}); the stage stops. "
+            "Restore the table to the version before, then resume the dataflow",
+            path=path,
+            version=version,
+            operation=operation,
+            engine=engine,
+        )
+
+
+class LogConflictError(OperatingError):
+    """Another controller wrote the log entry that this one was about to write."""
+
+    code = "log_conflict"
+    retryable = False
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path} was written by another controller: this one no longer leads and stops",
+            path=path,
+        )
+
+
+class DiskFullError(OperatingError):
+    """No space was left while writing; nothing was published."""
+
+    code = "disk_full"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"no space left on the device that holds {path}", path=path)
+
+
+class IncrementDamagedError(OperatingError):
+    """An increment's file is missing, damaged or has another number of rows."""
+
+    code = "increment_damaged"
+    retryable = False
+
+    def __init__(self, increment: str, *, expected: int, found: int | str) -> None:
+        super().__init__(
+            f"increment {increment}: expected {expected} records, found {found}",
+            increment=increment,
+            expected=expected,
+            found=found,
+        )
+
+
+class RunCancelledError(OperatingError):
+    """The run was cancelled before it was prepared."""
+
+    code = "run_cancelled"
+
+    def __init__(self, run: str) -> None:
+        super().__init__(f"run {run} was cancelled", run=run)
+
+
+class NotFoundError(OperatingError):
+    """A name, key or table does not exist."""
+
+    code = "not_found"
+    retryable = False
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"there is no {kind} {name!r}", kind=kind, name=name)
+
+
+class AlreadyExistsError(OperatingError):
+    """A name is taken already."""
+
+    code = "already_exists"
+    retryable = False
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"there is a {kind} {name!r} already", kind=kind, name=name)
+
+
+class InvariantError(CbpError):
+    """Our own bug, or corrupt data: the stage stops and no record is skipped."""
+
+    code = "invariant_broken"

@@ -1,0 +1,1 @@
+"""Pure values and decisions; standard library only."""

@@ -1,0 +1,176 @@
+"""A dataflow: sources, stages and the wiring between them; checked as a whole.
+
+The graph may have cycles. `check` collects every mistake with its place, so
+that an author mends a registration in one go. Flow names: a source's flow is
+named like the source, a stage's like `stage.output`.
+
+Invariant: a `Dataflow` that passed `check` has every input of every stage wired
+to exactly one existing flow of the same schema (tests/cbp/model/test_dataflow.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from cbp.errors import DataflowInvalidError, Mistake
+from cbp.model.schema import Schema, is_name
+from cbp.model.stage import TranslatorSpec
+
+__all__ = ["FORMATS", "Dataflow", "SourceNode", "StageNode"]
+
+FORMATS = ("jsonl", "csv", "parquet")
+BUCKETS_DEFAULT = 8
+BUCKETS_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNode:
+    """A flow that is fed from outside.
+
+    Attributes:
+        format: One of `FORMATS`: how dropped files are written.
+        options: Of the format, such as `{"header": "true", "delimiter": ";"}` for CSV.
+    """
+
+    name: str
+    schema: Schema
+    format: str = "jsonl"
+    options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class StageNode:
+    """A node of the graph: one translator with its wiring and parallelism.
+
+    Attributes:
+        reference: The registered name of the translator; `""` when built in code.
+        parameters: What the translator was made with, as JSON values.
+        wiring: Input name to flow name.
+        buckets: Hash partitions of its groups and state; a power of two.
+    """
+
+    name: str
+    translator: TranslatorSpec
+    wiring: Mapping[str, str]
+    reference: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    buckets: int = BUCKETS_DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class Dataflow:
+    """Sources and stages of one dataflow, by name; see the module's invariant."""
+
+    name: str
+    sources: Mapping[str, SourceNode]
+    stages: Mapping[str, StageNode]
+
+    def flows(self) -> dict[str, Schema]:
+        """Return every flow's schema, sources first, by flow name."""
+        flows = {name: source.schema for name, source in self.sources.items()}
+        for stage in self.stages.values():
+            for output in stage.translator.outputs:
+                flows[f"{stage.name}.{output.name}"] = output.schema
+        return flows
+
+    def consumers(self, flow: str) -> Iterator[tuple[str, str]]:
+        """Yield the (stage, input) pairs that read a flow, in the order of the stages."""
+        for stage in self.stages.values():
+            for input_, wired in stage.wiring.items():
+                if wired == flow:
+                    yield stage.name, input_
+
+    def check(self) -> None:
+        """Raise one error that lists every mistake; return when there is none.
+
+        Raises:
+            DataflowInvalidError: With one `Mistake` per broken rule.
+        """
+        mistakes = list(_mistakes(self))
+        if mistakes:
+            raise DataflowInvalidError(self.name, mistakes)
+
+
+def _mistakes(dataflow: Dataflow) -> Iterator[Mistake]:
+    names = [("name", dataflow.name)]
+    names += [(f"sources.{name}", name) for name in dataflow.sources]
+    names += [(f"stages.{name}", name) for name in dataflow.stages]
+    for where, name in names:
+        if not is_name(name):
+            yield Mistake(
+                "name_invalid",
+                where,
+                f"{name!r} is no valid name: use a-z, 0-9 and '_', beginning with a letter, "
+                "at most 63 characters",
+            )
+    for name in dataflow.sources.keys() & dataflow.stages.keys():
+        yield Mistake("name_twice", f"stages.{name}", f"a source is named {name!r} too; rename one")
+    if not dataflow.stages:
+        yield Mistake("stages_missing", "stages", "a dataflow needs at least one stage")
+    for source in dataflow.sources.values():
+        yield from _source_mistakes(source)
+    flows = dataflow.flows()
+    for stage in dataflow.stages.values():
+        yield from _stage_mistakes(stage, flows)
+
+
+def _source_mistakes(source: SourceNode) -> Iterator[Mistake]:
+    where = f"sources.{source.name}"
+    if source.format not in FORMATS:
+        allowed = ", ".join(FORMATS)
+        yield Mistake("format_unknown", f"{where}.format", f"{source.format!r}; use one of {allowed}")
+    if source.format == "csv":
+        for column in source.schema.fields:
+            if column.type.arguments or column.type.kind == "BINARY":
+                message = f"column {column.name!r}: CSV cannot hold {column.type}; use jsonl or parquet"
+                yield Mistake("format_type", f"{where}.schema", message)
+
+
+def _stage_mistakes(stage: StageNode, flows: Mapping[str, Schema]) -> Iterator[Mistake]:
+    where, spec = f"stages.{stage.name}", stage.translator
+    if not (1 <= stage.buckets <= BUCKETS_MAX and stage.buckets & (stage.buckets - 1) == 0):
+        yield Mistake(
+            "buckets_invalid",
+            f"{where}.buckets",
+            f"{stage.buckets} buckets; use a power of two from 1 to {BUCKETS_MAX}",
+        )
+    declared = {input_.name for input_ in spec.inputs}
+    for name in declared - stage.wiring.keys():
+        yield Mistake(
+            "input_unwired",
+            f"{where}.inputs.{name}",
+            f"{spec.name} reads {name!r}, but nothing is wired to it",
+            spec.place,
+        )
+    for name, flow in stage.wiring.items():
+        at = f"{where}.inputs.{name}"
+        if name not in declared:
+            has = ", ".join(sorted(declared))
+            yield Mistake("input_unknown", at, f"{spec.name} has no input {name!r}; it has {has}", spec.place)
+        elif flow not in flows:
+            yield _unknown_flow(at, flow, flows)
+        elif mismatch := _schema_mismatch(flows[flow], spec.input(name).schema):
+            yield Mistake("schema_mismatch", at, f"flow {flow!r} does not fit {spec.name}.{name}: {mismatch}", spec.place)
+
+
+def _unknown_flow(at: str, flow: str, flows: Mapping[str, Schema]) -> Mistake:
+    stage = flow.partition(".")[0]
+    near = sorted(name for name in flows if name.partition(".")[0] == stage) or sorted(flows)
+    return Mistake("flow_unknown", at, f"nobody declares the flow {flow!r}; there is {', '.join(near)}")
+
+
+def _schema_mismatch(flow: Schema, expected: Schema) -> str:
+    """Say how a flow's schema differs from an input's; `""` when it fits.
+
+    Columns are matched by name; a flow may have columns that the input leaves out.
+    """
+    wrong = []
+    for column in expected.fields:
+        if column.name not in flow:
+            wrong.append(f"column {column.name!r} ({column.type}) is missing")
+        elif flow[column.name].type != column.type:
+            wrong.append(f"column {column.name!r} is {flow[column.name].type}, expected {column.type}")
+    return "; ".join(wrong)

@@ -1,0 +1,133 @@
+"""The intention: the write-ahead record of one run, and its state machine.
+
+    INTENDED ----job done, files synced, record put----> PREPARED ----> COMMITTED
+       |                                                (commit point)
+       '--job failed--> FAILED   (the read set stays queued; a new attempt may follow)
+
+INTENDED lives in the SQL store only: a crash there leaves orphan files and the
+epoch runs again with the same read set. The record written at PREPARED is the
+truth: what was read and removed, what was written, and how every table changes.
+Everything after it is redo, and idempotent. A record names no table version.
+
+Invariant: `Intention.from_json(i.to_json()) == i`; a record is put once per
+(stage, epoch) (tests/cbp/model/test_intention.py).
+
+Source: CBP (SoCC'10), section 4.3, "Failure recovery".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from cbp.errors import InvariantError
+from cbp.model.increment import Increment
+
+__all__ = ["Intention", "RunStatus", "TableChange"]
+
+FORMAT = 1
+
+
+class RunStatus(StrEnum):
+    """Where a run stands; see the diagram above."""
+
+    INTENDED = "INTENDED"
+    PREPARED = "PREPARED"
+    COMMITTED = "COMMITTED"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """How one run changes one table, as Delta actions without a version.
+
+    Attributes:
+        table: Folder relative to the dataflow's root.
+        adds: `add` actions (JSON values), one per path.
+        removes: `remove` actions (JSON values), one per path.
+        data_change: False when only the layout changes (compaction).
+    """
+
+    table: str
+    adds: tuple[Mapping[str, Any], ...] = ()
+    removes: tuple[Mapping[str, Any], ...] = ()
+    data_change: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Intention:
+    """What one run read, removed, wrote, and how it changes its tables.
+
+    Attributes:
+        run: Unique id of the attempt that prepared it.
+        prepared_ms: Milliseconds since 1970 (UTC); the in-commit timestamp of its entries.
+        read, remove: Input to increment indexes, as decided.
+        outputs: Output name to the increment it got, empty ones included.
+        changes: One per table, in publication order.
+        figures: Counts and seconds for people; nothing decides by them.
+    """
+
+    dataflow: str
+    stage: str
+    epoch: int
+    run: str
+    prepared_ms: int
+    read: Mapping[str, tuple[int, ...]]
+    remove: Mapping[str, tuple[int, ...]]
+    outputs: Mapping[str, Increment]
+    changes: tuple[TableChange, ...]
+    dataflow_version: int = 1
+    memo: Any = None
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """`dataflow/stage/epoch`: what log entries name as their cause."""
+        return f"{self.dataflow}/{self.stage}/{self.epoch}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        return {
+            "format": FORMAT,
+            "dataflow": self.dataflow,
+            "dataflow_version": self.dataflow_version,
+            "stage": self.stage,
+            "epoch": self.epoch,
+            "run": self.run,
+            "prepared_ms": self.prepared_ms,
+            "read": {name: list(indexes) for name, indexes in self.read.items()},
+            "remove": {name: list(indexes) for name, indexes in self.remove.items()},
+            "outputs": {name: value.to_json() for name, value in self.outputs.items()},
+            "changes": [asdict(change) for change in self.changes],
+            "memo": self.memo,
+            "figures": dict(self.figures),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Intention:
+        """Read what `to_json` wrote.
+
+        Raises:
+            InvariantError: If the record has a format that this version does not know.
+        """
+        if value.get("format") != FORMAT:
+            raise InvariantError(f"intention has format {value.get('format')}, expected {FORMAT}")
+        return cls(
+            dataflow=value["dataflow"],
+            stage=value["stage"],
+            epoch=value["epoch"],
+            run=value["run"],
+            prepared_ms=value["prepared_ms"],
+            read={name: tuple(indexes) for name, indexes in value["read"].items()},
+            remove={name: tuple(indexes) for name, indexes in value["remove"].items()},
+            outputs={n: Increment.from_json(v) for n, v in value["outputs"].items()},
+            changes=tuple(
+                TableChange(c["table"], tuple(c["adds"]), tuple(c["removes"]), c["data_change"])
+                for c in value["changes"]
+            ),
+            dataflow_version=value["dataflow_version"],
+            memo=value["memo"],
+            figures=value["figures"],
+        )

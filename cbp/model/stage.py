@@ -1,0 +1,120 @@
+"""What a stage is made of: inputs, outputs, state, and the function between them.
+
+These are the values that the author's classes (`cbp.sdk`) are compiled to and
+that every engine executes; neither side knows the other. Instances are plain
+and immutable; functions in them are the author's and are never called here.
+
+Source: CBP (SoCC'10), table 1, "Five functions control stage processing".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from cbp.model.schema import DataType, Schema
+
+__all__ = ["Computed", "Grouping", "InputSpec", "OutputSpec", "StateSpec", "TranslatorSpec"]
+
+Grouping = Literal["inner", "outer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A key computed by the author's function from one record.
+
+    Attributes:
+        function: `record -> value`, or a tuple of values for a key of several columns;
+            deterministic and free of side effects.
+        types: Types of the values, in order.
+        place: `file.py:12` of the function.
+    """
+
+    function: Callable[[Any], Any]
+    types: tuple[DataType, ...]
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """One input flow of a translator.
+
+    Attributes:
+        route_by: Columns, or a function, that give the group's key; `None`: each
+            record is its own group (RouteByRcd).
+        order_by: Columns, or a function, that give the order within a group;
+            `None`: the order of arrival (OrderByAny, made deterministic).
+    """
+
+    name: str
+    schema: Schema
+    route_by: tuple[str, ...] | Computed | None = None
+    order_by: tuple[str, ...] | Computed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSpec:
+    """One output flow of a translator.
+
+    Attributes:
+        key: Columns whose last value counts when two runs are compared; empty: all.
+        history: Compare epoch by epoch instead (the sequence is the result).
+    """
+
+    name: str
+    schema: Schema
+    key: tuple[str, ...] = ()
+    history: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpec:
+    """One state loopback: kept between epochs and looked up by the group's key.
+
+    Attributes:
+        schema: Holds every column of the stage's key, by name.
+        grouping: `inner`: only groups that another input carries are called;
+            `outer`: every key in state is called in every epoch.
+    """
+
+    name: str
+    schema: Schema
+    grouping: Grouping = "inner"
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatorSpec:
+    """One translator, ready for an engine.
+
+    Attributes:
+        name: The author's class, for messages.
+        place: `file.py:12` of the translate function.
+        key: Columns of the group's key; `None` for a record-wise translator.
+        translate: `translate(key, group, out)`, or `translate(record, out)` record-wise.
+    """
+
+    name: str
+    key: Schema | None
+    inputs: tuple[InputSpec, ...]
+    outputs: tuple[OutputSpec, ...]
+    states: tuple[StateSpec, ...]
+    translate: Callable[..., None] = field(compare=False)
+    place: str = ""
+
+    @property
+    def record_wise(self) -> bool:
+        """Whether every record is its own group, so that nothing is shuffled."""
+        return self.key is None
+
+    def input(self, name: str) -> InputSpec:
+        """Return the input of this name."""
+        return next(spec for spec in self.inputs if spec.name == name)
+
+    def output(self, name: str) -> OutputSpec:
+        """Return the output of this name."""
+        return next(spec for spec in self.outputs if spec.name == name)
+
+    def state(self, name: str) -> StateSpec:
+        """Return the state of this name."""
+        return next(spec for spec in self.states if spec.name == name)

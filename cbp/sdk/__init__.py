@@ -1,0 +1,16 @@
+"""What an author imports: translators, their inputs and outputs, and the builder."""
+
+from cbp.sdk.builder import DataflowBuilder
+from cbp.sdk.document import dataflow_from_document
+from cbp.sdk.translate import Input, Output, State, Translate, TranslateRecords, by
+
+__all__ = [
+    "DataflowBuilder",
+    "Input",
+    "Output",
+    "State",
+    "Translate",
+    "TranslateRecords",
+    "by",
+    "dataflow_from_document",
+]

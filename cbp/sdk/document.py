@@ -1,0 +1,156 @@
+"""A dataflow as a document: what is registered over REST, and kept.
+
+    {"name": "word_counts",
+     "sources": {"lines": {"schema": "text STRING", "format": "jsonl"}},
+     "stages": {"count": {"translator": "count_per_key", "parameters": {"key": "word STRING"},
+                          "inputs": {"items": "split.words"}, "buckets": 8}}}
+
+A document only *names* translators; `resolve` turns a name and parameters into an
+instance. Every mistake of a document is found in one pass. A pair that a parser
+met twice arrives in `duplicates`, since a mapping cannot hold it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from cbp.errors import CbpError, DataflowInvalidError, DefinitionError, Mistake
+from cbp.model.dataflow import BUCKETS_DEFAULT, Dataflow, SourceNode, StageNode
+from cbp.model.schema import Schema
+from cbp.sdk.translate import Translate, TranslateRecords
+
+__all__ = ["Resolve", "dataflow_from_document"]
+
+Resolve = Callable[[str, Mapping[str, Any]], Translate | TranslateRecords]
+
+_T = TypeVar("_T")
+
+_TOP = {"name", "sources", "stages", "description"}
+_SOURCE = {"schema", "format", "options"}
+_STAGE = {"translator", "parameters", "inputs", "buckets"}
+
+
+def dataflow_from_document(
+    document: Any, resolve: Resolve, *, duplicates: Iterable[str] = ()
+) -> Dataflow:
+    """Read and check a document.
+
+    Args:
+        document: JSON values, as above.
+        resolve: Returns a translator, or raises a `CbpError` that says why not.
+        duplicates: Paths of pairs that stood twice, such as `stages.count`.
+
+    Raises:
+        DataflowInvalidError: Listing every mistake with its place.
+    """
+    return _Reader(resolve, duplicates).dataflow(document)
+
+
+class _Reader:
+    def __init__(self, resolve: Resolve, duplicates: Iterable[str]) -> None:
+        self._resolve = resolve
+        self._mistakes = [_twice(path) for path in duplicates]
+
+    def dataflow(self, document: Any) -> Dataflow:
+        top = self._mapping("document", document, _TOP)
+        name = top.get("name")
+        if not isinstance(name, str):
+            self._note("name_invalid", "name", f"expected a string, got {name!r}")
+            name = ""
+        sources = self._mapping("sources", top.get("sources", {}))
+        stages = self._mapping("stages", top.get("stages", {}))
+        dataflow = Dataflow(
+            name,
+            MappingProxyType(self._all(sources, self._source)),
+            MappingProxyType(self._all(stages, self._stage)),
+        )
+        unread = {n for n in (*sources, *stages) if n not in {*dataflow.sources, *dataflow.stages}}
+        try:
+            dataflow.check()
+        except DataflowInvalidError as error:
+            self._mistakes += [m for m in error.mistakes if not _follows(m, dataflow, unread)]
+        if self._mistakes:
+            raise DataflowInvalidError(name, self._mistakes)
+        return dataflow
+
+    def _all(self, nodes: Mapping[str, Any], read: Callable[[str, Any], _T | None]) -> dict[str, _T]:
+        made = ((name, read(name, value)) for name, value in nodes.items())
+        return {name: node for name, node in made if node is not None}
+
+    def _source(self, name: str, value: Any) -> SourceNode | None:
+        where = f"sources.{name}"
+        node = self._mapping(where, value, _SOURCE)
+        schema = node.get("schema")
+        if not isinstance(schema, str):
+            self._note("schema_invalid", f"{where}.schema", f"expected DDL text, got {schema!r}")
+            return None
+        options = self._mapping(f"{where}.options", node.get("options", {}))
+        try:
+            parsed = Schema.parse(schema, where=f"{where}.schema")
+        except DefinitionError as error:
+            self._mistakes.append(error.mistake)
+            return None
+        return SourceNode(name, parsed, str(node.get("format", "jsonl")), MappingProxyType(dict(options)))
+
+    def _stage(self, name: str, value: Any) -> StageNode | None:
+        where = f"stages.{name}"
+        node = self._mapping(where, value, _STAGE)
+        reference = node.get("translator")
+        parameters = self._mapping(f"{where}.parameters", node.get("parameters", {}))
+        wiring = self._mapping(f"{where}.inputs", node.get("inputs", {}))
+        buckets = node.get("buckets", BUCKETS_DEFAULT)
+        if not isinstance(buckets, int) or isinstance(buckets, bool):
+            self._note("buckets_invalid", f"{where}.buckets", f"expected a number, got {buckets!r}")
+            buckets = BUCKETS_DEFAULT
+        for input_, flow in wiring.items():
+            if not isinstance(flow, str):
+                self._note("flow_unknown", f"{where}.inputs.{input_}", f"expected a flow's name, got {flow!r}")
+                wiring = {i: f for i, f in wiring.items() if isinstance(f, str)}
+        if not isinstance(reference, str):
+            self._note("translator_unknown", f"{where}.translator", f"expected a name, got {reference!r}")
+            return None
+        try:
+            spec = self._resolve(reference, parameters).spec()
+        except DefinitionError as error:
+            mistake = error.mistake
+            self._note(mistake.code, f"{where}.translator", f"{mistake.where}: {mistake.message}", mistake.place)
+            return None
+        except CbpError as error:
+            self._note(error.code, f"{where}.translator", error.message)
+            return None
+        return StageNode(
+            name, spec, MappingProxyType(dict(wiring)), reference, MappingProxyType(dict(parameters)), buckets
+        )
+
+    def _mapping(self, where: str, value: Any, allowed: set[str] | None = None) -> Mapping[str, Any]:
+        if not isinstance(value, Mapping):
+            self._note("document_invalid", where, f"expected a mapping, got {type(value).__name__}")
+            return {}
+        for key in value:
+            if not isinstance(key, str):
+                self._note("document_invalid", where, f"expected a name, got {key!r}")
+            elif allowed is not None and key not in allowed:
+                expected = ", ".join(sorted(allowed))
+                self._note("field_unknown", f"{where}.{key}", f"is no field; use one of {expected}")
+        return {key: item for key, item in value.items() if isinstance(key, str)}
+
+    def _note(self, code: str, where: str, message: str, place: str = "") -> None:
+        self._mistakes.append(Mistake(code, where, message, place))
+
+
+def _twice(path: str) -> Mistake:
+    if path.count(".") == 3 and path.split(".")[2] == "inputs":
+        return Mistake("input_twice", path, "is wired twice; an input reads exactly one flow")
+    return Mistake("name_twice", path, "stands twice; rename one")
+
+
+def _follows(mistake: Mistake, dataflow: Dataflow, unread: set[str]) -> bool:
+    """Whether a mistake only follows from a node that could not be read at all."""
+    if mistake.code == "stages_missing":
+        return bool(unread)
+    if mistake.code != "flow_unknown":
+        return False
+    _, stage, _, input_ = mistake.where.split(".", 3)
+    return dataflow.stages[stage].wiring[input_].partition(".")[0] in unread

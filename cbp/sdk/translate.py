@@ -1,0 +1,286 @@
+"""What an author writes: a class with inputs, outputs, state and `translate`.
+
+    class UrlCount(Translate):
+        '''Count how often each URL was seen.'''
+        urls   = Input("url STRING", route_by="url")
+        counts = State("url STRING, n BIGINT", grouping="inner")
+        totals = Output("url STRING, n BIGINT", key="url")
+
+        def translate(self, key, group, out):
+            n = sum(1 for _ in group.urls) + sum(row.n for row in group.counts)
+            out.counts(url=key.url, n=n)
+            out.totals(url=key.url, n=n)
+
+A class whose shape depends on parameters sets the same attributes on `self` in
+`__init__`. `spec()` compiles an instance to the plain `TranslatorSpec` that every
+engine executes; it finds every mistake that can be found without data.
+
+Translators must be deterministic and free of side effects: a run may be tried
+again, and the results of both tries must be the same.
+
+Source: CBP (SoCC'10), section 2.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from cbp.errors import DefinitionError, Mistake
+from cbp.model.schema import Schema, is_name
+from cbp.model.stage import Computed, Grouping, InputSpec, OutputSpec, StateSpec, TranslatorSpec
+
+__all__ = ["Input", "Output", "State", "Translate", "TranslateRecords", "by", "place_of"]
+
+
+def place_of(function: Callable[..., Any] | type) -> str:
+    """Return `file.py:12`, where a function or class is defined; `""` if unknown."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is not None:
+        return f"{code.co_filename}:{code.co_firstlineno}"
+    try:
+        return f"{inspect.getsourcefile(function)}:{inspect.getsourcelines(function)[1]}"
+    except (OSError, TypeError):
+        return ""
+
+
+def by(function: Callable[[Any], Any], type_: str) -> Computed:
+    """Compute a routing or ordering key from a record.
+
+    Args:
+        function: `record -> value`; a tuple of values when `type_` names several.
+        type_: Types of the key, such as `"STRING"` or `"STRING, BIGINT"`.
+    """
+    parts = Schema.parse(", ".join(f"k{i} {t}" for i, t in enumerate(_split_types(type_))), where=type_)
+    return Computed(function, tuple(f.type for f in parts.fields), place_of(function))
+
+
+def _split_types(text: str) -> list[str]:
+    """Split at commas outside of `<...>` and `(...)`."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "<(") - (character in ">)")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input flow.
+
+    Args:
+        schema: DDL, such as `"url STRING, n BIGINT"`; a wired flow may have more columns.
+        route_by: Column or comma-separated columns of the group's key, or `by(...)`.
+            Their types must be the same on every input of one translator.
+        order_by: Columns, or `by(...)`, that order the records of a group.
+    """
+
+    schema: str
+    route_by: str | Computed | None = None
+    order_by: str | Computed | None = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output flow.
+
+    Args:
+        schema: DDL of its records.
+        key: Columns whose last value counts (an updated view); default: every record counts.
+        history: The sequence of epochs is the result; compared epoch by epoch.
+    """
+
+    schema: str
+    key: str | None = None
+    history: bool = False
+
+
+@dataclass(frozen=True)
+class State:
+    """Records that are kept between epochs, grouped by the key.
+
+    The records of a *called* group are kept only if `translate` emits them again;
+    groups that are not called keep theirs. Writes are visible in the next epoch.
+
+    Args:
+        schema: DDL; holds every column of the stage's key, by name.
+        grouping: `"inner"`: only groups that some input carries; `"outer"`: every key in state.
+    """
+
+    schema: str
+    grouping: Grouping = "inner"
+
+
+class _Stage:
+    """What both kinds of translators share: the collection of declarations."""
+
+    key: str | None = None
+
+    def spec(self) -> TranslatorSpec:
+        """Compile this instance to plain values.
+
+        Raises:
+            DefinitionError: Naming class, attribute, place, and what to do instead.
+        """
+        return _Compiler(self).spec()
+
+
+class Translate(_Stage):
+    """A groupwise translator: called once for each group of an epoch.
+
+    Attributes:
+        key: DDL of the group's key, such as `"site STRING"`; by default the columns
+            that the first input routes by.
+    """
+
+    @abstractmethod
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Turn the records of one group into output and state records.
+
+        Args:
+            key: The group's key, with a field per key column.
+            group: One iterator of records per input and state, by name. They may be
+                read in any order, once, or not at all; a group may exceed memory.
+            out: One function per output and state, by name; takes the columns by
+                keyword, or a record by `out.name(*record)`.
+        """
+
+
+class TranslateRecords(_Stage):
+    """A record-wise translator: every record is its own group, nothing is shuffled."""
+
+    @abstractmethod
+    def translate(self, record: Any, out: Any) -> None:
+        """Turn one record into output records.
+
+        Args:
+            record: With a field per column of the input.
+            out: One function per output, by name.
+        """
+
+
+class _Compiler:
+    """Turns the declarations of one instance into a `TranslatorSpec`."""
+
+    def __init__(self, stage: _Stage) -> None:
+        self._stage = stage
+        self._name = type(stage).__name__
+        self._place = place_of(type(stage).translate)  # type: ignore[attr-defined]
+
+    def spec(self) -> TranslatorSpec:
+        found = self._declarations()
+        record_wise = isinstance(self._stage, TranslateRecords)
+        inputs = tuple(self._input(n, d) for n, d in found.items() if isinstance(d, Input))
+        outputs = tuple(self._output(n, d) for n, d in found.items() if isinstance(d, Output))
+        if not inputs:
+            self._fail("input_missing", "", "declare at least one Input")
+        key = self._record_wise_key(inputs, found) if record_wise else self._key(inputs)
+        states = tuple(
+            self._state(n, d, key) for n, d in found.items() if isinstance(d, State) and key
+        )
+        return TranslatorSpec(
+            self._name, key, inputs, outputs, states, self._stage.translate, self._place  # type: ignore[attr-defined]
+        )
+
+    def _declarations(self) -> dict[str, Input | Output | State]:
+        """Class attributes in the order of definition, base classes first, then the instance's."""
+        values: dict[str, Any] = {}
+        for class_ in reversed(type(self._stage).__mro__):
+            values.update(vars(class_))
+        values.update(vars(self._stage))
+        found = {n: v for n, v in values.items() if isinstance(v, Input | Output | State)}
+        for name in found:
+            if not is_name(name):
+                self._fail("name_invalid", name, "use a-z, 0-9 and '_', beginning with a letter")
+        return found
+
+    def _input(self, name: str, declared: Input) -> InputSpec:
+        schema = Schema.parse(declared.schema, where=f"{self._name}.{name}")
+        return InputSpec(
+            name,
+            schema,
+            self._columns(name, "route_by", declared.route_by, schema),
+            self._columns(name, "order_by", declared.order_by, schema),
+        )
+
+    def _output(self, name: str, declared: Output) -> OutputSpec:
+        schema = Schema.parse(declared.schema, where=f"{self._name}.{name}")
+        key = self._columns(name, "key", declared.key, schema)
+        assert key is None or isinstance(key, tuple)
+        return OutputSpec(name, schema, key or (), declared.history)
+
+    def _state(self, name: str, declared: State, key: Schema) -> StateSpec:
+        schema = Schema.parse(declared.schema, where=f"{self._name}.{name}")
+        for column in key.fields:
+            if column.name not in schema or schema[column.name].type != column.type:
+                self._fail(
+                    "state_key_missing",
+                    name,
+                    f"state needs the key column '{column.name} {column.type}'; it has '{schema}'",
+                )
+        if declared.grouping not in ("inner", "outer"):
+            self._fail("grouping_unknown", name, f"{declared.grouping!r}; use 'inner' or 'outer'")
+        return StateSpec(name, schema, declared.grouping)
+
+    def _record_wise_key(self, inputs: tuple[InputSpec, ...], found: dict[str, Any]) -> None:
+        if len(inputs) != 1 or inputs[0].route_by is not None:
+            self._fail("record_wise_shape", "", "needs exactly one Input, without route_by")
+        if any(isinstance(declared, State) for declared in found.values()):
+            self._fail("record_wise_shape", "", "cannot keep state; derive from Translate instead")
+
+    def _key(self, inputs: tuple[InputSpec, ...]) -> Schema:
+        """The stage's key: declared, or the columns that the first input routes by."""
+        for spec in inputs:
+            if spec.route_by is None:
+                self._fail(
+                    "route_by_missing",
+                    spec.name,
+                    "a groupwise translator needs route_by on every input; "
+                    "derive from TranslateRecords for record-wise work",
+                )
+        first = inputs[0]
+        if self._stage.key is not None:
+            key = Schema.parse(self._stage.key, where=f"{self._name}.key")
+        elif isinstance(first.route_by, tuple):
+            key = first.schema.select(first.route_by)
+        else:
+            self._fail("key_missing", "key", "declare `key = \"...\"` when route_by is computed")
+        for column in key.fields:
+            if not column.type.can_be_key:
+                self._fail("key_type", column.name, f"{column.type} cannot be a key; use an atom")
+        for spec in inputs:
+            self._check_route(spec, key)
+        return key
+
+    def _check_route(self, spec: InputSpec, key: Schema) -> None:
+        route = spec.route_by
+        types = (
+            route.types if isinstance(route, Computed) else tuple(spec.schema[c].type for c in route or ())
+        )
+        if types != tuple(column.type for column in key.fields):
+            came = ", ".join(map(str, types))
+            self._fail("route_by_type", spec.name, f"routes by ({came}), but the key is ({key})")
+
+    def _columns(
+        self, name: str, option: str, value: str | Computed | None, schema: Schema
+    ) -> tuple[str, ...] | Computed | None:
+        if value is None or isinstance(value, Computed):
+            return value
+        if not isinstance(value, str):
+            self._fail(f"{option}_invalid", name, f"{option} takes columns or by(function, type)")
+        columns = tuple(part.strip() for part in value.split(","))
+        for column in columns:
+            if column not in schema:
+                has = ", ".join(schema.names)
+                self._fail(f"{option}_unknown", name, f"there is no column {column!r}; it has {has}")
+        return columns
+
+    def _fail(self, code: str, name: str, message: str) -> Any:
+        where = f"{self._name}.{name}" if name else self._name
+        raise DefinitionError(Mistake(code, where, message, self._place))

@@ -1,0 +1,308 @@
+"""The metadata store: what the service knows besides the tables; one interface.
+
+The store is an index over the intention logs and the source logs, which lie beside
+the tables and are the truth. Every method is one transaction: it happened as a
+whole once it returned, and not at all if it raised. Methods may be called from
+several threads. Times are aware and in UTC; ids are opaque text.
+
+One conformance suite holds for every implementation (tests/conformance/test_store.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from cbp.model.connector import Connector
+from cbp.model.increment import Increment
+from cbp.model.intention import Intention, RunStatus
+
+__all__ = [
+    "ClaimRecord",
+    "ClaimStatus",
+    "DataflowRecord",
+    "Desired",
+    "IncrementRecord",
+    "Page",
+    "RunRecord",
+    "StageRecord",
+    "Store",
+]
+
+Desired = Literal["running", "paused"]
+T = TypeVar("T")
+
+ClaimStatus = Literal["claiming", "claimed", "accepted", "duplicate", "quarantined"]
+
+
+@dataclass(frozen=True, slots=True)
+class DataflowRecord:
+    """A registered dataflow.
+
+    Attributes:
+        document: What was registered, as JSON values.
+        folder: Where its tables lie.
+        desired: What the operator wants; the loop brings it about.
+    """
+
+    name: str
+    version: int
+    document: Mapping[str, Any]
+    folder: str
+    desired: Desired
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StageRecord:
+    """Run-time state of one stage.
+
+    Attributes:
+        epoch: Number of its next run.
+        failures: Failed tries of that run, in a row.
+        retry_at: When it is tried again; `None`: at once.
+        paused_because: Why it stopped by itself; `""`: it did not.
+        waiting_since: When it last started, or when it was registered.
+    """
+
+    dataflow: str
+    stage: str
+    epoch: int
+    waiting_since: datetime
+    memo: Any = None
+    failures: int = 0
+    retry_at: datetime | None = None
+    paused_because: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One attempt to execute an epoch.
+
+    Attributes:
+        id: Unique, `[a-z0-9]+`; sorts by time of decision.
+        attempt: From 1, per epoch.
+        read, remove: Input to increment indexes, as decided.
+        figures: See `cbp.engine.base.PreparedRun`; empty until prepared.
+        error: `{"error_code", "message", "details"}` of a failed run.
+    """
+
+    id: str
+    dataflow: str
+    stage: str
+    epoch: int
+    attempt: int
+    status: RunStatus
+    read: Mapping[str, Sequence[int]]
+    remove: Mapping[str, Sequence[int]]
+    started_at: datetime
+    finished_at: datetime | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
+    error: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IncrementRecord:
+    """An increment with what is known about its arrival.
+
+    Attributes:
+        origin: Of a source's increment: original file names, SHA-256, bytes; of a stage's: its run.
+    """
+
+    dataflow: str
+    increment: Increment
+    created_at: datetime
+    origin: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRecord:
+    """A file that was met in a drop folder; see `controller.ingest` for the protocol.
+
+    Attributes:
+        id: Unique, `[a-z0-9]+`; names the claimed copy.
+        sequence: Order of the claims of one source, from 0.
+        path: Original name, as evidence; never used to open anything after the claim.
+        sha256: Hex digest of the content; `""` until it was read.
+        index: Index of the increment it became; `None` until accepted.
+        reason: Of a quarantined file: `{"code", "message", "file", "line"}`.
+    """
+
+    id: str
+    dataflow: str
+    source: str
+    sequence: int
+    path: str
+    bytes: int
+    status: ClaimStatus
+    created_at: datetime
+    sha256: str = ""
+    index: int | None = None
+    reason: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """Part of a listing; `cursor` gets the next part, `None` at the end."""
+
+    items: Sequence[T]
+    cursor: str | None = None
+
+
+class Store(Protocol):
+    """See the module header."""
+
+    def close(self) -> None:
+        """Release connections."""
+        ...
+
+    def ping(self) -> None:
+        """Raise `OperatingError` when the store cannot be used."""
+        ...
+
+    # dataflows
+
+    def register(
+        self, record: DataflowRecord, stages: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        """Add a dataflow with its stages and empty connectors.
+
+        Args:
+            stages: Stage to its wiring (input name to flow name).
+
+        Raises:
+            AlreadyExistsError: If the name is taken.
+        """
+        ...
+
+    def dataflows(self) -> list[DataflowRecord]:
+        """Return every dataflow, by name."""
+        ...
+
+    def dataflow(self, name: str) -> DataflowRecord:
+        """Return one dataflow; raises `NotFoundError`."""
+        ...
+
+    def set_desired(self, name: str, desired: Desired) -> None:
+        """Record what the operator wants; `running` also clears failures of its stages."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Remove a dataflow and everything known of it; its tables stay."""
+        ...
+
+    # arrivals
+
+    def add_claim(self, claim: ClaimRecord) -> ClaimRecord:
+        """Record the intention to claim a file; gives it the source's next `sequence`."""
+        ...
+
+    def update_claim(self, claim: ClaimRecord) -> None:
+        """Replace a claim by id (status, sha256, reason)."""
+        ...
+
+    def open_claims(self, dataflow: str, source: str) -> list[ClaimRecord]:
+        """Return claims in status `claiming` or `claimed`, by sequence."""
+        ...
+
+    def claims(
+        self,
+        dataflow: str,
+        source: str | None = None,
+        *,
+        status: ClaimStatus | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page[ClaimRecord]:
+        """List claims, newest first."""
+        ...
+
+    def accepted_claim(self, dataflow: str, source: str, sha256: str) -> ClaimRecord | None:
+        """Return the accepted claim with this content, if any."""
+        ...
+
+    def accept(self, claim: ClaimRecord, record: IncrementRecord) -> None:
+        """Store a source's increment, enqueue it at every consumer, settle the claim.
+
+        Does nothing when this (flow, index) is stored already (redo after a crash).
+        """
+        ...
+
+    def next_index(self, dataflow: str, flow: str) -> int:
+        """Return the index that the next increment of a flow gets."""
+        ...
+
+    # queues and runs
+
+    def stages(self, dataflow: str) -> list[StageRecord]:
+        """Return the stages of a dataflow, by name."""
+        ...
+
+    def connectors(self, dataflow: str) -> dict[str, dict[str, Connector]]:
+        """Return stage -> input -> connector, inputs without increments included."""
+        ...
+
+    def intend(self, run: RunRecord) -> None:
+        """Record a run as INTENDED and set its stage's `waiting_since`."""
+        ...
+
+    def commit(self, intention: Intention, *, finished_at: datetime) -> None:
+        """Move the connectors, store the outputs, enqueue them, advance the epoch.
+
+        One transaction. Does nothing when the stage's epoch is already past this
+        intention (redo). The run becomes COMMITTED with the intention's figures.
+        """
+        ...
+
+    def fail(
+        self,
+        run: str,
+        error: Mapping[str, Any],
+        *,
+        finished_at: datetime,
+        retry_at: datetime | None,
+        pause: str = "",
+    ) -> None:
+        """Record a failed try: FAILED, one more failure; paused when `pause` says why."""
+        ...
+
+    def pause_stage(self, dataflow: str, stage: str, because: str) -> None:
+        """Stop a stage, with the reason shown to the operator."""
+        ...
+
+    def intended_runs(self) -> list[RunRecord]:
+        """Return every run in status INTENDED (there should be one a stage at most)."""
+        ...
+
+    def run(self, run_id: str) -> RunRecord:
+        """Return one run; raises `NotFoundError`."""
+        ...
+
+    def runs(
+        self,
+        dataflow: str | None = None,
+        *,
+        stage: str | None = None,
+        status: RunStatus | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page[RunRecord]:
+        """List runs, newest first."""
+        ...
+
+    def increments(
+        self,
+        dataflow: str,
+        flow: str | None = None,
+        *,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page[IncrementRecord]:
+        """List increments, newest first."""
+        ...
+
+    def increment(self, dataflow: str, flow: str, index: int) -> IncrementRecord:
+        """Return one increment; raises `NotFoundError`."""
+        ...
