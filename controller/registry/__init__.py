@@ -1,0 +1,6 @@
+"""What a registration may name, and how its text is read."""
+
+from controller.registry.text import parse_document
+from controller.registry.translators import Registry, TranslatorInfo
+
+__all__ = ["Registry", "TranslatorInfo", "parse_document"]

@@ -1,0 +1,258 @@
+r"""The text of a dataflow document: JSON, or YAML 1.2 without surprises.
+
+    parse_document("name: word_counts\nstages: {}", "application/yaml")
+
+Both give plain JSON values and the paths of pairs that stood twice, which a
+mapping cannot hold. YAML is read from its events, not by a loader, therefore:
+`no`, `on`, `010` and `2026-01-01` are what YAML 1.2 says (strings, 10, a string),
+tags make nothing, nesting cannot exhaust the stack, and aliases count with
+everything they stand for.
+
+Guaranteed: at most `TEXT_BYTES_MAX` of text, `DEPTH_MAX` levels and `VALUES_MAX`
+values come out, whatever goes in (tests/controller/test_registry.py).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import yaml
+
+from cbp.errors import DataflowInvalidError, Mistake
+
+__all__ = ["DEPTH_MAX", "TEXT_BYTES_MAX", "VALUES_MAX", "parse_document"]
+
+TEXT_BYTES_MAX = 1 << 20
+DEPTH_MAX = 32
+VALUES_MAX = 50_000
+
+_JSON_TYPES = {"application/json"}
+_YAML_TYPES = {"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"}
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_STRING_TAG = "tag:yaml.org,2002:str"
+
+# The core schema of YAML 1.2, chapter 10.3.2.
+_NULL = re.compile(r"(?:null|Null|NULL|~|)\Z")
+_BOOL = re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z")
+_INT = re.compile(r"[-+]?[0-9]{1,30}\Z")
+_BASED = re.compile(r"0o[0-7]{1,30}\Z|0x[0-9a-fA-F]{1,30}\Z")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
+_SPECIAL = re.compile(r"(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z")
+
+
+class _Pairs(list[tuple[Any, Any]]):
+    """A mapping as it stands in the text, pairs that stand twice included."""
+
+
+def parse_document(text: str, content_type: str) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """Read the text of a dataflow document.
+
+    Args:
+        text: The document.
+        content_type: A media type, parameters allowed; `application/json` or
+            `application/yaml` and its older names.
+
+    Returns:
+        The document as JSON values, and the paths of pairs that stood twice, such
+        as `stages.count.inputs.links`; of such pairs the last one counts.
+
+    Raises:
+        DataflowInvalidError: Rule `document_syntax` with line and column,
+            `document_too_large`, `document_invalid` or `content_type_unknown`.
+    """
+    media_type = content_type.partition(";")[0].strip().lower()
+    if len(text.encode(errors="surrogatepass")) > TEXT_BYTES_MAX:
+        _fail("document_too_large", "document", f"is above {TEXT_BYTES_MAX} bytes")
+    if media_type in _JSON_TYPES:
+        value = _json(text)
+    elif media_type in _YAML_TYPES:
+        value = _yaml(text)
+    else:
+        allowed = ", ".join(sorted(_JSON_TYPES | _YAML_TYPES))
+        _fail("content_type_unknown", "document", f"{media_type!r}; use one of {allowed}")
+    reader = _Plain()
+    document = reader.read(value, ())
+    if not isinstance(document, dict):
+        _fail("document_invalid", "document", f"expected a mapping, got {_kind(document)}")
+    return document, tuple(dict.fromkeys(reader.duplicates))
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_Pairs)
+    except json.JSONDecodeError as error:
+        _fail("document_syntax", f"line {error.lineno}, column {error.colno}", error.msg)
+    except RecursionError:
+        _fail("document_too_large", "document", f"is nested deeper than {DEPTH_MAX} levels")
+    except ValueError as error:  # an integer of thousands of digits
+        _fail("document_invalid", "document", str(error))
+
+
+def _yaml(text: str) -> Any:
+    try:
+        return _YamlReader().read(yaml.parse(text, Loader=_LOADER))
+    except yaml.MarkedYAMLError as error:
+        _fail("document_syntax", _place(error.problem_mark), error.problem or "cannot be read")
+    except yaml.YAMLError as error:
+        _fail("document_syntax", "document", str(error))
+
+
+@dataclass
+class _Open:
+    """A collection whose end has not been read."""
+
+    value: list[Any]
+    anchor: str | None
+    begun_at: int
+    keys: list[Any] = field(default_factory=list)
+
+
+class _YamlReader:
+    """Builds values from events on a stack of its own; one document only."""
+
+    def __init__(self) -> None:
+        self._stack: list[_Open] = []
+        self._anchors: dict[str, tuple[Any, int]] = {}
+        self._values = 0
+        self._documents: list[Any] = []
+
+    def read(self, events: Iterator[yaml.Event]) -> Any:
+        for event in events:
+            if isinstance(event, yaml.DocumentStartEvent) and self._documents:
+                _fail("document_syntax", _place(event.start_mark), "a second document begins")
+            elif isinstance(event, yaml.CollectionStartEvent):
+                self._open(event)
+            elif isinstance(event, yaml.CollectionEndEvent):
+                self._close(event)
+            elif isinstance(event, yaml.ScalarEvent):
+                self._scalar(event)
+            elif isinstance(event, yaml.AliasEvent):
+                self._alias(event)
+        return self._documents[0] if self._documents else None
+
+    def _open(self, event: yaml.CollectionStartEvent) -> None:
+        self._refuse_tag(event, implied=("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"))
+        if len(self._stack) >= DEPTH_MAX:
+            message = f"is nested deeper than {DEPTH_MAX} levels"
+            _fail("document_too_large", _place(event.start_mark), message)
+        value: list[Any] = _Pairs() if isinstance(event, yaml.MappingStartEvent) else []
+        self._count(event, 1)
+        self._stack.append(_Open(value, event.anchor, self._values))
+
+    def _close(self, event: yaml.CollectionEndEvent) -> None:
+        done = self._stack.pop()
+        if done.anchor is not None:
+            self._anchors[done.anchor] = done.value, 1 + self._values - done.begun_at
+        self._add(event, done.value)
+
+    def _scalar(self, event: yaml.ScalarEvent) -> None:
+        self._refuse_tag(event, implied=(_STRING_TAG,))
+        text = event.tag == _STRING_TAG or not event.implicit[0]
+        value = event.value if text else _core_value(event)
+        self._count(event, 1)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = value, 1
+        self._add(event, value)
+
+    def _alias(self, event: yaml.AliasEvent) -> None:
+        if event.anchor not in self._anchors:
+            _fail("document_syntax", _place(event.start_mark), f"nothing is named {event.anchor!r}")
+        value, size = self._anchors[event.anchor]
+        self._count(event, size)
+        self._add(event, value)
+
+    def _add(self, event: yaml.Event, value: Any) -> None:
+        if not self._stack:
+            self._documents.append(value)
+            return
+        top = self._stack[-1]
+        if not isinstance(top.value, _Pairs):
+            top.value.append(value)
+        elif top.keys:
+            top.value.append((top.keys.pop(), value))
+        elif isinstance(value, list):
+            _fail("document_syntax", _place(event.start_mark), "a name cannot be a collection")
+        else:
+            top.keys.append(value)
+
+    def _count(self, event: yaml.Event, values: int) -> None:
+        self._values += values
+        if self._values > VALUES_MAX:
+            _fail("document_too_large", _place(event.start_mark), f"has above {VALUES_MAX} values")
+
+    def _refuse_tag(self, event: Any, *, implied: tuple[str, ...]) -> None:
+        if event.tag is not None and event.tag not in (*implied, "!"):
+            message = f"the tag {event.tag!r} is not allowed"
+            _fail("document_syntax", _place(event.start_mark), message)
+
+
+def _core_value(event: yaml.ScalarEvent) -> Any:
+    """Return what a plain scalar means in the core schema of YAML 1.2."""
+    text: str = event.value
+    makers: tuple[tuple[re.Pattern[str], Callable[[str], Any]], ...] = (
+        (_NULL, lambda _: None),
+        (_BOOL, lambda word: word.lower() == "true"),
+        (_INT, int),
+        (_BASED, lambda digits: int(digits, 0)),
+        (_FLOAT, float),
+        (_SPECIAL, lambda word: float(word.replace(".", "", 1))),
+    )
+    return next((make(text) for pattern, make in makers if pattern.match(text)), text)
+
+
+class _Plain:
+    """Turns pairs into mappings; collects what stood twice; refuses what JSON cannot hold."""
+
+    def __init__(self) -> None:
+        self.duplicates: list[str] = []
+        self._values = 0
+
+    def read(self, value: Any, path: tuple[str, ...]) -> Any:
+        self._values += 1
+        if len(path) > DEPTH_MAX or self._values > VALUES_MAX:
+            message = f"is above {DEPTH_MAX} levels or {VALUES_MAX} values"
+            _fail("document_too_large", "document", message)
+        if isinstance(value, _Pairs):
+            return self._mapping(value, path)
+        if isinstance(value, list):
+            return [self.read(item, (*path, str(i))) for i, item in enumerate(value)]
+        self._check_scalar(value, path)
+        return value
+
+    def _mapping(self, pairs: _Pairs, path: tuple[str, ...]) -> dict[Any, Any]:
+        made: dict[Any, Any] = {}
+        for key, item in pairs:
+            self._check_scalar(key, path)
+            at = (*path, str(key))
+            if key in made:
+                self.duplicates.append(".".join(at))
+            made[key] = self.read(item, at)
+        return made
+
+    def _check_scalar(self, value: Any, path: tuple[str, ...]) -> None:
+        where = ".".join(path) or "document"
+        if isinstance(value, float) and not math.isfinite(value):
+            _fail("document_invalid", where, f"{value} is no number that JSON can hold")
+        if isinstance(value, str):
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                _fail("document_invalid", where, "half of a surrogate pair is no text")
+
+
+def _place(mark: Any) -> str:
+    return "document" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}"
+
+
+def _kind(value: Any) -> str:
+    return "nothing" if value is None else type(value).__name__
+
+
+def _fail(code: str, where: str, message: str) -> NoReturn:
+    unnamed = ""
+    raise DataflowInvalidError(unnamed, [Mistake(code, where, message)])

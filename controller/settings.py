@@ -1,0 +1,279 @@
+"""Settings of the service: one object, from the environment, a file, or defaults.
+
+Order of precedence: arguments, then environment variables `CBP_<NAME>`, then the
+file that `CBP_CONFIG` or `load_settings(file=...)` names (YAML or TOML), then the
+defaults below, which suit one machine. Paths that are not given lie under `root`.
+
+    CBP_ROOT=/srv/cbp CBP_PORT=8421 cbp serve
+
+Guaranteed: a service that listens to other machines was asked to
+(`allow_remote`), and `effective()` shows every value but no secret
+(tests/controller/test_settings.py). Absent on purpose: settings of one dataflow,
+which belong into its document.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import secrets
+import stat
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings.sources import InitSettingsSource, PydanticBaseSettingsSource
+
+from cbp.errors import DefinitionError, Mistake
+
+__all__ = ["MASK", "Settings", "load_settings"]
+
+MASK = "********"
+TOKEN_BYTES = 32
+_SECRET_NAME = re.compile(r"(?i)secret|passw|token|credential|accesskey|(^|[._-])key([._-]|$)")
+_URL_PASSWORD = re.compile(r"(://[^/@:]*):[^@]*@")
+
+
+class Settings(BaseSettings):
+    """What an operator may choose; see the module header for where values come from.
+
+    Attributes:
+        root: Folder of everything that has no place of its own.
+        tables: Folder or URI of the tables of all dataflows.
+        database_url: `sqlite:///file` or `postgresql+psycopg://user:password@host/name`.
+        engine: `spark`, or `local`: the same files without Spark, in this process.
+        allow_remote: Listen to other machines than this one.
+        parallel_runs_max: Runs under way at a time, over all dataflows.
+        failures_max: Tries of one run before its stage is paused.
+        retry_delays_seconds: Pause after the first, second... failed try; the last one repeats.
+        tick_seconds: Longest time between two looks at the queues.
+        settle_seconds: How long a dropped file must stay unchanged before it is taken.
+        scan_seconds: Time between two listings of the drop folders.
+        drain_seconds: How long a stop waits for runs that are under way.
+        allowed_packages: Distributions whose translators may be named in a document.
+        token: Bearer token of the API; by default the content of `token_file`.
+        token_file: Made at first start, with 256 random bits, readable by the owner only.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="CBP_", extra="forbid", validate_default=True)
+
+    root: Path = Path("cbp-data")
+    tables: str = ""
+    drop_root: Path = Path()
+    cache: Path = Path()
+    database_url: str = Field(default="", repr=False)
+    host: str = "127.0.0.1"
+    port: int = Field(default=8420, ge=1, le=65535)
+    allow_remote: bool = False
+    engine: Literal["spark", "local"] = "spark"
+    spark_master: str = "local[*]"
+    spark_driver_memory: str = Field(default="1g", pattern=r"^[1-9][0-9]*[kmgtKMGT]$")
+    spark_conf: dict[str, str] = Field(default_factory=dict, repr=False)
+    parallel_runs_max: int = Field(default=2, ge=1, le=64)
+    failures_max: int = Field(default=3, ge=1, le=100)
+    retry_delays_seconds: Annotated[tuple[float, ...], NoDecode] = Field((1.0, 5.0), min_length=1)
+    tick_seconds: float = Field(default=1.0, gt=0, le=3600)
+    settle_seconds: float = Field(default=1.0, ge=0, le=3600)
+    scan_seconds: float = Field(default=1.0, gt=0, le=3600)
+    drain_seconds: float = Field(default=30.0, ge=0, le=3600)
+    allowed_packages: Annotated[tuple[str, ...], NoDecode] = ("cbp",)
+    token: SecretStr | None = None
+    token_file: Path = Path()
+    body_bytes_max: int = Field(default=1 << 20, ge=1024)
+    upload_bytes_max: int = Field(default=1 << 30, ge=1024)
+    page_size_default: int = Field(default=100, ge=1, le=500)
+    page_size_max: int = Field(default=500, ge=1, le=500)
+    log_format: Literal["json", "console"] = "json"
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read arguments, the environment and the file, in this order."""
+        del dotenv_settings, file_secret_settings
+        from_file = InitSettingsSource(settings_cls, _file_values(os.environ.get("CBP_CONFIG")))
+        return init_settings, env_settings, from_file
+
+    @field_validator("allowed_packages", "retry_delays_seconds", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        """Let a list be written as `a,b`, as environment variables hold it."""
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("retry_delays_seconds")
+    @classmethod
+    def _not_negative(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if any(delay < 0 for delay in value):
+            message = "a delay cannot be negative"
+            raise ValueError(message)
+        return value
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        """Place what was not placed below `root`; refuse what would be unsafe."""
+        root = self.root.expanduser().absolute()
+        defaults: dict[str, Any] = {
+            "root": root,
+            "tables": self.tables or str(root / "tables"),
+            "drop_root": _placed(self.drop_root, root / "drop"),
+            "cache": _placed(self.cache, root / "cache"),
+            "token_file": _placed(self.token_file, root / "token"),
+            "database_url": self.database_url or f"sqlite:///{root / 'cbp.db'}",
+        }
+        for name, value in defaults.items():
+            object.__setattr__(self, name, value)
+        if self.page_size_default > self.page_size_max:
+            message = "page_size_default is above page_size_max"
+            raise ValueError(message)
+        if not (self.allow_remote or _is_loopback(self.host)):
+            message = (
+                f"host {self.host!r} can be reached from other machines; "
+                "set CBP_ALLOW_REMOTE=true if that is meant, or use 127.0.0.1"
+            )
+            raise ValueError(message)
+        return self
+
+    @property
+    def url(self) -> str:
+        """Address at which clients on this machine reach the service."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    def effective(self) -> dict[str, Any]:
+        """Return every setting as a JSON value, with secrets masked."""
+        shown: dict[str, Any] = self.model_dump(mode="json", exclude={"token"})
+        shown["token"] = MASK if self.token is not None else None
+        shown["database_url"] = _URL_PASSWORD.sub(rf"\1:{MASK}@", self.database_url)
+        shown["spark_conf"] = {
+            name: MASK if _SECRET_NAME.search(name) else value
+            for name, value in self.spark_conf.items()
+        }
+        return shown
+
+    def read_token(self) -> str | None:
+        """Return the token of the API, or `None` when there is none yet.
+
+        Raises:
+            DefinitionError: Rule `token_file_open` if other users may read our file,
+                `token_file_invalid` if it is empty or cannot be read.
+        """
+        if self.token is not None:
+            return self.token.get_secret_value()
+        try:
+            found = self.token_file.stat()
+            text = self.token_file.read_text(encoding="utf-8").strip()
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            message = f"{self.token_file}: {error}"
+            raise _wrong("token_file_invalid", "token_file", message) from error
+        # A file of another owner is a mounted secret: its rights are not ours to judge.
+        if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o077:
+            message = f"other users may read {self.token_file}; run: chmod 600 {self.token_file}"
+            raise _wrong("token_file_open", "token_file", message)
+        if not text:
+            message = f"{self.token_file} is empty; remove it"
+            raise _wrong("token_file_invalid", "token_file", message)
+        return text
+
+    def ensure_token(self) -> str:
+        """Return the token of the API; make it at first start.
+
+        Safe against a second process that starts at the same time: one of both
+        tokens wins, and both return it.
+
+        Raises:
+            DefinitionError: See `read_token`.
+        """
+        token = self.read_token()
+        if token is not None:
+            return token
+        self.token_file.parent.mkdir(parents=True, exist_ok=True)
+        draft = self.token_file.with_name(f".{self.token_file.name}.{secrets.token_hex(8)}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(secrets.token_urlsafe(TOKEN_BYTES) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(draft, self.token_file)
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
+        made = self.read_token()
+        assert made is not None
+        return made
+
+
+def load_settings(file: Path | None = None, **values: Any) -> Settings:
+    """Return the settings that hold here.
+
+    Args:
+        file: YAML or TOML file to read instead of the one that `CBP_CONFIG` names.
+        values: Settings that win over the environment and the file.
+
+    Raises:
+        DefinitionError: Rule `settings_invalid`, naming every wrong setting, or
+            `settings_file_invalid`, naming the file and what is wrong with it.
+    """
+    if file is not None:
+        kept = {name for name in Settings.model_fields if f"CBP_{name.upper()}" in os.environ}
+        from_file = {n: v for n, v in _file_values(str(file)).items() if n not in kept}
+        values = {**from_file, **values}
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        # The values themselves stay out of the message: one of them may be a secret.
+        lines = [f"{_name(line['loc'])}: {line['msg']}" for line in error.errors()]
+        where = _name(error.errors()[0]["loc"])
+        raise _wrong("settings_invalid", where, "; ".join(lines)) from None
+
+
+def _file_values(name: str | None) -> dict[str, Any]:
+    if not name:
+        return {}
+    path = Path(name)
+    try:
+        text = path.read_text(encoding="utf-8")
+        values = tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise _wrong("settings_file_invalid", str(path), str(error)) from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise _wrong("settings_file_invalid", str(path), "expected `name: value` pairs")
+    return values
+
+
+def _placed(path: Path, default: Path) -> Path:
+    return default if path == Path() else path.expanduser().absolute()
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _name(location: tuple[int | str, ...]) -> str:
+    return ".".join(map(str, location)) or "settings"
+
+
+def _wrong(rule: str, where: str, message: str) -> DefinitionError:
+    return DefinitionError(Mistake(rule, where, message))
