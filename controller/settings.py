@@ -178,14 +178,14 @@ class Settings(BaseSettings):
             return None
         except (OSError, UnicodeDecodeError) as error:
             message = f"{self.token_file}: {error}"
-            raise _wrong("token_file_invalid", "token_file", message) from error
+            raise _wrong(message, rule="token_file_invalid", where="token_file") from error
         # A file of another owner is a mounted secret: its rights are not ours to judge.
         if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o077:
             message = f"other users may read {self.token_file}; run: chmod 600 {self.token_file}"
-            raise _wrong("token_file_open", "token_file", message)
+            raise _wrong(message, rule="token_file_open", where="token_file")
         if not text:
             message = f"{self.token_file} is empty; remove it"
-            raise _wrong("token_file_invalid", "token_file", message)
+            raise _wrong(message, rule="token_file_invalid", where="token_file")
         return text
 
     def ensure_token(self) -> str:
@@ -239,7 +239,7 @@ def load_settings(file: Path | None = None, **values: Any) -> Settings:
         # The values themselves stay out of the message: one of them may be a secret.
         lines = [f"{_name(line['loc'])}: {line['msg']}" for line in error.errors()]
         where = _name(error.errors()[0]["loc"])
-        raise _wrong("settings_invalid", where, "; ".join(lines)) from None
+        raise _wrong("; ".join(lines), rule="settings_invalid", where=where) from None
 
 
 def _file_values(name: str | None) -> dict[str, Any]:
@@ -250,11 +250,12 @@ def _file_values(name: str | None) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
         values = tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise _wrong("settings_file_invalid", str(path), str(error)) from error
+        raise _wrong(str(error), rule="settings_file_invalid", where=str(path)) from error
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise _wrong("settings_file_invalid", str(path), "expected `name: value` pairs")
+        message = "expected `name: value` pairs"
+        raise _wrong(message, rule="settings_file_invalid", where=str(path))
     return values
 
 
@@ -275,5 +276,5 @@ def _name(location: tuple[int | str, ...]) -> str:
     return ".".join(map(str, location)) or "settings"
 
 
-def _wrong(rule: str, where: str, message: str) -> DefinitionError:
+def _wrong(message: str, *, rule: str, where: str) -> DefinitionError:
     return DefinitionError(Mistake(rule, where, message))

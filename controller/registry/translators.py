@@ -103,10 +103,10 @@ class Registry:
             raise
         except Exception as error:  # author's code may raise anything
             message = f"cannot be made with these parameters: {type(error).__name__}: {error}"
-            raise _wrong("translator_failed", name, message, place) from error
+            raise _wrong(message, rule="translator_failed", where=name, place=place) from error
         if not isinstance(made, Translate | TranslateRecords):
             message = f"makes a {type(made).__name__}, not a Translate or TranslateRecords"
-            raise _wrong("translator_invalid", name, message, place)
+            raise _wrong(message, rule="translator_invalid", where=name, place=place)
         return made
 
     def compile(self, document: Any, duplicates: Iterable[str] = ()) -> Dataflow:
@@ -126,19 +126,19 @@ class Registry:
     def _load(self, name: str) -> tuple[Callable[..., Any], importlib.metadata.EntryPoint]:
         points = self._points.get(name, [])
         if not points:
-            raise _wrong("translator_unknown", name, self._unknown(name))
+            raise _wrong(self._unknown(name), rule="translator_unknown", where=name)
         if len(points) > 1:
             packages = ", ".join(sorted(_package(point) for point in points))
             message = f"is offered by {packages}; allow only one of them"
-            raise _wrong("translator_ambiguous", name, message)
+            raise _wrong(message, rule="translator_ambiguous", where=name)
         try:
             factory = points[0].load()
         except Exception as error:  # importing an author's module may raise anything
             message = f"cannot be imported from {points[0].value}: {type(error).__name__}: {error}"
-            raise _wrong("translator_failed", name, message) from error
+            raise _wrong(message, rule="translator_failed", where=name) from error
         if not callable(factory):
             message = f"{points[0].value} is a {type(factory).__name__}, not a translator class"
-            raise _wrong("translator_invalid", name, message)
+            raise _wrong(message, rule="translator_invalid", where=name)
         return factory, points[0]
 
     def _unknown(self, name: str) -> str:
@@ -158,7 +158,9 @@ def _check_parameters(
     except TypeError as error:
         takes = ", ".join(map(str, accepted.values())) or "no parameters"
         message = f"{error}; it takes {takes}"
-        raise _wrong("parameters_invalid", name, message, place_of(factory)) from error
+        raise _wrong(
+            message, rule="parameters_invalid", where=name, place=place_of(factory)
+        ) from error
 
 
 def _installed() -> Iterable[importlib.metadata.EntryPoint]:
@@ -173,5 +175,5 @@ def _canonical(package: str) -> str:
     return re.sub(r"[-_.]+", "-", package).lower()
 
 
-def _wrong(rule: str, where: str, message: str, place: str = "") -> DefinitionError:
+def _wrong(message: str, *, rule: str, where: str, place: str = "") -> DefinitionError:
     return DefinitionError(Mistake(rule, where, message, place))
