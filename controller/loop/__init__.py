@@ -1,0 +1,6 @@
+"""The loop: decide what runs, run it, record it; survive being killed anywhere."""
+
+from controller.loop.controller import Arrivals, Controller
+from controller.loop.runs import RetryPolicy
+
+__all__ = ["Arrivals", "Controller", "RetryPolicy"]

@@ -1,0 +1,55 @@
+"""Compiled dataflows, by name: what a stored document means, kept until it changes.
+
+Invariant: what is returned was compiled from the record that the store holds now;
+a name that was deleted and registered again is compiled again
+(tests/controller/test_loop.py).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from threading import Lock
+
+from cbp.errors import NotFoundError
+from cbp.model.dataflow import Dataflow, StageNode
+from controller.registry import Registry
+from controller.store.base import DataflowRecord, Store
+
+__all__ = ["Catalog"]
+
+
+class Catalog:
+    """Compiles documents and remembers the result; safe to use from several threads."""
+
+    def __init__(self, store: Store, registry: Registry) -> None:
+        self._store, self._registry = store, registry
+        self._lock = Lock()
+        self._compiled: dict[str, tuple[tuple[int, datetime], Dataflow]] = {}
+
+    def compiled(self, record: DataflowRecord) -> Dataflow:
+        """Return the dataflow of a record.
+
+        Raises:
+            DataflowInvalidError: If the document names what is no longer installed.
+        """
+        made_from = record.version, record.created_at
+        with self._lock:
+            found = self._compiled.get(record.name)
+        if found is not None and found[0] == made_from:
+            return found[1]
+        dataflow = self._registry.compile(record.document)
+        with self._lock:
+            self._compiled[record.name] = made_from, dataflow
+        return dataflow
+
+    def find(self, name: str) -> tuple[DataflowRecord, Dataflow]:
+        """Return a registered dataflow with its record; raises `NotFoundError`."""
+        record = self._store.dataflow(name)
+        return record, self.compiled(record)
+
+    def stage(self, name: str, stage: str) -> tuple[DataflowRecord, StageNode]:
+        """Return one stage with the record of its dataflow; raises `NotFoundError`."""
+        record, dataflow = self.find(name)
+        if stage not in dataflow.stages:
+            raise NotFoundError(kind="stage", name=f"{name}.{stage}")
+        return record, dataflow.stages[stage]

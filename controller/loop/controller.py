@@ -1,0 +1,327 @@
+"""The controller: what an operator can ask for, and the tick that brings it about.
+
+A facade: registration and deletion are here, the rest is in `tick`, `runs`,
+`recovery` and `reading`. Nothing in memory is needed after a crash; the store and
+the folders say everything.
+
+Guaranteed: a method that returned has made its effect durable
+(tests/controller/test_loop.py).
+Absent on purpose: the scheduler, threads of its own, HTTP.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Any, Protocol
+
+import structlog
+
+from cbp.engine.base import Engine
+from cbp.engine.faults import NO_FAULTS, Faults
+from cbp.engine.files import Files
+from cbp.errors import AlreadyExistsError, CbpError, OperatingError
+from cbp.model.dataflow import Dataflow
+from cbp.model.schedule import Schedule
+from controller.loop.catalog import Catalog
+from controller.loop.folder import claim_folder, described, purge_folder, remove_purged
+from controller.loop.reading import Reading
+from controller.loop.recovery import Recovery
+from controller.loop.runs import RetryPolicy, Runs
+from controller.loop.tick import Ticker
+from controller.registry import Registry
+from controller.store.base import DataflowRecord, Store
+
+__all__ = ["Arrivals", "Controller"]
+
+CANCEL_SECONDS = 60.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Arrivals(Protocol):
+    """Where increments come from, as far as registration and recovery need it."""
+
+    def prepare(self, record: DataflowRecord, dataflow: Dataflow) -> object:
+        """Make ready for arrivals; idempotent."""
+        ...
+
+    def recover(self, record: DataflowRecord, dataflow: Dataflow) -> object:
+        """Finish arrivals that a crash interrupted; bring back those that the store lost."""
+        ...
+
+
+class Controller:
+    """Steers all dataflows of one service; safe to use from several threads.
+
+    Attributes:
+        registry: The translators that a document may name.
+        arrivals: Set once by whoever constructs both; `None`: nothing arrives.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        engine: Engine,
+        registry: Registry,
+        files: Files,
+        clock: Callable[[], datetime],
+        tables_root: str,
+        parallel_max: int,
+        retry: RetryPolicy,
+        executor: Executor,
+        faults: Faults = NO_FAULTS,
+        random_hex: Callable[[int], str] = secrets.token_hex,
+    ) -> None:
+        self.registry, self.arrivals = registry, None  # type: Registry, Arrivals | None
+        self._store, self._files, self._clock = store, files, clock
+        self._engine, self._root = engine, tables_root
+        self._catalog = Catalog(store, registry)
+        self._runs = Runs(
+            store=store,
+            engine=engine,
+            files=files,
+            clock=clock,
+            retry=retry,
+            executor=executor,
+            wake=self.wake,
+            faults=faults,
+        )
+        self._recovery = Recovery(
+            store=store, engine=engine, catalog=self._catalog, runs=self._runs
+        )
+        self._reading = Reading(store=store, engine=engine, catalog=self._catalog)
+        self._ticker = Ticker(
+            store=store,
+            clock=clock,
+            catalog=self._catalog,
+            runs=self._runs,
+            recovery=self._recovery,
+            parallel_max=parallel_max,
+            random_hex=random_hex,
+        )
+        self._names_lock = threading.Lock()
+        self._exclusive: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+        self._woken = threading.Event()
+
+    # what exists
+
+    def validate(self, document: Any, duplicates: Iterable[str] = ()) -> Dataflow:
+        """Check a document as `register` does, and change nothing.
+
+        Raises:
+            DataflowInvalidError: Listing every mistake with its place.
+        """
+        return self.registry.compile(document, duplicates)
+
+    def register(self, document: Any, duplicates: Iterable[str] = ()) -> DataflowRecord:
+        """Register a dataflow; durable once this returns.
+
+        A folder that describes exactly this dataflow is taken over with everything
+        in it: what its logs hold is brought back.
+
+        Raises:
+            DataflowInvalidError: Listing every mistake with its place.
+            AlreadyExistsError: If the name is taken.
+            TableForeignError: If its folder holds anything else.
+        """
+        dataflow = self.validate(document, duplicates)
+        record = DataflowRecord(
+            dataflow.name, 1, document, f"{self._root}/{dataflow.name}", "running", self._clock()
+        )
+        with self.exclusive(dataflow.name):
+            if any(known.name == dataflow.name for known in self._store.dataflows()):
+                raise AlreadyExistsError(kind="dataflow", name=dataflow.name)
+            described_before = claim_folder(self._files, record.folder, document)
+            self._engine.create_tables(
+                record.folder, dataflow.name, tuple(dataflow.stages.values())
+            )
+            if self.arrivals is not None:
+                self.arrivals.prepare(record, dataflow)
+            wiring = {stage.name: dict(stage.wiring) for stage in dataflow.stages.values()}
+            with self._ticker.lock:
+                self._store.register(record, wiring)
+                if described_before:
+                    self._take_over(record, dataflow)
+        _log.info("dataflow.registered", dataflow=record.name, taken_over=described_before)
+        self.wake()
+        return record
+
+    def rebuild(self) -> list[str]:
+        """Register every dataflow that a folder describes and the store does not know.
+
+        For a store that was lost. Dataflows that were deleted without `purge` come
+        back too, since their folders say that they exist.
+
+        Returns:
+            The names, sorted.
+        """
+        known = {record.name for record in self._store.dataflows()}
+        lost = {n: d for n, d in described(self._files, self._root).items() if n not in known}
+        return sorted(self.register(document).name for document in lost.values())
+
+    def dataflow(self, name: str) -> Dataflow:
+        """Return a registered dataflow, compiled; raises `NotFoundError`."""
+        return self._catalog.find(name)[1]
+
+    def pause(self, name: str) -> None:
+        """Start no more runs of a dataflow; those under way end. Persistent, idempotent."""
+        self._store.set_desired(name, "paused")
+        self.wake()
+
+    def resume(self, name: str) -> None:
+        """Run a dataflow again and clear the failures of its stages; idempotent."""
+        self._store.set_desired(name, "running")
+        self.wake()
+
+    def retry(self, dataflow: str, stage: str) -> None:
+        """Give a stage that paused itself one more try; the next failure pauses it again.
+
+        Raises:
+            NotFoundError: If there is no such stage.
+        """
+        self._catalog.stage(dataflow, stage)
+        self._store.pause_stage(dataflow, stage, "")
+        self.wake()
+
+    def cancel(self, run: str) -> None:
+        """Ask a run to stop; its stage is then paused. Returns at once.
+
+        A run that is recorded already, or has ended, is left alone.
+
+        Raises:
+            NotFoundError: If there is no such run.
+        """
+        found = self._store.run(run)
+        if self._runs.busy().get((found.dataflow, found.stage)) == run:
+            self._runs.cancel(run)
+
+    def delete(self, name: str, purge: bool = False) -> None:
+        """Forget a dataflow; its runs under way are cancelled and waited for.
+
+        Args:
+            name: The dataflow.
+            purge: Remove its folder too; otherwise the tables stay, and registering
+                the same document takes them over.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+            OperatingError: If a run does not end, or the folder cannot be removed.
+        """
+        folder = self._store.dataflow(name).folder
+        with self._ticker.lock:
+            self._ticker.deleting.add(name)
+        try:
+            self._cancel_all(name)
+            if not self._runs.wait(name, timeout=CANCEL_SECONDS):
+                message = f"a run of {name!r} has not ended after {CANCEL_SECONDS:.0f} s; try again"
+                raise OperatingError(message, dataflow=name)
+            with self.exclusive(name), self._ticker.lock:
+                self._store.delete(name)
+                self._runs.forget(name)
+                if purge:
+                    purge_folder(self._files, folder, run=self._ticker.new_id())
+        finally:
+            self._ticker.deleting.discard(name)
+        _log.info("dataflow.deleted", dataflow=name, purged=purge)
+        self.wake()
+
+    def exclusive(self, name: str) -> AbstractContextManager[object]:
+        """Return a lock under which a dataflow is neither registered nor deleted."""
+        with self._names_lock:
+            return self._exclusive[name]
+
+    # what is going on
+
+    @property
+    def problem(self) -> str:
+        """Why this controller starts nothing any more; `""` while it leads."""
+        return self._runs.deposed
+
+    def waiting(self, name: str) -> dict[str, str]:
+        """Return stage -> why it did not start at the last decision, in words."""
+        return {
+            stage: why
+            for (dataflow, stage), why in self._ticker.waiting.items()
+            if dataflow == name
+        }
+
+    def read_flow(
+        self, dataflow: str, flow: str, cursor: str | None, limit: int
+    ) -> tuple[Sequence[Mapping[str, Any]], str | None]:
+        """Return a page of a flow; see `Reading.read_flow`."""
+        return self._reading.read_flow(dataflow, flow, cursor, limit)
+
+    def look_up(
+        self, dataflow: str, stage: str, state: str, key: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Return the state records of one key; see `Reading.look_up`."""
+        return self._reading.look_up(dataflow, stage, state, key)
+
+    def read_state(self, dataflow: str, stage: str, state: str) -> Iterator[dict[str, Any]]:
+        """Yield every state record; see `Reading.read_state`."""
+        return self._reading.read_state(dataflow, stage, state)
+
+    # the loop
+
+    def wake(self) -> None:
+        """Let the next tick come at once."""
+        self._woken.set()
+
+    def wait(self, timeout: float) -> None:
+        """Block until woken, or for `timeout` seconds."""
+        self._woken.wait(timeout)
+        self._woken.clear()
+
+    def recover(self) -> None:
+        """Redo and settle what a crash left; call once, before the first tick."""
+        with self._ticker.lock:
+            remove_purged(self._files, self._root)
+            for record in self._store.dataflows():
+                self._recover_arrivals(record)
+            self._recovery.recover()
+        self.wake()
+
+    def drain(self, timeout: float) -> bool:
+        """Start no more runs and wait for those under way; cancel what takes longer.
+
+        Returns:
+            Whether every run ended by itself. The others are run again after a restart.
+        """
+        self._ticker.stopping = True
+        if self._runs.wait(timeout=timeout):
+            return True
+        self._runs.stop()
+        self._cancel_all(None)
+        self._runs.wait(timeout=timeout)
+        return False
+
+    def tick(self) -> Schedule:
+        """Look at all queues, start what can run, and remember why the rest waits."""
+        return self._ticker.tick()
+
+    def _take_over(self, record: DataflowRecord, dataflow: Dataflow) -> None:
+        if self.arrivals is not None:
+            self.arrivals.recover(record, dataflow)
+        self._recovery.recover_dataflow(record)
+
+    def _recover_arrivals(self, record: DataflowRecord) -> None:
+        if self.arrivals is None:
+            return
+        try:
+            dataflow = self._catalog.compiled(record)
+            self.arrivals.prepare(record, dataflow)
+            self.arrivals.recover(record, dataflow)
+        except CbpError as error:
+            _log.error("arrivals.not_recovered", dataflow=record.name, error=error.as_dict())
+
+    def _cancel_all(self, name: str | None) -> None:
+        for (dataflow, _), run in self._runs.busy().items():
+            if name in (None, dataflow):
+                self._runs.cancel(run)

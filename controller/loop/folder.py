@@ -1,0 +1,109 @@
+"""A dataflow's folder: its description, whether it is free, and its removal.
+
+    <tables>/<dataflow>/_description/00000000000000000001.json
+
+The description is put before anything else, so that a folder says what it is from
+the first moment, and a lost metadata store can be filled again from it.
+
+Invariant: a folder is used only if it is empty or describes exactly the dataflow
+that is registered (tests/controller/test_loop.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+from cbp.engine.files import Exists, Files, local_path
+from cbp.errors import DataflowInvalidError, Mistake, OperatingError, TableForeignError
+
+__all__ = ["claim_folder", "described", "purge_folder", "remove_purged"]
+
+FORMAT = 1
+FIRST = f"{1:020d}.json"
+DESCRIPTION = "_description"
+SHOWN_MAX = 5
+_PURGED = ".purged-"
+
+
+def claim_folder(files: Files, folder: str, document: Mapping[str, Any]) -> bool:
+    """Make a folder belong to a dataflow; succeeds again for the same document.
+
+    Returns:
+        Whether it was described before: it may hold tables of an earlier life.
+
+    Raises:
+        TableForeignError: If it holds anything else.
+        DataflowInvalidError: If the document holds what JSON cannot hold.
+    """
+    description = {"format": FORMAT, "version": 1, "document": document}
+    try:
+        data = json.dumps(description, allow_nan=False, sort_keys=True, indent=1).encode()
+    except (TypeError, ValueError) as error:
+        name, mistake = (
+            str(document.get("name")),
+            Mistake("document_invalid", "document", str(error)),
+        )
+        raise DataflowInvalidError(name, [mistake]) from error
+    names = files.list_names(folder)
+    if names and not files.list_names(f"{folder}/{DESCRIPTION}"):
+        others = [name for name in names if name != DESCRIPTION]
+        if others:
+            raise TableForeignError(folder, ", ".join(others[:SHOWN_MAX]))
+    result = files.put_if_absent(f"{folder}/{DESCRIPTION}/{FIRST}", data)
+    if not isinstance(result, Exists):
+        return False
+    if _parsed(result.data) != json.loads(data):
+        raise TableForeignError(folder, "a dataflow with another description")
+    return True
+
+
+def described(files: Files, tables_root: str) -> dict[str, Any]:
+    """Return the document of every described folder below `tables_root`, by folder name."""
+    found = {}
+    for name in files.list_names(tables_root):
+        path = f"{tables_root}/{name}/{DESCRIPTION}/{FIRST}"
+        if not name.startswith(".") and files.exists(path):
+            description = _parsed(files.read(path))
+            if isinstance(description, dict) and description.get("format") == FORMAT:
+                found[name] = description["document"]
+    return found
+
+
+def purge_folder(files: Files, folder: str, *, run: str) -> None:
+    """Remove a folder with everything in it; it is gone from its name at once.
+
+    Renamed first, so that a crash never leaves half of a dataflow under its name;
+    `remove_purged` removes what such a crash left.
+
+    Raises:
+        OperatingError: If it cannot be renamed or removed.
+    """
+    path = local_path(folder)
+    parent, _, name = path.rpartition("/")
+    away = f"{parent}/{_PURGED}{name}-{run}"
+    try:
+        if os.path.lexists(path):
+            os.rename(path, away)
+            files.sync_dir(parent)
+            shutil.rmtree(away)
+    except OSError as error:
+        message = f"{path} cannot be removed: {error.strerror or error}"
+        raise OperatingError(message, path=path) from error
+
+
+def remove_purged(files: Files, tables_root: str) -> None:
+    """Remove what crashes left of purged folders; leaves alone what resists."""
+    for name in files.list_names(tables_root):
+        if name.startswith(_PURGED):
+            shutil.rmtree(local_path(f"{tables_root}/{name}"), ignore_errors=True)
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError:
+        return None

@@ -1,0 +1,118 @@
+"""Recovery: bring the store up to what the intention logs say, after any crash.
+
+Three things can be left behind:
+
+    a record that is not committed      published and committed again (redo)
+    a committed record                  the newest is published again; this changes
+                                        nothing unless a table lost its last entry
+    a run without a record              interrupted: its read set is still queued,
+                                        and the stage runs again
+
+A store that lost everything since some time is filled the same way: every record
+is redone, oldest first, as soon as the increments that it read are queued.
+
+Invariant: after `recover` no run that nobody executes is INTENDED, unless its
+record could not be finished, and then its stage says so
+(tests/controller/test_recovery.py).
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from cbp.engine.base import Engine
+from cbp.errors import CbpError, InvariantError
+from cbp.model.dataflow import StageNode
+from cbp.model.intention import Intention
+from controller.loop.catalog import Catalog
+from controller.loop.runs import Runs
+from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
+
+__all__ = ["Recovery"]
+
+_log = structlog.get_logger(__name__)
+
+
+class Recovery:
+    """Redoes what is recorded and settles what is not; idempotent, one at a time."""
+
+    def __init__(self, *, store: Store, engine: Engine, catalog: Catalog, runs: Runs) -> None:
+        self._store, self._engine, self._catalog, self._runs = store, engine, catalog, runs
+
+    def recover(self) -> None:
+        """Recover every dataflow; one that cannot be recovered does not stop the others."""
+        for record in self._store.dataflows():
+            try:
+                self.recover_dataflow(record)
+            except CbpError as error:
+                # Its stages wait: every tick finds the same cause and shows it.
+                _log.error("recovery.failed", dataflow=record.name, error=error.as_dict())
+        self.settle()
+
+    def recover_dataflow(self, record: DataflowRecord) -> None:
+        """Redo what the log of one dataflow holds beyond the store."""
+        nodes = self._catalog.compiled(record).stages
+        for stage in self._store.stages(record.name):
+            self._publish_again(record, nodes[stage.stage], stage)
+        # What one stage's record read may be what another one's brings: until nothing moves.
+        moved = True
+        while moved:
+            stages = self._store.stages(record.name)
+            moved = any([self._redo(record, nodes[stage.stage], stage) for stage in stages])
+
+    def settle(self) -> None:
+        """Mark runs as interrupted that nobody executes and no record finishes."""
+        # Taken before the runs: one that ends meanwhile is then not INTENDED any more.
+        owned = self._runs.busy().keys() | self._runs.parked().keys()
+        for run in self._store.intended_runs():
+            if (run.dataflow, run.stage) in owned:
+                continue
+            try:
+                if not self._recorded(run):
+                    self._runs.interrupt(run)
+            except CbpError as error:
+                _log.error("run.not_settled", run=run.id, error=error.as_dict())
+
+    def read(self, record: DataflowRecord, stage: str, epoch: int) -> Intention | None:
+        """Return the record of an epoch, or `None`.
+
+        Raises:
+            InvariantError: If it is there and cannot be read; the stage is paused.
+        """
+        try:
+            return self._runs.log(record.folder).read(stage, epoch)
+        except (ValueError, KeyError, TypeError, InvariantError) as error:
+            because = f"the record of epoch {epoch} cannot be read: {error}"
+            self._store.pause_stage(record.name, stage, because)
+            raise InvariantError(because) from error
+
+    def _redo(self, record: DataflowRecord, node: StageNode, stage: StageRecord) -> bool:
+        """Finish the record of the stage's next epoch; tell whether it is committed."""
+        key = record.name, stage.stage
+        if key in self._runs.parked():
+            return False
+        intention = self.read(record, stage.stage, stage.epoch)
+        if intention is None or not self._queued(intention):
+            return False
+        _log.info("recovery.redo", dataflow=record.name, stage=stage.stage, epoch=stage.epoch)
+        return self._runs.finish(record, node, intention)
+
+    def _publish_again(self, record: DataflowRecord, node: StageNode, stage: StageRecord) -> None:
+        last = self.read(record, stage.stage, stage.epoch - 1) if stage.epoch > 0 else None
+        if last is not None:
+            self._runs.finish(record, node, last)
+
+    def _queued(self, intention: Intention) -> bool:
+        """Tell whether the store holds everything that a record read."""
+        connectors = self._store.connectors(intention.dataflow)[intention.stage]
+        for name, indexes in (*intention.read.items(), *intention.remove.items()):
+            queue = connectors[name].queue if name in connectors else ()
+            if not set(indexes) <= {queued.increment.index for queued in queue}:
+                return False
+        return True
+
+    def _recorded(self, run: RunRecord) -> bool:
+        """Tell whether the log holds this very run, so that a redo settles it."""
+        record = self._store.dataflow(run.dataflow)
+        intention = self.read(record, run.stage, run.epoch)
+        return intention is not None and intention.run == run.id

@@ -1,0 +1,359 @@
+"""Runs under way: prepare, record, publish, commit; or fail, and try again.
+
+    intend -> prepare -> put the intention -> publish -> commit
+               |          '-- from here on nothing fails: it is finished, however
+               |              often that must be tried, and after a crash as well
+               '-- fails: the increment stays queued, the try is counted
+
+An intention that could not be finished is *parked*: kept here, shown as the reason
+why its stage waits, and finished later. It is never a failed run.
+
+Invariants (tests/controller/test_loop.py, test_recovery.py): a stage has at most
+one run under way; no run starts while its stage is parked; after `LogConflictError`
+this controller starts nothing any more.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future, wait
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+
+from cbp.engine.base import Engine, PreparedRun, RunPlan
+from cbp.engine.faults import NO_FAULTS, Faults
+from cbp.engine.files import Files
+from cbp.engine.intentions import IntentionLog
+from cbp.errors import (
+    CbpError,
+    ForeignWriterError,
+    InvariantError,
+    LogConflictError,
+    RunCancelledError,
+)
+from cbp.model.dataflow import StageNode
+from cbp.model.intention import Intention, RunStatus
+from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
+
+__all__ = ["INTERRUPTED", "Job", "Parked", "RetryPolicy", "Runs", "StageId"]
+
+StageId = tuple[str, str]
+
+INTERRUPTED: Mapping[str, Any] = {
+    "error_code": "run_interrupted",
+    "message": "the service stopped while this run was under way; it runs again",
+    "details": {},
+}
+_NO_FAULT_OF_THE_RUN = frozenset({"run_interrupted", "run_cancelled"})
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How failed tries are repeated.
+
+    Attributes:
+        failures_max: Tries of one run before its stage is paused.
+        delays_seconds: Pause after the first, second... try; the last one repeats.
+    """
+
+    failures_max: int = 3
+    delays_seconds: tuple[float, ...] = (1.0, 5.0)
+
+    def retry_at(self, tries: int, now: datetime) -> datetime:
+        """Return when to try again after so many failed tries (>= 1)."""
+        delay = self.delays_seconds[min(tries, len(self.delays_seconds)) - 1]
+        return now + timedelta(seconds=delay)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A run that is to be started.
+
+    Attributes:
+        stage: The stage as it was when the run was decided.
+        memo: The Runnable's new memo.
+    """
+
+    record: DataflowRecord
+    node: StageNode
+    stage: StageRecord
+    run: RunRecord
+    plan: RunPlan
+    memo: Any = None
+
+    @property
+    def id(self) -> StageId:
+        """The dataflow and the stage."""
+        return self.record.name, self.node.name
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A prepared run that could not be finished yet.
+
+    Attributes:
+        retry_at: Not before this time; `None`: once the stage is resumed.
+        tries: How often finishing it failed.
+    """
+
+    record: DataflowRecord
+    node: StageNode
+    intention: Intention
+    because: str
+    tries: int
+    retry_at: datetime | None
+
+    @property
+    def reason(self) -> str:
+        """Why the stage waits, in words."""
+        when = "" if self.retry_at is None else f", tries again at {self.retry_at:%H:%M:%S} UTC"
+        return f"finishes epoch {self.intention.epoch}{when}: {self.because}"
+
+
+class Runs:
+    """Executes runs on an executor; every method may be called from any thread."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        engine: Engine,
+        files: Files,
+        clock: Callable[[], datetime],
+        retry: RetryPolicy,
+        executor: Executor,
+        wake: Callable[[], None],
+        faults: Faults = NO_FAULTS,
+    ) -> None:
+        self._store, self._engine, self._files, self._clock = store, engine, files, clock
+        self._retry, self._executor, self._wake, self._fault = retry, executor, wake, faults
+        self._lock = threading.Lock()
+        self._busy: dict[StageId, str] = {}
+        self._futures: dict[StageId, Future[None]] = {}
+        self._parked: dict[StageId, Parked] = {}
+        self._cancelled: set[str] = set()
+        self._prepared_ms: dict[StageId, int] = {}
+        self._stopping = False
+        self.deposed = ""
+
+    def log(self, folder: str) -> IntentionLog:
+        """Return the intention log of a dataflow's folder."""
+        return IntentionLog(folder, self._files, self._fault)
+
+    def busy(self) -> dict[StageId, str]:
+        """Return the stages that have a run under way, with its id."""
+        with self._lock:
+            return dict(self._busy)
+
+    def parked(self) -> dict[StageId, Parked]:
+        """Return the stages whose last run waits to be finished."""
+        with self._lock:
+            return dict(self._parked)
+
+    # starting and stopping
+
+    def start(self, job: Job) -> None:
+        """Record a run as intended and hand it to the executor."""
+        self._store.intend(job.run)
+        self._submit(job.id, job.run.id, lambda: self._run(job))
+
+    def redo(self, record: DataflowRecord, node: StageNode, intention: Intention) -> None:
+        """Hand a recorded run to the executor, to be published and committed."""
+        key = record.name, node.name
+        self._submit(key, intention.run, lambda: self.finish(record, node, intention))
+
+    def cancel(self, run: str) -> None:
+        """Ask a run to stop, whether it waits for a thread or is being prepared."""
+        with self._lock:
+            self._cancelled.add(run)
+        self._engine.cancel(run)
+
+    def stop(self) -> None:
+        """From now on a cancelled run counts as interrupted: nobody asked for it by name."""
+        self._stopping = True
+
+    def wait(self, dataflow: str | None = None, *, timeout: float | None = None) -> bool:
+        """Wait for the runs of one or all dataflows; tell whether all have ended."""
+        with self._lock:
+            chosen = [f for (name, _), f in self._futures.items() if dataflow in (None, name)]
+        return not wait(chosen, timeout=timeout).not_done
+
+    def forget(self, dataflow: str) -> None:
+        """Drop what is kept about a dataflow that was deleted."""
+        with self._lock:
+            for key in [key for key in self._futures if key[0] == dataflow]:
+                del self._futures[key]
+            for key in [key for key in self._parked if key[0] == dataflow]:
+                del self._parked[key]
+            for key in [key for key in self._prepared_ms if key[0] == dataflow]:
+                del self._prepared_ms[key]
+
+    def _submit(self, key: StageId, run: str, work: Callable[[], object]) -> None:
+        with self._lock:
+            assert key not in self._busy, f"{key} has a run under way"
+            self._busy[key] = run
+        future = self._executor.submit(self._guarded, key, run, work)
+        with self._lock:
+            self._futures[key] = future
+
+    def _guarded(self, key: StageId, run: str, work: Callable[[], object]) -> None:
+        with structlog.contextvars.bound_contextvars(dataflow=key[0], stage=key[1], run=run):
+            try:
+                work()
+            except Exception:  # a worker's last resort: the store failed while recording
+                _log.exception("run.lost")
+            finally:
+                with self._lock:
+                    self._busy.pop(key, None)
+                    self._cancelled.discard(run)
+                self._wake()
+
+    # one run
+
+    def _run(self, job: Job) -> None:
+        _log.info("run.started", epoch=job.run.epoch, attempt=job.run.attempt)
+        try:
+            prepared = self._prepare(job)
+        except Exception as error:  # author's code and engines may raise anything
+            self._failed(job, error)
+            return
+        self.finish(job.record, job.node, self._intention(job, prepared))
+
+    def _prepare(self, job: Job) -> PreparedRun:
+        with self._lock:
+            cancelled = job.run.id in self._cancelled
+        if cancelled:
+            raise RunCancelledError(job.run.id)
+        self._fault("job.before")
+        prepared = self._engine.prepare(job.plan)
+        self._fault("job.after")
+        return prepared
+
+    def _intention(self, job: Job, prepared: PreparedRun) -> Intention:
+        return Intention(
+            dataflow=job.record.name,
+            stage=job.node.name,
+            epoch=job.run.epoch,
+            run=job.run.id,
+            prepared_ms=self._next_ms(job),
+            read={name: tuple(indexes) for name, indexes in job.run.read.items()},
+            remove={name: tuple(indexes) for name, indexes in job.run.remove.items()},
+            outputs=prepared.outputs,
+            changes=prepared.changes,
+            dataflow_version=job.record.version,
+            memo=job.memo,
+            figures=prepared.figures,
+        )
+
+    def _next_ms(self, job: Job) -> int:
+        """Return now, but later than the stage's run before: clocks may be set back."""
+        last = self._prepared_ms.get(job.id)
+        if last is None and job.run.epoch > 0:
+            before = self.log(job.record.folder).read(job.node.name, job.run.epoch - 1)
+            last = before.prepared_ms if before is not None else None
+        now = int(self._clock().timestamp() * 1000)
+        return now if last is None else max(now, last + 1)
+
+    def finish(self, record: DataflowRecord, node: StageNode, intention: Intention) -> bool:
+        """Put, publish and commit an intention; park it where that fails.
+
+        Every step may be repeated after any crash.
+
+        Returns:
+            Whether it is committed.
+        """
+        key = record.name, node.name
+        try:
+            self.log(record.folder).put(intention)
+            self._engine.publish(record.folder, node, intention)
+            self._store.commit(intention, finished_at=self._clock())
+        except LogConflictError as error:
+            self.deposed = error.message
+            _log.error("controller.deposed", reason=error.message)
+            return False
+        except Exception as error:  # whatever it was: the record stands and is redone
+            self._park(record, node, intention, error)
+            return False
+        with self._lock:
+            self._parked.pop(key, None)
+            self._prepared_ms[key] = intention.prepared_ms
+        _log.info("run.committed", epoch=intention.epoch, **_plain(intention.figures))
+        return True
+
+    def park(self, record: DataflowRecord, node: StageNode, parked: Parked) -> None:
+        """Keep an intention that is to be finished later."""
+        with self._lock:
+            self._parked[record.name, node.name] = parked
+
+    def _park(
+        self, record: DataflowRecord, node: StageNode, intention: Intention, error: Exception
+    ) -> None:
+        known = self.parked().get((record.name, node.name))
+        tries = 1 if known is None or known.intention != intention else known.tries + 1
+        hopeless = isinstance(error, CbpError) and not error.retryable
+        retry_at = None if hopeless else self._retry.retry_at(tries, self._clock())
+        because = _described(error)["message"]
+        self.park(record, node, Parked(record, node, intention, because, tries, retry_at))
+        _log.warning("run.parked", epoch=intention.epoch, reason=because, exc_info=error)
+        if hopeless:
+            self._store.pause_stage(record.name, node.name, because)
+
+    # failed tries
+
+    def _failed(self, job: Job, error: Exception) -> None:
+        now = self._clock()
+        if isinstance(error, RunCancelledError) and self._stopping:
+            self.interrupt(job.run)
+            return
+        tries = 1 + self._counted(job.stage)
+        pause = self._pause_reason(job, error, tries)
+        retry_at = None if pause else self._retry.retry_at(tries, now)
+        described = _described(error)
+        _log.warning("run.failed", tries=tries, paused=bool(pause), error=described, exc_info=error)
+        self._store.fail(job.run.id, described, finished_at=now, retry_at=retry_at, pause=pause)
+
+    def interrupt(self, run: RunRecord) -> None:
+        """Settle a run that ended without a result and without a fault of its own."""
+        self._store.fail(run.id, INTERRUPTED, finished_at=self._clock(), retry_at=None)
+        _log.info("run.interrupted", dataflow=run.dataflow, stage=run.stage, run=run.id)
+
+    def _pause_reason(self, job: Job, error: Exception, tries: int) -> str:
+        message = _described(error)["message"]
+        if isinstance(error, RunCancelledError):
+            return f"run {job.run.id} was cancelled; resume to run epoch {job.run.epoch} again"
+        if isinstance(error, InvariantError | ForeignWriterError):
+            return f"epoch {job.run.epoch} failed: {message}"
+        if tries >= self._retry.failures_max:
+            return f"epoch {job.run.epoch} failed {tries} times: {message}"
+        return ""
+
+    def _counted(self, stage: StageRecord) -> int:
+        """Return how many failed tries in a row were the run's own fault.
+
+        The store counts every try; interrupted and cancelled ones are taken out here.
+        """
+        if stage.failures == 0:
+            return 0
+        failed = self._store.runs(
+            stage.dataflow, stage=stage.stage, status=RunStatus.FAILED, limit=stage.failures
+        )
+        codes = [(run.error or {}).get("error_code") for run in failed.items]
+        return sum(code not in _NO_FAULT_OF_THE_RUN for code in codes)
+
+
+def _described(error: Exception) -> dict[str, Any]:
+    """Return an error as a run shows it."""
+    if isinstance(error, CbpError):
+        return error.as_dict()
+    message = f"{type(error).__name__}: {error}"
+    return {"error_code": "unexpected", "message": message, "details": {}}
+
+
+def _plain(figures: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 4) for name, value in figures.items()}

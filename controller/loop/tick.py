@@ -1,0 +1,183 @@
+"""One tick: load -> decide (pure) -> start runs -> remember why the rest waits.
+
+Only a tick starts runs, and one tick at a time; a run ends on its own thread and
+wakes the next tick. What a tick knows is loaded anew each time.
+
+Guaranteed: a dataflow that cannot be compiled any more stops only itself, and every
+stage that does not start has its reason (tests/controller/test_loop.py).
+Absent on purpose: threads and timers; whoever calls `tick` has them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+import structlog
+
+from cbp.engine.base import RunPlan
+from cbp.errors import CbpError
+from cbp.model.connector import Connector
+from cbp.model.intention import RunStatus
+from cbp.model.schedule import Schedule, StageView, Start, decide
+from controller.loop.catalog import Catalog
+from controller.loop.recovery import Recovery
+from controller.loop.runs import Job, Runs, StageId
+from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
+
+__all__ = ["Ticker"]
+
+_log = structlog.get_logger(__name__)
+
+
+class Ticker:
+    """Decides what runs, and starts it.
+
+    Attributes:
+        lock: Held during a tick; holding it keeps runs from being started.
+        deleting: Dataflows that start no runs any more.
+        waiting: Stage to why it did not start at the last tick.
+        stopping: No run is started any more.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Callable[[], datetime],
+        catalog: Catalog,
+        runs: Runs,
+        recovery: Recovery,
+        parallel_max: int,
+        random_hex: Callable[[int], str],
+    ) -> None:
+        self.lock = threading.Lock()
+        self.deleting: set[str] = set()
+        self.waiting: dict[StageId, str] = {}
+        self.stopping = False
+        self._store, self._clock, self._catalog = store, clock, catalog
+        self._runs, self._recovery = runs, recovery
+        self._parallel_max, self._random_hex = parallel_max, random_hex
+        self._last_id_ms = 0
+
+    def tick(self) -> Schedule:
+        """Look at all queues, start what can run, and remember why the rest waits."""
+        with self.lock:
+            if self._runs.deposed or self.stopping:
+                reason = self._runs.deposed or "the service stops"
+                self.waiting = dict.fromkeys(self.waiting, reason)
+                return Schedule((), dict(self.waiting))
+            self._finish_parked()
+            self._recovery.settle()
+            return self._decide_and_start()
+
+    def _decide_and_start(self) -> Schedule:
+        # Taken before loading: a run that ends meanwhile then counts as running once more,
+        # and never as a stage that is free with a queue from before its end.
+        busy = self._runs.busy()
+        views: dict[StageId, tuple[DataflowRecord, StageRecord, StageView]] = {}
+        broken: dict[StageId, str] = {}
+        for record in self._store.dataflows():
+            stages = self._store.stages(record.name)
+            try:
+                self._catalog.compiled(record)
+            except CbpError as error:
+                broken.update({(record.name, stage.stage): error.message for stage in stages})
+                continue
+            connectors = self._store.connectors(record.name)
+            for stage in stages:
+                view = self._view(record, stage, connectors.get(stage.stage, {}), busy)
+                views[record.name, stage.stage] = record, stage, view
+        schedule = decide(
+            (view for _, _, view in views.values()),
+            now=self._clock(),
+            parallel_max=self._parallel_max,
+        )
+        waiting = {**schedule.waiting, **broken}
+        started = []
+        for start in schedule.starts:
+            try:
+                self._start(start, *views[start.dataflow, start.stage])
+                started.append(start)
+            except CbpError as error:
+                _log.error("run.not_started", error=error.as_dict(), dataflow=start.dataflow)
+                waiting[start.dataflow, start.stage] = error.message
+        self.waiting = waiting
+        return Schedule(tuple(started), waiting)
+
+    def _view(
+        self,
+        record: DataflowRecord,
+        stage: StageRecord,
+        connectors: Mapping[str, Connector],
+        busy: Mapping[StageId, str],
+    ) -> StageView:
+        key = record.name, stage.stage
+        because = stage.paused_because
+        if record.name in self.deleting:
+            because = "is being deleted"
+        elif (parked := self._runs.parked().get(key)) is not None:
+            because = parked.reason
+        elif record.desired == "paused":
+            because = because or "the dataflow is paused"
+        return StageView(
+            dataflow=record.name,
+            stage=stage.stage,
+            epoch=stage.epoch,
+            connectors=connectors,
+            waiting_since=stage.waiting_since,
+            running=key in busy,
+            active=not because,
+            paused_because=because,
+            retry_at=stage.retry_at,
+            memo=stage.memo,
+        )
+
+    def _start(
+        self, start: Start, record: DataflowRecord, stage: StageRecord, view: StageView
+    ) -> None:
+        node = self._catalog.compiled(record).stages[stage.stage]
+        recorded = self._recovery.read(record, stage.stage, stage.epoch)
+        if recorded is not None:
+            # The store lost this epoch, or has not seen it yet: it is done, never done twice.
+            self._runs.redo(record, node, recorded)
+            return
+        run = RunRecord(
+            id=self.new_id(),
+            dataflow=record.name,
+            stage=stage.stage,
+            epoch=start.epoch,
+            attempt=self._attempt(stage),
+            status=RunStatus.INTENDED,
+            read=dict(start.decision.read),
+            remove=dict(start.decision.remove),
+            started_at=self._clock(),
+        )
+        inputs = {
+            name: tuple(view.connectors[name].find(i) for i in start.decision.read.get(name, ()))
+            for name in node.wiring
+        }
+        plan = RunPlan(record.folder, record.name, node, start.epoch, run.id, inputs)
+        self._runs.start(Job(record, node, stage, run, plan, start.decision.memo))
+
+    def _attempt(self, stage: StageRecord) -> int:
+        last = self._store.runs(stage.dataflow, stage=stage.stage, limit=1).items
+        return last[0].attempt + 1 if last and last[0].epoch == stage.epoch else 1
+
+    def _finish_parked(self) -> None:
+        """Try again to finish what is due; a stage that paused waits for the operator."""
+        now = self._clock()
+        for (name, stage_name), parked in self._runs.parked().items():
+            if (name, stage_name) in self._runs.busy() or name in self.deleting:
+                continue
+            if parked.retry_at is not None and now < parked.retry_at:
+                continue
+            stage = next(s for s in self._store.stages(name) if s.stage == stage_name)
+            if not stage.paused_because:
+                self._runs.redo(parked.record, parked.node, parked.intention)
+
+    def new_id(self) -> str:
+        """Return an id that sorts by time, also within a millisecond."""
+        self._last_id_ms = max(int(self._clock().timestamp() * 1000), self._last_id_ms + 1)
+        return f"{self._last_id_ms:012x}{self._random_hex(4)}"
