@@ -1,0 +1,136 @@
+"""The API as one FastAPI application; every part of it is handed in.
+
+    api = create_api(controller=controller, store=store, drop_folder=drop, settings=settings)
+
+Everything lies under `/api/v1`; `/` says where. The documentation pages of FastAPI
+are off, since they load scripts from elsewhere: the OpenAPI document is served.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from controller.api import (
+    claims,
+    configuration,
+    dataflows,
+    flows,
+    health,
+    increments,
+    metrics,
+    problems,
+    runs,
+    sources,
+    states,
+    translators,
+)
+from controller.api.idempotency import IdempotencyKeys
+from controller.api.ports import Controller, DropFolder, Services, Settings
+from controller.api.routing import PREFIX, router
+from controller.api.schemas import Links, Problem
+from controller.api.security import Guard
+from controller.store.base import Store
+
+__all__ = ["create_api"]
+
+Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+
+_RESOURCES = (
+    dataflows,
+    increments,
+    claims,
+    sources,
+    runs,
+    flows,
+    states,
+    translators,
+    configuration,
+    metrics,
+    health,
+)
+
+
+def create_api(
+    *,
+    controller: Controller,
+    store: Store,
+    drop_folder: DropFolder,
+    settings: Settings,
+    lifespan: Lifespan | None = None,
+    allowed_hosts: Iterable[str] = (),
+) -> FastAPI:
+    """Return the API.
+
+    Args:
+        controller: What registers, steers and reads dataflows.
+        store: What is known besides the tables.
+        drop_folder: What takes uploads.
+        settings: Address, limits and token.
+        lifespan: What starts and stops with the application.
+        allowed_hosts: Names besides the loopback ones and `settings.host` under
+            which clients may reach the service.
+    """
+    app = FastAPI(
+        title="Continuous bulk processing",
+        version=_version(),
+        lifespan=lifespan,
+        openapi_url=f"{PREFIX}/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.services = Services(controller, store, drop_folder, settings)
+    app.state.idempotency_keys = IdempotencyKeys()
+    for resource in _RESOURCES:
+        app.include_router(resource.routes, prefix=PREFIX)
+    app.include_router(_index())
+    problems.install(app)
+    app.add_middleware(
+        Guard, token=settings.ensure_token(), host=settings.host, allowed_hosts=tuple(allowed_hosts)
+    )
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    return app
+
+
+def _index() -> APIRouter:
+    index = router("index")
+
+    @index.get("/")
+    def links() -> Links:
+        """Say where to go from here; there is no dashboard in this version."""
+        names = ("dataflows", "runs", "translators", "settings", "metrics")
+        return Links(
+            service="cbp",
+            version=_version(),
+            links={
+                **{name: f"{PREFIX}/{name}" for name in names},
+                "live": f"{PREFIX}/health/live",
+                "ready": f"{PREFIX}/health/ready",
+                "openapi": f"{PREFIX}/openapi.json",
+            },
+        )
+
+    return index
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """Return the OpenAPI document, made once; the problem document is part of it."""
+    if app.openapi_schema is None:
+        document = get_openapi(title=app.title, version=app.version, routes=app.routes)
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
+        schemas["Problem"] = Problem.model_json_schema()
+        app.openapi_schema = document
+    return app.openapi_schema
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("cbp")
+    except importlib.metadata.PackageNotFoundError:
+        return "0"

@@ -1,0 +1,57 @@
+"""Claims: files that were met in a drop folder, those in quarantine included."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import Field
+
+from controller.api.routing import ServicesParameter, page_size, problems, router
+from controller.api.schemas import ClaimOut, Page, PageQuery
+from controller.api.values import json_value
+from controller.store.base import ClaimRecord, ClaimStatus
+
+__all__ = ["claim_out", "routes"]
+
+routes = router("claims")
+
+
+class ClaimQuery(PageQuery):
+    """Which claims to list."""
+
+    source: str | None = Field(None, max_length=200)
+    status: ClaimStatus | None = None
+
+
+@routes.get("/dataflows/{name}/claims", responses=problems(404))
+def list_claims(
+    name: str, services: ServicesParameter, query: Annotated[ClaimQuery, Query()]
+) -> Page[ClaimOut]:
+    """List claims, newest first; `status=quarantined` lists what was refused, and why."""
+    services.store.dataflow(name)
+    page = services.store.claims(
+        name,
+        query.source,
+        status=query.status,
+        cursor=query.cursor,
+        limit=page_size(services, query),
+    )
+    return Page(items=[claim_out(claim) for claim in page.items], cursor=page.cursor)
+
+
+def claim_out(claim: ClaimRecord) -> ClaimOut:
+    """Return a claim as the API shows it."""
+    return ClaimOut(
+        id=claim.id,
+        dataflow=claim.dataflow,
+        source=claim.source,
+        sequence=claim.sequence,
+        path=json_value(claim.path),
+        bytes=claim.bytes,
+        status=claim.status,
+        sha256=claim.sha256,
+        index=claim.index,
+        reason=None if claim.reason is None else json_value(claim.reason),
+        created_at=claim.created_at,
+    )

@@ -1,0 +1,178 @@
+"""Dataflows: register, check, list, show, pause, resume, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import Header, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from cbp.errors import AlreadyExistsError, DataflowInvalidError, Mistake
+from cbp.model.dataflow import Dataflow
+from controller.api.body import read_body
+from controller.api.overview import detail, summarise
+from controller.api.ports import Services
+from controller.api.problems import MediaTypeError
+from controller.api.routing import PREFIX, ServicesParameter, problems, router
+from controller.api.schemas import DataflowDetail, DataflowSummary, Model, Page, Validation
+from controller.store.base import DataflowRecord
+
+__all__ = ["routes"]
+
+JSON_TYPES = ("application/json",)
+YAML_TYPES = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml")
+
+routes = router("dataflows")
+
+_Document = tuple[Mapping[str, Any], tuple[str, ...]]
+
+_NODE = {"type": "object", "additionalProperties": {"type": "object"}}
+_DOCUMENT_SCHEMA = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["name", "stages"],
+    "properties": {
+        "name": {"type": "string", "pattern": "^[a-z][a-z0-9_]{0,62}$"},
+        "description": {"type": "string"},
+        "sources": {**_NODE, "description": "Name to `schema`, `format` and `options`."},
+        "stages": {
+            **_NODE,
+            "description": "Name to `translator`, `parameters`, `inputs` and `buckets`.",
+        },
+    },
+}
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {"schema": _DOCUMENT_SCHEMA},
+            "application/yaml": {"schema": _DOCUMENT_SCHEMA},
+        },
+    }
+}
+_BODY_PROBLEMS = problems(413, 415)
+
+
+class DeleteQuery(Model):
+    """What happens to the tables of a dataflow that is deleted."""
+
+    purge: bool = False
+
+
+@routes.post(
+    "/dataflows",
+    status_code=201,
+    openapi_extra=_BODY,
+    responses={**_BODY_PROBLEMS, **problems(409)},
+)
+async def register(
+    request: Request,
+    response: Response,
+    services: ServicesParameter,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
+) -> DataflowDetail:
+    """Register a dataflow; a wrong document gets one problem that lists every mistake."""
+    body = await _read(request, services)
+    with request.app.state.idempotency_keys.use(idempotency_key, body):
+        registered = await run_in_threadpool(
+            _register,
+            services,
+            body,
+            request.headers.get("content-type", ""),
+            repeatable=idempotency_key is not None,
+        )
+    response.headers["Location"] = f"{PREFIX}/dataflows/{registered.summary.name}"
+    return registered
+
+
+@routes.post("/dataflows/validate", openapi_extra=_BODY, responses=_BODY_PROBLEMS)
+async def validate(request: Request, services: ServicesParameter) -> Validation:
+    """Check a document as a registration does, and change nothing."""
+    body = await _read(request, services)
+    content_type = request.headers.get("content-type", "")
+    dataflow = await run_in_threadpool(_validate, services, body, content_type)
+    return Validation(
+        name=dataflow.name,
+        sources=list(dataflow.sources),
+        stages=list(dataflow.stages),
+        flows={name: str(schema) for name, schema in dataflow.flows().items()},
+    )
+
+
+@routes.get("/dataflows")
+def list_dataflows(services: ServicesParameter) -> Page[DataflowSummary]:
+    """List every dataflow, by name."""
+    now = datetime.now(UTC)
+    records = services.store.dataflows()
+    return Page(items=[summarise(services, record, now) for record in records])
+
+
+@routes.get("/dataflows/{name}", responses=problems(404))
+def show(name: str, services: ServicesParameter) -> DataflowDetail:
+    """Show one dataflow with its sources, stages and queues."""
+    return detail(services, services.store.dataflow(name), datetime.now(UTC))
+
+
+@routes.post("/dataflows/{name}/pause", responses=problems(404))
+def pause(name: str, services: ServicesParameter) -> DataflowSummary:
+    """Start no more runs; those under way end. Idempotent and persistent."""
+    services.controller.pause(name)
+    return summarise(services, services.store.dataflow(name), datetime.now(UTC))
+
+
+@routes.post("/dataflows/{name}/resume", responses=problems(404))
+def resume(name: str, services: ServicesParameter) -> DataflowSummary:
+    """Run again, and clear the failures of its stages. Idempotent."""
+    services.controller.resume(name)
+    return summarise(services, services.store.dataflow(name), datetime.now(UTC))
+
+
+@routes.delete("/dataflows/{name}", status_code=204, responses=problems(404, 409))
+def delete(name: str, services: ServicesParameter, query: Annotated[DeleteQuery, Query()]) -> None:
+    """Forget a dataflow; its tables stay, unless `purge` is true."""
+    services.store.dataflow(name)
+    services.controller.delete(name, purge=query.purge)
+
+
+def _register(
+    services: Services, body: bytes, content_type: str, *, repeatable: bool
+) -> DataflowDetail:
+    document, duplicates = _parse(services, body, content_type)
+    try:
+        record = services.controller.register(document, duplicates)
+    except AlreadyExistsError:
+        found = _same(services, document) if repeatable else None
+        if found is None:
+            raise
+        record = found
+    return detail(services, record, datetime.now(UTC))
+
+
+def _same(services: Services, document: Mapping[str, Any]) -> DataflowRecord | None:
+    """Return what is registered if it is this very document: the request is a repetition."""
+    record = services.store.dataflow(str(document["name"]))
+    return record if record.document == document else None
+
+
+def _validate(services: Services, body: bytes, content_type: str) -> Dataflow:
+    document, duplicates = _parse(services, body, content_type)
+    return services.controller.validate(document, duplicates)
+
+
+def _parse(services: Services, body: bytes, content_type: str) -> _Document:
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        message = f"is no UTF-8: byte {error.start} cannot be read"
+        mistake = Mistake("document_syntax", "document", message)
+        raise DataflowInvalidError(dataflow="", mistakes=[mistake]) from error
+    return services.controller.registry.parse_document(text, content_type)
+
+
+async def _read(request: Request, services: Services) -> bytes:
+    found = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if found not in (*JSON_TYPES, *YAML_TYPES):
+        raise MediaTypeError(found, (*JSON_TYPES, *YAML_TYPES))
+    return await read_body(request, bytes_max=services.settings.body_bytes_max)

@@ -1,0 +1,54 @@
+"""Increments: what arrived and what was written, newest first."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import Field
+
+from controller.api.routing import ServicesParameter, page_size, problems, router
+from controller.api.schemas import FileOut, IncrementOut, Page, PageQuery
+from controller.api.values import json_value
+from controller.store.base import IncrementRecord
+
+__all__ = ["routes"]
+
+routes = router("increments")
+
+
+class IncrementQuery(PageQuery):
+    """Which increments to list."""
+
+    flow: str | None = Field(None, max_length=200, description="`source` or `stage.output`.")
+
+
+@routes.get("/dataflows/{name}/increments", responses=problems(404))
+def list_increments(
+    name: str, services: ServicesParameter, query: Annotated[IncrementQuery, Query()]
+) -> Page[IncrementOut]:
+    """List the increments of a dataflow."""
+    services.store.dataflow(name)
+    limit = page_size(services, query)
+    page = services.store.increments(name, query.flow, cursor=query.cursor, limit=limit)
+    return Page(items=[_shown(record) for record in page.items], cursor=page.cursor)
+
+
+@routes.get("/dataflows/{name}/increments/{flow}/{index}", responses=problems(404))
+def show(name: str, flow: str, index: int, services: ServicesParameter) -> IncrementOut:
+    """Show one increment."""
+    return _shown(services.store.increment(name, flow, index))
+
+
+def _shown(record: IncrementRecord) -> IncrementOut:
+    increment = record.increment
+    return IncrementOut(
+        flow=increment.flow,
+        index=increment.index,
+        framing_key=increment.framing_key,
+        records=increment.records,
+        bytes=increment.bytes,
+        created_at=record.created_at,
+        origin=json_value(record.origin),
+        files=[FileOut(path=f.path, records=f.records, bytes=f.bytes) for f in increment.files],
+    )

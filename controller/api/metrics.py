@@ -1,0 +1,94 @@
+"""Metrics for Prometheus, computed from the store at each scrape.
+
+Labels are names from dataflow documents only: never keys, files or increments,
+whose number has no bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from fastapi import Response
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+
+from controller.api.overview import detail
+from controller.api.ports import Services
+from controller.api.routing import ServicesParameter, router
+from controller.api.schemas import DataflowDetail, StageOut
+
+__all__ = ["routes"]
+
+routes = router("metrics")
+
+
+@routes.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+def metrics(services: ServicesParameter) -> Response:
+    """Return the figures of all dataflows in Prometheus' text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Figures(services))
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+
+class _Figures(Collector):
+    def __init__(self, services: Services) -> None:
+        now = datetime.now(UTC)
+        self._dataflows = [detail(services, record, now) for record in services.store.dataflows()]
+
+    def collect(self) -> Iterable[Metric]:
+        yield GaugeMetricFamily("cbp_dataflows", "Registered dataflows.", len(self._dataflows))
+        yield from self._of_dataflows()
+        yield from self._of_stages()
+        yield from self._of_queues()
+
+    def _of_dataflows(self) -> Iterable[Metric]:
+        lag = GaugeMetricFamily(
+            "cbp_lag_seconds",
+            "Age of the oldest unprocessed increment; 0: none.",
+            labels=["dataflow"],
+        )
+        paused = GaugeMetricFamily(
+            "cbp_dataflow_paused", "1 when the operator paused it.", labels=["dataflow"]
+        )
+        for dataflow in self._dataflows:
+            summary = dataflow.summary
+            lag.add_metric([summary.name], summary.lag_seconds or 0.0)
+            paused.add_metric([summary.name], float(summary.desired == "paused"))
+        yield from (lag, paused)
+
+    def _of_stages(self) -> Iterable[Metric]:
+        labels = ["dataflow", "stage"]
+        epochs = CounterMetricFamily("cbp_stage_epochs", "Committed epochs.", labels=labels)
+        failures = GaugeMetricFamily("cbp_stage_failures", "Failed tries in a row.", labels=labels)
+        stopped = GaugeMetricFamily(
+            "cbp_stage_stopped", "1 when it stopped by itself.", labels=labels
+        )
+        for dataflow, stage in _stages(self._dataflows):
+            epochs.add_metric([dataflow, stage.name], stage.epoch)
+            failures.add_metric([dataflow, stage.name], stage.failures)
+            stopped.add_metric([dataflow, stage.name], float(stage.state == "stopped"))
+        yield from (epochs, failures, stopped)
+
+    def _of_queues(self) -> Iterable[Metric]:
+        labels = ["dataflow", "stage", "input"]
+        increments = GaugeMetricFamily("cbp_queue_increments", "Queued.", labels=labels)
+        records = GaugeMetricFamily("cbp_queue_records", "Queued.", labels=labels)
+        size = GaugeMetricFamily("cbp_queue_bytes", "Queued.", labels=labels)
+        for dataflow, stage in _stages(self._dataflows):
+            for queue in stage.queues:
+                names = [dataflow, stage.name, queue.input]
+                increments.add_metric(names, queue.increments)
+                records.add_metric(names, queue.records)
+                size.add_metric(names, queue.bytes)
+        yield from (increments, records, size)
+
+
+def _stages(dataflows: list[DataflowDetail]) -> Iterable[tuple[str, StageOut]]:
+    return ((d.summary.name, stage) for d in dataflows for stage in d.stages)

@@ -1,0 +1,222 @@
+"""How dataflows get on: the figures of the list and of one dataflow.
+
+Everything here is read from the store at the moment of the request; nothing is
+kept. The parts are read one after the other, so a run that commits in between may
+show in one of them only: figures for people, nothing decides by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from cbp.errors import CbpError, NotFoundError
+from cbp.model.connector import Connector
+from cbp.model.dataflow import Dataflow
+from cbp.model.intention import RunStatus
+from controller.api.ports import Services
+from controller.api.schemas import (
+    DataflowDetail,
+    DataflowState,
+    DataflowSummary,
+    QueueOut,
+    SourceOut,
+    StageOut,
+    StageState,
+    StateOut,
+)
+from controller.store.base import DataflowRecord, StageRecord
+
+__all__ = ["detail", "summarise"]
+
+# The worst state that a stage is in is the state of its dataflow.
+_WORST_FIRST: tuple[tuple[StageState, DataflowState], ...] = (
+    ("stopped", "stopped"),
+    ("retrying", "retrying"),
+)
+
+
+def summarise(services: Services, record: DataflowRecord, now: datetime) -> DataflowSummary:
+    """Return the figures of one dataflow for the list."""
+    return _summary(record, _stages(services, record, None, now))
+
+
+def detail(services: Services, record: DataflowRecord, now: datetime) -> DataflowDetail:
+    """Return one dataflow with its sources, stages and queues."""
+    dataflow, trouble = _compiled(services, record.name)
+    stages = _stages(services, record, dataflow, now)
+    return DataflowDetail(
+        summary=_summary(record, stages),
+        folder=record.folder,
+        sources=[] if dataflow is None else _sources(dataflow),
+        stages=stages,
+        document=dict(record.document),
+        definition_problem=trouble,
+    )
+
+
+def _compiled(services: Services, name: str) -> tuple[Dataflow | None, str | None]:
+    """Compile a dataflow; a package that is gone must not hide the rest of it."""
+    try:
+        return services.controller.dataflow(name), None
+    except NotFoundError:
+        raise
+    except CbpError as error:
+        return None, error.message
+
+
+def _summary(record: DataflowRecord, stages: list[StageOut]) -> DataflowSummary:
+    queues = [queue for stage in stages for queue in stage.queues]
+    lags = [stage.lag_seconds for stage in stages if stage.lag_seconds is not None]
+    successes = [stage.last_success_at for stage in stages if stage.last_success_at is not None]
+    return DataflowSummary(
+        name=record.name,
+        version=record.version,
+        desired=record.desired,
+        state=_dataflow_state(record, stages),
+        stages=len(stages),
+        queued_increments=sum(queue.increments for queue in queues),
+        queued_records=sum(queue.records for queue in queues),
+        lag_seconds=max(lags, default=None),
+        last_success_at=max(successes, default=None),
+        failures=sum(stage.failures for stage in stages),
+        created_at=record.created_at,
+    )
+
+
+def _dataflow_state(record: DataflowRecord, stages: Iterable[StageOut]) -> DataflowState:
+    if record.desired == "paused":
+        return "paused"
+    states = {stage.state for stage in stages}
+    return next((worst for state, worst in _WORST_FIRST if state in states), "ok")
+
+
+def _stages(
+    services: Services, record: DataflowRecord, dataflow: Dataflow | None, now: datetime
+) -> list[StageOut]:
+    waiting = services.controller.waiting(record.name)
+    connectors = services.store.connectors(record.name)
+    runs = services.store.intended_runs()
+    running = {run.stage for run in runs if run.dataflow == record.name}
+    return [
+        _stage(
+            services,
+            record,
+            stage,
+            dataflow=dataflow,
+            queues=_queues(services, record, stage.stage, connectors.get(stage.stage, {})),
+            state=_stage_state(record, stage, stage.stage in running),
+            waiting=waiting.get(stage.stage, ""),
+            now=now,
+        )
+        for stage in services.store.stages(record.name)
+    ]
+
+
+def _stage(
+    services: Services,
+    record: DataflowRecord,
+    stage: StageRecord,
+    *,
+    dataflow: Dataflow | None,
+    queues: list[QueueOut],
+    state: StageState,
+    waiting: str,
+    now: datetime,
+) -> StageOut:
+    document = _node(record, stage.stage)
+    node = None if dataflow is None else dataflow.stages.get(stage.stage)
+    spec = None if node is None else node.translator
+    oldest = min((q.oldest_at for q in queues if q.oldest_at is not None), default=None)
+    return StageOut(
+        name=stage.stage,
+        translator=str(document.get("translator", spec.name if spec is not None else "")),
+        buckets=None if node is None else node.buckets,
+        state=state,
+        waiting=stage.paused_because or waiting,
+        epoch=stage.epoch,
+        lag_seconds=None if oldest is None else max(0.0, (now - oldest).total_seconds()),
+        failures=stage.failures,
+        retry_at=stage.retry_at,
+        last_success_at=_last_success(services, record.name, stage.stage),
+        queues=queues,
+        outputs={}
+        if spec is None
+        else {f"{stage.stage}.{output.name}": str(output.schema) for output in spec.outputs},
+        states=[]
+        if spec is None
+        else [
+            StateOut(
+                name=state_.name,
+                columns=str(state_.schema),
+                key=str(spec.key),
+                grouping=state_.grouping,
+            )
+            for state_ in spec.states
+        ],
+    )
+
+
+def _stage_state(record: DataflowRecord, stage: StageRecord, running: bool) -> StageState:
+    if running:
+        return "running"
+    if stage.paused_because:
+        return "stopped"
+    if record.desired == "paused":
+        return "paused"
+    return "retrying" if stage.failures else "waiting"
+
+
+def _queues(
+    services: Services, record: DataflowRecord, stage: str, connectors: Mapping[str, Connector]
+) -> list[QueueOut]:
+    wiring = _node(record, stage).get("inputs", {})
+    return [
+        _queue(services, record.name, connector, str(wiring.get(name, "")))
+        for name, connector in sorted(connectors.items())
+    ]
+
+
+def _queue(services: Services, dataflow: str, connector: Connector, flow: str) -> QueueOut:
+    queued = [entry.increment for entry in connector.queue]
+    unread = connector.unread
+    oldest_at = None
+    if unread:
+        try:
+            oldest = services.store.increment(dataflow, unread[0].flow, unread[0].index)
+            oldest_at = oldest.created_at
+        except NotFoundError:  # consumed and collected since the queue was read
+            oldest_at = None
+    return QueueOut(
+        input=connector.input,
+        flow=flow or (queued[0].flow if queued else ""),
+        increments=len(queued),
+        unread=len(unread),
+        records=sum(increment.records for increment in queued),
+        bytes=sum(increment.bytes for increment in queued),
+        oldest_at=oldest_at,
+    )
+
+
+def _last_success(services: Services, dataflow: str, stage: str) -> datetime | None:
+    runs = services.store.runs(dataflow, stage=stage, status=RunStatus.COMMITTED, limit=1)
+    return runs.items[0].finished_at if runs.items else None
+
+
+def _sources(dataflow: Dataflow) -> list[SourceOut]:
+    return [
+        SourceOut(
+            name=source.name,
+            columns=str(source.schema),
+            format=source.format,
+            options=dict(source.options),
+        )
+        for source in dataflow.sources.values()
+    ]
+
+
+def _node(record: DataflowRecord, stage: str) -> Mapping[str, Any]:
+    node = record.document.get("stages", {}).get(stage, {})
+    assert isinstance(node, Mapping)
+    return node

@@ -1,0 +1,175 @@
+"""What the API needs from the rest of the service, and nothing more.
+
+The API constructs none of these: it is handed them. Every method may block, so
+they are called from worker threads, never from the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Protocol
+
+from cbp.model.dataflow import Dataflow
+from controller.store.base import ClaimRecord, DataflowRecord, Store
+
+__all__ = ["Controller", "DropFolder", "Registry", "Services", "Settings", "TranslatorInfo"]
+
+
+class TranslatorInfo(Protocol):
+    """What is known of one translator that a document may name."""
+
+    @property
+    def name(self) -> str:
+        """The name in a document."""
+        ...
+
+    @property
+    def package(self) -> str:
+        """The distribution that brings it."""
+        ...
+
+    @property
+    def summary(self) -> str:
+        """The first line of its docstring."""
+        ...
+
+    @property
+    def parameters(self) -> Mapping[str, str]:
+        """Parameter name to how it is declared."""
+        ...
+
+
+class Registry(Protocol):
+    """The allow-listed translators."""
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names that a document may use, sorted."""
+        ...
+
+    def describe(self, name: str) -> TranslatorInfo:
+        """Return what is known of one; raises `DefinitionError` when it cannot be loaded."""
+        ...
+
+    def parse_document(
+        self, text: str, content_type: str
+    ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+        """Return a document and the paths of pairs that stood twice."""
+        ...
+
+
+class Controller(Protocol):
+    """The service's loop, as far as a client may steer it."""
+
+    @property
+    def registry(self) -> Registry:
+        """The translators that a document may name."""
+        ...
+
+    def register(
+        self, document: Mapping[str, Any], duplicates: Iterable[str] = ()
+    ) -> DataflowRecord:
+        """Register a dataflow; durable once it returns."""
+        ...
+
+    def validate(self, document: Mapping[str, Any], duplicates: Iterable[str] = ()) -> Dataflow:
+        """Check a document as `register` does, and change nothing."""
+        ...
+
+    def dataflow(self, name: str) -> Dataflow:
+        """Return a registered dataflow, compiled; raises `NotFoundError`."""
+        ...
+
+    def pause(self, name: str) -> None:
+        """Start no more runs of a dataflow; persistent and idempotent."""
+        ...
+
+    def resume(self, name: str) -> None:
+        """Run a dataflow again and clear the failures of its stages; idempotent."""
+        ...
+
+    def delete(self, name: str, purge: bool = False) -> None:
+        """Forget a dataflow; with `purge`, remove its folder too."""
+        ...
+
+    def waiting(self, name: str) -> Mapping[str, str]:
+        """Return stage -> why it did not start at the last decision, in words."""
+        ...
+
+    def look_up(
+        self, dataflow: str, stage: str, state: str, key: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Return the published state records of one key."""
+        ...
+
+    def read_flow(
+        self, dataflow: str, flow: str, cursor: str | None, limit: int
+    ) -> tuple[Sequence[Mapping[str, Any]], str | None]:
+        """Return at most `limit` records of a flow and the cursor of the next page."""
+        ...
+
+    def cancel(self, run: str) -> None:
+        """Ask a run to stop; returns at once."""
+        ...
+
+
+class DropFolder(Protocol):
+    """Where files arrive."""
+
+    def upload(
+        self,
+        record: DataflowRecord,
+        dataflow: Dataflow,
+        source: str,
+        name: str,
+        stream: BinaryIO,
+    ) -> ClaimRecord:
+        """Take a file from a stream; durable once it returns."""
+        ...
+
+
+class Settings(Protocol):
+    """The settings that the API reads."""
+
+    @property
+    def host(self) -> str:
+        """The address it listens on."""
+        ...
+
+    @property
+    def body_bytes_max(self) -> int:
+        """Largest body of a request but an upload, in bytes."""
+        ...
+
+    @property
+    def upload_bytes_max(self) -> int:
+        """Largest upload, in bytes."""
+        ...
+
+    @property
+    def page_size_default(self) -> int:
+        """Items of a page when the client does not say."""
+        ...
+
+    @property
+    def page_size_max(self) -> int:
+        """Most items of a page that a client may ask for."""
+        ...
+
+    def effective(self) -> dict[str, Any]:
+        """Return every setting as a JSON value, with secrets masked."""
+        ...
+
+    def ensure_token(self) -> str:
+        """Return the bearer token; makes it at first start."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything that the routes reach, in one value."""
+
+    controller: Controller
+    store: Store
+    drop_folder: DropFolder
+    settings: Settings

@@ -1,0 +1,274 @@
+"""Errors as HTTP: one table from code to status, one document for all (RFC 9457).
+
+    {"type": "urn:cbp:error:not_found", "title": "Not Found", "status": 404,
+     "detail": "there is no dataflow 'x'", "instance": "/api/v1/dataflows/x",
+     "error_code": "not_found", "message": "...", "details": {"kind": ..., "name": ...}}
+
+`type` and `error_code` are stable; `detail` is for people and may change. Every
+error class of the product stands in `STATUS` (tests/controller/api/test_problems.py).
+A code that does not is answered with 500 and logged, never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, ClassVar
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from cbp.errors import CbpError
+from controller.api.values import json_value
+
+__all__ = [
+    "MEDIA_TYPE",
+    "RETRY_SECONDS",
+    "STATUS",
+    "BodyTooLargeError",
+    "HostRefusedError",
+    "IdempotencyKeyBusyError",
+    "IdempotencyKeyReusedError",
+    "InternalError",
+    "MediaTypeError",
+    "OriginRefusedError",
+    "RequestError",
+    "RequestInvalidError",
+    "RunEndedError",
+    "UnauthenticatedError",
+    "answer",
+    "install",
+    "problem",
+]
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_SECONDS = 5
+
+STATUS: Mapping[str, int] = {
+    # the library
+    "cbp_error": 500,
+    "definition_invalid": 422,
+    "dataflow_invalid": 422,
+    "author_code_failed": 422,
+    "operating_failure": 503,
+    "table_foreign": 409,
+    "table_feature_unsupported": 409,
+    "table_foreign_writer": 409,
+    "log_conflict": 503,
+    "disk_full": 503,
+    "increment_damaged": 500,
+    "run_cancelled": 409,
+    "not_found": 404,
+    "already_exists": 409,
+    "invariant_broken": 500,
+    # the metadata store
+    "cursor_invalid": 422,
+    "database_url_invalid": 500,
+    "database_in_use": 503,
+    "database_newer": 503,
+    # the requests themselves
+    "request_refused": 400,
+    "request_invalid": 422,
+    "unauthenticated": 401,
+    "host_refused": 400,
+    "origin_refused": 403,
+    "body_too_large": 413,
+    "media_type_unsupported": 415,
+    "idempotency_key_reused": 422,
+    "idempotency_key_busy": 409,
+    "run_ended": 409,
+    "route_unknown": 404,
+    "method_not_allowed": 405,
+    "internal_error": 500,
+}
+
+_log = structlog.get_logger(__name__)
+
+
+class RequestError(CbpError):
+    """A request cannot be served as it was made."""
+
+    code: ClassVar[str] = "request_refused"
+
+
+class RequestInvalidError(RequestError):
+    """Parameters of a request are wrong; lists every one of them."""
+
+    code = "request_invalid"
+
+    def __init__(self, mistakes: list[dict[str, str]]) -> None:
+        lines = "; ".join(f"{m['where']}: {m['message']}" for m in mistakes)
+        super().__init__(f"the request is wrong: {lines}", mistakes=mistakes)
+
+
+class UnauthenticatedError(RequestError):
+    """The bearer token is missing or wrong."""
+
+    code = "unauthenticated"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a bearer token is required: send 'Authorization: Bearer <token>'; "
+            "`cbp serve` says which file holds it"
+        )
+
+
+class HostRefusedError(RequestError):
+    """The Host header names somebody else (DNS rebinding)."""
+
+    code = "host_refused"
+
+    def __init__(self) -> None:
+        super().__init__("the Host header names no host of this service")
+
+
+class OriginRefusedError(RequestError):
+    """A page of another origin made the request."""
+
+    code = "origin_refused"
+
+    def __init__(self) -> None:
+        super().__init__("requests from pages of another origin are refused")
+
+
+class BodyTooLargeError(RequestError):
+    """The body is above its limit; nothing of it was kept."""
+
+    code = "body_too_large"
+
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__(f"the body is above {bytes_max} bytes", bytes_max=bytes_max)
+
+
+class MediaTypeError(RequestError):
+    """The body has a content type that this route does not read."""
+
+    code = "media_type_unsupported"
+
+    def __init__(self, found: str, allowed: tuple[str, ...]) -> None:
+        super().__init__(
+            f"content type {found or 'none'!r}; use one of {', '.join(allowed)}",
+            found=found,
+            allowed=list(allowed),
+        )
+
+
+class IdempotencyKeyReusedError(RequestError):
+    """An Idempotency-Key came with another body than the first time."""
+
+    code = "idempotency_key_reused"
+
+    def __init__(self) -> None:
+        super().__init__("this Idempotency-Key was used for another request; make a new one")
+
+
+class IdempotencyKeyBusyError(RequestError):
+    """The first request with this Idempotency-Key is still being served."""
+
+    code = "idempotency_key_busy"
+    retryable = True
+
+    def __init__(self) -> None:
+        super().__init__("the first request with this Idempotency-Key is still being served")
+
+
+class RunEndedError(RequestError):
+    """A run that has ended cannot be cancelled."""
+
+    code = "run_ended"
+
+    def __init__(self, run: str, status: str) -> None:
+        super().__init__(f"run {run} has ended: it is {status}", run=run, status=status)
+
+
+class InternalError(CbpError):
+    """Something failed that nobody foresaw; the log has the stack."""
+
+    code = "internal_error"
+
+    def __init__(self) -> None:
+        super().__init__("the service failed in an unforeseen way; its log says how")
+
+
+class _RouteError(RequestError):
+    """What the router itself refuses, by its status."""
+
+    code = "route_unknown"
+
+
+class _MethodError(RequestError):
+    """The route exists, the method does not."""
+
+    code = "method_not_allowed"
+
+
+def problem(error: CbpError, instance: str) -> tuple[int, dict[str, Any], dict[str, str]]:
+    """Return status, document and headers that tell a client about an error."""
+    status = STATUS.get(error.code, 500)
+    headers = {}
+    if status == HTTPStatus.SERVICE_UNAVAILABLE and error.retryable:
+        headers["Retry-After"] = str(RETRY_SECONDS)
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = 'Bearer realm="cbp"'
+    document = {
+        "type": f"urn:cbp:error:{error.code}",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": error.message,
+        "instance": instance,
+        **error.as_dict(),
+    }
+    document = json_value(document)
+    return status, document, headers
+
+
+def answer(error: CbpError, *, method: str, path: str) -> JSONResponse:
+    """Log an error and return the response that tells the client."""
+    status, document, headers = problem(error, path)
+    fields = {"error_code": error.code, "status": status, "method": method, "path": path}
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        _log.error("request failed", **fields, exc_info=error)
+    else:
+        _log.info("request refused", **fields)
+    return JSONResponse(document, status, headers, MEDIA_TYPE)
+
+
+def install(app: FastAPI) -> None:
+    """Make an app answer every error that its routes raise with a problem document."""
+    app.add_exception_handler(CbpError, _on_cbp_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid_request)
+    app.add_exception_handler(HTTPException, _on_http_error)
+
+
+async def _on_cbp_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, CbpError)
+    return answer(error, method=request.method, path=request.url.path)
+
+
+async def _on_invalid_request(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    # The values themselves are not repeated: one of them may be a misplaced secret.
+    mistakes = [
+        {"code": str(line["type"]), "where": _place(line["loc"]), "message": str(line["msg"])}
+        for line in error.errors()
+    ]
+    return await _on_cbp_error(request, RequestInvalidError(mistakes))
+
+
+async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    path = request.url.path
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        response = await _on_cbp_error(request, _MethodError(f"{path} knows no {request.method}"))
+        response.headers.update(error.headers or {})
+        return response
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return await _on_cbp_error(request, _RouteError(f"there is nothing at {path}"))
+    return await _on_cbp_error(request, RequestError(str(error.detail)))
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    return ".".join(map(str, location))

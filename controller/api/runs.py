@@ -1,0 +1,77 @@
+"""Runs: list, show, cancel."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import Field
+
+from cbp.model.intention import RunStatus
+from controller.api.problems import RunEndedError
+from controller.api.routing import ServicesParameter, page_size, problems, router
+from controller.api.schemas import Page, PageQuery, RunOut
+from controller.api.values import json_value
+from controller.store.base import RunRecord
+
+__all__ = ["routes"]
+
+routes = router("runs")
+
+
+class RunQuery(PageQuery):
+    """Which runs to list."""
+
+    dataflow: str | None = Field(None, max_length=200)
+    stage: str | None = Field(None, max_length=200)
+    status: RunStatus | None = None
+
+
+@routes.get("/runs", responses=problems(404))
+def list_runs(services: ServicesParameter, query: Annotated[RunQuery, Query()]) -> Page[RunOut]:
+    """List runs, newest first."""
+    if query.dataflow is not None:
+        services.store.dataflow(query.dataflow)
+    page = services.store.runs(
+        query.dataflow,
+        stage=query.stage,
+        status=query.status,
+        cursor=query.cursor,
+        limit=page_size(services, query),
+    )
+    return Page(items=[_shown(run) for run in page.items], cursor=page.cursor)
+
+
+@routes.get("/runs/{run}", responses=problems(404))
+def show(run: str, services: ServicesParameter) -> RunOut:
+    """Show one run with its figures, or with the error that ended it."""
+    return _shown(services.store.run(run))
+
+
+@routes.post("/runs/{run}/cancel", status_code=202, responses=problems(404, 409))
+def cancel(run: str, services: ServicesParameter) -> RunOut:
+    """Ask a run to stop; it may still end by itself. What it read stays queued."""
+    record = services.store.run(run)
+    if record.status is not RunStatus.INTENDED:
+        raise RunEndedError(run, record.status)
+    services.controller.cancel(run)
+    return _shown(services.store.run(run))
+
+
+def _shown(run: RunRecord) -> RunOut:
+    ended = run.finished_at
+    return RunOut(
+        id=run.id,
+        dataflow=run.dataflow,
+        stage=run.stage,
+        epoch=run.epoch,
+        attempt=run.attempt,
+        status=run.status,
+        read={name: list(indexes) for name, indexes in run.read.items()},
+        remove={name: list(indexes) for name, indexes in run.remove.items()},
+        started_at=run.started_at,
+        finished_at=ended,
+        seconds=None if ended is None else (ended - run.started_at).total_seconds(),
+        figures=dict(run.figures),
+        error=None if run.error is None else json_value(run.error),
+    )

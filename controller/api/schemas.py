@@ -1,0 +1,247 @@
+"""What the API sends and receives, as closed models (no unknown fields).
+
+Times are UTC in ISO 8601; sizes are in bytes, durations in seconds. Every listing
+is a `Page`: its `cursor` gets the next part, `null` at the end.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = [
+    "PAGE_SIZE_MAX",
+    "ClaimOut",
+    "DataflowDetail",
+    "DataflowSummary",
+    "FileOut",
+    "Health",
+    "IncrementOut",
+    "Links",
+    "Model",
+    "Page",
+    "PageQuery",
+    "Problem",
+    "QueueOut",
+    "Records",
+    "RunOut",
+    "SourceOut",
+    "StageOut",
+    "StateOut",
+    "TranslatorOut",
+    "Validation",
+]
+
+PAGE_SIZE_MAX = 500
+
+T = TypeVar("T")
+
+StageState = Literal["running", "waiting", "retrying", "paused", "stopped"]
+DataflowState = Literal["ok", "retrying", "paused", "stopped"]
+
+
+class Model(BaseModel):
+    """A closed model."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PageQuery(Model):
+    """Which part of a listing a client wants."""
+
+    cursor: str | None = Field(None, max_length=1000, description="Of the page before.")
+    limit: int | None = Field(None, ge=1, le=PAGE_SIZE_MAX, description="Most items to return.")
+
+
+class Page(Model, Generic[T]):
+    """Part of a listing."""
+
+    items: list[T]
+    cursor: str | None = None
+
+
+class Problem(BaseModel):
+    """An error, as RFC 9457 has it, with this service's own fields."""
+
+    type: str = Field(description="`urn:cbp:error:<error_code>`; stable.")
+    title: str
+    status: int
+    detail: str = Field(description="For people; may change.")
+    instance: str = Field(description="Path of the request.")
+    error_code: str = Field(description="Stable snake_case name.")
+    message: str
+    details: dict[str, Any]
+
+
+class QueueOut(Model):
+    """What waits at one input of a stage."""
+
+    input: str
+    flow: str
+    increments: int = Field(description="Queued, read marks included.")
+    unread: int
+    records: int
+    bytes: int
+    oldest_at: datetime | None = Field(description="Arrival of the oldest unread increment.")
+
+
+class StateOut(Model):
+    """One state of a stage."""
+
+    name: str
+    columns: str
+    key: str
+    grouping: str
+
+
+class StageOut(Model):
+    """One stage and how it gets on."""
+
+    name: str
+    translator: str
+    buckets: int | None
+    state: StageState
+    waiting: str = Field(description="Why it does not start now, in words; empty: it may.")
+    epoch: int = Field(description="Number of its next run.")
+    lag_seconds: float | None = Field(description="Age of its oldest unread increment.")
+    failures: int = Field(description="Failed tries of the next run, in a row.")
+    retry_at: datetime | None
+    last_success_at: datetime | None
+    queues: list[QueueOut]
+    outputs: dict[str, str] = Field(description="Flow to its columns.")
+    states: list[StateOut]
+
+
+class SourceOut(Model):
+    """One flow that is fed from outside."""
+
+    name: str
+    columns: str
+    format: str
+    options: dict[str, str]
+
+
+class DataflowSummary(Model):
+    """One dataflow in the list."""
+
+    name: str
+    version: int
+    desired: Literal["running", "paused"]
+    state: DataflowState
+    stages: int
+    queued_increments: int
+    queued_records: int
+    lag_seconds: float | None = Field(description="Age of the oldest unprocessed increment.")
+    last_success_at: datetime | None
+    failures: int = Field(description="Failed tries in a row, over all stages.")
+    created_at: datetime
+
+
+class DataflowDetail(Model):
+    """One dataflow with its parts."""
+
+    summary: DataflowSummary
+    folder: str
+    sources: list[SourceOut]
+    stages: list[StageOut]
+    document: dict[str, Any]
+    definition_problem: str | None = Field(
+        description="Why its translators cannot be loaded any more; `null`: they can."
+    )
+
+
+class Validation(Model):
+    """A document that may be registered."""
+
+    name: str
+    sources: list[str]
+    stages: list[str]
+    flows: dict[str, str] = Field(description="Flow to its columns.")
+
+
+class FileOut(Model):
+    """One data file of an increment."""
+
+    path: str
+    records: int
+    bytes: int
+
+
+class IncrementOut(Model):
+    """One increment of a flow."""
+
+    flow: str
+    index: int
+    framing_key: int | str
+    records: int
+    bytes: int
+    created_at: datetime
+    origin: dict[str, Any]
+    files: list[FileOut]
+
+
+class ClaimOut(Model):
+    """One file that was met in a drop folder."""
+
+    id: str
+    dataflow: str
+    source: str
+    sequence: int
+    path: str
+    bytes: int
+    status: str
+    sha256: str
+    index: int | None = Field(description="Of the increment that it became.")
+    reason: dict[str, Any] | None = Field(description="Why it is in quarantine.")
+    created_at: datetime
+
+
+class RunOut(Model):
+    """One attempt to execute an epoch."""
+
+    id: str
+    dataflow: str
+    stage: str
+    epoch: int
+    attempt: int
+    status: str
+    read: dict[str, list[int]]
+    remove: dict[str, list[int]]
+    started_at: datetime
+    finished_at: datetime | None
+    seconds: float | None
+    figures: dict[str, float]
+    error: dict[str, Any] | None
+
+
+class Records(Model):
+    """Records of a flow or a state, columns by name."""
+
+    items: list[dict[str, Any]]
+    cursor: str | None = None
+
+
+class TranslatorOut(Model):
+    """A translator that a document may name."""
+
+    name: str
+    package: str
+    summary: str
+    parameters: dict[str, str]
+    problem: str | None = Field(description="Why it cannot be loaded; `null`: it can.")
+
+
+class Health(Model):
+    """Whether the service works."""
+
+    status: Literal["ok"]
+
+
+class Links(Model):
+    """Where to go from here."""
+
+    service: str
+    version: str
+    links: dict[str, str]

@@ -1,0 +1,138 @@
+"""Who may talk to the API, and what every answer carries.
+
+`Guard` stands in front of every route, known or not: deny by default. It checks,
+in this order, the Host header (DNS rebinding), the Origin header (pages of other
+sites) and the bearer token; only `OPEN_PATHS` need no token. It also turns an
+error that nobody foresaw into a problem document, and adds the security headers.
+
+Absent on purpose: cookies, CORS, tokens in URLs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Iterable
+
+from fastapi.security import HTTPBearer
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cbp.errors import CbpError
+from controller.api.problems import (
+    HostRefusedError,
+    InternalError,
+    OriginRefusedError,
+    UnauthenticatedError,
+    answer,
+)
+
+__all__ = ["OPEN_PATHS", "SECURITY_HEADERS", "Guard", "bearer_scheme"]
+
+OPEN_PATHS = frozenset({"/api/v1/health/live", "/api/v1/health/ready"})
+
+SECURITY_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+# Tells OpenAPI that a token is needed; `Guard` is what demands it.
+bearer_scheme = HTTPBearer(auto_error=False, description="The content of the token file.")
+
+
+class Guard:
+    """ASGI middleware; see the module header.
+
+    Args:
+        token: What clients must send; only its digest is kept.
+        host: The address that the service listens on.
+        allowed_hosts: Further names under which clients may reach it.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, token: str, host: str, allowed_hosts: Iterable[str] = ()
+    ) -> None:
+        self._app = app
+        self._digest = _digest(token)
+        self._hosts = _LOOPBACK_NAMES | {name.lower() for name in (host, *allowed_hosts)}
+        self._any_address = _is_unspecified(host)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = False
+
+        async def send_safely(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        try:
+            self._check(scope)
+            await self._app(scope, receive, send_safely)
+            return
+        except CbpError as refused:
+            error = refused
+        except Exception as unforeseen:  # the edge: nothing above could answer the client
+            error = InternalError()
+            error.__cause__ = unforeseen
+            if started:
+                raise
+        response = answer(error, method=scope["method"], path=scope["path"])
+        await response(scope, receive, send_safely)
+
+    def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if not self._knows(_host_name(host)):
+            raise HostRefusedError
+        origin = headers.get("origin")
+        if origin is not None and origin.lower() not in (f"http://{host}", f"https://{host}"):
+            raise OriginRefusedError
+        if scope["path"] not in OPEN_PATHS and not self._has_token(headers):
+            raise UnauthenticatedError
+
+    def _knows(self, name: str) -> bool:
+        # Rebinding needs a name: an address in the Host header is the one that was dialled.
+        return name in self._hosts or (self._any_address and _is_address(name))
+
+    def _has_token(self, headers: Headers) -> bool:
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        given = _digest(token.strip())
+        return scheme.lower() == "bearer" and hmac.compare_digest(given, self._digest)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
+
+
+def _host_name(header: str) -> str:
+    """Return the name of a Host header without its port, in lower case."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0].lower()
+    return header.partition(":")[0].lower()
+
+
+def _is_unspecified(host: str) -> bool:
+    return _is_address(host) and ipaddress.ip_address(host).is_unspecified
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
