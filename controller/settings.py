@@ -56,6 +56,9 @@ class Settings(BaseSettings):
         drain_seconds: How long a stop waits for runs that are under way.
         allowed_packages: Distributions whose translators may be named in a document.
         token: Bearer token of the API; by default the content of `token_file`.
+        body_bytes_max, upload_bytes_max: Largest request; largest uploaded file.
+        file_bytes_max, decompressed_bytes_max, line_bytes_max: Of one dropped file.
+        decompression_ratio_max: Decompressed to compressed bytes of one dropped file.
         token_file: Made at first start, with 256 random bits, readable by the owner only.
     """
 
@@ -85,6 +88,10 @@ class Settings(BaseSettings):
     token_file: Path = Path()
     body_bytes_max: int = Field(default=1 << 20, ge=1024)
     upload_bytes_max: int = Field(default=1 << 30, ge=1024)
+    file_bytes_max: int = Field(default=256 << 30, ge=1024)
+    decompressed_bytes_max: int = Field(default=1 << 40, ge=1024)
+    decompression_ratio_max: int = Field(default=250, ge=2)
+    line_bytes_max: int = Field(default=16 << 20, ge=1024)
     page_size_default: int = Field(default=100, ge=1, le=500)
     page_size_max: int = Field(default=500, ge=1, le=500)
     log_format: Literal["json", "console"] = "json"

@@ -136,9 +136,11 @@ class Registry:
         except Exception as error:  # importing an author's module may raise anything
             message = f"cannot be imported from {points[0].value}: {type(error).__name__}: {error}"
             raise _wrong(message, rule="translator_failed", where=name) from error
-        if not callable(factory):
+        try:
+            inspect.signature(factory)
+        except (TypeError, ValueError) as error:  # no callable, or one that cannot be looked at
             message = f"{points[0].value} is a {type(factory).__name__}, not a translator class"
-            raise _wrong(message, rule="translator_invalid", where=name)
+            raise _wrong(message, rule="translator_invalid", where=name) from error
         return factory, points[0]
 
     def _unknown(self, name: str) -> str:

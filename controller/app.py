@@ -1,0 +1,281 @@
+"""The service: the only place that constructs things and connects them.
+
+    settings -> store -> files -> engine -> controller -> drop folder -> scheduler -> API
+
+Threads: one loop thread ticks whenever something happened, or once per
+`tick_seconds`; a scheduler lists the drop folders; a watcher hints that a listing
+is due; runs have a pool of `parallel_runs_max`.
+
+Guaranteed: the API answers only after recovery, and a stop waits for the runs under
+way for `drain_seconds`, cancels the rest and leaves it to the next start
+(tests/controller/test_app.py). Not needed for correctness: a stop that is orderly.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+from apscheduler.executors.pool import ThreadPoolExecutor as JobThreads
+from apscheduler.schedulers.background import BackgroundScheduler
+from fastapi import FastAPI
+from starlette.concurrency import run_in_threadpool
+
+from cbp.engine.base import Engine
+from cbp.engine.faults import NO_FAULTS, Faults
+from cbp.engine.files import files_for
+from controller.api import create_api
+from controller.ingest import DropFolder, IngestLimits
+from controller.loop import Controller, RetryPolicy
+from controller.registry import Registry
+from controller.settings import Settings, load_settings
+from controller.store import open_store
+
+__all__ = ["Service", "configure_logging", "create_app", "engine_for"]
+
+_log = structlog.get_logger(__name__)
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """Return the service as an ASGI application; it works while its lifespan lasts.
+
+    Args:
+        settings: By default those of the environment.
+
+    Raises:
+        DefinitionError: If a setting is wrong.
+        OperatingError: If the database cannot be opened, or is in use.
+    """
+    settings = settings or load_settings()
+    configure_logging(settings)
+    service = Service(settings)
+    return create_api(
+        controller=service.controller,
+        store=service.store,
+        drop_folder=service.drop_folder,
+        settings=settings,
+        lifespan=service.lifespan,
+    )
+
+
+def engine_for(settings: Settings, *, faults: Faults = NO_FAULTS) -> Engine:
+    """Return the engine that the settings name; imports Spark only if it is that.
+
+    Args:
+        settings: `engine`, `cache`, and the settings that begin with `spark_`.
+        faults: Told at every durable effect.
+    """
+    if settings.engine == "local":
+        from cbp.engine.direct import LocalEngine
+
+        return LocalEngine(cache=str(settings.cache), faults=faults)
+    from cbp.engine.spark import SparkEngine, SparkSettings
+
+    session = SparkSettings(
+        master=settings.spark_master,
+        conf=settings.spark_conf,
+        driver_memory=settings.spark_driver_memory,
+    )
+    return SparkEngine(session, cache=str(settings.cache), faults=faults)
+
+
+class Service:
+    """All parts of one service, connected; `start` makes them work.
+
+    Args:
+        settings: Where everything is.
+        engine: Instead of the one that the settings name.
+        faults: Told at every durable effect.
+
+    Attributes:
+        store: The metadata store.
+        controller: The loop.
+        drop_folder: Where files arrive.
+    """
+
+    def __init__(
+        self, settings: Settings, *, engine: Engine | None = None, faults: Faults = NO_FAULTS
+    ) -> None:
+        self.settings = settings
+        for folder in (settings.root, settings.drop_root, settings.cache):
+            folder.mkdir(parents=True, exist_ok=True)
+        files = files_for(settings.tables, faults=faults)
+        self.store = open_store(settings.database_url, faults=faults)
+        self._engine = engine or engine_for(settings, faults=faults)
+        self._threads = ThreadPoolExecutor(settings.parallel_runs_max, thread_name_prefix="run")
+        self.controller = Controller(
+            store=self.store,
+            engine=self._engine,
+            registry=Registry(settings.allowed_packages),
+            files=files,
+            clock=_now,
+            tables_root=settings.tables.rstrip("/"),
+            parallel_max=settings.parallel_runs_max,
+            retry=RetryPolicy(settings.failures_max, settings.retry_delays_seconds),
+            executor=self._threads,
+            faults=faults,
+        )
+        self.drop_folder = DropFolder(
+            store=self.store,
+            files=files,
+            clock=_now,
+            drop_root=settings.drop_root,
+            on_accept=self.controller.wake,
+            settle_seconds=settings.settle_seconds,
+            limits=_limits(settings),
+            faults=faults,
+        )
+        self.controller.arrivals = self.drop_folder
+        self._stop = threading.Event()
+        self._scheduler = _scheduler()
+        self._loop = threading.Thread(target=self._tick_forever, name="loop", daemon=True)
+        self._watcher = threading.Thread(target=self._watch, name="watch", daemon=True)
+        self._complaints: dict[str, str] = {}
+
+    def lifespan(self, _app: Any) -> AbstractAsyncContextManager[None]:
+        """Return the context in which an ASGI server runs the service."""
+        return self._lifespan()
+
+    @asynccontextmanager
+    async def _lifespan(self) -> AsyncIterator[None]:
+        # Both block for as long as recovery and running jobs take.
+        await run_in_threadpool(self.start)
+        try:
+            yield
+        finally:
+            await run_in_threadpool(self.stop)
+
+    def start(self) -> None:
+        """Recover, then begin to list folders and to tick."""
+        self.settings.ensure_token()
+        self.controller.recover()
+        self._scheduler.add_job(
+            self.controller.wake, "interval", seconds=self.settings.tick_seconds, id="tick"
+        )
+        self._scheduler.add_job(
+            self.scan, "interval", seconds=self.settings.scan_seconds, id="scan"
+        )
+        self._scheduler.start()
+        self._loop.start()
+        self._watcher.start()
+        _log.info("service.started", url=self.settings.url, engine=self.settings.engine)
+
+    def stop(self) -> None:
+        """Stop taking files, wait for runs, release everything; idempotent."""
+        if self._stop.is_set():
+            return
+        self._stop.set()
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=True)
+        self.controller.wake()
+        for thread in (self._loop, self._watcher):
+            if thread.is_alive():
+                thread.join(timeout=self.settings.drain_seconds)
+        drained = self.controller.drain(self.settings.drain_seconds)
+        self._threads.shutdown(wait=drained, cancel_futures=True)
+        self._engine.close()
+        self.store.close()
+        _log.info("service.stopped", drained=drained)
+
+    def scan(self) -> None:
+        """List every drop folder once; a folder that fails does not stop the others."""
+        for record in self.store.dataflows():
+            try:
+                # Not while it is being deleted: a scan would bring its folders back.
+                with self.controller.exclusive(record.name):
+                    dataflow = self.controller.dataflow(record.name)
+                    self.drop_folder.scan(record, dataflow)
+                self._complaints.pop(record.name, None)
+            except Exception as error:  # a job's last resort: the next listing tries again
+                self._complain(record.name, error)
+
+    def _complain(self, dataflow: str, error: Exception) -> None:
+        """Log a failure once, not once a second."""
+        if self._complaints.get(dataflow) != str(error):
+            self._complaints[dataflow] = str(error)
+            _log.exception("scan.failed", dataflow=dataflow)
+
+    def _tick_forever(self) -> None:
+        while not self._stop.is_set():
+            self.controller.wait(self.settings.tick_seconds)
+            try:
+                self.controller.tick()
+            except Exception:  # the loop's last resort: the store may come back
+                _log.exception("tick.failed")
+                self._stop.wait(self.settings.tick_seconds)
+
+    def _watch(self) -> None:
+        try:
+            self.drop_folder.watch(self._stop, self._scan_soon)
+        except Exception:  # a hint only: the scheduler lists the folders all the same
+            _log.exception("watch.failed")
+
+    def _scan_soon(self) -> None:
+        if self._scheduler.running and not self._stop.is_set():
+            self._scheduler.modify_job("scan", next_run_time=_now())
+
+
+def configure_logging(settings: Settings) -> None:
+    """Send the logs of this process to stderr, one JSON object or one line each.
+
+    Every entry has `event`, `level` and `timestamp` (UTC); those of a run also
+    `dataflow`, `stage` and `run`.
+    """
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    renderer: list[Any] = [
+        structlog.processors.dict_tracebacks,
+        structlog.processors.JSONRenderer(),
+    ]
+    if settings.log_format == "console":
+        renderer = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=settings.log_level, force=True)
+    # These two tell every listing and every statement.
+    for noisy in ("apscheduler", "alembic", "watchfiles"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+
+
+def _limits(settings: Settings) -> IngestLimits:
+    return IngestLimits(
+        file_bytes_max=settings.file_bytes_max,
+        decompressed_bytes_max=settings.decompressed_bytes_max,
+        ratio_max=settings.decompression_ratio_max,
+        line_bytes_max=settings.line_bytes_max,
+    )
+
+
+def _scheduler() -> BackgroundScheduler:
+    """Return a scheduler that never skips nor piles up a job."""
+    return BackgroundScheduler(
+        timezone=UTC,
+        executors={"default": JobThreads(2)},
+        job_defaults={"coalesce": True, "misfire_grace_time": None, "max_instances": 1},
+    )
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,151 @@
+"""Settings: where values come from, what is refused, and that secrets stay secret."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from cbp.errors import DefinitionError
+from controller.settings import MASK, load_settings
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch, tmp_path):
+    for name in [name for name in os.environ if name.startswith("CBP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_paths_lie_below_the_root_unless_they_are_given(tmp_path):
+    """Whoever sets only the root gets everything there; a given path wins."""
+    settings = load_settings(root=tmp_path / "here", cache=tmp_path / "fast")
+    assert settings.tables == str(tmp_path / "here" / "tables")
+    assert settings.drop_root == tmp_path / "here" / "drop"
+    assert settings.token_file == tmp_path / "here" / "token"
+    assert settings.database_url == f"sqlite:///{tmp_path}/here/cbp.db"
+    assert settings.cache == tmp_path / "fast"
+
+
+@pytest.mark.parametrize("suffix", ["yaml", "toml"])
+def test_arguments_win_over_the_environment_and_that_over_the_file(suffix, monkeypatch, tmp_path):
+    """The order of precedence is: argument, environment, file, default."""
+    file = tmp_path / f"cbp.{suffix}"
+    equals = ": " if suffix == "yaml" else " = "
+    names = ("port", "parallel_runs_max", "failures_max")
+    file.write_text("".join(f"{name}{equals}11\n" for name in names))
+    monkeypatch.setenv("CBP_PARALLEL_RUNS_MAX", "12")
+    monkeypatch.setenv("CBP_FAILURES_MAX", "12")
+    for settings in (load_settings(file, failures_max=13), _with_config(monkeypatch, file)):
+        got = (settings.port, settings.parallel_runs_max, settings.failures_max)
+        assert got == (11, 12, 13)
+    assert load_settings().tick_seconds == 1.0
+
+
+def _with_config(monkeypatch, file):
+    monkeypatch.setenv("CBP_CONFIG", str(file))
+    settings = load_settings(failures_max=13)
+    monkeypatch.delenv("CBP_CONFIG")
+    return settings
+
+
+def test_lists_are_written_with_commas_in_the_environment(monkeypatch):
+    """An environment variable holds a list as `a,b`."""
+    monkeypatch.setenv("CBP_ALLOWED_PACKAGES", "cbp, my-flows")
+    monkeypatch.setenv("CBP_RETRY_DELAYS_SECONDS", "1,2.5")
+    settings = load_settings()
+    assert settings.allowed_packages == ("cbp", "my-flows")
+    assert settings.retry_delays_seconds == (1.0, 2.5)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.4", "example.org"])
+def test_an_address_that_others_reach_must_be_allowed(host):
+    """The service listens beyond this machine only when the operator says so."""
+    with pytest.raises(DefinitionError) as caught:
+        load_settings(host=host)
+    assert "CBP_ALLOW_REMOTE" in caught.value.message
+    assert load_settings(host=host, allow_remote=True).host == host
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
+def test_loopback_addresses_need_no_permission(host):
+    """Loopback is the default and needs no switch."""
+    assert load_settings(host=host).url.startswith("http://")
+
+
+def test_every_wrong_setting_is_named_and_no_value_is_shown():
+    """An operator mends all settings in one go; a message never holds a value."""
+    with pytest.raises(DefinitionError) as caught:
+        load_settings(port=0, engine="canary-1", nonsense="canary-2")
+    assert caught.value.mistake.code == "settings_invalid"
+    assert all(name in caught.value.message for name in ("port", "engine", "nonsense"))
+    assert "canary" not in caught.value.message
+
+
+@pytest.mark.parametrize("text", ["port: [", "- 1", "prot: 1"])
+def test_a_wrong_file_is_refused(text, tmp_path):
+    """A file that cannot be read, or has an unknown name, stops the start."""
+    (tmp_path / "cbp.yaml").write_text(text)
+    with pytest.raises(DefinitionError):
+        load_settings(tmp_path / "cbp.yaml")
+
+
+def test_no_secret_is_shown():
+    """Neither what is printed nor the repr holds a token, a password or a key."""
+    settings = load_settings(
+        token="canary-1",
+        database_url="postgresql+psycopg://cbp:canary-2@db/cbp",
+        spark_conf={"spark.hadoop.fs.s3a.secret.key": "canary-3", "spark.sql.x": "shown"},
+    )
+    shown = json.dumps(settings.effective())
+    assert "canary" not in shown + repr(settings) + str(settings)
+    assert "shown" in shown
+    assert settings.effective()["database_url"] == f"postgresql+psycopg://cbp:{MASK}@db/cbp"
+
+
+def test_the_token_is_made_once_for_the_owner_only():
+    """The first start makes a token of 256 bits that only the owner reads; it stays."""
+    settings = load_settings()
+    assert settings.read_token() is None
+    token = settings.ensure_token()
+    assert len(token) >= 43
+    assert stat.S_IMODE(settings.token_file.stat().st_mode) == 0o600
+    assert settings.ensure_token() == token == load_settings().read_token()
+    assert [path.name for path in settings.root.iterdir()] == ["token"]
+
+
+def test_the_token_of_a_simultaneous_start_is_taken(monkeypatch):
+    """Of two processes that start at once both use the same token."""
+    settings = load_settings()
+    link = os.link
+
+    def other_was_first(draft, target):
+        Path(target).write_text("theirs\n")
+        Path(target).chmod(0o600)
+        link(draft, target)
+
+    monkeypatch.setattr(os, "link", other_was_first)
+    assert settings.ensure_token() == "theirs"
+
+
+def test_a_token_file_that_others_read_is_refused():
+    """A token that other users may know is no token."""
+    settings = load_settings()
+    settings.ensure_token()
+    settings.token_file.chmod(0o644)
+    with pytest.raises(DefinitionError) as caught:
+        settings.ensure_token()
+    assert caught.value.mistake.code == "token_file_open"
+
+
+def test_an_empty_token_file_is_no_token():
+    """An empty secret would let everybody in."""
+    settings = load_settings()
+    settings.token_file.parent.mkdir()
+    settings.token_file.touch(mode=0o600)
+    with pytest.raises(DefinitionError) as caught:
+        settings.read_token()
+    assert caught.value.mistake.code == "token_file_invalid"
