@@ -1,0 +1,359 @@
+"""The drop folder: every file that appears is accepted once, or visibly quarantined.
+
+Order of what happens to a file, each step durable before the next:
+
+    (1) listed twice, unchanged         `listing`
+    (2) claim recorded in the store     status `claiming`: the intention
+    (3) renamed to claimed/<id>         nobody else writes there; status `claimed`
+    (4) read once, increment written    `intake`
+    (5) source log entry put            the point of acceptance
+    (6) store: accepted, enqueued       one transaction
+    (7) renamed to finished/<id>-name
+
+After a crash anywhere, the next pass looks in both places and goes on: a claim
+without its file in `claimed` is used again for the file that still lies in
+`incoming`; a log entry without its store row is indexed; a settled file that lies
+in `claimed` is moved on. Identity is the content (SHA-256), never a name or a time.
+
+Guaranteed: one pass per source at a time in this object; a failing source does not
+stop others; on a full disk the file stays claimed and is tried again, and later
+files wait behind it. Not guaranteed: order between files of different listings
+other than that of their claims; anything about files outside `incoming`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO
+
+from cbp.engine.faults import NO_FAULTS, Faults
+from cbp.engine.files import Files
+from cbp.errors import LogConflictError, NotFoundError, OperatingError
+from cbp.model.dataflow import Dataflow
+from controller.ingest.claims import Claims, PathLocks, upload_name
+from controller.ingest.errors import UploadTooLargeError, device_errors
+from controller.ingest.folders import SourcePlace, evidence, kept_name, move
+from controller.ingest.formats import check_options
+from controller.ingest.intake import Intake, Outcome
+from controller.ingest.limits import IngestLimits
+from controller.ingest.listing import Candidate, Listed, Settler
+from controller.ingest.manifest import Manifest, sealed_name
+from controller.store.base import ClaimRecord, DataflowRecord, Store
+
+__all__ = ["DropFolder", "ScanReport"]
+
+_UPLOAD_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ScanReport:
+    """What one pass did.
+
+    Attributes:
+        accepted, quarantined, duplicates: Files that were settled.
+        waiting: Files that are not settled yet; look again after the settle time.
+        ignored: Names in `incoming` that are no regular files.
+        failures: What stopped the pass of a source, which the next pass tries again.
+    """
+
+    accepted: int = 0
+    quarantined: int = 0
+    duplicates: int = 0
+    waiting: int = 0
+    ignored: int = 0
+    failures: tuple[OperatingError, ...] = ()
+
+    def __add__(self, other: ScanReport) -> ScanReport:
+        return ScanReport(
+            self.accepted + other.accepted,
+            self.quarantined + other.quarantined,
+            self.duplicates + other.duplicates,
+            self.waiting + other.waiting,
+            self.ignored + other.ignored,
+            self.failures + other.failures,
+        )
+
+    def count(self, outcome: Outcome) -> ScanReport:
+        """Return the report with one more file of this outcome."""
+        return self + ScanReport(
+            accepted=outcome == "accepted",
+            quarantined=outcome == "quarantined",
+            duplicates=outcome == "duplicate",
+        )
+
+
+class DropFolder:
+    """The drop folders of all dataflows; methods may be called from several threads.
+
+    Args:
+        clock: Returns an aware time in UTC.
+        drop_root: Holds `<dataflow>/<source>/incoming` and so on.
+        on_accept: Called after each increment that became visible to its consumers.
+        settle_seconds: How long a file must be unchanged; see `listing`.
+        new_id: Returns a unique `[a-z0-9]+` that sorts by time.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        files: Files,
+        clock: Callable[[], datetime],
+        drop_root: Path,
+        on_accept: Callable[[], None],
+        settle_seconds: float = 1.0,
+        limits: IngestLimits | None = None,
+        faults: Faults = NO_FAULTS,
+        new_id: Callable[[], str] | None = None,
+    ) -> None:
+        self._store, self._files, self._clock, self._faults = store, files, clock, faults
+        self._root, self._on_accept, self._settle_seconds = drop_root, on_accept, settle_seconds
+        self._limits = limits or IngestLimits()
+        self._new_id = new_id or self._timed_id
+        self._intake = Intake(
+            store=store, files=files, clock=clock, limits=self._limits, faults=faults
+        )
+        self._claims = Claims(
+            store=store, files=files, clock=clock, limits=self._limits, faults=faults
+        )
+        self._passing = PathLocks()
+        self._settlers: dict[Path, Settler] = {}
+        self._uploading: set[str] = set()
+
+    def prepare(self, record: DataflowRecord, dataflow: Dataflow) -> None:
+        """Make the folders of a dataflow's sources and check that they can be used.
+
+        Raises:
+            DefinitionError: A source has an option that its format lacks.
+            DropFolderError: The folders are on several devices, or cannot be written.
+            DiskFullError: So here.
+        """
+        for place in self._places(record, dataflow):
+            check_options(place.source)
+            place.make(self._files)
+
+    def scan(self, record: DataflowRecord, dataflow: Dataflow) -> ScanReport:
+        """Make one pass over the sources: finish open claims, then claim what is eligible.
+
+        Blocks while files are read. Returns at the latest after `claims_per_scan` files
+        of each source.
+
+        Raises:
+            LogConflictError: Another controller takes in files: stop.
+        """
+        return self._pass_over(record, dataflow, listing=True)
+
+    def recover(self, record: DataflowRecord, dataflow: Dataflow) -> ScanReport:
+        """Finish after a crash: log entries, open claims, files left in `claimed`.
+
+        Also removes temporary files; no other process may work on this drop folder.
+        Idempotent; claims nothing new.
+
+        Raises:
+            LogConflictError: As for `scan`.
+        """
+        for place in self._places(record, dataflow):
+            self._files.remove_temporaries(place.increments)
+            self._files.remove_temporaries(str(place.quarantine))
+            self._files.remove_temporaries(f"{place.increments}/_log")
+        report = self._pass_over(record, dataflow, listing=False)
+        for place in self._places(record, dataflow):
+            self._claims.remove_unclaimed_uploads(place, self._uploading)
+        return report
+
+    def upload(
+        self,
+        record: DataflowRecord,
+        dataflow: Dataflow,
+        source: str,
+        name: str,
+        stream: BinaryIO,
+    ) -> ClaimRecord:
+        """Store a file from a stream and claim it; durable once it returns.
+
+        The next `scan` takes it in; its claim then says what became of it.
+
+        Args:
+            record: The dataflow as registered.
+            dataflow: The same, checked.
+            source: Name of one of its sources.
+            name: The client's name for the file, kept as evidence only.
+            stream: Is read to its end.
+
+        Raises:
+            NotFoundError: The dataflow has no such source.
+            UploadTooLargeError: Nothing is kept.
+            DiskFullError: Nothing is kept.
+        """
+        node = dataflow.sources.get(source)
+        if node is None:
+            kind = "source"
+            raise NotFoundError(kind, f"{dataflow.name}.{source}")
+        place = SourcePlace.of(record, dataflow, node, self._root)
+        identity = self._new_id()
+        part = place.incoming / upload_name(identity)
+        self._uploading.add(identity)
+        try:
+            with device_errors(str(part)):
+                size = self._receive(place, part, stream)
+                return self._claims.make(
+                    place, part, identity=identity, path=evidence(name), size=size
+                )
+        except Exception:
+            part.unlink(missing_ok=True)
+            raise
+        finally:
+            self._uploading.discard(identity)
+
+    def watch(self, stop: threading.Event, wake: Callable[[], None]) -> None:
+        """Call `wake` when something changes below the drop root, until `stop` is set.
+
+        A hint only: nothing is seen on network file systems. Blocks; run it in a thread.
+        """
+        from watchfiles import watch  # costs 50 ms, and only a service watches
+
+        self._files.make_dirs(str(self._root))
+        for changes in watch(
+            self._root, watch_filter=None, stop_event=stop, debounce=100, step=20, rust_timeout=500
+        ):
+            if any(f"{os.sep}incoming{os.sep}" in path for _, path in changes):
+                wake()
+
+    def _places(self, record: DataflowRecord, dataflow: Dataflow) -> Iterator[SourcePlace]:
+        for source in dataflow.sources.values():
+            yield SourcePlace.of(record, dataflow, source, self._root)
+
+    def _timed_id(self) -> str:
+        return f"{int(self._clock().timestamp() * 1000):012x}{secrets.token_hex(5)}"
+
+    def _pass_over(
+        self, record: DataflowRecord, dataflow: Dataflow, *, listing: bool
+    ) -> ScanReport:
+        report = ScanReport()
+        for place in self._places(record, dataflow):
+            tally = _Tally()
+            with self._passing.hold(place.root):
+                try:
+                    with device_errors(str(place.root)):
+                        self._pass_source(place, tally, listing=listing)
+                except LogConflictError:
+                    raise
+                except OperatingError as error:
+                    tally.report += ScanReport(failures=(error,))
+            report += tally.report
+        return report
+
+    def _pass_source(self, place: SourcePlace, tally: _Tally, *, listing: bool) -> None:
+        for _ in range(self._intake.replay(place)):
+            self._settled(tally, "accepted")
+        opened = self._claims.open(place)
+        listed = self._settler(place).look()
+        promised = _promised(listed.sealed)
+        for claim in opened.claims:
+            path = self._claims.locate(place, claim, opened, listed)
+            if path is not None:
+                self._take(place, claim, path, promised, tally)
+        for identity, name in opened.strays().items():
+            self._claims.return_stray(place, identity, place.claimed / name)
+        if listing:
+            self._claim_listed(place, listed, opened.reusable, tally)
+
+    def _take(
+        self,
+        place: SourcePlace,
+        claim: ClaimRecord,
+        path: Path,
+        promised: Mapping[str, str],
+        tally: _Tally,
+    ) -> None:
+        outcome = self._intake.take(place, claim, path, promised.get(claim.path, ""))
+        self._settled(tally, outcome)
+
+    def _settled(self, tally: _Tally, outcome: Outcome) -> None:
+        tally.report = tally.report.count(outcome)
+        if outcome == "accepted":
+            self._on_accept()
+
+    def _claim_listed(
+        self,
+        place: SourcePlace,
+        listed: Listed,
+        reusable: dict[str, ClaimRecord],
+        tally: _Tally,
+    ) -> None:
+        eligible = listed.eligible[: self._limits.claims_per_scan]
+        waiting = listed.waiting + len(listed.eligible) - len(eligible)
+        tally.report += ScanReport(waiting=waiting, ignored=len(listed.ignored))
+        sealed = list(listed.sealed)
+        if listed.to_seal is not None:
+            target = place.incoming / sealed_name(self._new_id())
+            move(listed.to_seal.path, target, self._files)
+            sealed.append(replace(listed.to_seal, path=target))
+        promised = _promised(sealed)
+        for candidate in eligible:
+            taken = self._claim(place, candidate, reusable.get(candidate.path))
+            if taken is not None:
+                path = place.claimed / place.claimed_name(taken.id)
+                self._take(place, taken, path, promised, tally)
+        for manifest in sealed:
+            if not any(os.path.lexists(place.incoming / file.name) for file in manifest.files):
+                kept = kept_name(self._new_id(), "_MANIFEST.json")
+                move(manifest.path, place.finished / kept, self._files)
+
+    def _claim(
+        self, place: SourcePlace, candidate: Candidate, earlier: ClaimRecord | None
+    ) -> ClaimRecord | None:
+        """Claim a file; `None` when its producer took it away first."""
+        source = place.incoming / candidate.name
+        if not os.path.lexists(source):
+            return None
+        try:
+            if earlier is not None:
+                return self._claims.reuse(place, earlier, candidate)
+            return self._claims.make(
+                place,
+                source,
+                identity=self._new_id(),
+                path=candidate.path,
+                size=candidate.bytes,
+            )
+        except FileNotFoundError:
+            return None
+
+    def _receive(self, place: SourcePlace, part: Path, stream: BinaryIO) -> int:
+        size = 0
+        with open(part, "xb") as file:
+            while chunk := stream.read(_UPLOAD_BYTES):
+                size += len(chunk)
+                if size > self._limits.file_bytes_max:
+                    raise UploadTooLargeError(place.name, self._limits.file_bytes_max)
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        self._files.sync_dir(str(place.incoming))
+        return size
+
+    def _settler(self, place: SourcePlace) -> Settler:
+        if place.root not in self._settlers:
+            self._settlers[place.root] = Settler(
+                place.incoming, clock=self._clock, settle_seconds=self._settle_seconds
+            )
+        return self._settlers[place.root]
+
+
+class _Tally:
+    """The report of one source while its pass runs."""
+
+    def __init__(self) -> None:
+        self.report = ScanReport()
+
+
+def _promised(manifests: Iterable[Manifest]) -> dict[str, str]:
+    """Return the SHA-256 that manifests promise, by the evidence of the file's name."""
+    return {evidence(file.name): file.sha256 for m in manifests for file in m.files}

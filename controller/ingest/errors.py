@@ -1,0 +1,55 @@
+"""Errors of the drop folder beyond those of `cbp.errors`.
+
+OperatingError
+|- DropFolderError        the folders cannot be used: device, rights, a failed disk
+'- UploadTooLargeError    an upload is larger than what the service takes
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from cbp.errors import DiskFullError, OperatingError
+
+__all__ = ["DropFolderError", "UploadTooLargeError", "device_errors"]
+
+
+class DropFolderError(OperatingError):
+    """A folder of a source cannot be used; files stay where they are."""
+
+    code = "drop_folder_unusable"
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path}: {why}", path=path, cause=why)
+
+
+class UploadTooLargeError(OperatingError):
+    """An upload is larger than what the service takes."""
+
+    code = "upload_too_large"
+    retryable = False
+
+    def __init__(self, source: str, bytes_max: int) -> None:
+        super().__init__(
+            f"an upload to source {source!r} may have {bytes_max} bytes at most",
+            source=source,
+            bytes_max=bytes_max,
+        )
+
+
+@contextmanager
+def device_errors(path: str) -> Iterator[None]:
+    """Turn what the operating system raises into the library's errors.
+
+    Raises:
+        DiskFullError: No space or quota is left.
+        DropFolderError: Anything else.
+    """
+    try:
+        yield
+    except OSError as exc:
+        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFullError(path) from exc
+        raise DropFolderError(path, exc.strerror or str(exc)) from exc

@@ -1,0 +1,41 @@
+"""What is worth knowing about a file that was accepted; kept with its increment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = ["Notes"]
+
+_COLUMNS_MAX = 50
+
+
+class Notes:
+    """Collects remarks of bounded size while a file is read."""
+
+    def __init__(self) -> None:
+        self._extra: set[str] = set()
+        self.missing: tuple[str, ...] = ()
+        self.compression = "none"
+        self.last_line_open = False
+
+    def extra_columns(self, names: Iterable[str]) -> None:
+        """Note columns of the file that the schema leaves out."""
+        for name in names:
+            if len(self._extra) < _COLUMNS_MAX:
+                self._extra.add(name[:200])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the remarks as JSON values; what is as usual is left out."""
+        noted: dict[str, Any] = {}
+        if self._extra:
+            noted["ignored_columns"] = sorted(
+                n.encode(errors="replace").decode() for n in self._extra
+            )
+        if self.missing:
+            noted["missing_columns"] = list(self.missing)
+        if self.compression != "none":
+            noted["compression"] = self.compression
+        if self.last_line_open:
+            noted["last_line_open"] = True
+        return noted

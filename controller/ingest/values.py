@@ -1,0 +1,310 @@
+"""One value at a time: from JSON or CSV text to the declared type, exactly or not at all.
+
+This is the definition of what is accepted; `columns` is a faster way to the same
+result. No value is rounded, truncated, wrapped or guessed:
+
+    type        JSON                                  CSV text
+    STRING      string                                any
+    integers    integer in range                      optional sign, digits, in range
+    DOUBLE      number, "NaN", "Infinity"             decimal notation, NaN, Infinity
+    FLOAT       same, in range                        same, in range
+    DECIMAL     number or string that fits exactly    digits that fit exactly
+    BOOLEAN     true, false                           true, false (any case)
+    DATE        "YYYY-MM-DD"                          YYYY-MM-DD
+    TIMESTAMP   ISO 8601, at most microseconds;       same
+                without a zone it is UTC
+    BINARY      base64                                not declared for CSV
+    nested      array, object                         not declared for CSV
+
+A converter raises `ValueError` with a text that says what was expected and what came.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import decimal
+import math
+import re
+import struct
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any, NoReturn
+
+from cbp.model.schema import DataType
+from controller.ingest.rejection import excerpt
+
+__all__ = ["INTEGER_BITS", "Converter", "from_json", "from_text"]
+
+Converter = Callable[[Any], Any]
+
+INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
+_EXACT = decimal.Context(prec=80, traps=[decimal.InvalidOperation, decimal.Inexact])
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_TIMESTAMP = re.compile(
+    r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})?", re.ASCII
+)
+_INTEGER = re.compile(r"[+-]?\d{1,40}", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,5})?", re.ASCII)
+_SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def from_json(type_: DataType) -> Converter:
+    """Return the converter of a parsed JSON value; never called with `None`."""
+    return _converter(type_, _JSON)
+
+
+def from_text(type_: DataType) -> Converter:
+    """Return the converter of a CSV cell; never called with a null cell."""
+    return _converter(type_, _TEXT)
+
+
+def _converter(type_: DataType, atoms: dict[str, Callable[[DataType], Converter]]) -> Converter:
+    return atoms[type_.kind](type_)
+
+
+def _wrong(type_: DataType, value: Any, more: str = "") -> NoReturn:
+    names = {str: "string", bool: "boolean", int: "integer", float: "number", Decimal: "number"}
+    names |= {dict: "object", list: "array", type(None): "null"}
+    shown = str(value) if isinstance(value, Decimal) else value
+    came = f"{names.get(type(value), type(value).__name__)} {excerpt(shown)}"
+    message = f"expected {type_}{more}, got {came}"
+    raise ValueError(message)
+
+
+def _json_string(type_: DataType) -> Converter:
+    def convert(value: Any) -> str:
+        if type(value) is not str:
+            _wrong(type_, value)
+        return _valid_text(value)
+
+    return convert
+
+
+def _valid_text(value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError as exc:
+        message = f"half of a surrogate pair in {excerpt(value)}"
+        raise ValueError(message) from exc
+    return value
+
+
+def _json_integer(type_: DataType) -> Converter:
+    def convert(value: Any) -> int:
+        if type(value) is not int:
+            _wrong(type_, value)
+        return _in_range(type_, value)
+
+    return convert
+
+
+def _text_integer(type_: DataType) -> Converter:
+    def convert(value: str) -> int:
+        if not _INTEGER.fullmatch(value):
+            _wrong(type_, value)
+        return _in_range(type_, int(value))
+
+    return convert
+
+
+def _in_range(type_: DataType, value: int) -> int:
+    limit = 1 << (INTEGER_BITS[type_.kind] - 1)
+    if not -limit <= value < limit:
+        _wrong(type_, value, f" from {-limit} to {limit - 1}")
+    return value
+
+
+def _json_real(type_: DataType) -> Converter:
+    def convert(value: Any) -> float:
+        if type(value) is str and value in _SPECIAL:
+            return _SPECIAL[value]
+        if type(value) not in (int, float, Decimal):
+            _wrong(type_, value)
+        return _finite(type_, value)
+
+    return convert
+
+
+def _text_real(type_: DataType) -> Converter:
+    def convert(value: str) -> float:
+        if value in _SPECIAL:
+            return _SPECIAL[value]
+        if not _NUMBER.fullmatch(value):
+            _wrong(type_, value)
+        return _finite(type_, value)
+
+    return convert
+
+
+def _finite(type_: DataType, value: Any) -> float:
+    try:
+        real = float(value)
+        if type_.kind == "FLOAT":
+            struct.pack("f", real)
+    except OverflowError:
+        _wrong(type_, value, " in range")
+    if not math.isfinite(real):
+        _wrong(type_, value, " in range")
+    return real
+
+
+def _decimal(type_: DataType) -> Converter:
+    unit = Decimal(1).scaleb(-type_.scale)
+    limit = Decimal(1).scaleb(type_.precision - type_.scale)
+
+    def convert(value: Any) -> Decimal:
+        if isinstance(value, str):
+            if not _NUMBER.fullmatch(value):
+                _wrong(type_, value)
+        elif type(value) not in (int, Decimal):
+            _wrong(type_, value)
+        try:
+            exact = Decimal(value).quantize(unit, context=_EXACT)
+        except decimal.DecimalException:
+            _wrong(type_, value, " without rounding")
+        if not -limit < exact < limit:
+            _wrong(type_, value, " in range")
+        return exact
+
+    return convert
+
+
+def _json_boolean(type_: DataType) -> Converter:
+    def convert(value: Any) -> bool:
+        if type(value) is not bool:
+            _wrong(type_, value)
+        return value
+
+    return convert
+
+
+def _text_boolean(type_: DataType) -> Converter:
+    def convert(value: str) -> bool:
+        lower = value.lower()
+        if lower not in ("true", "false"):
+            _wrong(type_, value)
+        return lower == "true"
+
+    return convert
+
+
+def _date(type_: DataType) -> Converter:
+    def convert(value: Any) -> date:
+        if type(value) is not str or not _DATE.fullmatch(value):
+            _wrong(type_, value, " as YYYY-MM-DD")
+        try:
+            return date.fromisoformat(value)
+        except ValueError:
+            _wrong(type_, value, " that exists")
+
+    return convert
+
+
+def _timestamp(type_: DataType) -> Converter:
+    def convert(value: Any) -> datetime:
+        if type(value) is not str or not _TIMESTAMP.fullmatch(value):
+            _wrong(type_, value, " in ISO 8601 with at most microseconds")
+        try:
+            moment = datetime.fromisoformat(value)
+            return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        except (ValueError, OverflowError):
+            _wrong(type_, value, " that exists")
+
+    return convert
+
+
+def _json_binary(type_: DataType) -> Converter:
+    def convert(value: Any) -> bytes:
+        if type(value) is not str:
+            _wrong(type_, value, " in base64")
+        try:
+            return base64.b64decode(value, validate=True)
+        except (binascii.Error, ValueError):
+            _wrong(type_, value, " in base64")
+
+    return convert
+
+
+def _json_array(type_: DataType) -> Converter:
+    inner = from_json(type_.arguments[0])
+
+    def convert(value: Any) -> list[Any]:
+        if type(value) is not list:
+            _wrong(type_, value)
+        return [_inside(inner, item, f"[{at}]") for at, item in enumerate(value)]
+
+    return convert
+
+
+def _json_map(type_: DataType) -> Converter:
+    key_type, value_type = type_.arguments
+    key = _json_string(key_type) if key_type.kind == "STRING" else from_text(key_type)
+    inner = from_json(value_type)
+
+    def convert(value: Any) -> list[tuple[Any, Any]]:
+        if type(value) is not dict:
+            _wrong(type_, value)
+        pairs = [
+            (_inside(key, name, f"key {excerpt(name)}"), _inside(inner, item, f"[{excerpt(name)}]"))
+            for name, item in value.items()
+        ]
+        if len({name for name, _ in pairs}) != len(pairs):
+            message = f"two keys of {excerpt(value)} are equal as {key_type}"
+            raise ValueError(message)
+        return pairs
+
+    return convert
+
+
+def _json_struct(type_: DataType) -> Converter:
+    fields = dict(zip(type_.names, map(from_json, type_.arguments), strict=True))
+
+    def convert(value: Any) -> dict[str, Any]:
+        if type(value) is not dict:
+            _wrong(type_, value)
+        return {name: _inside(fields[name], value.get(name), f".{name}") for name in fields}
+
+    return convert
+
+
+def _inside(convert: Converter, value: Any, where: str) -> Any:
+    if value is None:
+        return None
+    try:
+        return convert(value)
+    except ValueError as exc:
+        message = f"at {where}: {exc}"
+        raise ValueError(message) from exc
+
+
+def _text_string(type_: DataType) -> Converter:
+    return str
+
+
+_EITHER: dict[str, Callable[[DataType], Converter]] = {
+    "DECIMAL": _decimal,
+    "DATE": _date,
+    "TIMESTAMP": _timestamp,
+}
+_JSON: dict[str, Callable[[DataType], Converter]] = {
+    **_EITHER,
+    **dict.fromkeys(INTEGER_BITS, _json_integer),
+    "STRING": _json_string,
+    "DOUBLE": _json_real,
+    "FLOAT": _json_real,
+    "BOOLEAN": _json_boolean,
+    "BINARY": _json_binary,
+    "ARRAY": _json_array,
+    "MAP": _json_map,
+    "STRUCT": _json_struct,
+}
+_TEXT: dict[str, Callable[[DataType], Converter]] = {
+    **_EITHER,
+    **dict.fromkeys(INTEGER_BITS, _text_integer),
+    "STRING": _text_string,
+    "DOUBLE": _text_real,
+    "FLOAT": _text_real,
+    "BOOLEAN": _text_boolean,
+}
