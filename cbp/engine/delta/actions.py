@@ -1,0 +1,472 @@
+"""The actions of a Delta log entry, as values; builds and reads their JSON. Pure.
+
+Rules that readers enforce, each by breaking on the contrary:
+- every number is an integer: one float timestamp makes the table unreadable;
+- `operationParameters` is flat and has string values, `userMetadata` is a string:
+  otherwise the table's history is unreadable;
+- a `remove` names the vector that the removed version of the file had;
+- an `add` with a vector counts physical rows and says `tightBounds: false`;
+- a path occurs in at most one `add` and one `remove` of an entry: entries that are
+  glued together are read wrong by Polars and delta-rs, so changes are *differences*.
+
+`decode` keeps what it does not know as `Unknown`, so that nobody takes an entry
+for empty that is not. Absent on purpose: row tracking, column mapping, change files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cbp.errors import InvariantError
+
+__all__ = [
+    "Action",
+    "AddFile",
+    "CommitInfo",
+    "DeletionVector",
+    "Metadata",
+    "Protocol",
+    "RemoveFile",
+    "Txn",
+    "Unknown",
+    "decode",
+    "difference",
+    "encode",
+]
+
+ROWS_UNKNOWN = -1
+"""`AddFile.rows` of a foreign file that came without statistics."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionVector:
+    """Where the dead rows of a data file are listed.
+
+    Attributes:
+        storage_type: `u`, a file below the table, or `i`, inline.
+        path_or_inline: `<folder><z85 of the file's UUID>`, or the z85 of the vector.
+        offset: Of the vector in its file; None when inline.
+        size_bytes: Of the serialized vector, without length and checksum.
+        cardinality: Number of dead rows.
+    """
+
+    storage_type: str
+    path_or_inline: str
+    offset: int | None
+    size_bytes: int
+    cardinality: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the descriptor as Delta spells it."""
+        body: dict[str, Any] = {
+            "storageType": self.storage_type,
+            "pathOrInlineDv": self.path_or_inline,
+        }
+        if self.offset is not None:
+            body["offset"] = self.offset
+        return body | {"sizeInBytes": self.size_bytes, "cardinality": self.cardinality}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> DeletionVector:
+        """Read what `to_json` wrote."""
+        return cls(
+            body["storageType"],
+            body["pathOrInlineDv"],
+            body.get("offset"),
+            body["sizeInBytes"],
+            body["cardinality"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AddFile:
+    """A data file that is live.
+
+    Attributes:
+        path: Relative to the table, of `[A-Za-z0-9._=/-]`: never percent-encoded,
+            because Polars ignores deletion vectors on encoded paths.
+        partition_values: Column to value as text, None for null.
+        rows: Physical rows, dead ones included.
+        min_values, max_values: Statistics of columns, bounds when a vector is there.
+    """
+
+    path: str
+    partition_values: Mapping[str, str | None] = field(hash=False)
+    size: int
+    rows: int
+    modified_ms: int
+    deletion_vector: DeletionVector | None = None
+    data_change: bool = True
+    min_values: Mapping[str, Any] | None = field(default=None, hash=False)
+    max_values: Mapping[str, Any] | None = field(default=None, hash=False)
+
+    @property
+    def dead(self) -> int:
+        """Number of rows that the vector marks."""
+        return self.deletion_vector.cardinality if self.deletion_vector else 0
+
+    @property
+    def stats(self) -> str | None:
+        """Delta's statistics as JSON text; None if the rows are unknown."""
+        if self.rows == ROWS_UNKNOWN:
+            return None
+        stats: dict[str, Any] = {"numRecords": self.rows}
+        if self.deletion_vector:
+            stats["tightBounds"] = False
+        if self.min_values is not None:
+            stats["minValues"] = dict(self.min_values)
+        if self.max_values is not None:
+            stats["maxValues"] = dict(self.max_values)
+        return _dumps(stats)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the body of the `add` action."""
+        body: dict[str, Any] = {
+            "path": self.path,
+            "partitionValues": dict(self.partition_values),
+            "size": self.size,
+            "modificationTime": self.modified_ms,
+            "dataChange": self.data_change,
+        }
+        if (stats := self.stats) is not None:
+            body["stats"] = stats
+        if self.deletion_vector:
+            body["deletionVector"] = self.deletion_vector.to_json()
+        return body
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> AddFile:
+        """Read the body of an `add` action."""
+        stats = json.loads(body.get("stats") or "{}")
+        return cls(
+            path=body["path"],
+            partition_values=dict(body["partitionValues"]),
+            size=body["size"],
+            rows=stats.get("numRecords", ROWS_UNKNOWN),
+            modified_ms=body["modificationTime"],
+            deletion_vector=_vector(body),
+            data_change=body["dataChange"],
+            min_values=stats.get("minValues"),
+            max_values=stats.get("maxValues"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveFile:
+    """A data file, or its version with an older vector, that is no longer live.
+
+    Attributes:
+        deletion_vector: The vector of the version that goes.
+    """
+
+    path: str
+    partition_values: Mapping[str, str | None] = field(hash=False)
+    size: int
+    deletion_ms: int
+    deletion_vector: DeletionVector | None = None
+    data_change: bool = True
+
+    @classmethod
+    def of(cls, add: AddFile, *, deletion_ms: int, data_change: bool = True) -> RemoveFile:
+        """Return the action that takes back `add`, its vector included."""
+        return cls(
+            add.path, add.partition_values, add.size, deletion_ms, add.deletion_vector, data_change
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the body of the `remove` action."""
+        body: dict[str, Any] = {
+            "path": self.path,
+            "deletionTimestamp": self.deletion_ms,
+            "dataChange": self.data_change,
+            "extendedFileMetadata": True,
+            "partitionValues": dict(self.partition_values),
+            "size": self.size,
+        }
+        if self.deletion_vector:
+            body["deletionVector"] = self.deletion_vector.to_json()
+        return body
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> RemoveFile:
+        """Read the body of a `remove` action; a foreign one may lack most fields."""
+        return cls(
+            body["path"],
+            dict(body.get("partitionValues") or {}),
+            body.get("size") or 0,
+            body.get("deletionTimestamp") or 0,
+            _vector(body),
+            body.get("dataChange", True),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Txn:
+    """`app_id` has written everything up to its `version` into this table."""
+
+    app_id: str
+    version: int
+    last_updated_ms: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the body of the `txn` action."""
+        body: dict[str, Any] = {"appId": self.app_id, "version": self.version}
+        if self.last_updated_ms is not None:
+            body["lastUpdated"] = self.last_updated_ms
+        return body
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Txn:
+        """Read the body of a `txn` action."""
+        return cls(body["appId"], body["version"], body.get("lastUpdated"))
+
+
+@dataclass(frozen=True, slots=True)
+class CommitInfo:
+    """Who wrote an entry, and when.
+
+    Attributes:
+        in_commit_ms: The entry's time for time travel; rises with every entry.
+        intention_id: Goes into `userMetadata`; None in entries without a run.
+        engine: `engineInfo`, such as `cbp/1`.
+        blind_append: Whether the entry only adds files.
+    """
+
+    timestamp_ms: int
+    operation: str
+    in_commit_ms: int | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict, hash=False)
+    engine: str = ""
+    intention_id: str | None = None
+    blind_append: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the body of the `commitInfo` action."""
+        body: dict[str, Any] = {}
+        if self.in_commit_ms is not None:
+            body["inCommitTimestamp"] = self.in_commit_ms
+        body |= {
+            "timestamp": self.timestamp_ms,
+            "operation": self.operation,
+            "operationParameters": {str(k): str(v) for k, v in self.parameters.items()},
+            "isBlindAppend": self.blind_append,
+            "engineInfo": self.engine,
+        }
+        if self.intention_id is not None:
+            body["userMetadata"] = str(self.intention_id)
+        return body
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> CommitInfo:
+        """Read the body of anyone's `commitInfo`; every field may be missing."""
+        parameters = body.get("operationParameters") or {}
+        return cls(
+            body.get("timestamp") or 0,
+            body.get("operation") or "unknown operation",
+            body.get("inCommitTimestamp"),
+            {str(k): v if isinstance(v, str) else _dumps(v) for k, v in parameters.items()},
+            body.get("engineInfo") or "",
+            body.get("userMetadata"),
+            bool(body.get("isBlindAppend")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """What a reader and a writer of the table must understand."""
+
+    reader: int
+    writer: int
+    reader_features: tuple[str, ...] = ()
+    writer_features: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the body of the `protocol` action."""
+        body: dict[str, Any] = {"minReaderVersion": self.reader, "minWriterVersion": self.writer}
+        if self.reader >= 3:
+            body["readerFeatures"] = list(self.reader_features)
+        if self.writer >= 7:
+            body["writerFeatures"] = list(self.writer_features)
+        return body
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Protocol:
+        """Read the body of a `protocol` action."""
+        return cls(
+            body["minReaderVersion"],
+            body["minWriterVersion"],
+            tuple(body.get("readerFeatures") or ()),
+            tuple(body.get("writerFeatures") or ()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """Identity, columns and settings of a table.
+
+    Attributes:
+        schema: Delta's JSON text of the columns.
+    """
+
+    id: str
+    schema: str
+    partition_columns: tuple[str, ...] = ()
+    configuration: Mapping[str, str] = field(default_factory=dict, hash=False)
+    created_ms: int | None = None
+    name: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the body of the `metaData` action."""
+        body: dict[str, Any] = {"id": self.id}
+        if self.name is not None:
+            body["name"] = self.name
+        body |= {
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": self.schema,
+            "partitionColumns": list(self.partition_columns),
+            "configuration": dict(self.configuration),
+        }
+        return body if self.created_ms is None else body | {"createdTime": self.created_ms}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Metadata:
+        """Read the body of a `metaData` action."""
+        return cls(
+            body["id"],
+            body["schemaString"],
+            tuple(body["partitionColumns"]),
+            dict(body.get("configuration") or {}),
+            body.get("createdTime"),
+            body.get("name"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """An action that this engine does not write, kept so that it is noticed."""
+
+    kind: str
+    body: Any = field(hash=False, default=None)
+
+
+Action = AddFile | RemoveFile | Txn | CommitInfo | Protocol | Metadata | Unknown
+
+_KINDS: dict[str, Any] = {
+    "commitInfo": CommitInfo,
+    "protocol": Protocol,
+    "metaData": Metadata,
+    "txn": Txn,
+    "remove": RemoveFile,
+    "add": AddFile,
+}
+_NAMES = {class_: kind for kind, class_ in _KINDS.items()}
+
+
+def encode(actions: Sequence[Action]) -> bytes:
+    """Return the bytes of an entry, one action a line, `commitInfo` first.
+
+    Raises:
+        InvariantError: If an action holds a float, two actions of a type name one
+            path, or there is not exactly one `commitInfo`.
+    """
+    _check(actions)
+    ordered = sorted(actions, key=lambda action: not isinstance(action, CommitInfo))
+    lines = [_dumps({_kind(action): _body(action)}) for action in ordered]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def decode(data: bytes) -> list[Action]:
+    """Read an entry that anyone wrote, in its order."""
+    actions: list[Action] = []
+    for line in data.decode().splitlines():
+        if not line.strip():
+            continue
+        for kind, body in json.loads(line).items():
+            known = _KINDS.get(kind)
+            actions.append(known.from_json(body) if known else Unknown(kind, body))
+    return actions
+
+
+def difference(
+    before: Mapping[str, AddFile],
+    after: Mapping[str, AddFile],
+    *,
+    now_ms: int,
+    data_change: bool = True,
+) -> list[Action]:
+    """Return the actions that turn one live set into another; pure.
+
+    A file whose rows are all dead in `after` is removed, or never added.
+
+    Args:
+        before: Path to file, as the table shows it.
+        after: Path to file, as the table shall show it.
+        now_ms: Time of deletion in the `remove` actions.
+        data_change: False when the records stay the same (compaction).
+
+    Returns:
+        Removes, then adds, each by path; one action of a type per path.
+
+    Raises:
+        InvariantError: If an immutable file changed its size or its rows.
+    """
+    removes: list[Action] = []
+    adds: list[Action] = []
+    for path in sorted(before.keys() | after.keys()):
+        old, new = before.get(path), after.get(path)
+        if old and new and (old.size, old.rows) != (new.size, new.rows):
+            message = f"data file {path} changed from {old.size} bytes to {new.size}"
+            raise InvariantError(message, path=path)
+        if new and new.rows != ROWS_UNKNOWN and 0 < new.rows <= new.dead:
+            new = None
+        if old and new and old.deletion_vector == new.deletion_vector:
+            continue
+        if old:
+            removes.append(RemoveFile.of(old, deletion_ms=now_ms, data_change=data_change))
+        if new:
+            adds.append(replace(new, data_change=data_change))
+    return removes + adds
+
+
+def _check(actions: Sequence[Action]) -> None:
+    if sum(isinstance(action, CommitInfo) for action in actions) != 1:
+        message = "a log entry needs exactly one commitInfo"
+        raise InvariantError(message)
+    for class_ in (AddFile, RemoveFile):
+        paths = [action.path for action in actions if isinstance(action, class_)]
+        if len(paths) != len(set(paths)):
+            twice = sorted({path for path in paths if paths.count(path) > 1})
+            message = f"{class_.__name__} names a path twice: {twice[0]}"
+            raise InvariantError(message, paths=twice)
+
+
+def _kind(action: Action) -> str:
+    return action.kind if isinstance(action, Unknown) else _NAMES[type(action)]
+
+
+def _body(action: Action) -> Any:
+    body = action.body if isinstance(action, Unknown) else action.to_json()
+    if any(isinstance(value, float) for value in _leaves(body)):
+        message = f"a {_kind(action)} action holds a float, which readers cannot read"
+        raise InvariantError(message)
+    return body
+
+
+def _leaves(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        for part in value.values():
+            yield from _leaves(part)
+    else:
+        yield value
+
+
+def _vector(body: Mapping[str, Any]) -> DeletionVector | None:
+    found = body.get("deletionVector")
+    return DeletionVector.from_json(found) if found else None
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,146 @@
+"""One version of a table as a Parquet file: the classic, single-part checkpoint.
+
+It spares every reader the replay of the entries before it. A checkpoint repeats the
+log and adds nothing, so writing it twice, or not at all, changes no answer.
+
+Absent on purpose: tombstones (nobody but the engine collects files here), statistics
+as structs, sidecars.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cbp.engine.delta.actions import Action, AddFile, Metadata, Protocol, Txn
+from cbp.errors import InvariantError
+
+__all__ = ["encode_checkpoint", "read_checkpoint"]
+
+_TEXTS = pa.map_(pa.string(), pa.string())
+_VECTOR = pa.struct(
+    [
+        ("storageType", pa.string()),
+        ("pathOrInlineDv", pa.string()),
+        ("offset", pa.int32()),
+        ("sizeInBytes", pa.int32()),
+        ("cardinality", pa.int64()),
+    ]
+)
+_SCHEMA = pa.schema(
+    [
+        (
+            "txn",
+            pa.struct(
+                [("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())]
+            ),
+        ),
+        (
+            "add",
+            pa.struct(
+                [
+                    ("path", pa.string()),
+                    ("partitionValues", _TEXTS),
+                    ("size", pa.int64()),
+                    ("modificationTime", pa.int64()),
+                    ("dataChange", pa.bool_()),
+                    ("stats", pa.string()),
+                    ("tags", _TEXTS),
+                    ("deletionVector", _VECTOR),
+                ]
+            ),
+        ),
+        (
+            "remove",
+            pa.struct(
+                [
+                    ("path", pa.string()),
+                    ("deletionTimestamp", pa.int64()),
+                    ("dataChange", pa.bool_()),
+                    ("extendedFileMetadata", pa.bool_()),
+                    ("partitionValues", _TEXTS),
+                    ("size", pa.int64()),
+                    ("deletionVector", _VECTOR),
+                ]
+            ),
+        ),
+        (
+            "metaData",
+            pa.struct(
+                [
+                    ("id", pa.string()),
+                    ("name", pa.string()),
+                    ("description", pa.string()),
+                    (
+                        "format",
+                        pa.struct([("provider", pa.string()), ("options", _TEXTS)]),
+                    ),
+                    ("schemaString", pa.string()),
+                    ("partitionColumns", pa.list_(pa.string())),
+                    ("configuration", _TEXTS),
+                    ("createdTime", pa.int64()),
+                ]
+            ),
+        ),
+        (
+            "protocol",
+            pa.struct(
+                [
+                    ("minReaderVersion", pa.int32()),
+                    ("minWriterVersion", pa.int32()),
+                    ("readerFeatures", pa.list_(pa.string())),
+                    ("writerFeatures", pa.list_(pa.string())),
+                ]
+            ),
+        ),
+    ]
+)
+_KINDS: dict[str, Any] = {
+    "protocol": Protocol,
+    "metaData": Metadata,
+    "txn": Txn,
+    "add": AddFile,
+}
+
+
+def encode_checkpoint(
+    protocol: Protocol, metadata: Metadata, txns: Iterable[Txn], adds: Iterable[AddFile]
+) -> tuple[bytes, int]:
+    """Return a checkpoint's Parquet bytes and its number of actions; pure."""
+    rows: list[tuple[str, dict[str, Any]]] = [
+        ("protocol", protocol.to_json()),
+        ("metaData", metadata.to_json()),
+    ]
+    rows += [("txn", txn.to_json()) for txn in txns]
+    # A checkpoint repeats what is there; by itself it changes no data.
+    rows += [("add", add.to_json() | {"dataChange": False}) for add in adds]
+    columns = [
+        pa.array([body if kind == column.name else None for kind, body in rows], column.type)
+        for column in _SCHEMA
+    ]
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), sink, compression="snappy")
+    return sink.getvalue(), len(rows)
+
+
+def read_checkpoint(data: bytes) -> Iterator[Action]:
+    """Yield the actions of a classic checkpoint that anyone wrote; removes left out.
+
+    Raises:
+        InvariantError: If the bytes are no checkpoint.
+    """
+    try:
+        file = pq.ParquetFile(io.BytesIO(data))
+        present = [name for name in _KINDS if name in file.schema_arrow.names]
+        table = file.read(columns=present, use_threads=False)
+    except (OSError, pa.ArrowException) as exc:
+        message = f"a checkpoint cannot be read: {exc}"
+        raise InvariantError(message) from exc
+    for name in present:
+        column = table.column(name)
+        for body in column.filter(column.is_valid()).to_pylist(maps_as_pydicts="strict"):
+            yield _KINDS[name].from_json(body)

@@ -1,0 +1,73 @@
+"""A table's columns in Delta's spelling: from `Schema` to `schemaString`. Pure.
+
+    >>> from cbp.model.schema import Schema
+    >>> schema_string(Schema.parse("n BIGINT"), extra=())
+    '{"type":"struct","fields":[{"name":"n","type":"long","nullable":true,"metadata":{}}]}'
+
+Absent on purpose: nullability inside arrays, maps and structs, which no flow declares.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from cbp.model.schema import DataType, Schema
+
+__all__ = ["has_not_null", "schema_string"]
+
+_ATOMS = {
+    "STRING": "string",
+    "BIGINT": "long",
+    "INT": "integer",
+    "SMALLINT": "short",
+    "TINYINT": "byte",
+    "DOUBLE": "double",
+    "FLOAT": "float",
+    "BOOLEAN": "boolean",
+    "BINARY": "binary",
+    "DATE": "date",
+    "TIMESTAMP": "timestamp",
+}
+
+
+def schema_string(schema: Schema, *, extra: Sequence[tuple[str, str]]) -> str:
+    """Return Delta's JSON text for a flow's columns and the engine's own behind them.
+
+    Args:
+        schema: Columns that the author declared.
+        extra: Name and type of the engine's columns, such as `("_hash", "BIGINT")`.
+    """
+    fields = [_field(f.name, _type(f.type), nullable=f.nullable) for f in schema.fields]
+    fields += [_field(name, _ATOMS[kind], nullable=True) for name, kind in extra]
+    return json.dumps({"type": "struct", "fields": fields}, separators=(",", ":"))
+
+
+def has_not_null(schema: Schema) -> bool:
+    """Tell whether writers have to check a NOT NULL (Delta's feature `invariants`)."""
+    return any(not f.nullable for f in schema.fields)
+
+
+def _field(name: str, type_: Any, *, nullable: bool) -> dict[str, Any]:
+    return {"name": name, "type": type_, "nullable": nullable, "metadata": {}}
+
+
+def _type(type_: DataType) -> Any:
+    if type_.kind == "DECIMAL":
+        return f"decimal({type_.precision},{type_.scale})"
+    parts = [_type(argument) for argument in type_.arguments]
+    if type_.kind == "ARRAY":
+        return {"type": "array", "elementType": parts[0], "containsNull": True}
+    if type_.kind == "MAP":
+        return {
+            "type": "map",
+            "keyType": parts[0],
+            "valueType": parts[1],
+            "valueContainsNull": True,
+        }
+    if type_.kind == "STRUCT":
+        pairs = zip(type_.names, parts, strict=True)
+        fields = [_field(name, part, nullable=True) for name, part in pairs]
+        return {"type": "struct", "fields": fields}
+    return _ATOMS[type_.kind]

@@ -1,0 +1,114 @@
+"""What makes a table ours, and what is noticed when it is not.
+
+The fence is a writer feature that nobody else knows: the Delta protocol tells every
+writer to refuse a table with an unknown one, and every reader to go on. A writer that
+does not keep the protocol is noticed by `ForeignWatch`, through the entries it leaves.
+
+Not guaranteed: that a foreign entry is noticed when its writer forges `engineInfo`,
+or when this engine accepted it and wrote behind it (`accept_foreign`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from cbp.engine.delta.actions import Action, CommitInfo, Metadata
+from cbp.engine.delta.log import Snapshot
+from cbp.errors import ForeignWriterError, TableFeatureError, TableForeignError
+
+__all__ = [
+    "ENGINE",
+    "FENCE",
+    "READER_FEATURES",
+    "WRITER_FEATURES",
+    "ForeignWatch",
+    "require_features",
+    "require_ours",
+    "require_same",
+]
+
+ENGINE = "cbp/1"
+FENCE = "cbp.managed"
+
+READER_FEATURES = ("deletionVectors",)
+WRITER_FEATURES = ("appendOnly", "deletionVectors", "inCommitTimestamp")
+_KNOWN_FEATURES = frozenset((*WRITER_FEATURES, "invariants", FENCE))
+_REFUSED_SETTINGS = {
+    "delta.columnMapping.mode": "columnMapping",
+    "delta.enableRowTracking": "rowTracking",
+    "delta.enableChangeDataFeed": "changeDataFeed",
+    "delta.appendOnly": "appendOnly",
+}
+_REFUSED_COLUMNS = {
+    "delta.generationExpression": "generatedColumns",
+    "delta.identity.": "identityColumns",
+    "delta.invariants": "invariants",
+}
+
+
+class ForeignWatch:
+    """Remembers the first foreign entry after our last one, while entries pass.
+
+    An entry with nothing but `commitInfo` changes nothing, and is passed over.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._found: ForeignWriterError | None = None
+
+    def __call__(self, version: int, actions: Sequence[Action]) -> None:
+        """Look at one entry; to be called in the order of versions."""
+        infos = [action for action in actions if isinstance(action, CommitInfo)]
+        if infos and infos[0].engine.startswith("cbp/"):
+            self._found = None
+        elif len(infos) < len(actions) and self._found is None:
+            self._found = ForeignWriterError(
+                self._path,
+                version=version,
+                operation=infos[0].operation if infos else "unknown operation",
+                engine=(infos[0].engine if infos else "") or "an unknown engine",
+            )
+
+    def check(self) -> None:
+        """Raise if the newest entries are foreign."""
+        if self._found:
+            raise self._found
+
+
+def require_ours(path: str, snapshot: Snapshot) -> None:
+    """Raise TableForeignError unless the table carries the fence."""
+    if FENCE not in snapshot.protocol.writer_features:
+        raise TableForeignError(path, "a Delta table that this service does not manage")
+
+
+def require_same(path: str, found: Metadata, wanted: Metadata) -> None:
+    """Raise TableForeignError unless id, columns and `cbp.*` settings are the same."""
+    if found.id != wanted.id:
+        raise TableForeignError(path, f"the table {found.id} instead of {wanted.id}")
+    if json.loads(found.schema) != json.loads(wanted.schema):
+        raise TableForeignError(path, f"a table with another schema: {found.schema}")
+    if found.partition_columns != wanted.partition_columns:
+        raise TableForeignError(path, f"a table partitioned by {list(found.partition_columns)}")
+    for key in sorted(found.configuration.keys() | wanted.configuration.keys()):
+        one, other = found.configuration.get(key), wanted.configuration.get(key)
+        if key.startswith("cbp.") and one != other:
+            raise TableForeignError(path, f"a table with {key}={one} instead of {other}")
+
+
+def require_features(path: str, snapshot: Snapshot) -> None:
+    """Refuse what this engine would write wrong: it would corrupt the table silently."""
+    protocol, metadata = snapshot.protocol, snapshot.metadata
+    found = set(protocol.reader_features) | set(protocol.writer_features)
+    refused = found - _KNOWN_FEATURES
+    for key, feature in _REFUSED_SETTINGS.items():
+        if metadata.configuration.get(key, "false") not in ("false", "none"):
+            refused.add(feature)
+    if any(key.startswith("delta.constraints.") for key in metadata.configuration):
+        refused.add("checkConstraints")
+    for field in json.loads(metadata.schema)["fields"]:
+        for prefix, feature in _REFUSED_COLUMNS.items():
+            if any(key.startswith(prefix) for key in field.get("metadata") or {}):
+                refused.add(feature)
+    if refused:
+        raise TableFeatureError(path, sorted(refused))

@@ -1,0 +1,236 @@
+"""Reads a table's log into a snapshot, from files alone: no JVM, no Spark.
+
+A snapshot is the newest checkpoint with the entries behind it replayed. Updating one
+costs the entries since, and one copy of the live set.
+
+Guaranteed: a snapshot is a version that the table had, whatever writers and log
+clean-up do meanwhile. Not guaranteed: that it is the newest one when it arrives.
+Absent on purpose: checkpoints in several parts or of version 2, which this engine
+never writes; compacted logs; tombstones of removed files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cbp.engine.delta.actions import (
+    Action,
+    AddFile,
+    CommitInfo,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    Txn,
+    decode,
+)
+from cbp.engine.delta.checkpoint import read_checkpoint
+from cbp.engine.files import Files
+from cbp.errors import InvariantError, NotFoundError, TableFeatureError
+
+__all__ = ["DeltaLog", "Snapshot", "Visit"]
+
+Visit = Callable[[int, Sequence[Action]], None]
+"""Called with version and actions of each entry that a replay reads, in order."""
+
+_ENTRY = re.compile(r"(\d{20})\.json\Z")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet\Z")
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a table holds at one version; not to be modified.
+
+    Attributes:
+        live: Path to live file.
+        txns: Application id to the newest version that it wrote.
+        in_commit_timestamp: Of this version, in milliseconds; 0 if it has none.
+    """
+
+    version: int
+    live: Mapping[str, AddFile]
+    txns: Mapping[str, int]
+    metadata: Metadata
+    protocol: Protocol
+    in_commit_timestamp: int
+
+    def after(self, entries: Sequence[tuple[int, Sequence[Action]]]) -> Snapshot:
+        """Return the snapshot after more entries, given in order."""
+        replay = _Replay(
+            self.version,
+            dict(self.live),
+            dict(self.txns),
+            self.metadata,
+            self.protocol,
+            self.in_commit_timestamp,
+        )
+        for version, actions in entries:
+            replay.entry(version, actions)
+        return replay.snapshot()
+
+
+class DeltaLog:
+    """The log of one table.
+
+    Args:
+        path: Folder of the table.
+        files: Where it lies.
+    """
+
+    def __init__(self, path: str, files: Files) -> None:
+        self.path, self.folder = path, f"{path}/_delta_log"
+        self._files = files
+
+    def entry_path(self, version: int) -> str:
+        """Return the path of an entry."""
+        return f"{self.folder}/{version:020d}.json"
+
+    def checkpoint_path(self, version: int) -> str:
+        """Return the path of a checkpoint."""
+        return f"{self.folder}/{version:020d}.checkpoint.parquet"
+
+    def versions(self) -> list[int]:
+        """Return the versions whose entries are still there, ascending."""
+        return self._matching(_ENTRY)
+
+    def checkpoints(self) -> list[int]:
+        """Return the versions that have a checkpoint, ascending."""
+        return self._matching(_CHECKPOINT)
+
+    def latest_version(self) -> int:
+        """Return the newest version; -1 when there is no log."""
+        return max([-1, *self.versions(), *self.checkpoints()])
+
+    def entry(self, version: int) -> list[Action]:
+        """Return the actions of one entry; NotFoundError if it is not there."""
+        return decode(self._files.read(self.entry_path(version)))
+
+    def entries_since(self, version: int) -> Iterator[tuple[int, list[Action]]]:
+        """Yield version and actions of each entry after `version`, in order.
+
+        Raises:
+            NotFoundError: If entries after `version` have been cleaned up.
+            InvariantError: If an entry is missing between others.
+        """
+        expected = version + 1
+        for found in self.versions():
+            if found <= version:
+                continue
+            if found != expected and expected == version + 1:
+                raise NotFoundError(kind="log entry", name=self.entry_path(expected))
+            if found != expected:
+                message = f"{self.folder} has no version {expected} but has {found}"
+                raise InvariantError(message, version=expected)
+            yield found, self.entry(found)
+            expected += 1
+
+    def snapshot(self, at: int | None = None, *, visit: Visit | None = None) -> Snapshot:
+        """Read the newest version, or an older one that is still there.
+
+        Args:
+            at: The version to read; the newest unless told.
+            visit: Told every entry that is read, the checkpoint's own included.
+
+        Raises:
+            NotFoundError: If there is no table, or not this version of it.
+            TableFeatureError: If the log begins with a checkpoint of another format.
+        """
+        for attempt in range(_ATTEMPTS):
+            try:
+                return self._snapshot(at, visit)
+            except NotFoundError:
+                # Between listing and reading, a clean-up may take the oldest entries away.
+                if attempt == _ATTEMPTS - 1 or not self.versions():
+                    raise
+        raise AssertionError
+
+    def update(self, snapshot: Snapshot) -> Snapshot:
+        """Return the newest version, reading only the entries since `snapshot`."""
+        try:
+            entries = list(self.entries_since(snapshot.version))
+        except NotFoundError:
+            return self.snapshot()
+        return snapshot.after(entries) if entries else snapshot
+
+    def _snapshot(self, at: int | None, visit: Visit | None) -> Snapshot:
+        replay = _Replay()
+        start = max((v for v in self.checkpoints() if at is None or v <= at), default=-1)
+        if start >= 0:
+            for action in read_checkpoint(self._files.read(self.checkpoint_path(start))):
+                replay.action(action)
+            replay.version = start
+        versions = self.versions()
+        if start < 0 and (not versions or versions[0] != 0):
+            if versions:
+                raise TableFeatureError(self.path, ["checkpoints other than classic ones"])
+            raise NotFoundError(kind="table", name=self.path)
+        # The in-commit timestamp of a checkpoint's version stands only in its entry.
+        first = start - 1 if start in versions else start
+        for version, actions in self.entries_since(first):
+            if at is not None and version > at:
+                break
+            if visit:
+                visit(version, actions)
+            if version > start:
+                replay.entry(version, actions)
+            else:
+                replay.stamp(actions)
+        if at is not None and replay.version != at:
+            raise NotFoundError(kind="version", name=f"{self.path}@{at}")
+        return replay.snapshot()
+
+    def _matching(self, pattern: re.Pattern[str]) -> list[int]:
+        found = (pattern.match(name) for name in self._files.list_names(self.folder))
+        return [int(match[1]) for match in found if match]
+
+
+@dataclass(slots=True)
+class _Replay:
+    """A snapshot under construction."""
+
+    version: int = -1
+    live: dict[str, AddFile] = field(default_factory=dict)
+    txns: dict[str, int] = field(default_factory=dict)
+    metadata: Metadata | None = None
+    protocol: Protocol | None = None
+    in_commit_ms: int = 0
+
+    def entry(self, version: int, actions: Sequence[Action]) -> None:
+        """Apply one entry: removes before adds, whatever their order in it."""
+        self.version = version
+        for action in actions:
+            if not isinstance(action, AddFile):
+                self.action(action)
+        for action in actions:
+            if isinstance(action, AddFile):
+                self.action(action)
+
+    def stamp(self, actions: Sequence[Action]) -> None:
+        """Take only the timestamp of an entry."""
+        for action in actions:
+            if isinstance(action, CommitInfo) and action.in_commit_ms is not None:
+                self.in_commit_ms = action.in_commit_ms
+
+    def action(self, action: Action) -> None:
+        if isinstance(action, AddFile):
+            self.live[action.path] = action
+        elif isinstance(action, RemoveFile):
+            self.live.pop(action.path, None)
+        elif isinstance(action, Txn):
+            self.txns[action.app_id] = action.version
+        elif isinstance(action, Metadata):
+            self.metadata = action
+        elif isinstance(action, Protocol):
+            self.protocol = action
+        else:
+            self.stamp([action])
+
+    def snapshot(self) -> Snapshot:
+        if self.metadata is None or self.protocol is None:
+            message = f"version {self.version} of a log has no metadata or no protocol"
+            raise InvariantError(message, version=self.version)
+        return Snapshot(
+            self.version, self.live, self.txns, self.metadata, self.protocol, self.in_commit_ms
+        )

@@ -1,0 +1,449 @@
+"""Managed tables: created, published to and released by this engine, read by everybody.
+
+A managed table carries a writer feature that nobody else knows (`FENCE`). Every Delta
+reader goes on; every writer that keeps the protocol refuses: INSERT, DELETE, OPTIMIZE,
+RESTORE and VACUUM of Spark, and delta-rs. `release` takes the fence away for good.
+
+Guaranteed by `publish`:
+- A publication (`app_id`, `version`) appears once, however often it is repeated, by
+  one process or by several (tests/cbp/engine/delta/test_tables.py).
+- Before each put all entries since the last one read are looked at. Our own means
+  done. An entry with nothing but `commitInfo` is stepped over. Anything else raises:
+  a redo that goes on blindly after a foreign OPTIMIZE doubles rows.
+- In-commit timestamps rise from entry to entry.
+
+Not guaranteed: protection from a writer that ignores the protocol (it is noticed, not
+prevented), or from one that ran before a checkpoint and was accepted then. There is
+one publisher per table at a time; a second one is noticed, and one of them stops.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+
+from cbp.engine.delta.actions import (
+    Action,
+    AddFile,
+    CommitInfo,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    Txn,
+    difference,
+    encode,
+)
+from cbp.engine.delta.checkpoint import encode_checkpoint
+from cbp.engine.delta.columns import has_not_null, schema_string
+from cbp.engine.delta.fence import (
+    ENGINE,
+    FENCE,
+    READER_FEATURES,
+    WRITER_FEATURES,
+    ForeignWatch,
+    require_features,
+    require_ours,
+    require_same,
+)
+from cbp.engine.delta.log import DeltaLog, Snapshot
+from cbp.engine.files import Exists, Files, Written, files_for
+from cbp.errors import (
+    InvariantError,
+    LogConflictError,
+    NotFoundError,
+    OperatingError,
+    TableForeignError,
+)
+from cbp.model.schema import Schema
+
+__all__ = [
+    "ENGINE",
+    "FENCE",
+    "ManagedTable",
+    "create_table",
+    "next_timestamp",
+    "open_table",
+    "release",
+]
+
+CHECKPOINT_INTERVAL = 50
+
+_OWN_FOLDERS = frozenset(("_delta_log", "_runs", "_vectors"))
+_logger = logging.getLogger(__name__)
+
+
+def create_table(
+    path: str,
+    schema: Schema,
+    *,
+    files: Files,
+    table_id: str,
+    now_ms: int,
+    partition_by: Sequence[str] = (),
+    extra: Sequence[tuple[str, str]] = (),
+    configuration: Mapping[str, str] | None = None,
+) -> ManagedTable:
+    """Create a managed table, or open the identical one that is there.
+
+    Args:
+        path: Folder of the table; may exist empty.
+        schema: Columns that the author declared.
+        files: Where the table lies.
+        table_id: A UUID that stays with the table.
+        now_ms: Milliseconds since 1970: its first in-commit timestamp.
+        partition_by: Partition columns, from `extra` or `schema`.
+        extra: Engine columns behind the author's, such as `("_hash", "BIGINT")`.
+        configuration: Settings `cbp.*`, such as `cbp.buckets`; part of the identity.
+
+    Raises:
+        TableForeignError: If the folder holds anything else: other files, a table of
+            somebody else, or with another id, schema, partitioning or configuration.
+    """
+    metadata = Metadata(
+        id=table_id,
+        schema=schema_string(schema, extra=extra),
+        partition_columns=tuple(partition_by),
+        configuration={
+            "delta.enableDeletionVectors": "true",
+            "delta.enableInCommitTimestamps": "true",
+            **(configuration or {}),
+        },
+        created_ms=now_ms,
+    )
+    writer_features = [*WRITER_FEATURES, FENCE] + ["invariants"] * has_not_null(schema)
+    protocol = Protocol(3, 7, READER_FEATURES, tuple(sorted(writer_features)))
+    log = DeltaLog(path, files)
+    if log.latest_version() < 0:
+        strange = sorted(set(files.list_names(path)) - _OWN_FOLDERS)
+        if strange:
+            raise TableForeignError(path, f"other files ({', '.join(strange[:3])})")
+        info = CommitInfo(now_ms, "CBP CREATE", now_ms, {"table": table_id}, ENGINE)
+        files.put_if_absent(log.entry_path(0), encode([info, protocol, metadata]))
+    found = log.snapshot()
+    require_ours(path, found)
+    require_same(path, found.metadata, metadata)
+    return open_table(path, files)
+
+
+def open_table(
+    path: str,
+    files: Files,
+    *,
+    checkpoint_interval: int = CHECKPOINT_INTERVAL,
+    accept_foreign: bool = False,
+) -> ManagedTable:
+    """Open a managed table.
+
+    Args:
+        path: Folder of the table.
+        files: Where the table lies.
+        checkpoint_interval: Entries after which `publish` writes a checkpoint.
+        accept_foreign: Open it though somebody else wrote last; for repair only.
+
+    Raises:
+        NotFoundError: If there is no table.
+        TableFeatureError: If it uses a feature that this engine does not write.
+        TableForeignError: If it is not managed, or was released.
+        ForeignWriterError: If somebody else wrote the newest entries.
+    """
+    return ManagedTable(
+        path, files, checkpoint_interval=checkpoint_interval, accept_foreign=accept_foreign
+    )
+
+
+def next_timestamp(tables: Iterable[ManagedTable], now_ms: int) -> int:
+    """Return an in-commit timestamp that is new to all these tables.
+
+    Entries with the same timestamp on all tables of one publication give Spark's
+    `TIMESTAMP AS OF` one consistent view over them.
+    """
+    return max([now_ms, *(table.snapshot.in_commit_timestamp + 1 for table in tables)])
+
+
+def release(path: str, *, files: Files | None = None, now_ms: int = 0) -> int:
+    """Take the fence away: from now on anybody may write, and the engine does not.
+
+    Idempotent. Everything that is not published yet has to be published before.
+
+    Returns:
+        The version that released the table.
+
+    Raises:
+        NotFoundError: If there is no table.
+        LogConflictError: If somebody wrote at the same moment; try again.
+    """
+    files = files or files_for(path)
+    log = DeltaLog(path, files)
+    found = log.snapshot()
+    if FENCE not in found.protocol.writer_features:
+        return found.version
+    kept = tuple(name for name in found.protocol.writer_features if name != FENCE)
+    protocol = Protocol(
+        found.protocol.reader, found.protocol.writer, found.protocol.reader_features, kept
+    )
+    stamp = max(now_ms, found.in_commit_timestamp + 1)
+    data = encode([CommitInfo(stamp, "CBP RELEASE", stamp, {}, ENGINE), protocol])
+    target = log.entry_path(found.version + 1)
+    result = files.put_if_absent(target, data)
+    if isinstance(result, Exists) and result.data != data:
+        raise LogConflictError(target)
+    return found.version + 1
+
+
+class ManagedTable:
+    """One managed table; safe to call from several threads, one publisher at a time.
+
+    Attributes:
+        path: Folder of the table.
+        log: Its log, for reading.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        files: Files,
+        *,
+        checkpoint_interval: int = CHECKPOINT_INTERVAL,
+        accept_foreign: bool = False,
+    ) -> None:
+        self.path, self.log = path, DeltaLog(path, files)
+        self._files, self._interval = files, checkpoint_interval
+        self._lock = threading.RLock()
+        watch = ForeignWatch(path)
+        self._snapshot = self.log.snapshot(visit=watch)
+        require_features(path, self._snapshot)
+        require_ours(path, self._snapshot)
+        if not accept_foreign:
+            watch.check()
+        self._checkpointed = max(self.log.checkpoints(), default=0)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The newest version that this object has seen; reads nothing."""
+        return self._snapshot
+
+    def refresh(self) -> Snapshot:
+        """Read the entries since and return the newest version.
+
+        Raises:
+            ForeignWriterError: If somebody else wrote one of them.
+            TableForeignError: If the table was released meanwhile.
+        """
+        with self._lock:
+            try:
+                self._take(list(self.log.entries_since(self._snapshot.version)))
+            except NotFoundError:
+                self._reload()
+            return self._snapshot
+
+    def publish(
+        self,
+        after: Mapping[str, AddFile] | None = None,
+        *,
+        app_id: str,
+        version: int,
+        intention_id: str,
+        timestamp_ms: int,
+        adds: Sequence[AddFile] = (),
+        removes: Sequence[RemoveFile] = (),
+        based_on: int | None = None,
+        operation: str = "CBP RUN",
+        data_change: bool = True,
+    ) -> int:
+        """Make the table show a change, once; idempotent redo.
+
+        The change is either a whole live set (`after`) or actions (`adds`, `removes`).
+        An empty change is published too: its transaction tells how far the table is.
+
+        Args:
+            after: Path to file: the live set that the table shall show.
+            app_id: Who publishes; each has its own increasing versions.
+            version: Number of the publication, such as the epoch.
+            intention_id: Its cause; stands in `userMetadata`.
+            timestamp_ms: In-commit timestamp; raised if the table already has a later
+                one (see `next_timestamp`).
+            adds: Files that become live, or get another vector; with their own flags.
+            removes: Files, or versions with their old vector, that go.
+            based_on: Version that `after` was derived from; the newest one seen unless told.
+            operation: What the table's history shows.
+            data_change: For `after`: False when the records stay the same.
+
+        Returns:
+            The table version at which (`app_id`, `version`) is visible.
+
+        Raises:
+            ForeignWriterError: If somebody else wrote since the last entry.
+            LogConflictError: If another controller wrote, so that `after` is out of date.
+            TableForeignError: If the table was released meanwhile.
+            InvariantError: If actions do not fit what the table shows.
+        """
+        with self._lock:
+            known = self._snapshot.version if based_on is None else based_on
+            while True:
+                self.refresh()
+                if self._snapshot.txns.get(app_id, -1) >= version:
+                    return self.version_of(app_id, version)
+                if after is None:
+                    change = self._checked(adds, removes)
+                else:
+                    self._require_unmoved(known, app_id)
+                    change = difference(
+                        self._snapshot.live, after, now_ms=timestamp_ms, data_change=data_change
+                    )
+                stamp = max(timestamp_ms, self._snapshot.in_commit_timestamp + 1)
+                info = CommitInfo(
+                    stamp,
+                    operation,
+                    stamp,
+                    {"appId": app_id, "version": str(version)},
+                    ENGINE,
+                    intention_id,
+                    not any(isinstance(action, RemoveFile) for action in change),
+                )
+                if self._put([info, Txn(app_id, version, stamp), *change]):
+                    return self._snapshot.version
+
+    def version_of(self, app_id: str, version: int) -> int:
+        """Return the oldest table version that shows this publication.
+
+        When its entry has been cleaned up: the oldest version that can still be read.
+
+        Raises:
+            NotFoundError: If it was never published.
+        """
+        with self._lock:
+            found = self._snapshot.version
+            if self._snapshot.txns.get(app_id, -1) < version:
+                raise NotFoundError(kind="publication", name=f"{app_id}@{version}")
+            for candidate in reversed(self.log.versions()):
+                written = _written(self.log.entry(candidate), app_id)
+                if written is None:
+                    continue
+                if written < version:
+                    return found
+                found = candidate
+                if written == version:
+                    return found
+            for candidate in self.log.checkpoints()[:1]:
+                if self.log.snapshot(candidate).txns.get(app_id, -1) >= version:
+                    return candidate
+            return found
+
+    def checkpoint(self) -> int:
+        """Write a checkpoint of the newest version seen; return that version."""
+        with self._lock:
+            now = self._snapshot
+            txns = [Txn(app_id, number) for app_id, number in sorted(now.txns.items())]
+            adds = [now.live[path] for path in sorted(now.live)]
+            data, actions = encode_checkpoint(now.protocol, now.metadata, txns, adds)
+            target = self.log.checkpoint_path(now.version)
+            self._files.write_durable(target, data, what="checkpoint")
+            hint = {
+                "version": now.version,
+                "size": actions,
+                "sizeInBytes": len(data),
+                "numOfAddFiles": len(adds),
+            }
+            self._files.write_durable(
+                f"{self.log.folder}/_last_checkpoint", json.dumps(hint).encode(), what="checkpoint"
+            )
+            self._checkpointed = now.version
+            return now.version
+
+    def clean_log(self, keep_versions: int) -> int:
+        """Remove the log before the newest checkpoint that leaves enough versions.
+
+        What stays can all be read: a checkpoint, its own entry, and the entries since.
+
+        Args:
+            keep_versions: How many versions before the newest stay readable (>= 0).
+
+        Returns:
+            The oldest version that can be read afterwards.
+        """
+        with self._lock:
+            self._files.remove_temporaries(self.log.folder)
+            limit = self._snapshot.version - keep_versions
+            keep = max((v for v in self.log.checkpoints() if v <= limit), default=0)
+            # Oldest first, so that an interrupted clean-up leaves no gap.
+            for version in self.log.versions():
+                if version < keep:
+                    self._files.remove(self.log.entry_path(version))
+            for version in self.log.checkpoints():
+                if version < keep:
+                    self._files.remove(self.log.checkpoint_path(version))
+            return keep
+
+    def _put(self, actions: list[Action]) -> bool:
+        """Try to write the next entry; False if somebody else was there first."""
+        target = self._snapshot.version + 1
+        data = encode(actions)
+        result = self._files.put_if_absent(self.log.entry_path(target), data)
+        if not isinstance(result, Written) and result.data != data:
+            return False
+        self._snapshot = self._snapshot.after([(target, actions)])
+        if target - self._checkpointed >= self._interval:
+            try:
+                self.checkpoint()
+            except OperatingError as exc:
+                # The entry is durable; the checkpoint is tried again at the next one.
+                _logger.warning("no checkpoint of %s: %s", self.path, exc)
+        return True
+
+    def _require_unmoved(self, known: int, app_id: str) -> None:
+        """Refuse a live set that was made without another publisher's entries."""
+        try:
+            moved = any(
+                _written(actions, app_id) is None
+                for _, actions in self.log.entries_since(known)
+                if not all(isinstance(action, CommitInfo) for action in actions)
+            )
+        except NotFoundError:
+            moved = True
+        if moved:
+            raise LogConflictError(self.log.entry_path(self._snapshot.version))
+
+    def _take(self, entries: list[tuple[int, list[Action]]]) -> None:
+        if not entries:
+            return
+        watch = ForeignWatch(self.path)
+        for version, actions in entries:
+            watch(version, actions)
+        watch.check()
+        newer = self._snapshot.after(entries)
+        require_ours(self.path, newer)
+        self._snapshot = newer
+
+    def _reload(self) -> None:
+        """Start over: so many entries came that the log was cleaned behind us."""
+        watch = ForeignWatch(self.path)
+        newer = self.log.snapshot(visit=watch)
+        watch.check()
+        require_ours(self.path, newer)
+        self._snapshot = newer
+
+    def _checked(self, adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -> list[Action]:
+        """Return actions if they fit the live set, so that no redo goes on blindly."""
+        live = self._snapshot.live
+        gone = set()
+        for remove in removes:
+            old = live.get(remove.path)
+            if old is None or old.deletion_vector != remove.deletion_vector:
+                message = f"{self.path}: {remove.path} is not live with the vector to be removed"
+                raise InvariantError(message, path=remove.path, version=self._snapshot.version)
+            gone.add(remove.path)
+        for add in adds:
+            if add.path in live and add.path not in gone:
+                message = f"{self.path}: {add.path} is live already"
+                raise InvariantError(message, path=add.path, version=self._snapshot.version)
+        return [*removes, *adds]
+
+
+def _written(actions: Iterable[Action], app_id: str) -> int | None:
+    """Return the publication that an entry holds for this application, if any."""
+    for action in actions:
+        if isinstance(action, Txn) and action.app_id == app_id:
+            return action.version
+    return None

@@ -1,0 +1,107 @@
+"""Named points around every durable effect, where tests crash the engine.
+
+A *fault* is a callable that is told the name of the point just passed. In
+production it is `NO_FAULTS` and does nothing. A test gives a `PlannedFaults`,
+which raises at one chosen passage of one point; everything that was durable
+before that point is found again after the "restart", and nothing else.
+
+Guaranteed: `POINTS` names every point of the product, `<effect>.before` and
+`<effect>.after`; a `PlannedFaults` refuses a name that is not in it, so no
+test waits for a point that cannot come. Not guaranteed: that an in-process
+crash loses unsynced writes as a power cut does.
+
+    >>> faults = PlannedFaults("log_entry.after", error=OSError("boom"))
+    >>> faults("log_entry.before")
+    >>> faults("log_entry.after")
+    Traceback (most recent call last):
+    OSError: boom
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Protocol
+
+from cbp.errors import InvariantError
+
+__all__ = ["EFFECTS", "NO_FAULTS", "POINTS", "Crash", "Faults", "PlannedFaults", "check_point"]
+
+EFFECTS: tuple[str, ...] = (
+    "data_file",
+    "vectors_file",
+    "log_entry",
+    "checkpoint",
+    "clean_up",
+    "intention",
+    "claim",
+    "rename",
+    "increment_file",
+    "source_log",
+    "sql_commit",
+    "job",
+)
+POINTS: tuple[str, ...] = tuple(
+    f"{effect}.{side}" for effect in EFFECTS for side in ("before", "after")
+)
+_KNOWN = frozenset(POINTS)
+
+
+class Faults(Protocol):
+    """What is called at each point; must be picklable where tasks use it."""
+
+    def __call__(self, point: str) -> None:
+        """Pass `point`, one of `POINTS`; raising here is the fault."""
+
+
+def _no_faults(point: str) -> None:
+    """Pass every point."""
+
+
+NO_FAULTS: Faults = _no_faults
+
+
+class Crash(BaseException):
+    """Death of the process at a point; no `except Exception` catches it."""
+
+
+def check_point(point: str) -> None:
+    """Refuse a point that no code passes.
+
+    Raises:
+        InvariantError: If `point` is not in `POINTS`.
+    """
+    if point not in _KNOWN:
+        message = f"there is no failpoint {point!r}"
+        raise InvariantError(message, point=point)
+
+
+class PlannedFaults:
+    """A test's faults: counts all passages, raises at the n-th of one point.
+
+    Args:
+        point: Where to raise, or None to count only.
+        passage: Which passage of the point raises, counted from 1.
+        error: What to raise; a `Crash` unless told.
+
+    Attributes:
+        passed: How often each point was reached.
+
+    Raises:
+        InvariantError: If `point`, or a point passed later, is unknown.
+    """
+
+    def __init__(
+        self, point: str | None = None, *, passage: int = 1, error: BaseException | None = None
+    ) -> None:
+        if point is not None:
+            check_point(point)
+        self.passed: Counter[str] = Counter()
+        self._point, self._passage = point, passage
+        self._error = error if error is not None else Crash(point)
+
+    def __call__(self, point: str) -> None:
+        """Count the passage and raise if it is the planned one."""
+        check_point(point)
+        self.passed[point] += 1
+        if point == self._point and self.passed[point] == self._passage:
+            raise self._error

@@ -1,0 +1,198 @@
+"""Deletion vectors: which rows of an immutable data file are dead, as Delta stores it.
+
+A vector is a 64-bit roaring bitmap of physical row numbers. Many vectors of one
+task lie in one file, because a file per vector costs a sync each, and inline
+vectors bloat checkpoints 25-fold:
+
+    byte 1 | { int32 size | magic, bitmap (size bytes) | uint32 CRC-32 } ...
+
+Size and checksum are big-endian, magic and bitmap little-endian. The file is
+`<folder>/deletion_vector_<uuid>.bin`; with a folder that begins with `_`, nobody's
+VACUUM touches it before it is published.
+
+Guaranteed: a returned descriptor's bytes are durable; `read_vector` never returns a
+damaged vector. Absent on purpose: absolute paths (storage type `p`).
+
+Source: Delta protocol, "Deletion Vectors" and "Deletion Vector File Storage Format".
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+import zlib
+from collections.abc import Hashable, Mapping
+from typing import TypeVar
+
+from pyroaring import BitMap64
+
+from cbp.engine.delta.actions import DeletionVector
+from cbp.engine.files import Files, LocalFiles
+from cbp.errors import InvariantError
+
+__all__ = [
+    "inline_vector",
+    "read_vector",
+    "vector_path",
+    "write_vectors",
+    "z85_decode",
+    "z85_encode",
+]
+
+Key = TypeVar("Key", bound=Hashable)
+
+_MAGIC = struct.pack("<i", 1681511377)
+_VERSION = b"\x01"
+_FILE_BYTES_MAX = 2**31 - 1
+_UUID_CHARS = 20
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_Z85_DIGITS = {char: digit for digit, char in enumerate(_Z85)}
+
+
+def write_vectors(
+    table_path: str,
+    relative_dir: str,
+    name_uuid: uuid.UUID,
+    vectors: Mapping[Key, BitMap64],
+    *,
+    files: Files | None = None,
+) -> dict[Key, DeletionVector]:
+    """Write vectors into one new file, durably.
+
+    Args:
+        table_path: Folder of the table.
+        relative_dir: Folder below it, such as `_vectors`; `""` for the table itself.
+        name_uuid: Names the file; never used before.
+        vectors: Dead rows by any key; none of them empty.
+        files: Where to write; local files unless told.
+
+    Returns:
+        The descriptor of each vector, by the same key; empty, and no file, for none.
+
+    Raises:
+        InvariantError: If a vector is empty, or all together exceed 2 GB.
+    """
+    if not vectors:
+        return {}
+    parts, at = [_VERSION], len(_VERSION)
+    written: dict[Key, DeletionVector] = {}
+    path = relative_dir + z85_encode(name_uuid.bytes)
+    for key, bitmap in vectors.items():
+        data = _serialize(bitmap)
+        written[key] = DeletionVector("u", path, at, len(data), len(bitmap))
+        parts += [struct.pack(">i", len(data)), data, struct.pack(">I", zlib.crc32(data))]
+        at += len(data) + 8
+    if at > _FILE_BYTES_MAX:
+        message = f"a file of deletion vectors may not have {at} bytes"
+        raise InvariantError(message, bytes=at)
+    target = f"{table_path}/{_file(relative_dir, name_uuid)}"
+    (files or LocalFiles()).write_durable(target, b"".join(parts), what="vectors_file")
+    return written
+
+
+def inline_vector(bitmap: BitMap64) -> DeletionVector:
+    """Return a vector that carries its own bytes; for very small ones only."""
+    data = _serialize(bitmap)
+    return DeletionVector("i", z85_encode(data), None, len(data), len(bitmap))
+
+
+def read_vector(table_path: str, vector: DeletionVector, *, files: Files | None = None) -> BitMap64:
+    """Return the dead rows that a descriptor names.
+
+    Raises:
+        InvariantError: If length, checksum, format or number of rows are wrong.
+        NotFoundError: If the file is gone.
+    """
+    if vector.storage_type == "i":
+        data = z85_decode(vector.path_or_inline)[: vector.size_bytes]
+    else:
+        data = _read_stored(table_path, vector, files or LocalFiles())
+    if data[:4] != _MAGIC:
+        raise _damaged(vector, "it is no roaring bitmap array")
+    try:
+        bitmap = BitMap64.deserialize(data[4:])
+    except ValueError as exc:
+        raise _damaged(vector, str(exc)) from exc
+    if len(bitmap) != vector.cardinality:
+        raise _damaged(vector, f"it has {len(bitmap)} rows")
+    return bitmap
+
+
+def vector_path(vector: DeletionVector) -> str | None:
+    """Return a stored vector's file, relative to the table; None when inline.
+
+    Raises:
+        InvariantError: If the vector lies at an absolute path.
+    """
+    if vector.storage_type == "i":
+        return None
+    if vector.storage_type != "u":
+        raise _damaged(vector, f"storage type {vector.storage_type!r} is not supported")
+    folder = vector.path_or_inline[:-_UUID_CHARS]
+    return _file(folder, uuid.UUID(bytes=z85_decode(vector.path_or_inline[-_UUID_CHARS:])))
+
+
+def z85_encode(data: bytes) -> str:
+    """Return the Z85 text of `data`, padded with zero bytes to a multiple of four.
+
+    Source:
+        ZeroMQ RFC 32/Z85.
+    """
+    data += b"\0" * (-len(data) % 4)
+    text = []
+    for (value,) in struct.iter_unpack(">I", data):
+        for power in (52_200_625, 614_125, 7_225, 85, 1):
+            text.append(_Z85[value // power % 85])
+    return "".join(text)
+
+
+def z85_decode(text: str) -> bytes:
+    """Return the bytes of a Z85 text, padding included.
+
+    Raises:
+        InvariantError: If the text is no Z85.
+    """
+    try:
+        digits = [_Z85_DIGITS[char] for char in text]
+        words = []
+        for at in range(0, len(digits), 5):
+            value = 0
+            for digit in digits[at : at + 5]:
+                value = value * 85 + digit
+            words.append(struct.pack(">I", value))
+    except (KeyError, struct.error) as exc:
+        message = f"{text[:40]!r} is no Z85 text"
+        raise InvariantError(message) from exc
+    if len(digits) % 5:
+        message = f"Z85 text has {len(digits)} characters, not a multiple of 5"
+        raise InvariantError(message)
+    return b"".join(words)
+
+
+def _serialize(bitmap: BitMap64) -> bytes:
+    if not bitmap:
+        message = "an empty deletion vector is never written"
+        raise InvariantError(message)
+    return _MAGIC + bytes(bitmap.serialize())
+
+
+def _file(folder: str, name: uuid.UUID) -> str:
+    return f"{folder}/deletion_vector_{name}.bin" if folder else f"deletion_vector_{name}.bin"
+
+
+def _read_stored(table_path: str, vector: DeletionVector, files: Files) -> bytes:
+    path = f"{table_path}/{vector_path(vector)}"
+    block = files.read_range(path, vector.offset or 0, vector.size_bytes + 8)
+    if len(block) != vector.size_bytes + 8:
+        raise _damaged(vector, f"its file ends after {len(block)} bytes")
+    if struct.unpack(">i", block[:4])[0] != vector.size_bytes:
+        raise _damaged(vector, "its length differs from the log's")
+    data = block[4:-4]
+    if struct.unpack(">I", block[-4:])[0] != zlib.crc32(data):
+        raise _damaged(vector, "its checksum is wrong")
+    return data
+
+
+def _damaged(vector: DeletionVector, why: str) -> InvariantError:
+    message = f"deletion vector {vector.path_or_inline[-40:]} at {vector.offset} is damaged: {why}"
+    return InvariantError(message, vector=vector.to_json())
