@@ -96,6 +96,8 @@ start_master() {
     use_spark_home
     use_spark_secret
     export SPARK_LOCAL_IP="${SPARK_LOCAL_IP:-$host}"
+    # Spark 4 opens a port for submissions over HTTP, which the secret does not guard; nobody needs it.
+    export SPARK_MASTER_OPTS="-Dspark.master.rest.enabled=false ${SPARK_MASTER_OPTS:-}"
     exec "$SPARK_HOME/bin/spark-class" org.apache.spark.deploy.master.Master \
         --host "$host" --port "${SPARK_MASTER_PORT:-7077}" \
         --webui-port "${SPARK_MASTER_WEBUI_PORT:-8080}" "$@"
