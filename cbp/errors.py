@@ -44,6 +44,7 @@ __all__ = [
     "RunCancelledError",
     "TableFeatureError",
     "TableForeignError",
+    "error_from_dict",
 ]
 
 
@@ -263,3 +264,24 @@ class InvariantError(CbpError):
     """Our own bug, or corrupt data: the stage stops and no record is skipped."""
 
     code = "invariant_broken"
+
+
+def error_from_dict(kind: str, value: Mapping[str, Any]) -> CbpError:
+    """Rebuild an error that crossed a process as `as_dict()`.
+
+    Args:
+        kind: Name of its class; an unknown one becomes an `InvariantError`.
+        value: `{"message", "details"}`.
+    """
+    error = _class_of(kind).__new__(_class_of(kind))
+    CbpError.__init__(error, value["message"], **value["details"])
+    return error
+
+
+def _class_of(kind: str) -> type[CbpError]:
+    found: list[type[CbpError]] = [CbpError]
+    for class_ in found:
+        if class_.__name__ == kind:
+            return class_
+        found.extend(class_.__subclasses__())
+    return InvariantError

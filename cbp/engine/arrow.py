@@ -45,5 +45,8 @@ def arrow_type(type_: DataType, *, wide: bool = False) -> pa.DataType:
 def arrow_schema(schema: Schema, *, wide: bool = False) -> pa.Schema:
     """Return the Arrow schema of a flow; nullability is kept."""
     return pa.schema(
-        [pa.field(f.name, arrow_type(f.type, wide=wide), nullable=f.nullable) for f in schema.fields]
+        [
+            pa.field(f.name, arrow_type(f.type, wide=wide), nullable=f.nullable)
+            for f in schema.fields
+        ]
     )

@@ -122,9 +122,7 @@ class Engine(Protocol):
         """Return records of increments, in order, from `offset`, at most `limit`."""
         ...
 
-    def read_state(
-        self, folder: str, node: StageNode, state: str
-    ) -> Iterator[dict[str, Any]]:
+    def read_state(self, folder: str, node: StageNode, state: str) -> Iterator[dict[str, Any]]:
         """Yield every published state record, bucket by bucket; any order within."""
         ...
 

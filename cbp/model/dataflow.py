@@ -121,21 +121,25 @@ def _source_mistakes(source: SourceNode) -> Iterator[Mistake]:
     where = f"sources.{source.name}"
     if source.format not in FORMATS:
         allowed = ", ".join(FORMATS)
-        yield Mistake("format_unknown", f"{where}.format", f"{source.format!r}; use one of {allowed}")
+        yield Mistake(
+            "format_unknown", f"{where}.format", f"{source.format!r}; use one of {allowed}"
+        )
     if source.format == "csv":
         for column in source.schema.fields:
             if column.type.arguments or column.type.kind == "BINARY":
-                message = f"column {column.name!r}: CSV cannot hold {column.type}; use jsonl or parquet"
+                message = (
+                    f"column {column.name!r}: CSV cannot hold {column.type}; use jsonl or parquet"
+                )
                 yield Mistake("format_type", f"{where}.schema", message)
 
 
 def _stage_mistakes(stage: StageNode, flows: Mapping[str, Schema]) -> Iterator[Mistake]:
     where, spec = f"stages.{stage.name}", stage.translator
-    if not (1 <= stage.buckets <= BUCKETS_MAX and stage.buckets & (stage.buckets - 1) == 0):
+    if not (2 <= stage.buckets <= BUCKETS_MAX and stage.buckets & (stage.buckets - 1) == 0):
         yield Mistake(
             "buckets_invalid",
             f"{where}.buckets",
-            f"{stage.buckets} buckets; use a power of two from 1 to {BUCKETS_MAX}",
+            f"{stage.buckets} buckets; use a power of two from 2 to {BUCKETS_MAX}",
         )
     declared = {input_.name for input_ in spec.inputs}
     for name in declared - stage.wiring.keys():
@@ -149,17 +153,26 @@ def _stage_mistakes(stage: StageNode, flows: Mapping[str, Schema]) -> Iterator[M
         at = f"{where}.inputs.{name}"
         if name not in declared:
             has = ", ".join(sorted(declared))
-            yield Mistake("input_unknown", at, f"{spec.name} has no input {name!r}; it has {has}", spec.place)
+            yield Mistake(
+                "input_unknown", at, f"{spec.name} has no input {name!r}; it has {has}", spec.place
+            )
         elif flow not in flows:
             yield _unknown_flow(at, flow, flows)
         elif mismatch := _schema_mismatch(flows[flow], spec.input(name).schema):
-            yield Mistake("schema_mismatch", at, f"flow {flow!r} does not fit {spec.name}.{name}: {mismatch}", spec.place)
+            yield Mistake(
+                "schema_mismatch",
+                at,
+                f"flow {flow!r} does not fit {spec.name}.{name}: {mismatch}",
+                spec.place,
+            )
 
 
 def _unknown_flow(at: str, flow: str, flows: Mapping[str, Schema]) -> Mistake:
     stage = flow.partition(".")[0]
     near = sorted(name for name in flows if name.partition(".")[0] == stage) or sorted(flows)
-    return Mistake("flow_unknown", at, f"nobody declares the flow {flow!r}; there is {', '.join(near)}")
+    return Mistake(
+        "flow_unknown", at, f"nobody declares the flow {flow!r}; there is {', '.join(near)}"
+    )
 
 
 def _schema_mismatch(flow: Schema, expected: Schema) -> str:
@@ -172,5 +185,7 @@ def _schema_mismatch(flow: Schema, expected: Schema) -> str:
         if column.name not in flow:
             wrong.append(f"column {column.name!r} ({column.type}) is missing")
         elif flow[column.name].type != column.type:
-            wrong.append(f"column {column.name!r} is {flow[column.name].type}, expected {column.type}")
+            wrong.append(
+                f"column {column.name!r} is {flow[column.name].type}, expected {column.type}"
+            )
     return "; ".join(wrong)

@@ -35,7 +35,13 @@ _ATOMS = (
     "DATE",
     "TIMESTAMP",
 )
-_ALIASES = {"LONG": "BIGINT", "INTEGER": "INT", "SHORT": "SMALLINT", "BYTE": "TINYINT", "REAL": "FLOAT"}
+_ALIASES = {
+    "LONG": "BIGINT",
+    "INTEGER": "INT",
+    "SHORT": "SMALLINT",
+    "BYTE": "TINYINT",
+    "REAL": "FLOAT",
+}
 _TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z_0-9]*|[0-9]+|[<>(),:])")
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}\Z")
 
@@ -199,7 +205,9 @@ class _Parser:
                 scale = self._number(column)
             self._expect(")")
         if not (1 <= precision <= 38 and 0 <= scale <= precision):
-            self._fail("type_unknown", f"column {column!r}: DECIMAL({precision},{scale}) is out of range")
+            self._fail(
+                "type_unknown", f"column {column!r}: DECIMAL({precision},{scale}) is out of range"
+            )
         return DataType("DECIMAL", precision=precision, scale=scale)
 
     def _struct(self, column: str) -> DataType:

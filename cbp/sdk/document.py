@@ -75,7 +75,9 @@ class _Reader:
             raise DataflowInvalidError(name, self._mistakes)
         return dataflow
 
-    def _all(self, nodes: Mapping[str, Any], read: Callable[[str, Any], _T | None]) -> dict[str, _T]:
+    def _all(
+        self, nodes: Mapping[str, Any], read: Callable[[str, Any], _T | None]
+    ) -> dict[str, _T]:
         made = ((name, read(name, value)) for name, value in nodes.items())
         return {name: node for name, node in made if node is not None}
 
@@ -92,7 +94,9 @@ class _Reader:
         except DefinitionError as error:
             self._mistakes.append(error.mistake)
             return None
-        return SourceNode(name, parsed, str(node.get("format", "jsonl")), MappingProxyType(dict(options)))
+        return SourceNode(
+            name, parsed, str(node.get("format", "jsonl")), MappingProxyType(dict(options))
+        )
 
     def _stage(self, name: str, value: Any) -> StageNode | None:
         where = f"stages.{name}"
@@ -106,25 +110,43 @@ class _Reader:
             buckets = BUCKETS_DEFAULT
         for input_, flow in wiring.items():
             if not isinstance(flow, str):
-                self._note("flow_unknown", f"{where}.inputs.{input_}", f"expected a flow's name, got {flow!r}")
+                self._note(
+                    "flow_unknown",
+                    f"{where}.inputs.{input_}",
+                    f"expected a flow's name, got {flow!r}",
+                )
                 wiring = {i: f for i, f in wiring.items() if isinstance(f, str)}
         if not isinstance(reference, str):
-            self._note("translator_unknown", f"{where}.translator", f"expected a name, got {reference!r}")
+            self._note(
+                "translator_unknown", f"{where}.translator", f"expected a name, got {reference!r}"
+            )
             return None
         try:
             spec = self._resolve(reference, parameters).spec()
         except DefinitionError as error:
             mistake = error.mistake
-            self._note(mistake.code, f"{where}.translator", f"{mistake.where}: {mistake.message}", mistake.place)
+            self._note(
+                mistake.code,
+                f"{where}.translator",
+                f"{mistake.where}: {mistake.message}",
+                mistake.place,
+            )
             return None
         except CbpError as error:
             self._note(error.code, f"{where}.translator", error.message)
             return None
         return StageNode(
-            name, spec, MappingProxyType(dict(wiring)), reference, MappingProxyType(dict(parameters)), buckets
+            name,
+            spec,
+            MappingProxyType(dict(wiring)),
+            reference,
+            MappingProxyType(dict(parameters)),
+            buckets,
         )
 
-    def _mapping(self, where: str, value: Any, allowed: set[str] | None = None) -> Mapping[str, Any]:
+    def _mapping(
+        self, where: str, value: Any, allowed: set[str] | None = None
+    ) -> Mapping[str, Any]:
         if not isinstance(value, Mapping):
             self._note("document_invalid", where, f"expected a mapping, got {type(value).__name__}")
             return {}

@@ -27,7 +27,7 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn, cast, get_args
 
 from cbp.errors import DefinitionError, Mistake
 from cbp.model.schema import Schema, is_name
@@ -54,7 +54,9 @@ def by(function: Callable[[Any], Any], type_: str) -> Computed:
         function: `record -> value`; a tuple of values when `type_` names several.
         type_: Types of the key, such as `"STRING"` or `"STRING, BIGINT"`.
     """
-    parts = Schema.parse(", ".join(f"k{i} {t}" for i, t in enumerate(_split_types(type_))), where=type_)
+    parts = Schema.parse(
+        ", ".join(f"k{i} {t}" for i, t in enumerate(_split_types(type_))), where=type_
+    )
     return Computed(function, tuple(f.type for f in parts.fields), place_of(function))
 
 
@@ -180,12 +182,20 @@ class _Compiler:
         outputs = tuple(self._output(n, d) for n, d in found.items() if isinstance(d, Output))
         if not inputs:
             self._fail("input_missing", "", "declare at least one Input")
-        key = self._record_wise_key(inputs, found) if record_wise else self._key(inputs)
+        if record_wise:
+            self._check_record_wise(inputs, found)
+        key = None if record_wise else self._key(inputs)
         states = tuple(
             self._state(n, d, key) for n, d in found.items() if isinstance(d, State) and key
         )
         return TranslatorSpec(
-            self._name, key, inputs, outputs, states, self._stage.translate, self._place  # type: ignore[attr-defined]
+            self._name,
+            key,
+            inputs,
+            outputs,
+            states,
+            self._stage.translate,
+            self._place,  # type: ignore[attr-defined]
         )
 
     def _declarations(self) -> dict[str, Input | Output | State]:
@@ -224,11 +234,11 @@ class _Compiler:
                     name,
                     f"state needs the key column '{column.name} {column.type}'; it has '{schema}'",
                 )
-        if declared.grouping not in ("inner", "outer"):
+        if declared.grouping not in get_args(Grouping):
             self._fail("grouping_unknown", name, f"{declared.grouping!r}; use 'inner' or 'outer'")
         return StateSpec(name, schema, declared.grouping)
 
-    def _record_wise_key(self, inputs: tuple[InputSpec, ...], found: dict[str, Any]) -> None:
+    def _check_record_wise(self, inputs: tuple[InputSpec, ...], found: dict[str, Any]) -> None:
         if len(inputs) != 1 or inputs[0].route_by is not None:
             self._fail("record_wise_shape", "", "needs exactly one Input, without route_by")
         if any(isinstance(declared, State) for declared in found.values()):
@@ -250,7 +260,7 @@ class _Compiler:
         elif isinstance(first.route_by, tuple):
             key = first.schema.select(first.route_by)
         else:
-            self._fail("key_missing", "key", "declare `key = \"...\"` when route_by is computed")
+            self._fail("key_missing", "key", 'declare `key = "..."` when route_by is computed')
         for column in key.fields:
             if not column.type.can_be_key:
                 self._fail("key_type", column.name, f"{column.type} cannot be a key; use an atom")
@@ -261,7 +271,9 @@ class _Compiler:
     def _check_route(self, spec: InputSpec, key: Schema) -> None:
         route = spec.route_by
         types = (
-            route.types if isinstance(route, Computed) else tuple(spec.schema[c].type for c in route or ())
+            route.types
+            if isinstance(route, Computed)
+            else tuple(spec.schema[c].type for c in route or ())
         )
         if types != tuple(column.type for column in key.fields):
             came = ", ".join(map(str, types))
@@ -272,15 +284,17 @@ class _Compiler:
     ) -> tuple[str, ...] | Computed | None:
         if value is None or isinstance(value, Computed):
             return value
-        if not isinstance(value, str):
+        if not isinstance(cast(object, value), str):
             self._fail(f"{option}_invalid", name, f"{option} takes columns or by(function, type)")
         columns = tuple(part.strip() for part in value.split(","))
         for column in columns:
             if column not in schema:
                 has = ", ".join(schema.names)
-                self._fail(f"{option}_unknown", name, f"there is no column {column!r}; it has {has}")
+                self._fail(
+                    f"{option}_unknown", name, f"there is no column {column!r}; it has {has}"
+                )
         return columns
 
-    def _fail(self, code: str, name: str, message: str) -> Any:
+    def _fail(self, code: str, name: str, message: str) -> NoReturn:
         where = f"{self._name}.{name}" if name else self._name
         raise DefinitionError(Mistake(code, where, message, self._place))

@@ -1,1 +1,18 @@
+"""The direct engine on Spark: `local[*]`, standalone, YARN or Kubernetes."""
 
+from __future__ import annotations
+
+from typing import Any
+
+from cbp.engine.direct import DirectEngine
+from cbp.engine.spark.executor import SparkExecutor
+from cbp.engine.spark.session import SparkSettings, start_session
+
+__all__ = ["SparkEngine", "SparkExecutor", "SparkSettings", "start_session"]
+
+
+class SparkEngine(DirectEngine):
+    """Executes runs as Spark jobs; owns the process's session."""
+
+    def __init__(self, settings: SparkSettings, *, cache: str, **options: Any) -> None:
+        super().__init__(SparkExecutor(start_session(settings)), cache=cache, **options)

@@ -1,0 +1,138 @@
+"""A small increment without a shuffle: every task reads it whole and keeps its buckets.
+
+For some megabytes, planning and running a shuffle costs several times the work itself.
+Reading the increment once per task costs less, on a cluster too, just as a small table
+is broadcast rather than shuffled. The result has the layout and the order of the
+shuffle (`cbp.engine.layout`), so nothing behind it knows the difference.
+
+The hash is the JVM's (`cbp.engine.hashing`), so that both ways agree on every bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from cbp.engine.arrow import arrow_type
+from cbp.engine.hashing import hash_columns
+from cbp.engine.layout import ShuffleLayout, bucket_shift
+from cbp.engine.route import slot_columns
+from cbp.errors import IncrementDamagedError
+from cbp.model.stage import TranslatorSpec
+
+__all__ = ["InputFile", "arrange"]
+
+InputFile = tuple[str, int]
+"""Full path of a file, and the records that it is promised to hold; in order."""
+
+
+def arrange(
+    inputs: Mapping[str, Sequence[InputFile]],
+    spec: TranslatorSpec,
+    layout: ShuffleLayout,
+    *,
+    stage: str,
+    buckets: int,
+    tasks: int,
+    part: int,
+    hash_mask: int,
+) -> pa.Table:
+    """Return the records of one task's buckets, sorted as the shuffle sorts them.
+
+    Raises:
+        IncrementDamagedError: A file is missing, damaged, or has other records.
+        AuthorCodeError: A key or an order that the author computes failed.
+    """
+    parts = []
+    for flow, input_ in enumerate(spec.inputs):
+        files = inputs.get(input_.name, ())
+        if files:
+            table = _routed(files, spec, layout, flow, stage, buckets, hash_mask)
+            owner = table.column("_bucket").to_numpy().astype(np.int64) * tasks // buckets
+            parts.append(table if tasks == 1 else table.filter(pa.array(owner == part)))
+    table = pa.concat_tables(parts)
+    return table.take(pa.array(_order(table, layout)))
+
+
+def _order(table: pa.Table, layout: ShuffleLayout) -> npt.NDArray[np.int64]:
+    """Return the order of the shuffle.
+
+    Sorting by numbers alone is several times faster than by keys; it is the same order
+    unless two keys share a hash, or an input is ordered by the author.
+    """
+    if not layout.orders:
+        numbers = [table.column(c).to_numpy() for c in ("_seq", "_hash", "_bucket", "_flow")]
+        order = np.lexsort(numbers)
+        if not _shared_hash(table, layout, numbers[1][order], order):
+            return order
+    keys = [(column, "ascending", "at_start") for column in layout.sort_columns]
+    return pc.sort_indices(table, sort_keys=keys).to_numpy().astype(np.int64)
+
+
+def _shared_hash(
+    table: pa.Table,
+    layout: ShuffleLayout,
+    hashes: npt.NDArray[np.int64],
+    order: npt.NDArray[np.int64],
+) -> bool:
+    """Whether neighbours with one hash have different keys."""
+    same = np.flatnonzero(hashes[1:] == hashes[:-1])
+    if not len(same):
+        return False
+    keys = table.select(list(layout.keys))
+    left = keys.take(pa.array(order[same]))
+    right = keys.take(pa.array(order[same + 1]))
+    return not left.equals(right)
+
+
+def _routed(
+    files: Sequence[InputFile],
+    spec: TranslatorSpec,
+    layout: ShuffleLayout,
+    flow: int,
+    stage: str,
+    buckets: int,
+    hash_mask: int,
+) -> pa.Table:
+    assert spec.key is not None, "a record-wise translator is not routed"
+    names = list(spec.inputs[flow].schema.names)
+    table = pa.concat_tables([_read(path, records, names) for path, records in files])
+    filled = slot_columns(table, spec, layout, flow, stage=stage)
+    rows = table.num_rows
+    slots = {
+        name: _chunk(filled[name]).cast(arrow_type(type_))
+        if name in filled
+        else pa.nulls(rows, arrow_type(type_))
+        for name, type_ in layout.slots
+    }
+    keys = [slots[name] for name in layout.keys]
+    hashes = hash_columns(keys, [f.type for f in spec.key.fields]) & np.int64(hash_mask)
+    bucket = (hashes.view(np.uint64) >> np.uint64(bucket_shift(buckets))).astype(np.int32)
+    return pa.table(
+        {
+            "_flow": pa.array(np.full(rows, flow, np.int8)),
+            "_bucket": pa.array(bucket),
+            "_hash": pa.array(hashes),
+            **slots,
+            "_seq": pa.array(np.arange(rows, dtype=np.int64)),
+        }
+    )
+
+
+def _read(path: str, records: int, columns: list[str]) -> pa.Table:
+    try:
+        table = pq.ParquetFile(path).read(columns=columns, use_threads=False)
+    except (OSError, pa.ArrowException, KeyError) as exc:
+        raise IncrementDamagedError(path, expected=records, found=str(exc)) from exc
+    if table.num_rows != records:
+        raise IncrementDamagedError(path, expected=records, found=table.num_rows)
+    return table.select(columns)
+
+
+def _chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

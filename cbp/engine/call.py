@@ -1,0 +1,97 @@
+"""Calling the author's function: what it is given, what it emits, how it fails.
+
+`Out` collects what is emitted, one list per output and state. An emission is checked
+for its column names at once, by Python's own call; for its types when the window is
+encoded, on whole columns. Only when that fails are the groups of the window called
+again with `checked=True`, so that the error names the author's line: translators are
+deterministic, hence the same record fails again.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from cbp.engine.rows import Row, check_row, emit_function
+from cbp.errors import AuthorCodeError, CbpError
+from cbp.model.schema import Schema
+from cbp.model.stage import TranslatorSpec
+
+__all__ = ["Emitted", "author_error", "group_type"]
+
+_SHOWN_RECORDS = 3
+_SHOWN_CHARACTERS = 200
+
+
+class _Namespace:
+    """An object whose attributes are set by name."""
+
+
+def group_type(spec: TranslatorSpec) -> type:
+    """Return the class of the `group` that a translator is given; one slot per flow."""
+    names = (*(i.name for i in spec.inputs), *(s.name for s in spec.states))
+    return type("Group", (), {"__slots__": names})
+
+
+class Emitted:
+    """What the author's calls emitted since the last `clear`.
+
+    Attributes:
+        out: The object that the author calls.
+        buffers: Emitted records by output or state name.
+        schemas: Their declared schemas.
+    """
+
+    def __init__(self, spec: TranslatorSpec, *, checked: bool = False) -> None:
+        self.schemas: Mapping[str, Schema] = {
+            **{output.name: output.schema for output in spec.outputs},
+            **{state.name: state.schema for state in spec.states},
+        }
+        self.buffers: Mapping[str, list[Row]] = {name: [] for name in self.schemas}
+        self.out: Any = _Namespace()
+        for name, schema in self.schemas.items():
+            take = self._checked(name) if checked else self.buffers[name].append
+            setattr(self.out, name, emit_function(name, schema.names, take))
+
+    def _checked(self, name: str) -> Callable[[Row], None]:
+        schema = self.schemas[name]
+        return lambda row: check_row(row, schema)
+
+
+def author_error(
+    exc: Exception,
+    spec: TranslatorSpec,
+    *,
+    stage: str,
+    key: object = None,
+    inputs: Mapping[str, Iterable[Row]] | None = None,
+    function: str = "translate",
+) -> CbpError:
+    """Describe an exception that came out of the author's code.
+
+    The place is the innermost frame inside the author's own file; failing that, the
+    function's first line.
+    """
+    if isinstance(exc, CbpError):
+        return exc
+    file = spec.place.rpartition(":")[0]
+    frames = [f for f in traceback.extract_tb(exc.__traceback__) if f.filename == file]
+    place = f"{file}:{frames[-1].lineno}" if frames else spec.place
+    more: dict[str, Any] = {}
+    if key is not None:
+        more["key"] = _shown(key)
+    if inputs is not None:
+        more["inputs"] = {name: _first(rows) for name, rows in inputs.items()}
+    cause = f"{type(exc).__name__}: {exc}"
+    name = f"{spec.name}.{function}"
+    return AuthorCodeError(stage=stage, function=name, place=place, cause=cause[:1000], **more)
+
+
+def _first(rows: Iterable[Row]) -> list[str]:
+    return [_shown(row) for row, _ in zip(rows, range(_SHOWN_RECORDS), strict=False)]
+
+
+def _shown(value: object) -> str:
+    text = repr(tuple(value) if isinstance(value, tuple) else value)
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."

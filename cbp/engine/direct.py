@@ -1,0 +1,279 @@
+"""The direct engine: state that never moves, a run that costs what its increment touches.
+
+`DirectEngine` is everything about a run except where its tasks execute: it knows the
+tables, hands each task the live files of its buckets, turns what tasks wrote into a
+prepared run, and publishes recorded intentions. An *executor* carries the tasks out:
+`cbp.engine.spark` as one Spark job, `LocalExecutor` here in this process (tests, and
+simulations that need no cluster). Both run the same task code on the same files.
+
+Guaranteed: `prepare` publishes nothing; `publish` is redo and may be repeated.
+Not guaranteed: files of failed attempts are removed later, by whoever collects garbage.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from cbp.engine.base import PreparedRun, RunPlan, flow_table, state_table
+from cbp.engine.delta.actions import AddFile, RemoveFile
+from cbp.engine.delta.tables import ManagedTable, create_table, open_table
+from cbp.engine.faults import NO_FAULTS, Faults
+from cbp.engine.files import Files, LocalFiles
+from cbp.engine.layout import shuffle_layout
+from cbp.engine.prepared import assemble, empty_outputs, raise_first_error
+from cbp.engine.read import look_up, read_records, read_state_rows
+from cbp.engine.records import record_shares
+from cbp.engine.state.bucket import LiveFile, StateTable
+from cbp.engine.state.index import IndexCache
+from cbp.engine.task import StageTask, TaskPlan
+from cbp.model.dataflow import StageNode
+from cbp.model.increment import Increment
+from cbp.model.intention import Intention
+
+__all__ = ["DirectEngine", "Executor", "LocalEngine", "LocalExecutor"]
+
+ROWS_PER_GROUP_TASK = 2_000
+_HASH_ALL_BITS = -1
+
+
+class Executor(Protocol):
+    """Carries out the tasks of one run; safe to call from several threads."""
+
+    slots: int
+    """Tasks that run at the same time."""
+
+    def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
+        """Run every task of a plan and return all their descriptors.
+
+        A task's rows count once, whatever retries and speculation do.
+        """
+        ...
+
+    def cancel(self, run: str) -> None:
+        """Stop the tasks of a run; `execute` then raises `RunCancelledError`."""
+        ...
+
+    def close(self) -> None:
+        """Release what the executor holds."""
+        ...
+
+
+class DirectEngine:
+    """See the module header; implements `cbp.engine.base.Engine`.
+
+    Args:
+        cache: Folder for index copies, on every worker's machine.
+        hash_mask: Applied to every hash; only tests narrow it, to force collisions.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        *,
+        cache: str,
+        files: Files | None = None,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        faults: Faults = NO_FAULTS,
+        hash_mask: int = _HASH_ALL_BITS,
+    ) -> None:
+        self._executor, self._cache = executor, cache
+        self._files = files or LocalFiles(faults)
+        self._now_ms, self._fault, self._hash_mask = clock_ms, faults, hash_mask
+        self._tables: dict[str, ManagedTable] = {}
+        self._lock = threading.Lock()
+
+    def create_tables(self, folder: str, dataflow: str, nodes: Sequence[StageNode]) -> None:
+        """Create state and output tables of these stages, where they do not exist."""
+        for node in nodes:
+            for state in node.translator.states:
+                create_table(
+                    f"{folder}/{state_table(node.name, state.name)}",
+                    state.schema,
+                    files=self._files,
+                    table_id=_table_id(dataflow, node.name, state.name),
+                    extra=(("_hash", "BIGINT"), ("_bucket", "INT")),
+                    partition_by=("_bucket",),
+                    configuration={
+                        "cbp.hash": "xxhash64",
+                        "cbp.buckets": str(node.buckets),
+                        "cbp.key": ",".join(
+                            node.translator.key.names if node.translator.key else ()
+                        ),
+                    },
+                    now_ms=self._now_ms(),
+                )
+            for output in node.translator.outputs:
+                create_table(
+                    f"{folder}/{flow_table(node.name, output.name)}",
+                    output.schema,
+                    files=self._files,
+                    table_id=_table_id(dataflow, node.name, output.name),
+                    extra=(("_epoch", "BIGINT"),),
+                    configuration={"cbp.key": ",".join(output.key)},
+                    now_ms=self._now_ms(),
+                )
+
+    def prepare(self, plan: RunPlan) -> PreparedRun:
+        """Run one stage over its increments; see `Engine.prepare`."""
+        started = time.perf_counter()
+        records = sum(i.records for increments in plan.inputs.values() for i in increments)
+        if not records:
+            return PreparedRun(empty_outputs(plan), (), {"records_in": 0, "groups": 0})
+        live = self._live(plan)
+        task = self._task(plan, live, records)
+        ready = time.perf_counter()
+        self._fault("job.before")
+        descriptors = self._executor.execute(plan, task)
+        self._fault("job.after")
+        raise_first_error(descriptors)
+        done = time.perf_counter()
+        prepared = assemble(plan, descriptors, live, now_ms=self._now_ms())
+        figures = {
+            **prepared.figures,
+            "tasks": task.tasks,
+            "seconds_plan": ready - started,
+            "seconds_job": done - ready,
+            "seconds_assemble": time.perf_counter() - done,
+        }
+        return PreparedRun(prepared.outputs, prepared.changes, figures)
+
+    def publish(self, folder: str, node: StageNode, intention: Intention) -> Mapping[str, int]:
+        """Write the log entries of a recorded intention; idempotent, see `Engine.publish`."""
+        versions: dict[str, int] = {}
+        for change in intention.changes:
+            kind = "run" if change.data_change else "compaction"
+            versions[change.table] = self._table(f"{folder}/{change.table}").publish(
+                adds=[AddFile.from_json(add) for add in change.adds],
+                removes=[RemoveFile.from_json(remove) for remove in change.removes],
+                app_id=f"cbp/{intention.dataflow}/{change.table}/{kind}",
+                version=intention.epoch,
+                intention_id=intention.id,
+                timestamp_ms=intention.prepared_ms,
+            )
+        return versions
+
+    def look_up(
+        self, folder: str, node: StageNode, state: str, key: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Return the published records of one key."""
+        table = self._state(folder, node, state)
+        cache = IndexCache(self._cache)
+        return look_up(table, node, state, key, cache, hash_mask=self._hash_mask)
+
+    def read(
+        self, folder: str, increments: Sequence[Increment], *, offset: int, limit: int
+    ) -> list[dict[str, Any]]:
+        """Return records of increments, in order."""
+        return read_records(folder, increments, offset=offset, limit=limit)
+
+    def read_state(self, folder: str, node: StageNode, state: str) -> Iterator[dict[str, Any]]:
+        """Yield every published record of a state."""
+        return read_state_rows(
+            self._state(folder, node, state), node, state, IndexCache(self._cache)
+        )
+
+    def cancel(self, run: str) -> None:
+        """Ask a run to stop."""
+        self._executor.cancel(run)
+
+    def close(self) -> None:
+        """Release the executor."""
+        self._executor.close()
+
+    def _task(
+        self, plan: RunPlan, live: Mapping[str, Mapping[str, AddFile]], records: int
+    ) -> TaskPlan:
+        spec, node = plan.node.translator, plan.node
+        outer = any(state.grouping == "outer" for state in spec.states)
+        wanted = node.buckets if outer else -(-records // ROWS_PER_GROUP_TASK)
+        states = {
+            state.name: _state_value(
+                f"{plan.folder}/{state_table(node.name, state.name)}",
+                _table_id(plan.dataflow, node.name, state.name),
+                live[state.name],
+            )
+            for state in spec.states
+        }
+        return TaskPlan(
+            folder=plan.folder,
+            stage=node.name,
+            epoch=plan.epoch,
+            run=plan.run,
+            spec=spec,
+            layout=None if spec.record_wise else shuffle_layout(spec),
+            buckets=node.buckets,
+            tasks=max(1, min(wanted, self._executor.slots, node.buckets)),
+            states=states,
+            cache=self._cache,
+            inputs={
+                name: tuple((f"{plan.folder}/{f.path}", f.records) for i in many for f in i.files)
+                for name, many in plan.inputs.items()
+            },
+            hash_mask=self._hash_mask,
+        )
+
+    def _live(self, plan: RunPlan) -> dict[str, Mapping[str, AddFile]]:
+        return {
+            state.name: self._table(
+                f"{plan.folder}/{state_table(plan.node.name, state.name)}"
+            ).snapshot.live
+            for state in plan.node.translator.states
+        }
+
+    def _state(self, folder: str, node: StageNode, state: str) -> StateTable:
+        path = f"{folder}/{state_table(node.name, state)}"
+        table = self._table(path)
+        snapshot = table.refresh()
+        return _state_value(path, snapshot.metadata.id, snapshot.live)
+
+    def _table(self, path: str) -> ManagedTable:
+        with self._lock:
+            if path not in self._tables:
+                self._tables[path] = open_table(path, self._files)
+            return self._tables[path]
+
+
+class LocalExecutor:
+    """Carries out tasks one after the other in this process, without Spark."""
+
+    slots = 2
+
+    def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
+        """Run the same task code as Spark's workers."""
+        if task.spec.record_wise:
+            work = record_shares(plan, self.slots)
+            runs = (StageTask(task, i, "0").run_shares(share) for i, share in enumerate(work))
+        else:
+            runs = (StageTask(task, part, "0").run_arranged() for part in range(task.tasks))
+        return [descriptor for run in runs for descriptor in run]
+
+    def cancel(self, run: str) -> None:
+        """Do nothing: a task here cannot be interrupted."""
+
+    def close(self) -> None:
+        """Hold nothing, release nothing."""
+
+
+class LocalEngine(DirectEngine):
+    """The direct engine without Spark; same files, same tables."""
+
+    def __init__(self, *, cache: str, **options: Any) -> None:
+        super().__init__(LocalExecutor(), cache=cache, **options)
+
+
+def _state_value(path: str, table_id: str, live: Mapping[str, AddFile]) -> StateTable:
+    buckets: dict[int, list[LiveFile]] = {}
+    for add in live.values():
+        bucket = int(dict(add.partition_values)["_bucket"] or 0)
+        file = LiveFile(add.path, add.size, add.rows, add.deletion_vector)
+        buckets.setdefault(bucket, []).append(file)
+    return StateTable(path, table_id, {b: tuple(files) for b, files in buckets.items()})
+
+
+def _table_id(dataflow: str, stage: str, name: str) -> str:
+    """Name a table for good: the same dataflow, stage and flow give the same id."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"cbp:{dataflow}/{stage}.{name}"))

@@ -1,0 +1,107 @@
+"""Reading for people and services: a key's state, a page of a flow, a whole state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cbp.engine.hashing import bucket_of, key_hash
+from cbp.engine.rows import decode_columns
+from cbp.engine.state.bucket import BucketState, Found, StateTable
+from cbp.engine.state.index import IndexCache
+from cbp.errors import NotFoundError
+from cbp.model.dataflow import StageNode
+from cbp.model.increment import Increment
+
+__all__ = ["look_up", "read_records", "read_state_rows"]
+
+_BATCH_ROWS = 16_384
+
+
+def look_up(
+    table: StateTable,
+    node: StageNode,
+    state: str,
+    key: Mapping[str, Any],
+    cache: IndexCache,
+    *,
+    hash_mask: int,
+) -> list[dict[str, Any]]:
+    """Return the records of one key; `key` has a value for each key column.
+
+    Raises:
+        NotFoundError: If the stage keeps no such state, or a key column is missing.
+    """
+    schema = _schema(node, state)
+    assert node.translator.key is not None
+    columns = node.translator.key.fields
+    for column in columns:
+        if column.name not in key:
+            raise NotFoundError("key column", column.name)
+    hash_ = key_hash([key[c.name] for c in columns], [c.type for c in columns]) & hash_mask
+    if hash_ >= 1 << 63:
+        hash_ -= 1 << 64
+    bucket = BucketState(table, cache, bucket_of(hash_, node.buckets))
+    found = bucket.find(np.array([hash_], np.int64))
+    rows = _rows(bucket, found, schema)
+    return [row for row in rows if all(row[c.name] == key[c.name] for c in columns)]
+
+
+def read_state_rows(
+    table: StateTable, node: StageNode, state: str, cache: IndexCache
+) -> Iterator[dict[str, Any]]:
+    """Yield every record, bucket by bucket, in the order of the hash."""
+    schema = _schema(node, state)
+    for number in sorted(table.live):
+        bucket = BucketState(table, cache, number)
+        yield from _rows(bucket, bucket.find(None), schema)
+
+
+def _rows(bucket: BucketState, found: Found, schema: Any) -> Iterator[dict[str, Any]]:
+    types = [f.type for f in schema.fields]
+    for start in range(0, len(found.hashes), _BATCH_ROWS):
+        stop = min(start + _BATCH_ROWS, len(found.hashes))
+        part = bucket.take(found, start, stop, schema.names)
+        for row in decode_columns(part, schema.names, types):
+            yield dict(zip(schema.names, row, strict=True))
+
+
+def _schema(node: StageNode, state: str) -> Any:
+    for spec in node.translator.states:
+        if spec.name == state:
+            return spec.schema
+    raise NotFoundError("state", f"{node.name}.{state}")
+
+
+def read_records(
+    folder: str, increments: Sequence[Increment], *, offset: int, limit: int
+) -> list[dict[str, Any]]:
+    """Return at most `limit` records from `offset` on, over all files in order."""
+    records: list[dict[str, Any]] = []
+    for file in (file for increment in increments for file in increment.files):
+        if len(records) >= limit:
+            break
+        if offset >= file.records:
+            offset -= file.records
+            continue
+        records += _slice(f"{folder}/{file.path}", offset, limit - len(records))
+        offset = 0
+    return records
+
+
+def _slice(path: str, offset: int, limit: int) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for batch in pq.ParquetFile(path).iter_batches(_BATCH_ROWS, use_threads=False):
+        if offset >= batch.num_rows:
+            offset -= batch.num_rows
+            continue
+        part = pa.Table.from_batches([batch.slice(offset, limit - len(rows))])
+        rows += part.to_pylist(maps_as_pydicts="strict")
+        offset = 0
+        if len(rows) >= limit:
+            break
+    return rows

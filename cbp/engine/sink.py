@@ -1,0 +1,108 @@
+"""Immutable Parquet files: written once, synced, described; never touched again.
+
+A file is opened at its first row, so that a task which emits nothing leaves nothing.
+`close` returns only when data and folder entry are on disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cbp.engine.faults import NO_FAULTS, Faults
+from cbp.errors import DiskFullError
+
+__all__ = ["ParquetSink", "WrittenFile", "sync_folder"]
+
+ROWS_PER_GROUP = 131_072
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A closed file: its path as given, rows and bytes."""
+
+    path: str
+    rows: int
+    bytes: int
+
+
+def sync_folder(folder: str) -> None:
+    """Make the entries of a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class ParquetSink:
+    """Collects Arrow tables and writes them to one file in row groups of bounded size."""
+
+    def __init__(self, path: str, schema: pa.Schema, *, faults: Faults = NO_FAULTS) -> None:
+        self._path, self._schema, self._fault = path, schema, faults
+        self._pending: list[pa.Table] = []
+        self._pending_rows = 0
+        self._rows = 0
+        self._file: pa.OSFile | None = None
+        self._writer: pq.ParquetWriter | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows taken so far."""
+        return self._rows
+
+    def write(self, table: pa.Table) -> None:
+        """Take rows; they reach the disk in groups."""
+        self._pending.append(table)
+        self._pending_rows += table.num_rows
+        self._rows += table.num_rows
+        if self._pending_rows >= ROWS_PER_GROUP:
+            self._flush()
+
+    def close(self) -> WrittenFile | None:
+        """Write what is left, sync file and folder; `None` when there were no rows."""
+        if not self._rows:
+            return None
+        self._fault("data_file.before")
+        try:
+            self._flush()
+            assert self._writer is not None
+            assert self._file is not None
+            self._writer.close()
+            self._file.close()
+            descriptor = os.open(self._path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+                size = os.fstat(descriptor).st_size
+            finally:
+                os.close(descriptor)
+            sync_folder(os.path.dirname(self._path))
+        except OSError as exc:
+            raise _coded(exc, self._path) from exc
+        self._fault("data_file.after")
+        return WrittenFile(self._path, self._rows, size)
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        try:
+            if self._writer is None:
+                os.makedirs(os.path.dirname(self._path), exist_ok=True)
+                self._file = pa.OSFile(self._path, "wb")
+                self._writer = pq.ParquetWriter(
+                    self._file, self._schema, compression="zstd", use_dictionary=False
+                )
+            self._writer.write_table(pa.concat_tables(self._pending))
+        except OSError as exc:
+            raise _coded(exc, self._path) from exc
+        self._pending, self._pending_rows = [], 0
+
+
+def _coded(exc: OSError, path: str) -> Exception:
+    """Tell a full disk from any other failure; Arrow keeps only the text of the cause."""
+    full = exc.errno == errno.ENOSPC or "No space left" in str(exc)
+    return DiskFullError(path) if full else exc

@@ -1,0 +1,253 @@
+"""One run as one Spark job: read, route, put each bucket's records into its task, translate.
+
+A large increment is shuffled:
+
+    flow files -> slots (JVM, or Python where the author computes a key) -> union
+      -> repartition by task -> sort within task -> mapInArrow(StageTask) -> descriptors
+
+A small one is read by every task (`cbp.engine.arrange`), which saves the shuffle and most
+of the planning. State never moves: a task opens its buckets' files itself.
+Tasks return descriptors of what they wrote, as rows; a partition's rows reach the
+driver once, so whatever a retried or speculated twin wrote is named by nobody.
+
+What varies from run to run (paths, live files) never enters generated code, so Spark
+compiles a stage's code once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from cbp.engine.arrow import arrow_type
+from cbp.engine.base import RunPlan
+from cbp.engine.layout import SEQUENCE_BITS, FlowLayout, ShuffleLayout, bucket_shift
+from cbp.engine.records import Share, record_shares
+from cbp.engine.route import computes, slot_columns
+from cbp.engine.task import StageTask, TaskPlan
+from cbp.errors import CbpError, IncrementDamagedError, OperatingError, RunCancelledError
+
+__all__ = ["SparkExecutor"]
+
+ARRANGED_RECORDS_MAX = 50_000
+"""Up to here every task reads the whole increment; beyond it, Spark shuffles it."""
+
+_RESULT = "body string"
+_DAMAGED = ("FAILED_READ_FILE", "FILE_NOT_EXIST", "PATH_NOT_FOUND", "is not a Parquet file")
+
+
+class SparkExecutor:
+    """Carries out the tasks of a run on Spark; see the module header."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._cancelled: set[str] = set()
+
+    @property
+    def slots(self) -> int:
+        """Tasks that Spark runs at the same time."""
+        return self._spark.sparkContext.defaultParallelism
+
+    def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
+        """Run the job and return what its tasks reported."""
+        frame = self._frame(plan, task)
+        self._spark.addTag(plan.run)
+        try:
+            rows = frame.collect()
+        except Exception as exc:
+            raise self._coded(exc, plan) from exc
+        finally:
+            self._spark.removeTag(plan.run)
+            self._cancelled.discard(plan.run)
+        return [json.loads(row.body) for row in rows]
+
+    def _frame(self, plan: RunPlan, task: TaskPlan) -> DataFrame:
+        if task.spec.record_wise:
+            work = record_shares(plan, self.slots)
+            return self._numbered(len(work)).mapInArrow(_record_task(task, work), _RESULT)
+        records = sum(records for files in task.inputs.values() for _, records in files)
+        if records <= ARRANGED_RECORDS_MAX:
+            return self._numbered(task.tasks).mapInArrow(_arranged_task(task), _RESULT)
+        return self._groups(plan, task, task.hash_mask)
+
+    def _numbered(self, tasks: int) -> DataFrame:
+        """Return a frame with a partition per task; the numbers only carry the partitions."""
+        return self._spark.range(0, tasks, 1, tasks)
+
+    def cancel(self, run: str) -> None:
+        """Interrupt the job of a run."""
+        self._cancelled.add(run)
+        self._spark.interruptTag(run)
+
+    def close(self) -> None:
+        """Stop the session."""
+        self._spark.stop()
+
+    def _coded(self, exc: Exception, plan: RunPlan) -> CbpError:
+        if plan.run in self._cancelled:
+            return RunCancelledError(plan.run)
+        text = str(exc)
+        if isinstance(exc, PySparkException) and any(mark in text for mark in _DAMAGED):
+            names = ", ".join(i.name for many in plan.inputs.values() for i in many)
+            expected = sum(i.records for many in plan.inputs.values() for i in many)
+            return IncrementDamagedError(names, expected=expected, found=text[:500])
+        return OperatingError(
+            f"the Spark job of run {plan.run} failed: {text[:2000]}", run=plan.run
+        )
+
+    def _groups(self, plan: RunPlan, task: TaskPlan, hash_mask: int) -> DataFrame:
+        layout = task.layout
+        assert layout is not None
+        frames = [
+            self._flow(plan, task, flow, hash_mask)
+            for flow in range(len(layout.flows))
+            if any(i.files for i in plan.inputs.get(layout.flows[flow].name, ()))
+        ]
+        frame = frames[0]
+        for other in frames[1:]:
+            frame = frame.unionAll(other)
+        owner = F.expr(f"cast(_bucket * {task.tasks} div {task.buckets} as int)")
+        frame = frame.repartitionById(task.tasks, owner)
+        return frame.sortWithinPartitions(*layout.sort_columns).mapInArrow(
+            _group_task(task), _RESULT
+        )
+
+    def _flow(self, plan: RunPlan, task: TaskPlan, flow: int, hash_mask: int) -> DataFrame:
+        """Return one flow's records in the layout of the shuffle."""
+        layout, input_ = task.layout, task.spec.inputs[flow]
+        assert layout is not None
+        increments = plan.inputs[input_.name]
+        paths = [f"{plan.folder}/{f.path}" for i in increments for f in i.files]
+        names = [_quoted(name) for name in input_.schema.names]
+        # A path is a path: brackets or stars in a folder's name are no pattern.
+        reader = self._spark.read.option("__globPaths__", "false").schema(_ddl(input_.schema))
+        sequence = _sequence(min(i.index for i in increments), len(increments) > 1)
+        frame = reader.parquet(*paths).selectExpr(*names, f"{sequence} AS _seq")
+        place = layout.flows[flow]
+        if computes(input_):
+            frame = frame.mapInArrow(_route_task(task, flow), _slots_ddl(layout))
+            slots = [name for name, _ in layout.slots]
+        else:
+            slots = _slot_expressions(layout, place)
+        hash_ = f"xxhash64({', '.join(_key_expressions(place, computed=computes(input_)))})"
+        if hash_mask != -1:
+            hash_ = f"({hash_} & {hash_mask}L)"
+        return frame.selectExpr(
+            f"CAST({flow} AS TINYINT) AS _flow",
+            f"CAST(shiftrightunsigned({hash_}, {bucket_shift(task.buckets)}) AS INT) AS _bucket",
+            f"{hash_} AS _hash",
+            *slots,
+            "_seq",
+        )
+
+
+def _ddl(schema: Any) -> str:
+    return ", ".join(f"{_quoted(f.name)} {f.type}" for f in schema.fields)
+
+
+def _quoted(name: str) -> str:
+    return f"`{name}`"
+
+
+def _sequence(first: int, several: bool) -> str:
+    """Return the position of a record: increment, file, row, in one number."""
+    rows, files = SEQUENCE_BITS
+    name = "_metadata.file_name"
+    part = f"shiftleft(CAST(substring({name}, 14, 5) AS BIGINT), {rows})"
+    total = f"{part} + _metadata.row_index"
+    if several:
+        increment = f"CAST(substring({name}, 1, 12) AS BIGINT) - {first}L"
+        total = f"shiftleft({increment}, {rows + files}) + {total}"
+    return f"({total})"
+
+
+def _slot_expressions(layout: ShuffleLayout, place: FlowLayout) -> list[str]:
+    sources = place.sources()
+    return [
+        f"{_quoted(str(sources[slot]))} AS {slot}"
+        if slot in sources
+        else f"CAST(NULL AS {type_}) AS {slot}"
+        for slot, type_ in layout.slots
+    ]
+
+
+def _key_expressions(place: FlowLayout, *, computed: bool) -> list[str]:
+    if computed:
+        return [f"k{i}" for i in range(len(place.key))]
+    return [_quoted(str(source)) for source in place.key]
+
+
+def _slots_ddl(layout: ShuffleLayout) -> str:
+    return ", ".join([*(f"{slot} {type_}" for slot, type_ in layout.slots), "_seq BIGINT"])
+
+
+# what runs in the workers
+
+
+def _reported(descriptors: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+    bodies = [json.dumps(descriptor) for descriptor in descriptors]
+    yield pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.string())})
+
+
+def _place() -> tuple[int, str]:
+    """Return this task's number, and an id that no retry or twin shares."""
+    context = TaskContext.get()
+    assert context is not None, "runs in a Spark task"
+    return context.partitionId(), f"{context.taskAttemptId():x}"
+
+
+_Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def _group_task(plan: TaskPlan) -> _Task:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        part, attempt = _place()
+        yield from _reported(StageTask(plan, part, attempt).run(batches))
+
+    return run
+
+
+def _arranged_task(plan: TaskPlan) -> _Task:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            pass
+        part, attempt = _place()
+        yield from _reported(StageTask(plan, part, attempt).run_arranged())
+
+    return run
+
+
+def _record_task(plan: TaskPlan, work: list[list[Share]]) -> _Task:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            pass
+        part, attempt = _place()
+        yield from _reported(StageTask(plan, part, attempt).run_shares(work[part]))
+
+    return run
+
+
+def _route_task(plan: TaskPlan, flow: int) -> _Task:
+    layout = plan.layout
+    assert layout is not None
+    types = {slot: arrow_type(type_) for slot, type_ in layout.slots}
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            table = pa.Table.from_batches([batch])
+            filled = slot_columns(table, plan.spec, layout, flow, stage=plan.stage)
+            columns = {
+                slot: filled[slot] if slot in filled else pa.nulls(table.num_rows, type_)
+                for slot, type_ in types.items()
+            }
+            routed = pa.table({**columns, "_seq": table.column("_seq")}).combine_chunks()
+            yield from routed.to_batches()
+
+    return run

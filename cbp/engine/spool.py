@@ -1,0 +1,130 @@
+"""Where a task keeps what arrived: per flow in memory, or in a mapped file when large.
+
+Batches come sorted by (flow, bucket, hash, key, order). Each flow stays one run, so
+that flows can be read in any order without buffering one to reach the other.
+
+Source: CBP (SoCC'10), section 4.5.4, "Flow separation in Map-Reduce".
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cbp.engine.layout import ShuffleLayout
+
+__all__ = ["SPOOL_BYTES", "Spool"]
+
+SPOOL_BYTES = 96 << 20
+"""Above this a flow's run goes to disk; two flows and their windows fit in a small worker."""
+
+
+class _Run:
+    """One flow's run: batches in memory until `SPOOL_BYTES`, in a file from then on."""
+
+    def __init__(self) -> None:
+        self._batches: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._path: Path | None = None
+        self._file: pa.OSFile | None = None
+        self._writer: pa.ipc.RecordBatchFileWriter | None = None
+        self.table: pa.Table | None = None
+        self.bucket_column: npt.NDArray[np.int32] = np.empty(0, np.int32)
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+        self._bytes += batch.nbytes
+        if self._bytes > SPOOL_BYTES:
+            self._spill(batch.schema)
+
+    def _spill(self, schema: pa.Schema) -> None:
+        if self._writer is None:
+            with tempfile.NamedTemporaryFile(prefix="cbp-spool-", delete=False) as file:
+                self._path = Path(file.name)
+            self._file = pa.OSFile(str(self._path), "wb")
+            self._writer = pa.ipc.new_file(self._file, schema)
+        for batch in self._batches:
+            self._writer.write_batch(batch)
+        self._batches, self._bytes = [], 0
+
+    def seal(self) -> None:
+        """Make `table` from all batches, mapped where they lie on disk."""
+        if self._writer is not None and self._batches:
+            self._spill(self._batches[0].schema)
+        if self._writer is not None:
+            assert self._file is not None
+            self._writer.close()
+            self._file.close()
+            self.table = pa.ipc.open_file(pa.memory_map(str(self._path))).read_all()
+        elif self._batches:
+            self.table = pa.Table.from_batches(self._batches)
+        if self.table is not None:
+            self.bucket_column = self.table.column("_bucket").to_numpy()
+
+    def close(self) -> None:
+        self.table = None
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
+class Spool:
+    """The runs of all flows of one task; removes its files when left."""
+
+    def __init__(self, layout: ShuffleLayout, buckets: int) -> None:
+        self._runs = [_Run() for _ in layout.flows]
+        self._schema: pa.Schema | None = None
+
+    def __enter__(self) -> Spool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for run in self._runs:
+            run.close()
+
+    def take(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Read all batches, apart by flow."""
+        for batch in batches:
+            self._schema = batch.schema
+            flows = batch.column(batch.schema.get_field_index("_flow")).to_numpy()
+            edges = np.flatnonzero(np.diff(flows)) + 1
+            starts = [0, *edges.tolist()]
+            for start, stop in zip(starts, [*edges.tolist(), batch.num_rows], strict=True):
+                if stop > start:
+                    self._runs[int(flows[start])].append(batch.slice(start, stop - start))
+        for run in self._runs:
+            run.seal()
+
+    def records(self, flow: int) -> int:
+        """Return how many records of a flow arrived."""
+        return len(self._runs[flow].bucket_column)
+
+    def buckets(self) -> list[int]:
+        """Return the buckets that have records, ascending."""
+        found: set[int] = set()
+        for run in self._runs:
+            found.update(np.unique(run.bucket_column).tolist())
+        return sorted(found)
+
+    def bucket(self, flow: int, bucket: int) -> pa.Table:
+        """Return one flow's records of one bucket; a view."""
+        run = self._runs[flow]
+        if run.table is None:
+            return self._empty()
+        start = int(np.searchsorted(run.bucket_column, bucket, "left"))
+        stop = int(np.searchsorted(run.bucket_column, bucket, "right"))
+        return run.table.slice(start, stop - start)
+
+    def _empty(self) -> pa.Table:
+        schema = self._schema or pa.schema([("_hash", pa.int64())])
+        return pa.Table.from_batches([], schema)

@@ -1,0 +1,165 @@
+"""One bucket of one state table as a task sees it: find records, replace records.
+
+`find` looks up the records of the called groups; `Changes` collects which of them
+die and which are new; `finish` writes a new run file and returns the vectors of the
+files that lost rows. Records that stay the same cost nothing.
+
+Row positions are physical rows of an immutable data file, so they mean the same in
+the index copy, in the deletion vector and to every Delta reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from cbp.engine.delta.actions import DeletionVector
+from cbp.engine.state.index import IndexCache, IndexedFile
+from cbp.engine.state.vectors import read_vector
+
+__all__ = ["BucketState", "Found", "LiveFile", "StateTable"]
+
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A data file that a table's log shows as live.
+
+    Attributes:
+        path: Relative to the table.
+        rows: Physical rows, dead ones included.
+        dead: Number of rows that `vector` marks.
+    """
+
+    path: str
+    size: int
+    rows: int
+    vector: DeletionVector | None = None
+
+    @property
+    def dead(self) -> int:
+        """Rows that are marked as removed."""
+        return self.vector.cardinality if self.vector else 0
+
+
+@dataclass(frozen=True, slots=True)
+class StateTable:
+    """Where a state table lies, and its live files by bucket; plain data.
+
+    Attributes:
+        folder: Full path of the table.
+        id: The table's id; names its index copies.
+    """
+
+    folder: str
+    id: str
+    live: dict[int, tuple[LiveFile, ...]]
+
+
+@dataclass(slots=True)
+class Found:
+    """Records of called groups, ordered by hash; parallel arrays.
+
+    Attributes:
+        hashes: `_hash` of each record, ascending.
+        file: Position of its file in the bucket's list.
+        position: Physical row in that file.
+    """
+
+    hashes: Positions
+    file: Positions
+    position: Positions
+
+
+@dataclass(slots=True)
+class BucketState:
+    """The live files of one bucket, opened as needed."""
+
+    table: StateTable
+    cache: IndexCache
+    bucket: int
+    files: tuple[LiveFile, ...] = field(init=False)
+    died: dict[int, list[int]] = field(init=False, default_factory=dict)
+    bytes_read: int = field(init=False, default=0)
+    _vectors: dict[int, BitMap64] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.files = self.table.live.get(self.bucket, ())
+
+    def open(self, at: int) -> IndexedFile:
+        """Return the file at this position of `files`."""
+        file = self.files[at]
+        return self.cache.open(
+            self.table.folder, self.table.id, file.path, size=file.size, rows=file.rows
+        )
+
+    def dead_rows(self, at: int) -> BitMap64:
+        """Return the rows of a file that were removed before this run."""
+        bitmap = self._vectors.get(at)
+        if bitmap is None:
+            vector = self.files[at].vector
+            bitmap = read_vector(self.table.folder, vector) if vector else BitMap64()
+            self._vectors[at] = bitmap
+        return bitmap
+
+    def find(self, wanted: Positions | None) -> Found:
+        """Return the live records of these hashes (ascending, unique); `None`: all."""
+        parts = [self._find_in(at, wanted) for at in range(len(self.files))]
+        if not parts:
+            empty = np.empty(0, np.int64)
+            return Found(empty, empty, empty)
+        hashes = np.concatenate([p.hashes for p in parts])
+        order = np.argsort(hashes, kind="stable")
+        return Found(
+            hashes[order],
+            np.concatenate([p.file for p in parts])[order],
+            np.concatenate([p.position for p in parts])[order],
+        )
+
+    def _find_in(self, at: int, wanted: Positions | None) -> Found:
+        indexed = self.open(at)
+        positions = np.arange(len(indexed.hashes)) if wanted is None else indexed.positions(wanted)
+        dead = self.dead_rows(at)
+        if dead and len(positions):
+            positions = positions[~_contains(dead, positions, self.files[at].rows)]
+        return Found(indexed.hashes[positions], np.full(len(positions), at, np.int64), positions)
+
+    def take(self, found: Found, start: int, stop: int, columns: Sequence[str]) -> pa.Table:
+        """Return the records `start` to `stop` of `found`, in its order."""
+        files, positions = found.file[start:stop], found.position[start:stop]
+        parts, places = [], []
+        for at in np.unique(files).tolist():
+            mine = np.flatnonzero(files == at)
+            batch = self.open(at).batch.select(list(columns))
+            part = batch.take(pa.array(positions[mine]))
+            parts.append(pa.Table.from_batches([part]))
+            places.append(mine)
+        table = pa.concat_tables(parts)
+        self.bytes_read += table.nbytes
+        if len(parts) == 1:
+            return table
+        return table.take(pa.array(np.argsort(np.concatenate(places), kind="stable")))
+
+    def kill(self, file: int, position: int) -> None:
+        """Mark one record as removed by this run."""
+        self.died.setdefault(file, []).append(position)
+
+    def vectors(self) -> dict[int, BitMap64]:
+        """Return the new vector of every file that lost rows in this run."""
+        return {at: self.dead_rows(at) | BitMap64(rows) for at, rows in self.died.items()}
+
+
+def _contains(dead: BitMap64, positions: Positions, rows: int) -> npt.NDArray[np.bool_]:
+    """Tell for ascending positions which of them are dead; cost follows the shorter side."""
+    if len(positions) * 8 < rows:
+        hits = dead & BitMap64(positions.tolist())
+        return np.isin(positions, np.fromiter(hits, np.int64, len(hits)))
+    mask = np.zeros(rows, np.bool_)
+    mask[np.fromiter(dead, np.int64, len(dead))] = True
+    return mask[positions]

@@ -1,0 +1,304 @@
+"""The work on one task's buckets: group, call the author, write what was emitted.
+
+It knows nothing of who called it (a Spark task, the local engine) nor how its records
+arrived: they come as sorted Arrow batches in the layout of `cbp.engine.layout`, and what
+was done leaves as plain descriptors of the files that were written. It commits nothing.
+
+The same records give the same files' contents in the same order, whatever the number of
+tasks: groups are visited by (hash, key), records within a group in the total order.
+
+Memory: one window of records at a time is in Python; what arrived is in Arrow, on disk
+above `SPOOL_BYTES`. A single group larger than a window is read lazily, flow by flow.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from cbp.engine.arrange import InputFile, arrange
+from cbp.engine.arrow import arrow_schema
+from cbp.engine.base import flow_table
+from cbp.engine.bucket import BucketRun
+from cbp.engine.call import Emitted
+from cbp.engine.groups import FlowRun
+from cbp.engine.layout import ShuffleLayout, bucket_file, flow_file
+from cbp.engine.records import RecordRun, Share
+from cbp.engine.sink import ParquetSink
+from cbp.engine.spool import Spool
+from cbp.engine.state.bucket import BucketState, StateTable
+from cbp.engine.state.compaction import compact
+from cbp.engine.state.index import IndexCache
+from cbp.engine.state.vectors import write_vectors
+from cbp.errors import CbpError
+from cbp.model.stage import TranslatorSpec
+
+__all__ = ["StageTask", "TaskPlan", "output_schema"]
+
+Descriptor = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlan:
+    """What every task of one run needs; plain data, shipped to the workers.
+
+    Attributes:
+        folder: The dataflow's folder.
+        states: State name to its table and live files.
+        tasks: Number of tasks; task t owns the buckets b with `b * tasks // buckets == t`.
+        cache: Folder of the index copies on the worker's machine.
+        inputs: Input name to its files, in order.
+        hash_mask: Applied to every hash; all bits but in tests of collisions.
+    """
+
+    folder: str
+    stage: str
+    epoch: int
+    run: str
+    spec: TranslatorSpec
+    layout: ShuffleLayout | None
+    buckets: int
+    tasks: int
+    states: Mapping[str, StateTable]
+    cache: str
+    inputs: Mapping[str, tuple[InputFile, ...]]
+    hash_mask: int = -1
+
+
+def output_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of an output's files: its columns, and the epoch."""
+    return schema.append(pa.field("_epoch", pa.int64()))
+
+
+@dataclass
+class StageTask:
+    """One task: its sinks, and the counts of what it did."""
+
+    plan: TaskPlan
+    part: int
+    attempt: str
+    emitted: Emitted = field(init=False)
+    counts: dict[str, float] = field(init=False)
+    _sinks: dict[str, ParquetSink] = field(init=False, default_factory=dict)
+    _names: dict[str, str] = field(init=False, default_factory=dict)
+    _done: list[Descriptor] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.emitted = Emitted(self.plan.spec)
+        self.counts = dict.fromkeys(
+            ("groups", "records_out", "state_written", "state_removed", "bytes_read"), 0
+        )
+        for output in self.plan.spec.outputs:
+            name = flow_file(self.plan.epoch, self.part, f"{self.plan.run}-{self.attempt}")
+            table = flow_table(self.plan.stage, output.name)
+            self._names[output.name] = f"{table}/_runs/{name}"
+            self._sinks[output.name] = ParquetSink(
+                f"{self.plan.folder}/{self._names[output.name]}",
+                output_schema(arrow_schema(output.schema)),
+            )
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> list[Descriptor]:
+        """Work on the groups of everything that arrived; return descriptors.
+
+        An author's error is a descriptor too: an exception would make Spark try the
+        task again, and it would fail again.
+        """
+        return self._guarded(lambda: self._run_groups(batches))
+
+    def run_arranged(self) -> list[Descriptor]:
+        """Work on this task's groups of a small increment, which it reads itself."""
+        return self._guarded(lambda: self._run_groups(self._arranged()))
+
+    def _arranged(self) -> Iterator[pa.RecordBatch]:
+        plan = self.plan
+        assert plan.layout is not None, "a record-wise stage has shares"
+        table = arrange(
+            plan.inputs,
+            plan.spec,
+            plan.layout,
+            stage=plan.stage,
+            buckets=plan.buckets,
+            tasks=plan.tasks,
+            part=self.part,
+            hash_mask=plan.hash_mask,
+        )
+        yield from table.combine_chunks().to_batches()
+
+    def run_shares(self, work: Sequence[Share]) -> list[Descriptor]:
+        """Work on some shares of a record-wise stage's input; return descriptors."""
+        return self._guarded(lambda: self._run_records(work))
+
+    def _guarded(self, work: Callable[[], None]) -> list[Descriptor]:
+        started = time.perf_counter()
+        threshold = gc.get_threshold()
+        gc.set_threshold(200_000, 20, 20)  # records in windows are no garbage
+        try:
+            work()
+            self._close_outputs()
+        except CbpError as error:
+            return [{"kind": "error", "type": type(error).__name__, **error.as_dict()}]
+        finally:
+            gc.set_threshold(*threshold)
+        self.counts["seconds_task"] = time.perf_counter() - started
+        self._done.append({"kind": "counts", **self.counts})
+        return self._done
+
+    def _run_records(self, work: Sequence[Share]) -> None:
+        spec = self.plan.spec
+        run = RecordRun(self.plan.stage, spec, self.emitted, self._write_output)
+        run.run(work)
+        self.counts[f"records_in.{spec.inputs[0].name}"] = run.records
+        self.counts["groups"] = run.records
+
+    def _run_groups(self, batches: Iterable[pa.RecordBatch]) -> None:
+        layout = self.plan.layout
+        assert layout is not None, "a record-wise stage has a task of its own"
+        cache = IndexCache(self.plan.cache)
+        vectors: dict[str, dict[str, Any]] = {name: {} for name in self.plan.states}
+        with Spool(layout, self.plan.buckets) as spool:
+            spool.take(batches)
+            for i, flow in enumerate(layout.flows):
+                self.counts[f"records_in.{flow.name}"] = spool.records(i)
+            for bucket in self._buckets(spool):
+                runs = [
+                    self._flow_run(i, spool.bucket(i, bucket)) for i in range(len(layout.flows))
+                ]
+                self._bucket(bucket, runs, cache, vectors)
+        for name, bitmaps in vectors.items():
+            self._write_vectors(name, bitmaps)
+
+    def _buckets(self, spool: Spool) -> list[int]:
+        """Buckets with records; where state is grouped outer, every bucket with state."""
+        found = set(spool.buckets())
+        for spec in self.plan.spec.states:
+            if spec.grouping == "outer":
+                live = self.plan.states[spec.name].live
+                mine = (b for b in live if b * self.plan.tasks // self.plan.buckets == self.part)
+                found.update(mine)
+        return sorted(found)
+
+    def _flow_run(self, at: int, table: pa.Table) -> FlowRun:
+        layout, spec = self.plan.layout, self.plan.spec
+        assert layout is not None
+        assert spec.key is not None
+        return FlowRun(
+            spec.inputs[at].name,
+            table,
+            layout.keys,
+            tuple(f.type for f in spec.key.fields),
+            layout.flows[at].columns,
+            tuple(f.type for f in spec.inputs[at].schema.fields),
+        )
+
+    def _bucket(
+        self,
+        bucket: int,
+        runs: list[FlowRun],
+        cache: IndexCache,
+        vectors: dict[str, dict[str, Any]],
+    ) -> None:
+        states = {
+            name: BucketState(table, cache, bucket) for name, table in self.plan.states.items()
+        }
+        work = BucketRun(
+            stage=self.plan.stage,
+            spec=self.plan.spec,
+            runs=runs,
+            states=states,
+            emitted=self.emitted,
+            write_output=self._write_output,
+        )
+        work.run()
+        self.counts["groups"] += work.groups
+        for name, state in states.items():
+            self._finish_state(name, state, work.written[name], vectors[name], cache)
+            self.counts["bytes_read"] += state.bytes_read
+
+    def _finish_state(
+        self,
+        name: str,
+        state: BucketState,
+        written: list[pa.Table],
+        vectors: dict[str, Any],
+        cache: IndexCache,
+    ) -> None:
+        died = state.vectors()
+        for at, bitmap in died.items():
+            file = state.files[at]
+            self.counts["state_removed"] += len(bitmap) - file.dead
+            if len(bitmap) == file.rows:
+                self._done.append({"kind": "drop", "state": name, "path": file.path})
+            else:
+                vectors[file.path] = bitmap
+        if written:
+            table = pa.concat_tables(written)
+            self.counts["state_written"] += table.num_rows
+            self._write_run(name, state.table, state.bucket, table, 0, cache)
+        merged = compact(state, died)
+        if merged is not None:
+            descriptor = self._write_run(name, state.table, state.bucket, merged.table, 1, cache)
+            self._done.remove(descriptor)
+            self._done.append({**descriptor, "kind": "merge", "replaces": list(merged.replaces)})
+
+    def _write_run(
+        self,
+        name: str,
+        table: StateTable,
+        bucket: int,
+        rows: pa.Table,
+        number: int,
+        cache: IndexCache,
+    ) -> Descriptor:
+        path = bucket_file(bucket, self.plan.epoch, f"{self.plan.run}-{self.attempt}", number)
+        sink = ParquetSink(f"{table.folder}/{path}", rows.schema)
+        sink.write(rows)
+        file = sink.close()
+        assert file is not None, "only called with rows"
+        cache.put(table.id, path, size=file.bytes, content=rows)
+        descriptor = {
+            "kind": "run",
+            "state": name,
+            "bucket": bucket,
+            "path": path,
+            "rows": file.rows,
+            "size": file.bytes,
+        }
+        self._done.append(descriptor)
+        return descriptor
+
+    def _write_output(self, name: str, columns: list[pa.Array]) -> None:
+        schema = output_schema(arrow_schema(self.plan.spec.output(name).schema))
+        rows = len(columns[0])
+        epoch = pa.repeat(pa.scalar(self.plan.epoch, pa.int64()), rows)
+        self._sinks[name].write(pa.Table.from_arrays([*columns, epoch], schema=schema))
+        self.counts["records_out"] += rows
+
+    def _close_outputs(self) -> None:
+        for name, sink in self._sinks.items():
+            file = sink.close()
+            if file is not None:
+                self._done.append(
+                    {
+                        "kind": "output",
+                        "output": name,
+                        "path": self._names[name],
+                        "rows": file.rows,
+                        "size": file.bytes,
+                    }
+                )
+
+    def _write_vectors(self, name: str, bitmaps: dict[str, Any]) -> None:
+        if not bitmaps:
+            return
+        folder = self.plan.states[name].folder
+        written = write_vectors(folder, "_vectors", uuid.uuid4(), bitmaps)
+        for path, vector in written.items():
+            self._done.append(
+                {"kind": "vector", "state": name, "path": path, "vector": vector.to_json()}
+            )

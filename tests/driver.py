@@ -1,0 +1,110 @@
+"""Drive a dataflow on an engine by hand: the controller's cycle, without a controller.
+
+Feeds source increments as the ingester does, decides with the pure model, records
+intentions, publishes. Tests compare engines with it; it holds no engine code.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cbp.engine.arrow import arrow_schema
+from cbp.engine.base import Engine, RunPlan, source_folder
+from cbp.engine.files import LocalFiles
+from cbp.engine.intentions import IntentionLog
+from cbp.model.connector import Connector, runnable_all
+from cbp.model.dataflow import Dataflow
+from cbp.model.increment import DataFile, Increment
+from cbp.model.intention import Intention
+
+
+class Driver:
+    """One dataflow on one engine; `folder` holds its tables."""
+
+    def __init__(self, engine: Engine, dataflow: Dataflow, folder: Path) -> None:
+        self.engine, self.dataflow, self.folder = engine, dataflow, str(folder)
+        self.connectors = {
+            stage.name: {name: Connector(name) for name in stage.wiring}
+            for stage in dataflow.stages.values()
+        }
+        self.epochs = dict.fromkeys(dataflow.stages, 0)
+        self.indexes = dict.fromkeys(dataflow.sources, 0)
+        self.increments: dict[str, list[Increment]] = {}
+        self.figures: list[dict[str, Any]] = []
+        self.log = IntentionLog(self.folder, LocalFiles())
+        self.clock = itertools.count(1_700_000_000_000)
+        engine.create_tables(self.folder, dataflow.name, list(dataflow.stages.values()))
+
+    def feed(self, source: str, records: list[dict[str, Any]]) -> None:
+        """Add one increment to a source."""
+        index = self.indexes[source]
+        self.indexes[source] += 1
+        path = f"{source_folder(source)}/{index:012d}-00000-test.parquet"
+        target = Path(self.folder) / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        schema = arrow_schema(self.dataflow.sources[source].schema)
+        pq.write_table(pa.Table.from_pylist(records, schema=schema), target)
+        files = (DataFile(path, len(records), target.stat().st_size),) if records else ()
+        self._enqueue(Increment(source, index, index, files))
+
+    def run_until_idle(self) -> None:
+        """Run stages until none is runnable."""
+        while any([self.run(stage) for stage in self.dataflow.stages]):
+            pass
+
+    def run(self, stage: str) -> bool:
+        """Run one epoch of a stage, if it is runnable."""
+        decision = runnable_all(self.connectors[stage], None)
+        if not decision.runnable:
+            return False
+        node, epoch = self.dataflow.stages[stage], self.epochs[stage]
+        inputs = {
+            name: tuple(self.connectors[stage][name].find(i) for i in indexes)
+            for name, indexes in decision.read.items()
+        }
+        plan = RunPlan(self.folder, self.dataflow.name, node, epoch, f"r{epoch:06d}", inputs)
+        prepared = self.engine.prepare(plan)
+        self.figures.append({"stage": stage, **prepared.figures})
+        intention = Intention(
+            self.dataflow.name,
+            stage,
+            epoch,
+            plan.run,
+            next(self.clock),
+            decision.read,
+            decision.remove,
+            prepared.outputs,
+            prepared.changes,
+        )
+        self.log.put(intention)
+        self.engine.publish(self.folder, node, Intention.from_json(intention.to_json()))
+        for name, connector in self.connectors[stage].items():
+            self.connectors[stage][name] = connector.after(
+                tuple(decision.read.get(name, ())), tuple(decision.remove.get(name, ()))
+            )
+        self.epochs[stage] += 1
+        for increment in prepared.outputs.values():
+            self._enqueue(increment)
+        return True
+
+    def outputs(self, flow: str) -> list[list[dict[str, Any]]]:
+        """Return a flow's records, per epoch, in order."""
+        epochs = []
+        for increment in self.increments.get(flow, []):
+            rows = self.engine.read(self.folder, [increment], offset=0, limit=10**9)
+            epochs.append([{k: v for k, v in row.items() if k != "_epoch"} for row in rows])
+        return epochs
+
+    def state(self, stage: str, state: str) -> list[dict[str, Any]]:
+        """Return a state's published records, in any order."""
+        return list(self.engine.read_state(self.folder, self.dataflow.stages[stage], state))
+
+    def _enqueue(self, increment: Increment) -> None:
+        self.increments.setdefault(increment.flow, []).append(increment)
+        for stage, input_ in self.dataflow.consumers(increment.flow):
+            self.connectors[stage][input_] = self.connectors[stage][input_].append(increment)
