@@ -1,4 +1,4 @@
-"""Dataflows: register, check, list, show, pause, resume, delete."""
+"""Dataflows: register, check, list, show, pause, resume, retry, delete."""
 
 from __future__ import annotations
 
@@ -126,6 +126,13 @@ def pause(name: str, services: ServicesParameter) -> DataflowSummary:
 def resume(name: str, services: ServicesParameter) -> DataflowSummary:
     """Run again, and clear the failures of its stages. Idempotent."""
     services.controller.resume(name)
+    return summarise(services, services.store.dataflow(name), datetime.now(UTC))
+
+
+@routes.post("/dataflows/{name}/stages/{stage}/retry", responses=problems(404))
+def retry(name: str, stage: str, services: ServicesParameter) -> DataflowSummary:
+    """Give a stage that stopped by itself one more try; the next failure stops it again."""
+    services.controller.retry(name, stage)
     return summarise(services, services.store.dataflow(name), datetime.now(UTC))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from controller.api.problems import NotLeadingError
 from controller.api.routing import ServicesParameter, open_router
 from controller.api.schemas import Health
 
@@ -18,6 +19,8 @@ async def live() -> Health:
 
 @routes.get("/health/ready")
 def ready(services: ServicesParameter) -> Health:
-    """Answer 200 when the metadata store can be used, 503 otherwise."""
+    """Answer 200 when the metadata store can be used and this controller leads, else 503."""
     services.store.ping()
+    if why := services.controller.problem:
+        raise NotLeadingError(why)
     return Health(status="ok")

@@ -66,6 +66,11 @@ class Controller(Protocol):
         """The translators that a document may name."""
         ...
 
+    @property
+    def problem(self) -> str:
+        """Why it starts nothing any more; empty while it leads."""
+        ...
+
     def register(
         self, document: Mapping[str, Any], duplicates: Iterable[str] = ()
     ) -> DataflowRecord:
@@ -86,6 +91,10 @@ class Controller(Protocol):
 
     def resume(self, name: str) -> None:
         """Run a dataflow again and clear the failures of its stages; idempotent."""
+        ...
+
+    def retry(self, dataflow: str, stage: str) -> None:
+        """Give a stage that paused itself one more try; raises `NotFoundError`."""
         ...
 
     def delete(self, name: str, purge: bool = False) -> None:

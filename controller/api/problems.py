@@ -21,7 +21,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from cbp.errors import CbpError
+from cbp.errors import CbpError, OperatingError
 from controller.api.values import json_value
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "IdempotencyKeyReusedError",
     "InternalError",
     "MediaTypeError",
+    "NotLeadingError",
     "OriginRefusedError",
     "RequestError",
     "RequestInvalidError",
@@ -69,6 +70,10 @@ STATUS: Mapping[str, int] = {
     "database_url_invalid": 500,
     "database_in_use": 503,
     "database_newer": 503,
+    # the drop folder
+    "drop_folder_unusable": 503,
+    "upload_too_large": 413,
+    "file_rejected": 422,
     # the requests themselves
     "request_refused": 400,
     "request_invalid": 422,
@@ -82,6 +87,7 @@ STATUS: Mapping[str, int] = {
     "run_ended": 409,
     "route_unknown": 404,
     "method_not_allowed": 405,
+    "not_leading": 503,
     "internal_error": 500,
 }
 
@@ -182,6 +188,15 @@ class RunEndedError(RequestError):
 
     def __init__(self, run: str, status: str) -> None:
         super().__init__(f"run {run} has ended: it is {status}", run=run, status=status)
+
+
+class NotLeadingError(OperatingError):
+    """This controller starts nothing any more: another one leads."""
+
+    code = "not_leading"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"this controller starts nothing any more: {why}", cause=why)
 
 
 class InternalError(CbpError):

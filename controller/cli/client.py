@@ -1,0 +1,119 @@
+"""The service over HTTP, as the commands see it.
+
+Guaranteed: what the service refuses is raised with its own code and sentence, and a
+service that does not answer is told apart from one that refuses. The token leaves
+this process in one header only, and never to a proxy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from controller.api.routing import PREFIX
+from controller.cli.errors import ServiceProblemError, ServiceUnreachableError, TokenMissingError
+from controller.settings import Settings
+
+__all__ = ["ServiceClient"]
+
+CONNECT_SECONDS = 5.0
+# A look-up may start a Spark job; a deletion waits for runs to end.
+ANSWER_SECONDS = 120.0
+
+
+class ServiceClient:
+    """Calls the REST interface; a context manager that closes its connections.
+
+    Args:
+        settings: Say where the service is and which token it wants.
+        transport: Instead of the network, for tests.
+    """
+
+    def __init__(self, settings: Settings, transport: httpx.BaseTransport | None = None) -> None:
+        token = settings.read_token()
+        if token is None:
+            raise TokenMissingError(settings.token_file)
+        self._url = settings.url
+        self._http = httpx.Client(
+            base_url=f"{settings.url}{PREFIX}",
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
+            transport=transport,
+            trust_env=False,
+        )
+
+    def __enter__(self) -> ServiceClient:
+        """Return the client."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def get(self, *path: str, **query: Any) -> Any:
+        """Return what the service answers to a GET.
+
+        Args:
+            path: Parts of the path below `/api/v1`; quoted here.
+            query: Parameters; `None` leaves one out.
+        """
+        return self._send("GET", path, params=_given(query))
+
+    def get_pairs(self, *path: str, query: list[tuple[str, str]]) -> Any:
+        """Return what the service answers to a GET with these parameters, in order."""
+        return self._send("GET", path, params=query)
+
+    def post(
+        self,
+        *path: str,
+        content: bytes | Iterable[bytes] | None = None,
+        content_type: str | None = None,
+        query: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Any:
+        """Return what the service answers to a POST."""
+        sent = dict(headers or {})
+        if content_type is not None:
+            sent["Content-Type"] = content_type
+        return self._send("POST", path, content=content, headers=sent, params=_given(query or {}))
+
+    def delete(self, *path: str, **query: Any) -> Any:
+        """Return what the service answers to a DELETE."""
+        return self._send("DELETE", path, params=_given(query))
+
+    def _send(self, method: str, path: tuple[str, ...], **more: Any) -> Any:
+        url = "/".join(quote(part, safe="") for part in path)
+        with _reachable(self._url):
+            response = self._http.request(method, url, **more)
+        if response.is_success:
+            return response.json() if response.content else None
+        raise ServiceProblemError(_document(response), response.status_code)
+
+
+@contextmanager
+def _reachable(url: str) -> Iterator[None]:
+    try:
+        yield
+    except httpx.TimeoutException as error:
+        raise ServiceUnreachableError(url, "no answer in time") from error
+    except httpx.TransportError as error:
+        raise ServiceUnreachableError(url, str(error) or type(error).__name__) from error
+
+
+def _document(response: httpx.Response) -> dict[str, Any]:
+    try:
+        document = response.json()
+    except ValueError:
+        document = None
+    if isinstance(document, dict):
+        return document
+    # Something else than this service answers at its address.
+    return {"message": f"status {response.status_code} without a problem document"}
+
+
+def _given(query: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in query.items() if value is not None}

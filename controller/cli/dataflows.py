@@ -1,0 +1,191 @@
+"""Commands on dataflows: register, validate, status, pause, resume, retry, delete."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import secrets
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cbp.errors import NotFoundError
+from controller.cli.errors import FileUnreadableError
+from controller.cli.output import age, clock, print_json, print_table, print_text
+from controller.cli.session import AsJson, DataflowName, session
+
+__all__ = [
+    "delete_command",
+    "pause_command",
+    "register_command",
+    "resume_command",
+    "retry_command",
+    "status_command",
+    "validate_command",
+]
+
+GROUP = "cbp.dataflows"
+JSON_TYPE, YAML_TYPE = "application/json", "application/yaml"
+
+Document = Annotated[
+    str,
+    typer.Argument(help="JSON or YAML file, or the name of a ready dataflow.", show_default=False),
+]
+Stage = Annotated[str, typer.Argument(help="Name of the stage.", show_default=False)]
+Purge = Annotated[bool, typer.Option("--purge", help="Remove the tables too. Cannot be undone.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before removing tables.")]
+
+
+def register_command(context: typer.Context, file: Document, json_: AsJson = False) -> None:
+    """Register a dataflow; a wrong document gets every mistake with its place."""
+    content, content_type = _document(file)
+    # The key lets a repeated request, after an answer that was lost, succeed.
+    headers = {"Idempotency-Key": secrets.token_hex(16)}
+    with session(context).connect() as service:
+        answer = service.post(
+            "dataflows", content=content, content_type=content_type, headers=headers
+        )
+    if json_:
+        print_json(answer)
+        return
+    summary = answer["summary"]
+    print_text(f"registered {summary['name']} with {summary['stages']} stage(s)", "green")
+    for source in answer["sources"]:
+        print_text(f"feed it with: cbp drop {summary['name']} {source['name']} FILE...")
+
+
+def validate_command(context: typer.Context, file: Document, json_: AsJson = False) -> None:
+    """Check a document as `register` does, and change nothing."""
+    content, content_type = _document(file)
+    with session(context).connect() as service:
+        answer = service.post("dataflows", "validate", content=content, content_type=content_type)
+    if json_:
+        print_json(answer)
+        return
+    print_text(f"{answer['name']} may be registered", "green")
+    print_table(("flow", "columns"), list(answer["flows"].items()), empty="no flows")
+
+
+def status_command(
+    context: typer.Context,
+    dataflow: Annotated[str | None, typer.Argument(help="Show the stages of this one.")] = None,
+    json_: AsJson = False,
+) -> None:
+    """Show how dataflows get on, or the stages of one of them."""
+    with session(context).connect() as service:
+        answer = (
+            service.get("dataflows") if dataflow is None else service.get("dataflows", dataflow)
+        )
+    if json_:
+        print_json(answer)
+    elif dataflow is None:
+        _print_dataflows(answer["items"])
+    else:
+        _print_stages(answer)
+
+
+def pause_command(context: typer.Context, dataflow: DataflowName, json_: AsJson = False) -> None:
+    """Start no more runs of a dataflow; those under way end."""
+    _act(context, ("dataflows", dataflow, "pause"), f"{dataflow} is paused", json_)
+
+
+def resume_command(context: typer.Context, dataflow: DataflowName, json_: AsJson = False) -> None:
+    """Run a dataflow again, and clear the failures of its stages."""
+    _act(context, ("dataflows", dataflow, "resume"), f"{dataflow} runs", json_)
+
+
+def retry_command(
+    context: typer.Context, dataflow: DataflowName, stage: Stage, json_: AsJson = False
+) -> None:
+    """Give a stage that stopped by itself one more try."""
+    path = ("dataflows", dataflow, "stages", stage, "retry")
+    _act(context, path, f"{dataflow}.{stage} tries again", json_)
+
+
+def delete_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    purge: Purge = False,
+    yes: Yes = False,
+    json_: AsJson = False,
+) -> None:
+    """Forget a dataflow; its tables stay, unless --purge is given."""
+    if purge and not (yes or json_):
+        typer.confirm(f"Remove {dataflow} and all of its tables?", abort=True, err=True)
+    with session(context).connect() as service:
+        service.delete("dataflows", dataflow, purge=str(purge).lower())
+    if json_:
+        print_json({"deleted": dataflow, "purged": purge})
+    else:
+        print_text(f"{dataflow} is deleted; its tables " + ("are gone" if purge else "stay"))
+
+
+def _act(context: typer.Context, path: tuple[str, ...], done: str, as_json: bool) -> None:
+    with session(context).connect() as service:
+        answer = service.post(*path)
+    if as_json:
+        print_json(answer)
+    else:
+        print_text(done, "green")
+
+
+def _document(file: str) -> tuple[bytes, str]:
+    """Return the text of a document and its media type."""
+    path = Path(file)
+    if not path.exists() and path.name == file and not path.suffix:
+        return json.dumps(_ready(file)).encode(), JSON_TYPE
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise FileUnreadableError(path, error.strerror or str(error)) from error
+    return content, JSON_TYPE if path.suffix.lower() == ".json" else YAML_TYPE
+
+
+def _ready(name: str) -> Any:
+    """Return the document of a dataflow that an installed package offers."""
+    points = importlib.metadata.entry_points(group=GROUP)
+    for point in points:
+        if point.name == name:
+            return point.load()()
+    known = ", ".join(sorted({point.name for point in points})) or "none"
+    raise NotFoundError(kind="file or ready dataflow", name=f"{name}; ready: {known}")
+
+
+def _print_dataflows(items: list[dict[str, Any]]) -> None:
+    columns = ("dataflow", "state", "lag", "queued", "records", "last success", "failures")
+    rows = [
+        (
+            item["name"],
+            item["state"],
+            age(item["lag_seconds"]),
+            item["queued_increments"],
+            item["queued_records"],
+            clock(item["last_success_at"]),
+            item["failures"],
+        )
+        for item in items
+    ]
+    print_table(columns, rows, empty="no dataflow yet; register one with: cbp register FILE")
+
+
+def _print_stages(answer: dict[str, Any]) -> None:
+    summary = answer["summary"]
+    print_text(f"{summary['name']} (version {summary['version']}): {summary['state']}")
+    if answer["definition_problem"]:
+        print_text(answer["definition_problem"], "red")
+    columns = ("stage", "state", "epoch", "lag", "queued", "failures", "last success", "why")
+    rows = [
+        (
+            stage["name"],
+            stage["state"],
+            stage["epoch"],
+            age(stage["lag_seconds"]),
+            sum(queue["increments"] for queue in stage["queues"]),
+            stage["failures"],
+            clock(stage["last_success_at"]),
+            stage["waiting"],
+        )
+        for stage in answer["stages"]
+    ]
+    print_table(columns, rows, empty="no stages")

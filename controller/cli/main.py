@@ -1,0 +1,73 @@
+"""The command line as a whole: its commands, and how an error is told.
+
+    cbp serve                           in one terminal
+    cbp register clicks.yaml            in another one
+    cbp drop clicks urls monday.jsonl
+    cbp status
+
+An error of the product ends a command with status 1 and one panel on stderr, or
+with `--json` with its error document on stdout; a wrong call ends with status 2.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import typer
+
+from cbp.errors import CbpError
+from controller.cli import dataflows, demo, doctor, drop, listings, release, serve, state
+from controller.cli.output import print_error
+from controller.cli.session import Session
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="cbp",
+    help="Continuous bulk processing: derived tables, kept up to date while data keeps arriving.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+_COMMANDS: dict[str, Callable[..., Any]] = {
+    "serve": serve.serve_command,
+    "demo": demo.demo_command,
+    "doctor": doctor.doctor_command,
+    "register": dataflows.register_command,
+    "validate": dataflows.validate_command,
+    "drop": drop.drop_command,
+    "status": dataflows.status_command,
+    "runs": listings.runs_command,
+    "cancel": listings.cancel_command,
+    "increments": listings.increments_command,
+    "claims": listings.claims_command,
+    "records": listings.records_command,
+    "state": state.state_command,
+    "pause": dataflows.pause_command,
+    "resume": dataflows.resume_command,
+    "retry": dataflows.retry_command,
+    "delete": dataflows.delete_command,
+    "release": release.release_command,
+}
+
+for _name, _command in _COMMANDS.items():
+    app.command(_name)(_command)
+
+
+def main(arguments: Sequence[str] | None = None, *, session: Session | None = None) -> None:
+    """Run one command and end the process with its status.
+
+    Args:
+        arguments: Instead of those of the process.
+        session: Instead of the settings of the environment and the network.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        app(given, obj=session or Session(), prog_name="cbp")
+    except CbpError as error:
+        print_error(error, as_json="--json" in given)
+        sys.exit(1)

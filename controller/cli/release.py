@@ -1,0 +1,31 @@
+"""The command `cbp release`: take the fence away from a table, for good."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controller.cli.output import print_json, print_text
+from controller.cli.session import AsJson
+
+__all__ = ["release_command"]
+
+Table = Annotated[Path, typer.Argument(help="Folder of the table.", show_default=False)]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def release_command(table: Table, yes: Yes = False, json_: AsJson = False) -> None:
+    """Let other writers change a table; the service never writes it again."""
+    if not (yes or json_):
+        question = f"Other programs may then write {table}; the service no longer will. Go on?"
+        typer.confirm(question, abort=True, err=True)
+    tables = importlib.import_module("cbp.engine.delta.tables")
+    version = tables.release(str(table.absolute()), now_ms=int(time.time() * 1000))
+    if json_:
+        print_json({"released": str(table), "version": version})
+    else:
+        print_text(f"{table} is released since version {version}", "green")

@@ -1,0 +1,79 @@
+"""The commands that start something: `cbp serve` and `cbp demo`."""
+
+from __future__ import annotations
+
+import importlib
+import socket
+from typing import Annotated, Any
+
+import typer
+
+from controller.cli.errors import PortTakenError
+from controller.cli.output import print_json, print_text
+from controller.cli.session import AsJson, session
+from controller.settings import Settings, load_settings
+
+__all__ = ["check_port", "serve_command"]
+
+Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default=False)]
+Port = Annotated[
+    int | None, typer.Option(min=1, max=65535, help="Port to listen on.", show_default=False)
+]
+
+
+def serve_command(
+    context: typer.Context, host: Host = None, port: Port = None, json_: AsJson = False
+) -> None:
+    """Start the service and run it until it is told to stop (Ctrl-C or SIGTERM)."""
+    values: dict[str, Any] = {"host": host, "port": port}
+    chosen = {name: value for name, value in values.items() if value is not None}
+    settings = load_settings(**chosen) if chosen else session(context).settings
+    check_port(settings.host, settings.port)
+    settings.ensure_token()
+    _say_where(settings, as_json=json_)
+    _run(settings)
+
+
+def check_port(host: str, port: int) -> None:
+    """Raise `PortTakenError` if the service could not listen there."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        # As uvicorn does: a port whose last connections are still closing is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            probe.listen(1)
+        except OSError as error:
+            raise PortTakenError(host, port, error.strerror or str(error)) from error
+
+
+def _say_where(settings: Settings, *, as_json: bool) -> None:
+    where = {
+        "url": settings.url,
+        "token_file": str(settings.token_file),
+        "drop_root": str(settings.drop_root),
+        "tables": settings.tables,
+    }
+    if as_json:
+        print_json(where)
+        return
+    given = settings.token is not None
+    print_text(f"service       {where['url']}")
+    print_text(f"token         {'from CBP_TOKEN' if given else 'in ' + where['token_file']}")
+    print_text(f"drop folders  {where['drop_root']}/<dataflow>/<source>/incoming")
+    print_text(f"tables        {where['tables']}")
+
+
+def _run(settings: Settings) -> None:
+    """Run the service; imported here, since the other commands need neither it nor Spark."""
+    uvicorn = importlib.import_module("uvicorn")
+    app = importlib.import_module("controller.app")
+    uvicorn.run(
+        app.create_app(settings),
+        host=settings.host,
+        port=settings.port,
+        log_config=None,  # the service configures the logs
+        access_log=False,  # a query may hold the key of a record
+        server_header=False,
+        date_header=True,
+    )

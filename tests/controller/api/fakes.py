@@ -1,0 +1,332 @@
+"""A service without engine and database, for tests of the API and of the client.
+
+`FakeController` compiles documents with the real registry and SDK; what would need
+an engine is canned. `AppTransport` lets a synchronous client talk to an ASGI app.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import anyio
+import httpx
+from fastapi import FastAPI
+
+from cbp.errors import AlreadyExistsError, NotFoundError, OperatingError
+from cbp.model.connector import Connector
+from cbp.model.dataflow import Dataflow
+from cbp.model.increment import DataFile, Increment
+from cbp.model.intention import RunStatus
+from cbp.sdk import Input, Output, State, Translate
+from controller.api import create_api
+from controller.registry import Registry
+from controller.settings import Settings
+from controller.store.base import (
+    ClaimRecord,
+    DataflowRecord,
+    IncrementRecord,
+    Page,
+    RunRecord,
+    StageRecord,
+)
+
+TOKEN = "the-token-of-the-tests"
+NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
+
+DOCUMENT: dict[str, Any] = {
+    "name": "clicks",
+    "sources": {"urls": {"schema": "url STRING, site BIGINT"}},
+    "stages": {"count": {"translator": "url_count", "inputs": {"urls": "urls"}, "buckets": 2}},
+}
+
+
+class UrlCount(Translate):
+    """Count how often each URL was seen."""
+
+    urls = Input("url STRING, site BIGINT", route_by="url, site")
+    counts = State("url STRING, site BIGINT, n BIGINT", grouping="inner")
+    totals = Output("url STRING, n BIGINT")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Is never called here."""
+
+
+class _Distribution:
+    name = "cbp"
+
+
+def registry() -> Registry:
+    point = EntryPoint("url_count", f"{__name__}:UrlCount", "cbp.translators")
+    vars(point).update(dist=_Distribution())
+    return Registry(["cbp"], entry_points=lambda: [point])
+
+
+class FakeStore:
+    """The part of the store that the API reads, in memory."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, DataflowRecord] = {}
+        self.stage_records: list[StageRecord] = []
+        self.queues: dict[str, dict[str, Connector]] = {}
+        self.increment_records: list[IncrementRecord] = []
+        self.claim_records: list[ClaimRecord] = []
+        self.run_records: list[RunRecord] = []
+        self.broken = False
+
+    def ping(self) -> None:
+        if self.broken:
+            message = "the database does not answer"
+            raise OperatingError(message)
+
+    def dataflows(self) -> list[DataflowRecord]:
+        return [self.records[name] for name in sorted(self.records)]
+
+    def dataflow(self, name: str) -> DataflowRecord:
+        if name not in self.records:
+            raise NotFoundError(kind="dataflow", name=name)
+        return self.records[name]
+
+    def stages(self, dataflow: str) -> list[StageRecord]:
+        return [stage for stage in self.stage_records if stage.dataflow == dataflow]
+
+    def connectors(self, dataflow: str) -> dict[str, dict[str, Connector]]:
+        return self.queues if dataflow in self.records else {}
+
+    def intended_runs(self) -> list[RunRecord]:
+        return [run for run in self.run_records if run.status is RunStatus.INTENDED]
+
+    def increment(self, dataflow: str, flow: str, index: int) -> IncrementRecord:
+        for record in self.increment_records:
+            at = record.dataflow, record.increment.flow, record.increment.index
+            if at == (dataflow, flow, index):
+                return record
+        raise NotFoundError(kind="increment", name=f"{flow}/{index}")
+
+    def increments(
+        self,
+        dataflow: str,
+        flow: str | None = None,
+        *,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page[IncrementRecord]:
+        found = [r for r in self.increment_records if flow in (None, r.increment.flow)]
+        return _page(found, cursor, limit)
+
+    def claims(
+        self,
+        dataflow: str,
+        source: str | None = None,
+        *,
+        status: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page[ClaimRecord]:
+        found = [
+            claim
+            for claim in self.claim_records
+            if source in (None, claim.source) and status in (None, claim.status)
+        ]
+        return _page(found, cursor, limit)
+
+    def runs(
+        self,
+        dataflow: str | None = None,
+        *,
+        stage: str | None = None,
+        status: RunStatus | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page[RunRecord]:
+        found = [
+            run
+            for run in self.run_records
+            if dataflow in (None, run.dataflow)
+            and stage in (None, run.stage)
+            and status in (None, run.status)
+        ]
+        return _page(found, cursor, limit)
+
+    def run(self, run_id: str) -> RunRecord:
+        for run in self.run_records:
+            if run.id == run_id:
+                return run
+        raise NotFoundError(kind="run", name=run_id)
+
+
+def _page(found: Sequence[Any], cursor: str | None, limit: int) -> Page[Any]:
+    begin = int(cursor or 0)
+    end = begin + limit
+    return Page(found[begin:end], str(end) if end < len(found) else None)
+
+
+class FakeController:
+    """Registers into the store; answers look-ups and reads from canned records."""
+
+    def __init__(self, store: FakeStore) -> None:
+        self.registry = registry()
+        self.store = store
+        self.state: list[dict[str, Any]] = []
+        self.flow: list[dict[str, Any]] = []
+        self.asked: list[tuple[Any, ...]] = []
+        self.problem = ""
+        self.fails_with: Exception | None = None
+        self.reasons: dict[str, str] = {"count": "waits for an increment on urls"}
+
+    def register(
+        self, document: Mapping[str, Any], duplicates: Iterable[str] = ()
+    ) -> DataflowRecord:
+        if self.fails_with is not None:
+            raise self.fails_with
+        dataflow = self.validate(document, duplicates)
+        if dataflow.name in self.store.records:
+            raise AlreadyExistsError(kind="dataflow", name=dataflow.name)
+        record = DataflowRecord(dataflow.name, 1, document, "/tables/clicks", "running", NOON)
+        self.store.records[record.name] = record
+        for stage in dataflow.stages.values():
+            self.store.stage_records.append(StageRecord(record.name, stage.name, 0, NOON))
+            self.store.queues[stage.name] = {name: Connector(name) for name in stage.wiring}
+        return record
+
+    def validate(self, document: Mapping[str, Any], duplicates: Iterable[str] = ()) -> Dataflow:
+        return self.registry.compile(document, duplicates)
+
+    def dataflow(self, name: str) -> Dataflow:
+        return self.registry.compile(self.store.dataflow(name).document)
+
+    def pause(self, name: str) -> None:
+        self.store.records[name] = replace(self.store.dataflow(name), desired="paused")
+
+    def resume(self, name: str) -> None:
+        self.store.records[name] = replace(self.store.dataflow(name), desired="running")
+
+    def retry(self, dataflow: str, stage: str) -> None:
+        if all(record.stage != stage for record in self.store.stages(dataflow)):
+            raise NotFoundError(kind="stage", name=f"{dataflow}.{stage}")
+        self.asked.append(("retry", dataflow, stage))
+
+    def delete(self, name: str, purge: bool = False) -> None:
+        self.asked.append(("delete", name, purge))
+        del self.store.records[name]
+
+    def waiting(self, name: str) -> Mapping[str, str]:
+        return self.reasons
+
+    def look_up(
+        self, dataflow: str, stage: str, state: str, key: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        self.asked.append(("look_up", dataflow, stage, state, dict(key)))
+        return [row for row in self.state if key.items() <= row.items()]
+
+    def read_flow(
+        self, dataflow: str, flow: str, cursor: str | None, limit: int
+    ) -> tuple[Sequence[Mapping[str, Any]], str | None]:
+        page = _page(self.flow, cursor, limit)
+        return page.items, page.cursor
+
+    def cancel(self, run: str) -> None:
+        self.asked.append(("cancel", run))
+
+
+class FakeDropFolder:
+    """Keeps what was uploaded, if it arrived as a whole."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+
+    def upload(
+        self,
+        record: DataflowRecord,
+        dataflow: Dataflow,
+        source: str,
+        name: str,
+        stream: BinaryIO,
+    ) -> ClaimRecord:
+        content = b""
+        while chunk := stream.read(1000):
+            content += chunk
+        self.files[name] = content
+        return ClaimRecord("c1", record.name, source, 0, name, len(content), "claimed", NOON)
+
+
+class Service:
+    """An API over the fakes, and what it was made of."""
+
+    def __init__(self, root: Path, **settings: Any) -> None:
+        self.settings = Settings(root=root, token=TOKEN, **settings)
+        self.store = FakeStore()
+        self.controller = FakeController(self.store)
+        self.drop_folder = FakeDropFolder()
+        self.app = create_api(
+            controller=self.controller,
+            store=self.store,  # type: ignore[arg-type]  # the part that the API reads
+            drop_folder=self.drop_folder,
+            settings=self.settings,
+        )
+
+    def client(self, token: str | None = TOKEN) -> httpx.Client:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        return httpx.Client(
+            transport=AppTransport(self.app), base_url=self.settings.url, headers=headers
+        )
+
+    def fill(self) -> None:
+        """Register the document, let two increments wait, one run fail and one commit."""
+        self.controller.register(DOCUMENT)
+        first = _increment(0, records=3)
+        second = _increment(1, records=4)
+        self.store.queues["count"]["urls"] = Connector("urls").append(first).append(second)
+        self.store.increment_records = [
+            IncrementRecord("clicks", second, NOON + timedelta(seconds=5), {"paths": ["b.jsonl"]}),
+            IncrementRecord("clicks", first, NOON, {"paths": ["a.jsonl"]}),
+        ]
+        reason = {"code": "type_wrong", "message": "no number", "file": "c.jsonl", "line": 7}
+        self.store.claim_records = [
+            ClaimRecord(
+                "c3", "clicks", "urls", 2, "c.jsonl", 9, "quarantined", NOON, reason=reason
+            ),
+            ClaimRecord("c2", "clicks", "urls", 1, "b.jsonl", 9, "accepted", NOON, index=1),
+        ]
+        error = {"error_code": "author_code_failed", "message": "boom", "details": {}}
+        self.store.run_records = [
+            _run("r3", 1, RunStatus.INTENDED),
+            _run("r2", 1, RunStatus.FAILED, error=error),
+            _run("r1", 0, RunStatus.COMMITTED, figures={"records_in": 3.0, "groups": 2.0}),
+        ]
+        self.controller.state = [{"url": "a", "site": 7, "n": 3}]
+        self.controller.flow = [{"url": f"u{i}", "n": i} for i in range(5)]
+
+
+def _increment(index: int, *, records: int) -> Increment:
+    file = DataFile(f"sources/urls/{index}.parquet", records, 100)
+    return Increment("urls", index, index, (file,))
+
+
+def _run(id_: str, epoch: int, status: RunStatus, **more: Any) -> RunRecord:
+    ended = None if status is RunStatus.INTENDED else NOON + timedelta(seconds=2)
+    read = {"urls": (epoch,)}
+    return RunRecord(
+        id_, "clicks", "count", epoch, 1, status, read, read, NOON, finished_at=ended, **more
+    )
+
+
+class AppTransport(httpx.BaseTransport):
+    """Lets a synchronous client call an ASGI application in this process."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self._inner = httpx.ASGITransport(app, raise_app_exceptions=False)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        return anyio.run(self._handle, request)
+
+    async def _handle(self, request: httpx.Request) -> httpx.Response:
+        body = request.read()
+        sent = httpx.Request(request.method, request.url, headers=request.headers.raw, content=body)
+        response = await self._inner.handle_async_request(sent)
+        content = await response.aread()
+        return httpx.Response(response.status_code, headers=response.headers, content=content)
