@@ -19,7 +19,7 @@ import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
@@ -31,12 +31,14 @@ from starlette.concurrency import run_in_threadpool
 from cbp.engine.base import Engine
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import files_for
+from cbp.errors import LogConflictError
 from controller.api import create_api
 from controller.ingest import DropFolder, IngestLimits
 from controller.loop import Controller, RetryPolicy
 from controller.registry import Registry
 from controller.settings import Settings, load_settings
 from controller.store import open_store
+from controller.store.base import DataflowRecord
 
 __all__ = ["Service", "configure_logging", "create_app", "engine_for"]
 
@@ -186,21 +188,34 @@ class Service:
 
     def scan(self) -> None:
         """List every drop folder once; a folder that fails does not stop the others."""
+        waiting = 0
         for record in self.store.dataflows():
             try:
-                # Not while it is being deleted: a scan would bring its folders back.
-                with self.controller.exclusive(record.name):
-                    dataflow = self.controller.dataflow(record.name)
-                    self.drop_folder.scan(record, dataflow)
-                self._complaints.pop(record.name, None)
+                waiting += self._scan_one(record)
+            except LogConflictError as error:
+                self.controller.stop_leading(error.message)
             except Exception as error:  # a job's last resort: the next listing tries again
-                self._complain(record.name, error)
+                self._complain(record.name, str(error), error)
+        if waiting:
+            self._scan_at(_now() + timedelta(seconds=self.settings.settle_seconds))
 
-    def _complain(self, dataflow: str, error: Exception) -> None:
-        """Log a failure once, not once a second."""
-        if self._complaints.get(dataflow) != str(error):
-            self._complaints[dataflow] = str(error)
-            _log.exception("scan.failed", dataflow=dataflow)
+    def _scan_one(self, record: DataflowRecord) -> int:
+        # Not while it is being deleted: a scan would bring its folders back.
+        with self.controller.exclusive(record.name):
+            dataflow = self.controller.dataflow(record.name)
+            report = self.drop_folder.scan(record, dataflow)
+        self._complain(record.name, "; ".join(error.message for error in report.failures))
+        return report.waiting
+
+    def _complain(self, dataflow: str, reason: str, error: Exception | None = None) -> None:
+        """Log a failure once, not at every listing; `reason` is empty when there is none."""
+        if self._complaints.get(dataflow, "") == reason:
+            return
+        self._complaints[dataflow] = reason
+        if reason:
+            _log.error("scan.failed", dataflow=dataflow, reason=reason, exc_info=error)
+        else:
+            _log.info("scan.works_again", dataflow=dataflow)
 
     def _tick_forever(self) -> None:
         while not self._stop.is_set():
@@ -218,8 +233,12 @@ class Service:
             _log.exception("watch.failed")
 
     def _scan_soon(self) -> None:
-        if self._scheduler.running and not self._stop.is_set():
-            self._scheduler.modify_job("scan", next_run_time=_now())
+        self._scan_at(_now())
+
+    def _scan_at(self, when: datetime) -> None:
+        """Bring the next listing forward; the interval goes on from there."""
+        if not self._stop.is_set() and (job := self._scheduler.get_job("scan")) is not None:
+            job.modify(next_run_time=min(when, job.next_run_time or when))
 
 
 def configure_logging(settings: Settings) -> None:

@@ -25,7 +25,7 @@ import structlog
 from cbp.engine.base import Engine
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import Files
-from cbp.errors import AlreadyExistsError, CbpError, OperatingError
+from cbp.errors import AlreadyExistsError, CbpError, LogConflictError, OperatingError
 from cbp.model.dataflow import Dataflow
 from cbp.model.schedule import Schedule
 from controller.loop.catalog import Catalog
@@ -244,6 +244,10 @@ class Controller:
         """Why this controller starts nothing any more; `""` while it leads."""
         return self._runs.deposed
 
+    def stop_leading(self, reason: str) -> None:
+        """Start nothing any more: another controller has taken over."""
+        self._runs.depose(reason)
+
     def waiting(self, name: str) -> dict[str, str]:
         """Return stage -> why it did not start at the last decision, in words."""
         return {
@@ -318,6 +322,8 @@ class Controller:
             dataflow = self._catalog.compiled(record)
             self.arrivals.prepare(record, dataflow)
             self.arrivals.recover(record, dataflow)
+        except LogConflictError as error:
+            self._runs.depose(error.message)
         except CbpError as error:
             _log.error("arrivals.not_recovered", dataflow=record.name, error=error.as_dict())
 

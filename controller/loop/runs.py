@@ -178,6 +178,11 @@ class Runs:
         """From now on a cancelled run counts as interrupted: nobody asked for it by name."""
         self._stopping = True
 
+    def depose(self, reason: str) -> None:
+        """Start nothing any more: another controller leads."""
+        self.deposed = reason
+        _log.error("controller.deposed", reason=reason)
+
     def wait(self, dataflow: str | None = None, *, timeout: float | None = None) -> bool:
         """Wait for the runs of one or all dataflows; tell whether all have ended."""
         with self._lock:
@@ -274,8 +279,7 @@ class Runs:
             self._engine.publish(record.folder, node, intention)
             self._store.commit(intention, finished_at=self._clock())
         except LogConflictError as error:
-            self.deposed = error.message
-            _log.error("controller.deposed", reason=error.message)
+            self.depose(error.message)
             return False
         except Exception as error:  # whatever it was: the record stands and is redone
             self._park(record, node, intention, error)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cbp import Input, Output, TranslateRecords
-from cbp.errors import CbpError, DataflowInvalidError, DefinitionError
+from cbp.errors import CbpError, DataflowInvalidError, DefinitionError, Mistake
 from controller.registry import Registry, parse_document
 from controller.registry.text import DEPTH_MAX, TEXT_BYTES_MAX, VALUES_MAX
 
@@ -26,7 +28,7 @@ class Copy(TranslateRecords):
             raise ValueError("times must be positive")
         self.times = times
 
-    def translate(self, record, out):
+    def translate(self, record: Any, out: Any) -> None:
         for _ in range(self.times):
             out.copies(word=record.word)
 
@@ -34,22 +36,22 @@ class Copy(TranslateRecords):
 class Point:
     """An entry point, as far as the registry looks at it."""
 
-    def __init__(self, name, target, package="cbp", value=None):
-        self.name, self.value = name, value or f"{package}:{name}"
+    def __init__(self, name: str, target: Any, package: str = "cbp") -> None:
+        self.name, self.value = name, f"{package}:{name}"
         self.dist = SimpleNamespace(name=package)
         self._target = target
 
-    def load(self):
+    def load(self) -> Any:
         if isinstance(self._target, Exception):
             raise self._target
         return self._target
 
 
-def registry(*points, allowed=("cbp",)):
+def registry(*points: Any, allowed: Sequence[str] = ("cbp",)) -> Registry:
     return Registry(allowed, entry_points=lambda: points)
 
 
-def rule_of(call, *args):
+def rule_of(call: Callable[..., object], *args: Any) -> Mistake:
     with pytest.raises(DefinitionError) as caught:
         call(*args)
     return caught.value.mistake
@@ -254,6 +256,6 @@ def test_any_text_gives_a_document_or_a_coded_error(text):
         try:
             document, _ = parse_document(text, content_type)
         except CbpError as error:
-            assert error.code == "dataflow_invalid"
+            assert isinstance(error, DataflowInvalidError)  # noqa: PT017
         else:
             json.dumps(document, allow_nan=False)

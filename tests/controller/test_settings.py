@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cbp.errors import DefinitionError
-from controller.settings import MASK, load_settings
+from controller.settings import MASK, Settings, load_settings
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def test_arguments_win_over_the_environment_and_that_over_the_file(suffix, monke
     assert load_settings().tick_seconds == 1.0
 
 
-def _with_config(monkeypatch, file):
+def _with_config(monkeypatch: pytest.MonkeyPatch, file: Path) -> Settings:
     monkeypatch.setenv("CBP_CONFIG", str(file))
     settings = load_settings(failures_max=13)
     monkeypatch.delenv("CBP_CONFIG")

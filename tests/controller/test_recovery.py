@@ -1,0 +1,238 @@
+"""Recovery: killed at any named point, a restart alone leads where an unbroken run leads."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
+from cbp.errors import DiskFullError, ForeignWriterError, NotFoundError
+from tests.controller.world import DIAMOND, ONE, World
+
+# The points that the controller's own path passes; the engine and ingestion have more.
+POINTS = [
+    f"{effect}.{side}"
+    for effect in ("job", "intention", "log_entry", "data_file", "sql_commit")
+    for side in ("before", "after")
+]
+ARRIVALS = [("a", ("x", 1)), ("b", ("x", 2)), ("a", ("y", 3)), ("b", ("y", 4)), ("a", ("x", 5))]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.close()
+
+
+def steps(world: World) -> list[Callable[[], object]]:
+    """Return a script whose every step may be repeated after a crash."""
+
+    def register() -> None:
+        try:
+            world.store.dataflow("diamond")
+        except NotFoundError:
+            world.controller.register(DIAMOND)
+
+    def arrive(number: int) -> Callable[[], None]:
+        source, record = ARRIVALS[number]
+        index = sum(s == source for s, _ in ARRIVALS[:number])
+
+        def step() -> None:
+            if world.store.next_index("diamond", source) <= index:
+                world.arrive("diamond", source, record)
+
+        return step
+
+    made: list[Callable[[], object]] = [register]
+    for number in range(len(ARRIVALS)):
+        made += [arrive(number), world.ticks]
+    return made
+
+
+def play(world: World, *faults: PlannedFaults) -> int:
+    """Play the script; each of `faults` holds until it has struck. Return the crashes."""
+    crashes, left = 0, list(faults)
+    world.faults.to = left.pop(0) if left else NO_FAULTS
+    for step in steps(world):
+        recover = False
+        while True:
+            try:
+                if recover:
+                    world.controller.recover()
+                step()
+                break
+            except Crash:
+                crashes += 1
+                recover = True
+                world.faults.to = left.pop(0) if left else NO_FAULTS
+                world.restart()
+    world.faults.to = NO_FAULTS
+    return crashes
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    world = World(tmp_path_factory.mktemp("unbroken"))
+    play(world)
+    picture = world.picture()
+    world.close()
+    return picture
+
+
+def test_the_script_does_something(unbroken: dict[str, Any]) -> None:
+    """The picture that crashes are compared with holds epochs of all stages."""
+    assert unbroken["diamond epochs"] == {"left": 3, "right": 2, "join": 2}
+    assert len(unbroken["diamond join.pairs"]) == 8
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_crash_at_any_passage_of_a_point_changes_nothing(
+    point: str, tmp_path: Path, unbroken: dict[str, Any]
+) -> None:
+    """Every passage of every point: after recovery queues, epochs and tables are the same."""
+    struck = passage = 0
+    while struck == passage:
+        passage += 1
+        world = World(tmp_path / f"{passage}")
+        struck += play(world, PlannedFaults(point, passage=passage))
+        assert world.picture() == unbroken, f"{point}, passage {passage}"
+        assert world.store.intended_runs() == []
+        world.close()
+        shutil.rmtree(tmp_path / f"{passage}")
+    assert struck > 3
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_crash_during_recovery_changes_nothing(
+    point: str, tmp_path: Path, unbroken: dict[str, Any]
+) -> None:
+    """Recovery may be killed as often as anything else."""
+    for first in ("intention.after", "sql_commit.before"):
+        for second in (1, 2):
+            world = World(tmp_path / f"{first}{second}")
+            faults = (PlannedFaults(first, passage=4), PlannedFaults(point, passage=second))
+            assert play(world, *faults) == 2
+            assert world.picture() == unbroken
+            world.close()
+
+
+def test_a_run_without_a_record_is_interrupted_and_runs_again(world: World) -> None:
+    """A crash during the job leaves a run that is no failure, and a new attempt follows."""
+    world.controller.register(ONE)
+    world.arrive("one", "a", ("x", 1))
+    for _ in range(4):
+        world.faults.to = PlannedFaults("job.after")
+        with pytest.raises(Crash):
+            world.controller.tick()
+        world.faults.to = NO_FAULTS
+        world.restart()
+        world.controller.recover()
+    world.ticks()
+    runs = world.store.runs().items
+    assert [run.attempt for run in runs] == [5, 4, 3, 2, 1]
+    assert {(run.error or {}).get("error_code") for run in runs[1:]} == {"run_interrupted"}
+    assert world.store.stages("one")[0].epoch == 1
+
+
+def test_interruptions_do_not_count_towards_the_pause(world: World) -> None:
+    """Two crashes and one failure are one failure, not three."""
+    world.controller.register(ONE)
+    world.arrive("one", "a", ("x", 1))
+    for _ in range(2):
+        world.faults.to = PlannedFaults("job.before")
+        with pytest.raises(Crash):
+            world.controller.tick()
+        world.faults.to = NO_FAULTS
+        world.restart()
+        world.controller.recover()
+    world.faults.to = PlannedFaults("job.before", error=DiskFullError("/x"))
+    world.controller.tick()
+    stage = world.store.stages("one")[0]
+    assert stage.paused_because == ""
+    assert stage.retry_at is not None
+    assert (stage.retry_at - world.clock()).total_seconds() == 1.0
+
+
+def test_a_record_that_cannot_be_published_at_start_does_not_stop_the_others(world: World) -> None:
+    """A foreign writer that recovery finds pauses one stage; everything else starts."""
+    world.controller.register(DIAMOND)
+    world.arrive("diamond", "a", ("x", 1))
+    world.faults.to = PlannedFaults("sql_commit.before", passage=3)
+    with pytest.raises(Crash):
+        world.ticks()
+    world.faults.to = NO_FAULTS
+    world.restart()
+    error = ForeignWriterError("/t", version=1, operation="DELETE", engine="Someone")
+
+    def refuse(intention: Any) -> None:
+        if intention.stage == "left" and not world.store.stages("diamond")[1].paused_because:
+            raise error
+
+    world.engine.on_publish = refuse
+    world.controller.recover()
+    world.arrive("diamond", "b", ("y", 1))
+    world.ticks()
+    stages = {stage.stage: stage for stage in world.store.stages("diamond")}
+    assert "Someone" in stages["left"].paused_because
+    assert stages["right"].epoch == 1
+
+
+def test_a_lost_store_is_rebuilt_from_the_folders(tmp_path: Path) -> None:
+    """Descriptions and logs are enough: a new database gets the same queues and epochs."""
+    world = World(tmp_path / "old")
+    play(world)
+    before = world.picture()
+    flows = {"a": 3, "b": 2}
+    increments = [
+        world.store.increment("diamond", flow, index).increment
+        for flow, count in flows.items()
+        for index in range(count)
+    ]
+    world.close()
+    new = World(tmp_path / "new")
+    new.tables = world.tables
+    new.restart()
+
+    class Log:
+        def prepare(self, record: Any, dataflow: Any) -> None:
+            pass
+
+        def recover(self, record: Any, dataflow: Any) -> None:
+            for increment in increments:
+                new.enqueue("diamond", increment)
+
+    new.controller.arrivals = Log()
+    assert new.controller.rebuild() == ["diamond"]
+    assert new.picture() == before
+    assert new.engine.prepared == []
+    assert new.controller.rebuild() == []
+    new.close()
+
+
+def test_an_unreadable_record_pauses_its_stage(world: World) -> None:
+    """A damaged log entry is never skipped: its stage stops and says so."""
+    world.controller.register(ONE)
+    world.arrive("one", "a", ("x", 1))
+    world.files.put_if_absent(
+        world.controller._runs.log(f"{world.tables}/one")._path("sum", 0), b"{"
+    )
+    world.controller.recover()
+    world.ticks()
+    assert "record of epoch 0 cannot be read" in world.store.stages("one")[0].paused_because
+    assert world.engine.prepared == []
+
+
+def test_what_a_purge_left_behind_is_removed(world: World) -> None:
+    """A crash in the middle of a purge leaves nothing under the name, and nothing for long."""
+    world.controller.register(ONE)
+    folder = Path(world.tables) / "one"
+    left = Path(world.tables) / ".purged-one-1"
+    folder.rename(left)
+    world.restart()
+    world.controller.recover()
+    assert not left.exists()

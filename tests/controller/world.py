@@ -1,0 +1,356 @@
+"""A whole service in one thread: real store, real files, an engine that can be steered.
+
+`World` keeps a folder and a database and can be killed and started again; its clock
+moves only when told. `FileEngine` copies every record that a stage reads to its
+outputs and states: not what translators say, but exactly as durable.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cbp import Input, Output, State, Translate
+from cbp.engine.arrow import arrow_schema
+from cbp.engine.base import Engine, PreparedRun, RunPlan, flow_table, source_folder, state_table
+from cbp.engine.faults import NO_FAULTS, Crash, Faults
+from cbp.engine.files import Files, LocalFiles
+from cbp.errors import RunCancelledError
+from cbp.model.dataflow import StageNode
+from cbp.model.increment import DataFile, Increment
+from cbp.model.intention import Intention, TableChange
+from cbp.model.schedule import Schedule
+from controller.loop import Controller, RetryPolicy
+from controller.registry import Registry
+from controller.store import open_store
+from controller.store.base import ClaimRecord, IncrementRecord
+
+Record = dict[str, Any]
+
+
+class Sum(Translate):
+    """Add up numbers per word."""
+
+    items = Input("word STRING, n BIGINT", route_by="word")
+    sums = State("word STRING, n BIGINT")
+    totals = Output("word STRING, n BIGINT", key="word")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        n = sum(r.n for r in group.items) + sum(r.n for r in group.sums)
+        out.sums(word=key.word, n=n)
+        out.totals(word=key.word, n=n)
+
+
+class Join(Translate):
+    """Keep the last number of either side, and their sum."""
+
+    left = Input("word STRING, n BIGINT", route_by="word")
+    right = Input("word STRING, n BIGINT", route_by="word")
+    pairs = State("word STRING, l BIGINT, r BIGINT")
+    both = Output("word STRING, n BIGINT", key="word")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        last = next(iter(group.pairs), None)
+        left, right = (last.l, last.r) if last else (0, 0)
+        for record in group.left:
+            left = record.n
+        for record in group.right:
+            right = record.n
+        out.pairs(word=key.word, l=left, r=right)
+        out.both(word=key.word, n=left + right)
+
+
+SCHEMA = "word STRING, n BIGINT"
+ONE: dict[str, Any] = {
+    "name": "one",
+    "sources": {"a": {"schema": SCHEMA}},
+    "stages": {"sum": {"translator": "sum", "inputs": {"items": "a"}}},
+}
+DIAMOND: dict[str, Any] = {
+    "name": "diamond",
+    "sources": {"a": {"schema": SCHEMA}, "b": {"schema": SCHEMA}},
+    "stages": {
+        "left": {"translator": "sum", "inputs": {"items": "a"}, "buckets": 2},
+        "right": {"translator": "sum", "inputs": {"items": "b"}, "buckets": 2},
+        "join": {
+            "translator": "join",
+            "inputs": {"left": "left.totals", "right": "right.totals"},
+            "buckets": 2,
+        },
+    },
+}
+
+
+class FileEngine:
+    """An engine whose tables are folders of JSON files; see the module header.
+
+    Attributes:
+        on_prepare, on_publish: Called first; what they raise is the engine's failure.
+    """
+
+    def __init__(self, files: Files, faults: Faults = NO_FAULTS) -> None:
+        self._files, self._fault = files, faults
+        self.on_prepare: Callable[[RunPlan], None] = lambda plan: None
+        self.on_publish: Callable[[Intention], None] = lambda intention: None
+        self.prepared: list[tuple[str, int]] = []
+        self.cancelled: list[str] = []
+
+    def create_tables(self, folder: str, dataflow: str, nodes: Sequence[StageNode]) -> None:
+        for node in nodes:
+            for table in _tables(node):
+                self._files.make_dirs(f"{folder}/{table}/log")
+
+    def prepare(self, plan: RunPlan) -> PreparedRun:
+        self.on_prepare(plan)
+        if plan.run in self.cancelled:
+            raise RunCancelledError(plan.run)
+        self.prepared.append((plan.node.name, plan.epoch))
+        read = [increment for increments in plan.inputs.values() for increment in increments]
+        rows = sorted(self.read(plan.folder, read, offset=0, limit=10**9), key=repr)
+        files = {table: self._write(plan, table, rows) for table in _tables(plan.node)}
+        outputs = {
+            spec.name: Increment(
+                f"{plan.node.name}.{spec.name}",
+                plan.epoch,
+                plan.epoch,
+                (files[flow_table(plan.node.name, spec.name)],),
+            )
+            for spec in plan.node.translator.outputs
+        }
+        changes = tuple(TableChange(t, adds=({"path": f.path},)) for t, f in files.items())
+        return PreparedRun(outputs, changes, {"records_in": len(rows)})
+
+    def publish(self, folder: str, node: StageNode, intention: Intention) -> Mapping[str, int]:
+        self.on_publish(intention)
+        for change in intention.changes:
+            data = json.dumps([add["path"] for add in change.adds]).encode()
+            path = f"{folder}/{change.table}/log/{intention.epoch:020d}.json"
+            self._files.put_if_absent(path, data)
+        return {change.table: intention.epoch for change in intention.changes}
+
+    def look_up(
+        self, folder: str, node: StageNode, state: str, key: Mapping[str, Any]
+    ) -> list[Record]:
+        rows = self.read_state(folder, node, state)
+        return [row for row in rows if all(row[name] == value for name, value in key.items())]
+
+    def read(
+        self, folder: str, increments: Sequence[Increment], *, offset: int, limit: int
+    ) -> list[Record]:
+        paths = [file.path for increment in increments for file in increment.files]
+        rows = [row for path in paths for row in _rows(f"{folder}/{path}")]
+        return rows[offset : offset + limit]
+
+    def read_state(self, folder: str, node: StageNode, state: str) -> Iterator[Record]:
+        yield from self.published(folder, state_table(node.name, state))
+
+    def published(self, folder: str, table: str) -> list[Record]:
+        """Return what a reader of a table sees."""
+        log = f"{folder}/{table}/log"
+        entries = [json.loads(self._files.read(f"{log}/{n}")) for n in self._files.list_names(log)]
+        return [row for paths in entries for path in paths for row in _rows(f"{folder}/{path}")]
+
+    def cancel(self, run: str) -> None:
+        self.cancelled.append(run)
+
+    def close(self) -> None:
+        pass
+
+    def _write(self, plan: RunPlan, table: str, rows: list[Record]) -> DataFile:
+        data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        path = f"{table}/{plan.run}.jsonl"
+        self._files.write_durable(f"{plan.folder}/{path}", data)
+        return DataFile(path, len(rows), len(data))
+
+
+def _tables(node: StageNode) -> list[str]:
+    states = [state_table(node.name, spec.name) for spec in node.translator.states]
+    return states + [flow_table(node.name, spec.name) for spec in node.translator.outputs]
+
+
+def _rows(path: str) -> list[Record]:
+    if path.endswith(".parquet"):
+        rows: list[Record] = pq.ParquetFile(path).read().to_pylist()
+        return rows
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+class ManualClock:
+    """A clock that moves when it is told."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+class Inline(Executor):
+    """Runs everything at once, in the caller's thread; a crash comes out of `submit`."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+class Deferred(Executor):
+    """Keeps runs under way until the test lets them end."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.waiting.append((future, lambda: fn(*args, **kwargs)))
+        return future
+
+    def run_next(self) -> None:
+        """End the run that was started first."""
+        future, work = self.waiting.popleft()
+        future.set_result(work())
+
+
+class Switch:
+    """Faults that can be changed while everything that holds them lives on."""
+
+    def __init__(self) -> None:
+        self.to: Faults = NO_FAULTS
+
+    def __call__(self, point: str) -> None:
+        self.to(point)
+
+
+class World:
+    """One service on one folder; `restart` is what happens after a kill."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        executor: Executor | None = None,
+        parallel_max: int = 2,
+        engine: Callable[[Files, Faults], Engine] = FileEngine,
+    ) -> None:
+        root.mkdir(exist_ok=True)
+        self.root, self.faults, self.clock = root, Switch(), ManualClock()
+        self.tables = str(root / "tables")
+        self.files = LocalFiles(self.faults)
+        self.store = open_store(f"sqlite:///{root}/cbp.db", faults=self.faults)
+        self.executor, self._parallel_max = executor or Inline(), parallel_max
+        self._make_engine = engine
+        self.translators: dict[str, Any] = {"sum": Sum, "join": Join}
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget everything in memory but the connections."""
+        self.engine: Any = self._make_engine(self.files, self.faults)
+        self.controller = Controller(
+            store=self.store,
+            engine=self.engine,
+            registry=Registry(["cbp"], entry_points=self._entry_points),
+            files=self.files,
+            clock=self.clock,
+            tables_root=self.tables,
+            parallel_max=self._parallel_max,
+            retry=RetryPolicy(3, (1.0, 5.0)),
+            executor=self.executor,
+            faults=self.faults,
+        )
+
+    def close(self) -> None:
+        self.store.close()
+
+    def arrive(self, dataflow: str, source: str, *records: tuple[str, int]) -> None:
+        """Bring one increment, as ingestion does."""
+        index = self.store.next_index(dataflow, source)
+        path = f"{source_folder(source)}/{index:012d}-00000-test.parquet"
+        record = self.store.dataflow(dataflow)
+        target = Path(record.folder) / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        schema = self.controller.dataflow(dataflow).sources[source].schema
+        rows = [dict(zip(schema.names, values, strict=True)) for values in records]
+        pq.write_table(pa.Table.from_pylist(rows, schema=arrow_schema(schema)), target)
+        files = (DataFile(path, len(rows), target.stat().st_size),)
+        self.enqueue(dataflow, Increment(source, index, index, files))
+
+    def enqueue(self, dataflow: str, increment: Increment) -> None:
+        """Store an increment whose files are there already."""
+        claim = ClaimRecord(
+            id=f"c{dataflow}{increment.flow}{increment.index}".replace("_", ""),
+            dataflow=dataflow,
+            source=increment.flow,
+            sequence=0,
+            path="x",
+            bytes=0,
+            status="claiming",
+            created_at=self.clock(),
+        )
+        claim = self.store.add_claim(claim)
+        settled = replace(claim, status="accepted", index=increment.index, sha256=claim.id)
+        self.store.accept(settled, IncrementRecord(dataflow, increment, self.clock()))
+
+    def ticks(self, most: int = 50) -> Schedule:
+        """Tick until nothing starts; the clock stands still."""
+        for _ in range(most):
+            schedule = self.controller.tick()
+            if not schedule.starts and not self.controller._runs.busy():
+                return schedule
+        raise AssertionError(f"still busy after {most} ticks: {schedule}")
+
+    def picture(self) -> dict[str, Any]:
+        """Return everything that must not depend on crashes: queues, epochs, tables."""
+        seen: dict[str, Any] = {}
+        for record in self.store.dataflows():
+            stages = self.store.stages(record.name)
+            seen[f"{record.name} epochs"] = {stage.stage: stage.epoch for stage in stages}
+            seen[f"{record.name} queues"] = {
+                stage: {i: [q.increment.name for q in c.queue] for i, c in inputs.items()}
+                for stage, inputs in self.store.connectors(record.name).items()
+            }
+            dataflow = self.controller.dataflow(record.name)
+            for node in dataflow.stages.values():
+                for spec in node.translator.states:
+                    rows = self.engine.read_state(record.folder, node, spec.name)
+                    seen[f"{record.name} {node.name}.{spec.name}"] = sorted(map(repr, rows))
+                for output in node.translator.outputs:
+                    flow = f"{node.name}.{output.name}"
+                    seen[f"{record.name} {flow}"] = self.flow(record.name, flow)
+        return seen
+
+    def flow(self, dataflow: str, flow: str) -> list[Record]:
+        """Return every record of a flow."""
+        records, _ = self.controller.read_flow(dataflow, flow, None, 10_000)
+        return [dict(record) for record in records]
+
+    def _entry_points(self) -> list[Any]:
+        cbp = SimpleNamespace(name="cbp")
+        return [
+            SimpleNamespace(name=n, value=f"tests:{n}", dist=cbp, load=lambda c=c: c)
+            for n, c in self.translators.items()
+        ]
+
+
+__all__ = [
+    "DIAMOND",
+    "ONE",
+    "Crash",
+    "Deferred",
+    "FileEngine",
+    "Inline",
+    "ManualClock",
+    "World",
+]
