@@ -16,8 +16,9 @@ Source: Spark, catalyst `XxHash64Function` and `XXH64`; the XXH64 specification.
 
 from __future__ import annotations
 
+import itertools
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -119,7 +120,8 @@ def _bytes_of(value: Any, type_: DataType) -> bytes:
         return _float_bytes(value, "<d" if kind == "DOUBLE" else "<f")
     if kind == "DECIMAL":
         return _unscaled_bytes(_unscaled(value, type_.scale), type_.precision)
-    raise TypeError(f"{type_} cannot be a key")
+    msg = f"{type_} cannot be a key"
+    raise TypeError(msg)
 
 
 def _float_bytes(value: float, layout: str) -> bytes:
@@ -136,15 +138,18 @@ def _unscaled(value: Decimal | int, scale: int) -> int:
     """Return the integer whose `10**-scale` multiple the value is, without rounding."""
     sign, digits, exponent = Decimal(value).as_tuple()
     if not isinstance(exponent, int):
-        raise ValueError(f"{value} has no digits")
+        msg = f"{value} has no digits"
+        raise ValueError(msg)
     number, rest = int("".join(map(str, digits))), 0
     if exponent + scale >= 0:
         number *= 10 ** (exponent + scale)
     else:
         number, rest = divmod(number, 10 ** -(exponent + scale))
     if rest:
-        raise ValueError(f"{value} has more than {scale} decimal places")
-    return -number if sign else number
+        msg = f"{value} has more than {scale} decimal places"
+        raise ValueError(msg)
+    unscaled: int = -number if sign else number
+    return unscaled
 
 
 def _unscaled_bytes(unscaled: int, precision: int) -> bytes:
@@ -179,7 +184,8 @@ def _hash_array(array: pa.Array, type_: DataType, seeds: _Hashes) -> _Hashes:
     if kind == "DATE":
         array = array.view(pa.int32())
     elif kind not in _INT_KINDS and kind != "BOOLEAN":
-        raise TypeError(f"{type_} cannot be a key")
+        msg = f"{type_} cannot be a key"
+        raise TypeError(msg)
     return _hash_ints(_numbers(array, pa.int32()).view(np.uint32), seeds)
 
 
@@ -204,7 +210,7 @@ def _hash_binary(array: pa.Array, seeds: _Hashes) -> _Hashes:
     _, offsets, content = array.buffers()
     ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1].tolist()
     view = memoryview(content if content is not None else b"")
-    return _digests((view[a:b] for a, b in zip(ends, ends[1:], strict=False)), seeds)
+    return _digests((view[a:b] for a, b in itertools.pairwise(ends)), seeds)
 
 
 def _hash_decimal(array: pa.Array, precision: int, seeds: _Hashes) -> _Hashes:
@@ -217,11 +223,8 @@ def _hash_decimal(array: pa.Array, precision: int, seeds: _Hashes) -> _Hashes:
     return _digests((_unscaled_bytes(number, precision) for number in whole), seeds)
 
 
-_Digest: Callable[[Any, int], int] = xxh64_intdigest
-
-
-def _digests(values: Any, seeds: _Hashes) -> _Hashes:
-    return np.fromiter(map(_Digest, values, seeds.tolist()), np.uint64, len(seeds))
+def _digests(values: Iterable[Any], seeds: _Hashes) -> _Hashes:
+    return np.fromiter(map(xxh64_intdigest, values, seeds.tolist()), np.uint64, len(seeds))
 
 
 def _hash_ints(values: npt.NDArray[np.uint32], seeds: _Hashes) -> _Hashes:
