@@ -31,6 +31,7 @@ _EXACT_TYPES: dict[str, set[type]] = {
 _TEXT_PATTERNS = {
     **dict.fromkeys(INTEGER_BITS, r"\A-?[0-9]+\z"),
     "DOUBLE": r"\A-?[0-9]+(\.[0-9]+)?\z",
+    "BOOLEAN": r"\A(true|false)\z",
 }
 
 

@@ -64,6 +64,7 @@ class ClaimedContent:
         self._limits = limits
         self._before = self._identity()
         self._sha256 = hashlib.sha256()
+        self._digest = ""
         self.bytes_read = 0
         if self.size > limits.file_bytes_max:
             self.close()
@@ -102,15 +103,17 @@ class ClaimedContent:
         return data
 
     def finish(self) -> str:
-        """Read what is left and return the SHA-256 in hex.
+        """Read what is left and return the SHA-256 in hex; may be called again.
 
         Raises:
             FileRejectedError: `file_changed`, if somebody still writes to it.
         """
-        while self.read(READ_BYTES):
-            pass
+        if not self._digest:
+            while self.read(READ_BYTES):
+                pass
+            self._digest = self._sha256.hexdigest()
         self.check_unchanged()
-        return self._sha256.hexdigest()
+        return self._digest
 
     def check_unchanged(self) -> None:
         """Raise `file_changed` unless the file is as it was when it was opened."""

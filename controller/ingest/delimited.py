@@ -18,9 +18,8 @@ declared ones. Blank lines are skipped. An empty quoted field is an empty string
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 import pyarrow as pa
 
@@ -32,7 +31,7 @@ from controller.ingest.rejection import FileRejectedError, excerpt
 
 __all__ = ["CsvOptions", "read_csv"]
 
-Row = tuple[int, list[str | None]]
+Cells = list[str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,31 +98,37 @@ def read_csv(
             `value_missing` or `column_missing`.
     """
     builder = BatchBuilder(schema, text=True)
-    rows = _Records(options, record_bytes_max, notes).rows(blocks)
-    places, width = _places(next(rows, None) if options.header else None, schema, options, notes)
-    while taken := list(islice(rows, batch_rows)):
-        numbers = [number for number, _ in taken]
-        for number, cells in taken:
-            if len(cells) != width:
-                message = f"expected {width} fields, got {len(cells)}"
-                raise FileRejectedError(rule="csv_fields", message=message, line=number)
-        columns = list(zip(*(cells for _, cells in taken), strict=True))
-        nothing = [None] * len(taken)
-        values = [nothing if at is None else columns[at] for at in places]
-        yield builder.batch(values, numbers)
-
-
-def _places(
-    header: Row | None, schema: Schema, options: CsvOptions, notes: Notes
-) -> tuple[list[int | None], int]:
-    """Return the position in the file of each declared column, and the file's width."""
+    records = _Records(options, record_bytes_max, notes)
+    layout: tuple[list[int | None], int] | None = None
     if not options.header:
-        return list(range(len(schema))), len(schema)
-    if header is None:
+        layout = list(range(len(schema))), len(schema)
+    for numbers, rows in records.chunks(blocks, batch_rows):
+        if layout is None:
+            layout = _places(numbers[0], rows[0], schema, notes)
+            del numbers[0], rows[0]
+        if rows:
+            yield builder.batch(_columns(numbers, rows, *layout), numbers)
+    if layout is None:
         message = "the file is empty; expected a header line"
         raise FileRejectedError(rule="csv_header", message=message, line=1)
-    line, cells = header
-    names = [cell or "" for cell in cells]
+
+
+def _columns(
+    numbers: list[int], rows: list[Cells], places: list[int | None], width: int
+) -> list[Sequence[str | None]]:
+    """Return the values of each declared column; every row must be as wide as the file."""
+    if set(map(len, rows)) != {width}:
+        at = next(at for at, cells in enumerate(rows) if len(cells) != width)
+        message = f"expected {width} fields, got {len(rows[at])}"
+        raise FileRejectedError(rule="csv_fields", message=message, line=numbers[at])
+    columns = list(zip(*rows, strict=True))
+    nothing = [None] * len(rows)
+    return [nothing if at is None else columns[at] for at in places]
+
+
+def _places(line: int, header: Cells, schema: Schema, notes: Notes) -> tuple[list[int | None], int]:
+    """Return the position in the file of each declared column, and the file's width."""
+    names = [cell or "" for cell in header]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         message = f"the header names {excerpt(twice[0])} twice"
@@ -151,54 +156,79 @@ class _Records:
     def __init__(self, options: CsvOptions, record_bytes_max: int, notes: Notes) -> None:
         self._options, self._record_bytes_max, self._notes = options, record_bytes_max, notes
         delimiter, quote = re.escape(options.delimiter), re.escape(options.quote)
-        self._quoted = re.compile(f"{quote}([^{quote}]*(?:{quote}{quote}[^{quote}]*)*){quote}")
+        # Without the look-ahead, half of a doubled quote could pass for the closing one.
+        inside = f"[^{quote}]*(?:{quote}{quote}[^{quote}]*)*"
+        self._quoted = re.compile(f"{quote}({inside}){quote}(?!{quote})" if quote else "()")
         self._plain = re.compile(f"[^{delimiter}]*")
+        self._opened: list[str] = []
+        self._first = self._size = 0
 
-    def rows(self, blocks: Iterable[TextBlock]) -> Iterator[Row]:
-        """Yield the line and the cells of each record."""
-        delimiter, quote, null = self._options.delimiter, self._options.quote, self._options.null
-        opened: list[str] = []
-        first = size = 0
+    def chunks(
+        self, blocks: Iterable[TextBlock], batch_rows: int
+    ) -> Iterator[tuple[list[int], list[Cells]]]:
+        """Yield the lines and the cells of at most `batch_rows` records at a time."""
         for block in blocks:
-            for number, line in enumerate(block.lines, block.first):
-                if opened:
-                    opened.append(line)
-                    size += len(line) + 1
-                    if quote not in line.replace(quote + quote, ""):
-                        self._check_size(size, first)
-                        continue
-                    line = "\n".join(opened)
-                elif not line or line == "\r":
-                    continue
-                else:
-                    first = number
-                text = line.removesuffix("\r")
-                if not quote or quote not in text:
-                    if "\r" in text:
-                        self._bare_cr(first)
-                    cells: list[str | None] | None = list(text.split(delimiter))
-                    if cells and null in cells:
-                        cells = [None if cell == null else cell for cell in cells]
-                else:
-                    cells = self._cells(text, first)
-                if cells is None:
-                    opened, size = opened or [line], size or len(line)
-                    self._check_size(size, first)
-                    continue
-                opened, size = [], 0
-                yield first, cells
+            for start in range(0, len(block.lines), batch_rows):
+                lines = block.lines[start : start + batch_rows]
+                first = block.first + start
+                rows = None if self._opened else self._plain_rows(lines)
+                if rows is not None:
+                    yield list(range(first, first + len(rows))), rows
+                elif taken := list(self._records(lines, first)):
+                    yield [number for number, _ in taken], [cells for _, cells in taken]
             self._check_end(block)
-        if opened:
+        if self._opened:
             message = "a quoted field that begins in this record is not closed by the file's end"
-            raise FileRejectedError(rule="csv_quote", message=message, line=first)
+            raise FileRejectedError(rule="csv_quote", message=message, line=self._first)
 
-    def _cells(self, text: str, line: int) -> list[str | None] | None:
-        """Return the cells of a record with quotes; `None` while a quote is open."""
+    def _plain_rows(self, lines: list[str]) -> list[Cells] | None:
+        """Return the cells of lines without quotes, fast; `None` where care is needed."""
         delimiter, quote, null = self._options.delimiter, self._options.quote, self._options.null
-        cells: list[str | None] = []
+        if lines[0].endswith("\r"):
+            lines = [line.removesuffix("\r") for line in lines]
+        if "" in lines or any("\r" in line for line in lines):
+            return None
+        if quote and any(quote in line for line in lines):
+            return None
+        return [
+            self._nulled(cells) if null in cells else cells  # type: ignore[misc]
+            for cells in (line.split(delimiter) for line in lines)
+        ]
+
+    def _nulled(self, cells: Iterable[str]) -> Cells:
+        null = self._options.null
+        return [None if cell == null else cell for cell in cells]
+
+    def _records(self, lines: list[str], first: int) -> Iterator[tuple[int, Cells]]:
+        """Yield line and cells of each record; one that is open at the end is kept for later."""
+        quote = self._options.quote
+        for number, line in enumerate(lines, first):
+            if self._opened:
+                self._opened.append(line)
+                self._size += len(line) + 1
+                if quote not in line.replace(quote + quote, ""):
+                    self._check_size()
+                    continue
+                line = "\n".join(self._opened)
+            elif line in ("", "\r"):
+                continue
+            else:
+                self._first, self._size = number, len(line)
+            cells = self._cells(line.removesuffix("\r"), self._first)
+            if cells is None:
+                self._opened = self._opened or [line]
+                self._check_size()
+                continue
+            self._opened = []
+            yield self._first, cells
+
+    def _cells(self, text: str, line: int) -> Cells | None:
+        """Return the cells of a record; `None` while a quote is open."""
+        delimiter, quote, null = self._options.delimiter, self._options.quote, self._options.null
+        cells: Cells = []
         at = 0
         while True:
-            if text.startswith(quote, at):
+            if quote and text.startswith(quote, at):
                 match = self._quoted.match(text, at)
                 if match is None:
                     return None
@@ -221,13 +251,13 @@ class _Records:
         message = "a CR without LF inside a record; lines end with LF or CR LF"
         raise FileRejectedError(rule="line_end", message=message, line=line)
 
-    def _check_size(self, size: int, line: int) -> None:
-        if size > self._record_bytes_max:
+    def _check_size(self) -> None:
+        if self._size > self._record_bytes_max:
             message = (
                 f"a quoted field is still open after {self._record_bytes_max} bytes; "
                 "a closing quote is missing"
             )
-            raise FileRejectedError(rule="csv_quote", message=message, line=line)
+            raise FileRejectedError(rule="csv_quote", message=message, line=self._first)
 
     def _check_end(self, block: TextBlock) -> None:
         if block.terminated:

@@ -51,7 +51,6 @@ def read_parquet(
         raise FileRejectedError(
             rule="parquet_damaged", message=message, cause=excerpt(str(exc))
         ) from exc
-    content.check_unchanged()
 
 
 def _batches(

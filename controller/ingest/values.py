@@ -142,7 +142,7 @@ def _finite(type_: DataType, value: Any) -> float:
     try:
         real = float(value)
         if type_.kind == "FLOAT":
-            struct.pack("f", real)
+            struct.pack("<f", real)
     except OverflowError:
         _wrong(type_, value, " in range")
     if not math.isfinite(real):

@@ -1,0 +1,203 @@
+"""A drop folder on a temporary disk with a clock that tests move by hand."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cbp.engine.faults import NO_FAULTS, Faults
+from cbp.engine.files import LocalFiles
+from cbp.model.dataflow import Dataflow, SourceNode
+from cbp.model.increment import Increment
+from cbp.model.schema import Schema
+from controller.ingest import DropFolder, IngestLimits, ScanReport, SourceLog
+from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store
+
+NAME = "shop"
+
+
+class DictStore:
+    """The part of a store that ingestion uses, in memory; survives a "crash" of the rest."""
+
+    def __init__(self) -> None:
+        self.claim_rows: dict[str, ClaimRecord] = {}
+        self.increment_rows: dict[tuple[str, int], IncrementRecord] = {}
+
+    def add_claim(self, claim: ClaimRecord) -> ClaimRecord:
+        assert claim.id not in self.claim_rows
+        same = [c for c in self.claim_rows.values() if c.source == claim.source]
+        claim = replace(claim, sequence=len(same))
+        self.claim_rows[claim.id] = claim
+        return claim
+
+    def update_claim(self, claim: ClaimRecord) -> None:
+        assert claim.id in self.claim_rows
+        self.claim_rows[claim.id] = claim
+
+    def open_claims(self, dataflow: str, source: str) -> list[ClaimRecord]:
+        found = [
+            c
+            for c in self.claim_rows.values()
+            if c.source == source and c.status in ("claiming", "claimed")
+        ]
+        return sorted(found, key=lambda c: c.sequence)
+
+    def accepted_claim(self, dataflow: str, source: str, sha256: str) -> ClaimRecord | None:
+        found = (
+            c
+            for c in self.claim_rows.values()
+            if c.source == source and c.sha256 == sha256 and c.status == "accepted"
+        )
+        return next(found, None)
+
+    def accept(self, claim: ClaimRecord, record: IncrementRecord) -> None:
+        assert claim.id in self.claim_rows
+        key = (record.increment.flow, record.increment.index)
+        if key not in self.increment_rows:
+            self.increment_rows[key] = record
+            self.claim_rows[claim.id] = replace(
+                claim, status="accepted", index=record.increment.index
+            )
+
+    def next_index(self, dataflow: str, flow: str) -> int:
+        return sum(1 for known, _ in self.increment_rows if known == flow)
+
+
+class Drop:
+    """One dataflow with one source (and its restart), ready to be scanned.
+
+    Args:
+        store: Kept over a restart, like a database.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        schema: str,
+        format_: str = "jsonl",
+        *,
+        store: Any = None,
+        faults: Faults = NO_FAULTS,
+        limits: IngestLimits | None = None,
+        settle_seconds: float = 0,
+        options: dict[str, str] | None = None,
+        sources: tuple[str, ...] = ("orders",),
+    ) -> None:
+        self.root, self.store = root, store if store is not None else DictStore()
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+        self.accepted_calls = 0
+        nodes = {
+            name: SourceNode(name, Schema.parse(schema), format_, options or {}) for name in sources
+        }
+        self.dataflow = Dataflow(NAME, nodes, {})
+        folder = str(root / "tables" / NAME)
+        self.record = DataflowRecord(NAME, 1, {}, folder, "running", self.now)
+        self._arguments: dict[str, Any] = {"limits": limits, "settle_seconds": settle_seconds}
+        self.start(faults)
+        self.folder.prepare(self.record, self.dataflow)
+
+    def start(self, faults: Faults = NO_FAULTS) -> None:
+        """Make the objects of a process anew; the disk and the store stay."""
+        store: Store = self.store
+        self.files = LocalFiles(faults)
+        self.folder = DropFolder(
+            store=store,
+            files=self.files,
+            clock=lambda: self.now,
+            drop_root=self.root / "drop",
+            on_accept=self._accepted,
+            faults=faults,
+            **self._arguments,
+        )
+
+    def _accepted(self) -> None:
+        self.accepted_calls += 1
+
+    @property
+    def incoming(self) -> Path:
+        return self.place("incoming")
+
+    def place(self, folder: str, source: str = "orders") -> Path:
+        return self.root / "drop" / NAME / source / folder
+
+    def put(self, name: str | bytes, data: bytes, source: str = "orders") -> None:
+        path = self.place("incoming", source) / (
+            name if isinstance(name, str) else name.decode("utf-8", "surrogateescape")
+        )
+        path.write_bytes(data)
+
+    def scan(self) -> ScanReport:
+        return self.folder.scan(self.record, self.dataflow)
+
+    def recover(self) -> ScanReport:
+        return self.folder.recover(self.record, self.dataflow)
+
+    def pass_seconds(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    def increments(self, source: str = "orders") -> list[Increment]:
+        log = SourceLog(self.record.folder, source, LocalFiles())
+        return [entry.increment for entry in log.since(0)]
+
+    def table(self, index: int = 0) -> pa.Table:
+        increment = self.increments()[index]
+        parts = [pq.read_table(f"{self.record.folder}/{f.path}") for f in increment.files]
+        assert [part.num_rows for part in parts] == [f.records for f in increment.files]
+        return pa.concat_tables(parts)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return every accepted record, in order."""
+        every = range(len(self.increments()))
+        return [
+            row for i in every if self.increments()[i].files for row in self.table(i).to_pylist()
+        ]
+
+    def reasons(self) -> list[dict[str, Any]]:
+        folder = self.place("quarantine")
+        return [json.loads(path.read_bytes()) for path in sorted(folder.glob("*.reason.json"))]
+
+    def names(self, folder: str) -> list[str]:
+        return sorted(path.name for path in self.place(folder).iterdir())
+
+
+def lines(count: int, start: int = 0) -> bytes:
+    """Return JSON lines with a growing `id`."""
+    rows = (json.dumps({"id": i, "name": f"n{i}"}) for i in range(start, start + count))
+    return "".join(f"{row}\n" for row in rows).encode()
+
+
+def rejected(
+    data: bytes, root: Path, schema: str, format_: str = "jsonl", **more: Any
+) -> dict[str, Any]:
+    """Drop one file, expect it in quarantine and nothing accepted; return its reason."""
+    drop = Drop(root / f"r{next(_NUMBERS)}", schema, format_, **more)
+    drop.put("bad", data)
+    report = drop.scan()
+    assert (report.accepted, report.quarantined) == (0, 1)
+    assert not drop.increments()
+    assert not list(Path(drop.record.folder).rglob("*.parquet"))
+    (reason,) = drop.reasons()
+    return reason
+
+
+def accepted(
+    data: bytes, root: Path, schema: str, format_: str = "jsonl", **more: Any
+) -> list[dict[str, Any]]:
+    """Drop one file, expect it accepted; return its records."""
+    drop = Drop(root / f"a{next(_NUMBERS)}", schema, format_, **more)
+    drop.put("good", data)
+    report = drop.scan()
+    assert report.accepted == 1, drop.reasons()
+    return drop.rows()
+
+
+_NUMBERS = itertools.count()
+Make = Callable[..., Drop]

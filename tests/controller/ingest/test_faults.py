@@ -1,0 +1,238 @@
+"""The faults that other readers pass over in silence: each is rejected, or read whole.
+
+In comments: what Spark's CSV reader made of the same file, as measured.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from controller.ingest import IngestLimits
+from tests.controller.ingest.harness import Drop, accepted, lines, rejected
+
+SCHEMA = "id BIGINT, name STRING"
+COUNT = 5_000
+PLAIN = b"id,name\n" + b"".join(b"%d,name %d\n" % (i, i) for i in range(COUNT))
+PACKED = gzip.compress(PLAIN)
+ZSTD = pa.Codec("zstd").compress(PLAIN).to_pybytes()
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("data", "rule"),
+    [
+        pytest.param(PACKED[: len(PACKED) // 2], "compressed_truncated", id="gzip cut in half"),
+        pytest.param(PACKED[:-1], "compressed_truncated", id="gzip cut by one byte"),
+        pytest.param(flipped(PACKED, len(PACKED) - 6), "compressed_damaged", id="gzip CRC wrong"),
+        pytest.param(PACKED + b"garbage", "compressed_trailing_bytes", id="gzip and garbage"),
+        pytest.param(PACKED + b"\0" * 512, "compressed_trailing_bytes", id="gzip and padding"),
+        pytest.param(PACKED + gzip.compress(PLAIN[8:])[:-9], "compressed_truncated", id="second member cut"),
+        pytest.param(ZSTD[: len(ZSTD) // 2], "compressed_truncated", id="zstd cut in half"),
+        pytest.param(ZSTD + b"garbage", "compressed_damaged", id="zstd and garbage"),
+        pytest.param(gzip.compress(PACKED), "compression_unsupported", id="gzip inside gzip"),
+        pytest.param(b"PK\x03\x04....", "compression_unsupported", id="zip"),
+        pytest.param(PLAIN[:-12], "csv_fields", id="cut mid-line"),
+        pytest.param("id,name\n1,é\n".encode("latin-1"), "encoding", id="Latin-1"),
+        pytest.param("id,name\n1,a\n".encode("utf-16"), "encoding", id="UTF-16"),
+        pytest.param(b"id,name\n1,a\0b\n", "nul_byte", id="NUL inside"),
+        pytest.param(b"id,name\r1,a\r2,b\r", "line_end", id="CR newlines"),
+        pytest.param(b"", "csv_header", id="empty, header expected"),
+        pytest.param(b"id,name\n1\n", "csv_fields", id="too few fields"),
+        pytest.param(b"id,name\n1,a,b\n", "csv_fields", id="too many fields"),
+        pytest.param(b'id,name\n1,"a\n2,b\n', "csv_quote", id="open quote"),
+        pytest.param(b'id,name\n1,"a"b\n', "csv_quote", id="text after a quote"),
+        pytest.param(b"id,id\n1,2\n", "csv_header", id="column twice"),
+        pytest.param(b"1,a\n2,b\n", "csv_header", id="header missing"),
+        pytest.param(b"id,name\n1,a\nx,b\n", "value_type", id="wrong type"),
+    ],
+)
+def test_damaged_csv_goes_to_quarantine(data: bytes, rule: str, tmp_path: Path):
+    """A file that is not whole and right is rejected with a rule, never read in part."""
+    reason = rejected(data, tmp_path, SCHEMA, "csv")
+    assert reason["code"] == rule
+    assert reason["file"] == "bad"
+    assert reason["message"].startswith("bad")
+
+
+@pytest.mark.parametrize("at", range(12, len(PACKED) - 8, len(PACKED) // 12))
+def test_one_flipped_bit_of_a_gzip_file_is_seen(at: int, tmp_path: Path):
+    """The checksum decides, wherever the bit lies (16,367 rows with 10 nulls elsewhere)."""
+    reason = rejected(flipped(PACKED, at), tmp_path, SCHEMA, "csv")
+    assert reason["code"].startswith(("compressed_", "csv_", "value_", "encoding", "nul", "line"))
+
+
+@pytest.mark.parametrize(
+    ("data", "count"),
+    [
+        pytest.param(PACKED, COUNT, id="gzip, whatever its name"),
+        pytest.param(ZSTD, COUNT, id="zstd"),
+        pytest.param(PLAIN, COUNT, id="plain, whatever its name"),
+        pytest.param(b"\xef\xbb\xbf" + PLAIN, COUNT, id="byte-order mark"),
+        pytest.param(PLAIN.replace(b"\n", b"\r\n"), COUNT, id="CR LF"),
+        pytest.param(PLAIN[:-1], COUNT, id="last line end missing"),
+        pytest.param(PACKED + gzip.compress(PLAIN[8:]), 2 * COUNT, id="two gzip members"),
+        pytest.param(ZSTD + ZSTD[:0], COUNT, id="one zstd frame"),
+        pytest.param(b"id,name\n", 0, id="header only"),
+    ],
+)
+def test_sound_csv_is_read_whole(data: bytes, count: int, tmp_path: Path):
+    """Every record is there, once and in order, whatever the packing."""
+    rows = accepted(data, tmp_path, SCHEMA, "csv")
+    assert len(rows) == count
+    assert all(row == {"id": i % COUNT, "name": f"name {i % COUNT}"} for i, row in enumerate(rows))
+
+
+def test_csv_error_names_line_and_column_behind_quoted_line_ends(tmp_path: Path):
+    """Lines are those an editor shows, also behind records of several lines."""
+    data = b'id,name\n1,"a\nb\nc"\n2,"d ""e"""\nx,f\n'
+    reason = rejected(data, tmp_path, SCHEMA, "csv")
+    assert (reason["line"], reason["column"]) == (6, "id")
+
+
+def test_csv_tells_an_empty_string_from_null(tmp_path: Path):
+    """Nothing between delimiters is null; an empty quoted field is empty text."""
+    rows = accepted(b'id,name\n1,""\n2,\n,x\n', tmp_path, SCHEMA, "csv")
+    assert [(r["id"], r["name"]) for r in rows] == [(1, ""), (2, None), (None, "x")]
+
+
+def test_csv_options_are_respected(tmp_path: Path):
+    """Delimiter, quote, null text and a missing header are as the source declares."""
+    options = {"header": "false", "delimiter": ";", "quote": "'", "null": "NA"}
+    rows = accepted(b"1;'a;''b'\nNA;NA\n3;'NA'\n", tmp_path, SCHEMA, "csv", options=options)
+    assert [tuple(r.values()) for r in rows] == [(1, "a;'b"), (None, None), (3, "NA")]
+
+
+def test_csv_without_quoting_takes_quotes_as_text(tmp_path: Path):
+    """With an empty `quote` option a quote is a character like others."""
+    rows = accepted(b'id,name\n1,"a\n2,b"\n', tmp_path, SCHEMA, "csv", options={"quote": ""})
+    assert [row["name"] for row in rows] == ['"a', 'b"']
+
+
+def test_csv_last_line_end_can_be_required(tmp_path: Path):
+    """A file cut inside its last field is seen where the source requires the line end."""
+    options = {"final_newline": "required"}
+    reason = rejected(b"id,name\n1,a\n2,b", tmp_path, SCHEMA, "csv", options=options)
+    assert (reason["code"], reason["line"]) == ("line_end", 3)
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        pytest.param(b'{"id": 1, "na', "json_invalid", id="cut"),
+        pytest.param(b'{"id": 1} {"id": 2}', "json_invalid", id="two values"),
+        pytest.param(b'{"id": 1}\r{"id": 2}', "json_invalid", id="CR newline"),
+        pytest.param(b'{"id": 1, "id": 2}', "json_invalid", id="key twice"),
+        pytest.param(b'{"id": NaN}', "json_invalid", id="NaN"),
+        pytest.param(b"[" * 100_000, "json_invalid", id="too deep"),
+        pytest.param(b"[1]", "json_no_object", id="array"),
+        pytest.param(b"null", "json_no_object", id="null"),
+        pytest.param(b'{"id": "7"}', "value_type", id="text for a number"),
+        pytest.param(b'{"id": 9223372036854775808}', "value_type", id="overflow"),
+        pytest.param(b'{"id": ' + b"9" * 5000 + b"}", "json_invalid", id="endless number"),
+        pytest.param(b'{"name": "a\x00"}', "nul_byte", id="NUL"),
+        pytest.param(b'{"name": "\xe9"}', "encoding", id="Latin-1"),
+    ],
+)
+def test_wrong_json_line_rejects_the_file_and_names_the_line(
+    line: bytes, rule: str, tmp_path: Path
+):
+    """One wrong line among many is found, with its number."""
+    limits = IngestLimits(batch_rows=100)
+    reason = rejected(lines(1010) + line + b"\n" + lines(3), tmp_path, SCHEMA, limits=limits)
+    assert (reason["code"], reason["line"]) == (rule, 1011)
+
+
+def test_json_columns_may_lack_but_not_where_they_are_required(tmp_path: Path):
+    """A missing column is null; under NOT NULL it is an error with its line."""
+    assert accepted(b'{"id": 1}\n', tmp_path, SCHEMA) == [{"id": 1, "name": None}]
+    data = b'{"id": 1, "name": "a"}\n{"id": 2}\n'
+    reason = rejected(data, tmp_path, "id BIGINT, name STRING NOT NULL")
+    assert (reason["code"], reason["line"], reason["column"]) == ("value_missing", 2, "name")
+
+
+def test_columns_beyond_the_schema_are_noted(tmp_path: Path):
+    """Nothing is left out in silence: the increment's origin names the columns."""
+    drop = Drop(tmp_path, "id BIGINT")
+    drop.put("a", b'\n{"id": 1, "other": 2}\n  \n{"id": 2}')
+    drop.scan()
+    (record,) = drop.store.increment_rows.values()
+    assert record.origin["ignored_columns"] == ["other"]
+    assert [row["id"] for row in drop.rows()] == [1, 2]
+
+
+def test_empty_json_lines_file_is_an_empty_increment(tmp_path: Path):
+    """No records is an answer: consumers stay aligned, and there is no file."""
+    drop = Drop(tmp_path, SCHEMA)
+    drop.put("empty.jsonl", b"")
+    assert drop.scan().accepted == 1
+    (increment,) = drop.increments()
+    assert (increment.records, increment.files) == (0, ())
+
+
+def test_text_beyond_a_read_block_keeps_its_characters(tmp_path: Path):
+    """Characters of several bytes are whole wherever blocks are cut."""
+    text = "äé漢😀" * 1000
+    data = "".join(f'{{"id": {i}, "name": "{text}{i}"}}\n' for i in range(300)).encode()
+    rows = accepted(data, tmp_path, SCHEMA)
+    assert [row["name"] for row in rows] == [f"{text}{i}" for i in range(300)]
+
+
+def test_one_huge_line_is_rejected_in_bounded_memory(tmp_path: Path):
+    """A line of 50 MB stops at the limit, named by its number."""
+    data = lines(2) + b'{"name": "' + b"x" * (50 << 20) + b'"}\n'
+    reason = rejected(data, tmp_path, SCHEMA)
+    assert (reason["code"], reason["line"]) == ("line_too_long", 3)
+
+
+def test_open_quote_stops_at_the_record_limit(tmp_path: Path):
+    """A lost closing quote does not swallow the rest of the file into memory."""
+    data = b'id,name\n1,"a\n' + b'x""y\n' * 500_000
+    limits = IngestLimits(line_bytes_max=1 << 20)
+    reason = rejected(data, tmp_path, SCHEMA, "csv", limits=limits)
+    assert (reason["code"], reason["line"]) == ("csv_quote", 2)
+
+
+@pytest.mark.parametrize("format_", ["csv", "jsonl"])
+def test_gzip_bomb_is_stopped(format_: str, tmp_path: Path):
+    """Expansion beyond the ratio stops the reader long before the end."""
+    packer = zlib.compressobj(9, wbits=31)
+    bomb = b"".join(packer.compress((b" " * 1023 + b"\n") * 1024) for _ in range(64)) + packer.flush()
+    limits = IngestLimits(ratio_floor_bytes=1 << 20)
+    reason = rejected(bomb, tmp_path, SCHEMA, format_, limits=limits)
+    assert reason["code"] == "decompression_ratio"
+
+
+def test_sizes_beyond_the_limits_are_rejected(tmp_path: Path):
+    """The limits on dropped and on decompressed bytes hold each by itself."""
+    reason = rejected(lines(100), tmp_path, SCHEMA, limits=IngestLimits(file_bytes_max=100))
+    assert reason["code"] == "file_too_large"
+    limits = IngestLimits(decompressed_bytes_max=1000)
+    reason = rejected(gzip.compress(lines(1000)), tmp_path, SCHEMA, limits=limits)
+    assert reason["code"] == "decompressed_too_large"
+    limits = IngestLimits(members_max=3)
+    reason = rejected(gzip.compress(b"") * 4, tmp_path, SCHEMA, limits=limits)
+    assert reason["code"] == "decompressed_too_large"
+
+
+def parquet(table: pa.Table, **options: object) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **options)
+    return sink.getvalue()
+
+
+def test_format_mismatch_says_what_was_found(tmp_path: Path):
+    """Parquet in a text source and text in a Parquet source are told apart at once."""
+    data = parquet(pa.table({"id": [1]}))
+    assert rejected(data, tmp_path, SCHEMA)["code"] == "format_mismatch"
+    assert rejected(lines(1), tmp_path, SCHEMA, "parquet")["code"] == "format_mismatch"
+    assert rejected(b"", tmp_path, SCHEMA, "parquet")["code"] == "format_mismatch"
