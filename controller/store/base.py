@@ -164,12 +164,11 @@ class Store(Protocol):
 
     # dataflows
 
-    def register(
-        self, record: DataflowRecord, stages: Mapping[str, Mapping[str, str]]
-    ) -> None:
+    def register(self, record: DataflowRecord, stages: Mapping[str, Mapping[str, str]]) -> None:
         """Add a dataflow with its stages and empty connectors.
 
         Args:
+            record: The dataflow; its stages begin to wait at `created_at`.
             stages: Stage to its wiring (input name to flow name).
 
         Raises:
@@ -186,11 +185,18 @@ class Store(Protocol):
         ...
 
     def set_desired(self, name: str, desired: Desired) -> None:
-        """Record what the operator wants; `running` also clears failures of its stages."""
+        """Record what the operator wants; `running` also clears failures of its stages.
+
+        It also lifts the pauses of stages that stopped by themselves.
+        """
         ...
 
     def delete(self, name: str) -> None:
-        """Remove a dataflow and everything known of it; its tables stay."""
+        """Remove a dataflow and everything known of it; its tables stay.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+        """
         ...
 
     # arrivals
@@ -227,6 +233,12 @@ class Store(Protocol):
         """Store a source's increment, enqueue it at every consumer, settle the claim.
 
         Does nothing when this (flow, index) is stored already (redo after a crash).
+        A claim that the store does not know (it was lost) is inserted.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+            InvariantError: If this (flow, index) is stored with other content, or the
+                increment before it is not.
         """
         ...
 
@@ -245,14 +257,24 @@ class Store(Protocol):
         ...
 
     def intend(self, run: RunRecord) -> None:
-        """Record a run as INTENDED and set its stage's `waiting_since`."""
+        """Record a run as INTENDED and set its stage's `waiting_since`.
+
+        Raises:
+            InvariantError: If the stage's next epoch is another one: the decision was stale.
+        """
         ...
 
     def commit(self, intention: Intention, *, finished_at: datetime) -> None:
         """Move the connectors, store the outputs, enqueue them, advance the epoch.
 
         One transaction. Does nothing when the stage's epoch is already past this
-        intention (redo). The run becomes COMMITTED with the intention's figures.
+        intention (redo). The run becomes COMMITTED with the intention's figures; one
+        that the store does not know (it was lost) is inserted.
+
+        Raises:
+            NotFoundError: If there is no such stage.
+            InvariantError: If an epoch before this one is missing, if it takes an
+                increment that does not wait, or writes one that is stored otherwise.
         """
         ...
 
@@ -265,7 +287,15 @@ class Store(Protocol):
         retry_at: datetime | None,
         pause: str = "",
     ) -> None:
-        """Record a failed try: FAILED, one more failure; paused when `pause` says why."""
+        """Record a failed try: FAILED, one more failure; paused when `pause` says why.
+
+        Does nothing when the run has failed already; leaves the stage alone when
+        another run committed the epoch.
+
+        Raises:
+            NotFoundError: If there is no such run.
+            InvariantError: If the run is committed.
+        """
         ...
 
     def pause_stage(self, dataflow: str, stage: str, because: str) -> None:

@@ -1,0 +1,216 @@
+"""The database below the store: connections, transactions, errors, the lock file.
+
+Guarantees, on SQLite and PostgreSQL alike:
+
+- A transaction that writes is serial with every other one that writes to the same
+  dataflow: SQLite takes its one write lock at BEGIN, PostgreSQL the dataflow's row.
+- What is committed is on disk: SQLite runs with WAL and `synchronous=FULL`;
+  PostgreSQL's `synchronous_commit` is left as its operator set it.
+- No exception of SQLAlchemy or of a driver leaves a transaction; no message holds
+  a password.
+
+Not guaranteed: that a commit which raised did not happen. When the connection to
+PostgreSQL breaks during COMMIT, nobody can know; callers repeat what is idempotent.
+
+One process serves a SQLite database, enforced by a lock file beside it. The lock
+belongs to the open file, so a killed process leaves none behind.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, insert, make_url
+from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, SQLAlchemyError
+
+from cbp.engine.faults import NO_FAULTS, Faults
+from cbp.errors import AlreadyExistsError, CbpError, DiskFullError, InvariantError, OperatingError
+from controller.store.errors import DatabaseInUseError, DatabaseUrlError
+
+__all__ = ["Database", "insert_new"]
+
+BUSY_TIMEOUT_MS = 10_000
+_SQLITE_PRAGMAS = (
+    # First, so that the others wait for a process that is starting too.
+    f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}",
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",
+    "PRAGMA foreign_keys = ON",
+)
+_WRITES = "cbp_writes"
+
+
+class Database:
+    """Hands out transactions; safe to use from several threads.
+
+    Args:
+        url: `sqlite:///<file>` or `postgresql://...`.
+        exclusive: Refuse when another process serves the same SQLite file.
+
+    Raises:
+        DatabaseUrlError: The URL names no database that can be used.
+        DatabaseInUseError: Another process serves this SQLite file.
+    """
+
+    def __init__(self, url: str, *, faults: Faults = NO_FAULTS, exclusive: bool = True) -> None:
+        parsed = _parse(url)
+        self.label = parsed.render_as_string(hide_password=True)
+        self._fault = faults
+        self._lock_file: int | None = None
+        self._is_sqlite = parsed.get_backend_name() == "sqlite"
+        if self._is_sqlite:
+            path = Path(str(parsed.database)).absolute()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if exclusive:
+                self._lock_file = _lock(path)
+        self._engine = _engine(parsed, self.label)
+        self._reader, self._writer = self._engine, self._engine
+        if self._is_sqlite:
+            self._writer = self._engine.execution_options(**{_WRITES: True})
+        else:
+            # Said, not assumed: an operator may have set other defaults.
+            self._reader = self._engine.execution_options(isolation_level="REPEATABLE READ")
+            self._writer = self._engine.execution_options(isolation_level="READ COMMITTED")
+        # SQLite's own queue of writers polls; this one wakes the next at once.
+        self._turn = threading.Lock() if self._is_sqlite else nullcontext()
+
+    def close(self) -> None:
+        """Close connections and give up the lock; may be called again."""
+        self._engine.dispose()
+        if self._lock_file is not None:
+            os.close(self._lock_file)
+            self._lock_file = None
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """Open a transaction that sees one state of the database and writes nothing."""
+        with self._translated(), self._reader.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """Open a transaction that is committed as a whole, or not at all on an exception.
+
+        Failpoints: `sql_commit.before`, `sql_commit.after`.
+        """
+        with self.write_schema() as connection:
+            yield connection
+            self._fault("sql_commit.before")
+        self._fault("sql_commit.after")
+
+    @contextmanager
+    def write_schema(self) -> Iterator[Connection]:
+        """Like `write`, without failpoints: for migrations, before the store is open."""
+        with self._translated(), self._turn, self._writer.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except SQLAlchemyError as exc:
+            # A column type of ours refused a value: its error stands inside.
+            if isinstance(refused := getattr(exc, "orig", None), CbpError):
+                raise refused from refused.__cause__
+            raise _translate(exc, self.label) from exc
+        except (OverflowError, UnicodeEncodeError) as exc:
+            # SQLite's driver says so by itself; PostgreSQL's says it as a DataError.
+            message = f"database {self.label} cannot hold a value: {exc}"
+            raise InvariantError(message) from exc
+
+
+def insert_new(
+    connection: Connection, table: Table, values: dict[str, Any], *, kind: str, name: str
+) -> None:
+    """Insert a row of a name that must be free.
+
+    Raises:
+        AlreadyExistsError: If it is taken; names `kind` and `name`.
+    """
+    try:
+        connection.execute(insert(table), values)
+    except IntegrityError as exc:
+        raise AlreadyExistsError(kind, name) from exc
+
+
+def _parse(url: str) -> URL:
+    """Return the URL with its driver; see `Database` for the errors."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError) as exc:
+        # The text is not shown: what cannot be parsed may hold a password anywhere.
+        raise DatabaseUrlError(url="***", why="it cannot be read") from exc
+    label = parsed.render_as_string(hide_password=True)
+    match parsed.get_backend_name():
+        case "sqlite":
+            if parsed.database in (None, "", ":memory:") or "mode" in parsed.query:
+                raise DatabaseUrlError(label, "it is not kept in a file")
+            return parsed.set(drivername="sqlite+pysqlite")
+        case "postgresql":
+            return parsed.set(drivername="postgresql+psycopg")
+        case other:
+            raise DatabaseUrlError(label, f"{other} is not supported")
+
+
+def _engine(url: URL, label: str) -> Engine:
+    try:
+        engine = create_engine(url, pool_pre_ping=url.get_backend_name() != "sqlite")
+    except ModuleNotFoundError as exc:
+        why = f"the driver {exc.name} is missing: pip install 'cbp[postgres]'"
+        raise DatabaseUrlError(label, why) from exc
+    if url.get_backend_name() == "sqlite":
+        event.listen(engine, "connect", _set_up_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _set_up_sqlite(dbapi_connection: Any, _record: Any) -> None:
+    # The driver must not begin transactions by itself: `_begin_sqlite` does.
+    dbapi_connection.isolation_level = None
+    for pragma in _SQLITE_PRAGMAS:
+        dbapi_connection.execute(pragma)
+    (mode,) = dbapi_connection.execute("PRAGMA journal_mode").fetchone()
+    if mode != "wal":
+        message = f"SQLite cannot use WAL here (it uses {mode}); choose a local file system"
+        raise OperatingError(message, journal_mode=mode)
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # IMMEDIATE: a writer that began by reading could not get the write lock later
+    # without giving up what it read.
+    writes = connection.get_execution_options().get(_WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _lock(path: Path) -> int:
+    """Take the lock file of a database; returns its descriptor."""
+    file = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as exc:
+        holder = os.read(file, 20).decode(errors="replace").strip()
+        os.close(file)
+        raise DatabaseInUseError(str(path), holder) from exc
+    os.ftruncate(file, 0)
+    os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+    return file
+
+
+def _translate(exc: SQLAlchemyError, label: str) -> CbpError:
+    """Return our error for one of SQLAlchemy's; parameters are left out of the text."""
+    driver = getattr(exc, "orig", None)
+    cause = f"{type(driver or exc).__name__}: {driver or exc}"
+    if (
+        getattr(driver, "sqlite_errorname", "") == "SQLITE_FULL"
+        or getattr(driver, "sqlstate", "") == "53100"
+    ):
+        return DiskFullError(label)
+    if isinstance(exc, IntegrityError | DataError):
+        return InvariantError(f"database {label} refused a value: {cause}", cause=cause)
+    return OperatingError(f"database {label} failed: {cause}", database=label, cause=cause)

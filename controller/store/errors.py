@@ -1,0 +1,73 @@
+"""Errors of the metadata store beyond those of `cbp.errors`.
+
+    OperatingError
+    |- CursorInvalidError      a cursor that this listing did not hand out
+    |- DatabaseUrlError        a URL that names no database we can use
+    |- DatabaseInUseError      another process serves this SQLite database
+    '- DatabaseNewerError      a newer version of the service wrote the database
+
+None of them carries a URL's password.
+"""
+
+from __future__ import annotations
+
+from cbp.errors import OperatingError
+
+__all__ = ["CursorInvalidError", "DatabaseInUseError", "DatabaseNewerError", "DatabaseUrlError"]
+
+
+class CursorInvalidError(OperatingError):
+    """A cursor was not handed out by this listing."""
+
+    code = "cursor_invalid"
+    retryable = False
+
+    def __init__(self, cursor: str) -> None:
+        super().__init__(
+            "the cursor was not handed out by this listing; begin without one",
+            cursor=cursor[:100],
+        )
+
+
+class DatabaseUrlError(OperatingError):
+    """A URL names no database that the store can use."""
+
+    code = "database_url_invalid"
+    retryable = False
+
+    def __init__(self, url: str, why: str) -> None:
+        super().__init__(
+            f"database {url!r}: {why}; use sqlite:///<file> or postgresql://<user>@<host>/<name>",
+            url=url,
+        )
+
+
+class DatabaseInUseError(OperatingError):
+    """Another process serves this SQLite database."""
+
+    code = "database_in_use"
+    retryable = False
+
+    def __init__(self, path: str, holder: str) -> None:
+        super().__init__(
+            f"{path} is served by process {holder or 'unknown'} already; "
+            "stop it first, or use PostgreSQL for several processes",
+            path=path,
+            holder=holder,
+        )
+
+
+class DatabaseNewerError(OperatingError):
+    """A newer version of the service wrote this database."""
+
+    code = "database_newer"
+    retryable = False
+
+    def __init__(self, url: str, found: str, known: str) -> None:
+        super().__init__(
+            f"database {url} has schema {found}, this version knows up to {known}; "
+            "start the version that wrote it, or a newer one",
+            url=url,
+            found=found,
+            known=known,
+        )

@@ -1,0 +1,19 @@
+"""Run migrations on the connection and in the transaction of `controller.store.migrate`.
+
+To write a new one: copy the newest file of `versions/`, give it the next number and
+`down_revision`, change `tables.py` to match. A test compares both.
+"""
+
+from __future__ import annotations
+
+from alembic import context
+
+from controller.store.migrate import VERSION_TABLE
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    version_table=VERSION_TABLE,
+    render_as_batch=True,
+)
+# No `begin_transaction`: the caller's transaction holds all steps together.
+context.run_migrations()

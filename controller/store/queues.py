@@ -1,0 +1,162 @@
+"""The statements that move increments through the connectors.
+
+    store_increment: a new increment of a flow, and a place in the queue of every
+                     input that is wired to the flow
+    consume:         read marks and removals of one committed run
+    connectors:      all queues of a dataflow, as the model's values
+
+Each is called inside a writing transaction that holds the dataflow (`holds`), so
+that positions and indexes have neither gaps nor doubles. What does not fit raises
+`InvariantError`: a queue that lost an increment must never look like a shorter one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import BigInteger, Connection, Integer, and_, func, insert, literal, select
+from sqlalchemy import delete as delete_from
+from sqlalchemy import update as update_table
+
+from cbp.errors import InvariantError
+from cbp.model.connector import Connector, Queued
+from cbp.model.intention import Intention
+from controller.store import rows
+from controller.store.base import IncrementRecord
+from controller.store.tables import Name, increments, queue, stages, wiring
+
+__all__ = ["connectors", "consume", "next_index", "store_increment"]
+
+
+def next_index(connection: Connection, dataflow: str, flow: str) -> int:
+    """Return the index that the next increment of a flow gets; 0 for an unknown flow."""
+    highest = select(func.max(increments.c.idx)).where(
+        increments.c.dataflow == dataflow, increments.c.flow == flow
+    )
+    found = connection.execute(highest).scalar_one()
+    return 0 if found is None else int(found) + 1
+
+
+def store_increment(connection: Connection, record: IncrementRecord) -> bool:
+    """Store an increment and enqueue it at every consumer; `False` if it was there.
+
+    Raises:
+        InvariantError: If another increment of this name is stored, or one before it is not.
+    """
+    increment = record.increment
+    due = next_index(connection, record.dataflow, increment.flow)
+    if increment.index < due:
+        _assert_same(connection, record)
+        return False
+    if increment.index > due:
+        message = f"increment {increment.name} came, but {increment.flow}/{due} is missing"
+        raise InvariantError(message, dataflow=record.dataflow)
+    connection.execute(insert(increments), rows.increment_row(record))
+    _enqueue(connection, record.dataflow, increment.flow, increment.index)
+    return True
+
+
+def _assert_same(connection: Connection, record: IncrementRecord) -> None:
+    """An increment never changes: a second one of its name would be lost data."""
+    increment = record.increment
+    query = select(increments).where(
+        increments.c.dataflow == record.dataflow,
+        increments.c.flow == increment.flow,
+        increments.c.idx == increment.index,
+    )
+    found = connection.execute(query).first()
+    if found is None or rows.increment_of(found) != increment:
+        message = f"increment {increment.name} is stored with other content"
+        raise InvariantError(message, dataflow=record.dataflow)
+
+
+def _enqueue(connection: Connection, dataflow: str, flow: str, index: int) -> None:
+    q, w = queue.alias("q"), wiring.c
+    end = select(func.coalesce(func.max(q.c.position), -1) + 1).where(
+        q.c.dataflow == w.dataflow, q.c.stage == w.stage, q.c.input == w.input
+    )
+    consumers = select(
+        w.dataflow,
+        w.stage,
+        w.input,
+        end.scalar_subquery(),
+        literal(flow, Name),
+        literal(index, BigInteger),
+        literal(0, Integer),
+    ).where(w.dataflow == dataflow, w.flow == flow)
+    columns = ["dataflow", "stage", "input", "position", "flow", "idx", "read_mark"]
+    connection.execute(insert(queue).from_select(columns, consumers))
+
+
+def consume(connection: Connection, intention: Intention) -> None:
+    """Set the read marks of a run, and drop what it removed.
+
+    Raises:
+        InvariantError: If the run names an increment that does not wait there.
+    """
+    for name, indexes in _chosen(intention.read):
+        marked = connection.execute(
+            update_table(queue).where(_waits(intention, name, indexes)).values(read_mark=1)
+        )
+        _assert_all(intention, name, indexes, marked.rowcount)
+    for name, indexes in _chosen(intention.remove):
+        removed = connection.execute(delete_from(queue).where(_waits(intention, name, indexes)))
+        _assert_all(intention, name, indexes, removed.rowcount)
+
+
+def _chosen(read: Mapping[str, Sequence[int]]) -> list[tuple[str, set[int]]]:
+    return [(name, set(indexes)) for name, indexes in read.items() if indexes]
+
+
+def _waits(intention: Intention, input_: str, indexes: set[int]) -> Any:
+    return and_(
+        queue.c.dataflow == intention.dataflow,
+        queue.c.stage == intention.stage,
+        queue.c.input == input_,
+        queue.c.idx.in_(sorted(indexes)),
+    )
+
+
+def _assert_all(intention: Intention, input_: str, indexes: set[int], found: int) -> None:
+    if found != len(indexes):
+        message = (
+            f"{intention.id} takes {sorted(indexes)} from input {input_!r}, "
+            f"of which {found} wait there"
+        )
+        raise InvariantError(message, dataflow=intention.dataflow, stage=intention.stage)
+
+
+def connectors(connection: Connection, dataflow: str) -> dict[str, dict[str, Connector]]:
+    """Return stage -> input -> connector; inputs in the order of their registration."""
+    at_stage = and_(wiring.c.dataflow == stages.c.dataflow, wiring.c.stage == stages.c.stage)
+    at_input = and_(
+        queue.c.dataflow == wiring.c.dataflow,
+        queue.c.stage == wiring.c.stage,
+        queue.c.input == wiring.c.input,
+    )
+    of_queue = and_(
+        increments.c.dataflow == queue.c.dataflow,
+        increments.c.flow == queue.c.flow,
+        increments.c.idx == queue.c.idx,
+    )
+    source = stages.outerjoin(wiring, at_stage).outerjoin(queue, at_input)
+    columns = [stages.c.stage, wiring.c.input, queue.c.read_mark]
+    columns += [increments.c[name] for name in ("flow", "idx", "framing_key", "files")]
+    query = (
+        select(*columns)
+        .select_from(source.outerjoin(increments, of_queue))
+        .where(stages.c.dataflow == dataflow)
+        .order_by(stages.c.stage, wiring.c.position, queue.c.position)
+    )
+    found: dict[str, dict[str, list[Queued]]] = {}
+    for row in connection.execute(query):
+        inputs = found.setdefault(row.stage, {})
+        if row.input is not None:
+            waiting = inputs.setdefault(row.input, [])
+            if row.idx is not None:
+                waiting.append(Queued(rows.increment_of(row), bool(row.read_mark)))
+    return {
+        stage: {name: Connector(name, tuple(waiting)) for name, waiting in inputs.items()}
+        for stage, inputs in found.items()
+    }

@@ -1,0 +1,99 @@
+"""The part of the store that knows dataflows, their stages and their connectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import Connection, insert, select
+from sqlalchemy import delete as delete_from
+from sqlalchemy import update as update_table
+
+from cbp.errors import NotFoundError
+from cbp.model.connector import Connector
+from controller.store import queues, rows
+from controller.store.base import DataflowRecord, Desired, StageRecord
+from controller.store.database import Database, insert_new
+from controller.store.holds import hold
+from controller.store.tables import dataflows, metadata, stages, wiring
+
+__all__ = ["Registrations"]
+
+
+class Registrations:
+    """Methods of `SqlStore`; see `controller.store.base` for what they guarantee."""
+
+    _database: Database
+
+    def register(self, record: DataflowRecord, stages: Mapping[str, Mapping[str, str]]) -> None:
+        """See `Store.register`."""
+        with self._database.write() as connection:
+            insert_new(
+                connection, dataflows, rows.dataflow_row(record), kind="dataflow", name=record.name
+            )
+            for stage, inputs in stages.items():
+                _insert_stage(connection, record, stage, inputs)
+
+    def dataflows(self) -> list[DataflowRecord]:
+        """See `Store.dataflows`."""
+        with self._database.read() as connection:
+            found = connection.execute(select(dataflows).order_by(dataflows.c.name))
+            return [rows.dataflow_of(row) for row in found]
+
+    def dataflow(self, name: str) -> DataflowRecord:
+        """See `Store.dataflow`."""
+        with self._database.read() as connection:
+            row = connection.execute(select(dataflows).where(dataflows.c.name == name)).first()
+        if row is None:
+            raise NotFoundError(kind="dataflow", name=name)
+        return rows.dataflow_of(row)
+
+    def set_desired(self, name: str, desired: Desired) -> None:
+        """See `Store.set_desired`; `running` also lifts the pauses of its stages."""
+        with self._database.write() as connection:
+            hold(connection, name)
+            connection.execute(
+                update_table(dataflows).where(dataflows.c.name == name).values(desired=desired)
+            )
+            if desired == "running":
+                fresh = {"failures": 0, "retry_at": None, "paused_because": ""}
+                connection.execute(
+                    update_table(stages).where(stages.c.dataflow == name).values(fresh)
+                )
+
+    def delete(self, name: str) -> None:
+        """See `Store.delete`; raises `NotFoundError`."""
+        with self._database.write() as connection:
+            hold(connection, name)
+            for table in reversed(metadata.sorted_tables):
+                owner = table.c.name if table is dataflows else table.c.dataflow
+                connection.execute(delete_from(table).where(owner == name))
+
+    def stages(self, dataflow: str) -> list[StageRecord]:
+        """See `Store.stages`; empty for a dataflow that nobody knows."""
+        query = select(stages).where(stages.c.dataflow == dataflow).order_by(stages.c.stage)
+        with self._database.read() as connection:
+            return [rows.stage_of(row) for row in connection.execute(query)]
+
+    def connectors(self, dataflow: str) -> dict[str, dict[str, Connector]]:
+        """See `Store.connectors`; empty for a dataflow that nobody knows."""
+        with self._database.read() as connection:
+            return queues.connectors(connection, dataflow)
+
+
+def _insert_stage(
+    connection: Connection, record: DataflowRecord, stage: str, inputs: Mapping[str, str]
+) -> None:
+    fresh = StageRecord(record.name, stage, epoch=0, waiting_since=record.created_at)
+    connection.execute(insert(stages), rows.stage_row(fresh))
+    wired = [
+        {
+            "dataflow": record.name,
+            "stage": stage,
+            "input": input_,
+            "flow": flow,
+            "position": position,
+        }
+        for position, (input_, flow) in enumerate(inputs.items())
+    ]
+    if wired:
+        connection.execute(insert(wiring), wired)

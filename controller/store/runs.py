@@ -1,0 +1,210 @@
+"""The part of the store that knows runs: from intended to committed or failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import update as update_table
+
+from cbp.errors import InvariantError, NotFoundError
+from cbp.model.intention import Intention, RunStatus
+from controller.store import queues, rows
+from controller.store.base import IncrementRecord, Page, RunRecord, StageRecord
+from controller.store.database import Database, insert_new
+from controller.store.holds import hold_stage
+from controller.store.listing import page
+from controller.store.tables import runs, stages
+
+__all__ = ["Runs"]
+
+
+class Runs:
+    """Methods of `SqlStore`; see `controller.store.base` for what they guarantee."""
+
+    _database: Database
+
+    def intend(self, run: RunRecord) -> None:
+        """See `Store.intend`.
+
+        Raises:
+            NotFoundError: If there is no such stage.
+            AlreadyExistsError: If the id is taken.
+            InvariantError: If the stage's next epoch is another one.
+        """
+        with self._database.write() as connection:
+            stage = hold_stage(connection, run.dataflow, run.stage)
+            if run.epoch != stage.epoch:
+                message = f"run {run.id} is for epoch {run.epoch}, the next one is {stage.epoch}"
+                raise InvariantError(message, dataflow=run.dataflow, stage=run.stage)
+            intended = replace(run, status=RunStatus.INTENDED)
+            insert_new(connection, runs, rows.run_row(intended), kind="run", name=run.id)
+            _update_stage(connection, stage, waiting_since=run.started_at)
+
+    def commit(self, intention: Intention, *, finished_at: datetime) -> None:
+        """See `Store.commit`; also inserts the run when the store lost it.
+
+        Raises:
+            NotFoundError: If there is no such stage.
+            InvariantError: If an epoch before this one is missing, if it takes an increment
+                that does not wait, or writes one that is stored with other content.
+        """
+        with self._database.write() as connection:
+            stage = hold_stage(connection, intention.dataflow, intention.stage)
+            if stage.epoch > intention.epoch:
+                return
+            if stage.epoch < intention.epoch:
+                message = f"{intention.id} came before epoch {stage.epoch} of its stage"
+                raise InvariantError(message, dataflow=intention.dataflow, stage=intention.stage)
+            queues.consume(connection, intention)
+            origin = {"run": intention.run}
+            for increment in intention.outputs.values():
+                record = IncrementRecord(intention.dataflow, increment, finished_at, origin)
+                queues.store_increment(connection, record)
+            _commit_run(connection, intention, finished_at)
+            _update_stage(
+                connection,
+                stage,
+                epoch=stage.epoch + 1,
+                memo=intention.memo,
+                failures=0,
+                retry_at=None,
+            )
+
+    def fail(
+        self,
+        run: str,
+        error: Mapping[str, Any],
+        *,
+        finished_at: datetime,
+        retry_at: datetime | None,
+        pause: str = "",
+    ) -> None:
+        """See `Store.fail`; does nothing when the run has failed already.
+
+        A run of an epoch that another run committed leaves the stage alone.
+
+        Raises:
+            NotFoundError: If there is no such run.
+            InvariantError: If the run is committed.
+        """
+        with self._database.write() as connection:
+            stage = hold_stage(connection, *_stage_of(connection, run))
+            found = rows.run_of(connection.execute(select(runs).where(runs.c.id == run)).one())
+            if found.status is RunStatus.FAILED:
+                return
+            if found.status is RunStatus.COMMITTED:
+                message = f"run {run} is committed and cannot fail"
+                raise InvariantError(message, dataflow=found.dataflow, stage=found.stage)
+            failed = replace(
+                found, status=RunStatus.FAILED, finished_at=finished_at, error=dict(error)
+            )
+            connection.execute(
+                update_table(runs).where(runs.c.id == run).values(rows.run_row(failed))
+            )
+            if found.epoch == stage.epoch:
+                because = pause or stage.paused_because
+                _update_stage(
+                    connection,
+                    stage,
+                    failures=stage.failures + 1,
+                    retry_at=retry_at,
+                    paused_because=because,
+                )
+
+    def pause_stage(self, dataflow: str, stage: str, because: str) -> None:
+        """See `Store.pause_stage`; `""` lifts the pause. Raises `NotFoundError`."""
+        with self._database.write() as connection:
+            found = hold_stage(connection, dataflow, stage)
+            _update_stage(connection, found, paused_because=because)
+
+    def intended_runs(self) -> list[RunRecord]:
+        """See `Store.intended_runs`; oldest first."""
+        query = select(runs).where(runs.c.status == RunStatus.INTENDED.value).order_by(runs.c.id)
+        with self._database.read() as connection:
+            return [rows.run_of(row) for row in connection.execute(query)]
+
+    def run(self, run_id: str) -> RunRecord:
+        """See `Store.run`."""
+        with self._database.read() as connection:
+            row = connection.execute(select(runs).where(runs.c.id == run_id)).first()
+        if row is None:
+            raise NotFoundError(kind="run", name=run_id)
+        return rows.run_of(row)
+
+    def runs(
+        self,
+        dataflow: str | None = None,
+        *,
+        stage: str | None = None,
+        status: RunStatus | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page[RunRecord]:
+        """See `Store.runs`; raises `CursorInvalidError`."""
+        wanted = {"dataflow": dataflow, "stage": stage, "status": status and status.value}
+        query = select(runs)
+        for column, value in wanted.items():
+            if value is not None:
+                query = query.where(runs.c[column] == value)
+        with self._database.read() as connection:
+            return page(
+                connection, query, key=runs.c.id, cursor=cursor, limit=limit, build=rows.run_of
+            )
+
+
+def _stage_of(connection: Connection, run: str) -> tuple[str, str]:
+    row = connection.execute(select(runs.c.dataflow, runs.c.stage).where(runs.c.id == run)).first()
+    if row is None:
+        raise NotFoundError(kind="run", name=run)
+    return row.dataflow, row.stage
+
+
+def _update_stage(connection: Connection, stage: StageRecord, **values: Any) -> None:
+    connection.execute(
+        update_table(stages)
+        .where(stages.c.dataflow == stage.dataflow, stages.c.stage == stage.stage)
+        .values(values)
+    )
+
+
+def _commit_run(connection: Connection, intention: Intention, finished_at: datetime) -> None:
+    row = connection.execute(select(runs).where(runs.c.id == intention.run)).first()
+    known = _lost_run(connection, intention) if row is None else rows.run_of(row)
+    run = replace(
+        known,
+        status=RunStatus.COMMITTED,
+        read=intention.read,
+        remove=intention.remove,
+        finished_at=finished_at,
+        figures=intention.figures,
+        error=None,
+    )
+    if row is None:
+        connection.execute(insert(runs), rows.run_row(run))
+    else:
+        connection.execute(update_table(runs).where(runs.c.id == run.id).values(rows.run_row(run)))
+
+
+def _lost_run(connection: Connection, intention: Intention) -> RunRecord:
+    """Return what the intention says of a run that the store does not know."""
+    attempts = select(func.count()).where(
+        runs.c.dataflow == intention.dataflow,
+        runs.c.stage == intention.stage,
+        runs.c.epoch == intention.epoch,
+    )
+    return RunRecord(
+        id=intention.run,
+        dataflow=intention.dataflow,
+        stage=intention.stage,
+        epoch=intention.epoch,
+        attempt=connection.execute(attempts).scalar_one() + 1,
+        status=RunStatus.PREPARED,
+        read=intention.read,
+        remove=intention.remove,
+        # When it began is not recorded; when it was prepared is.
+        started_at=datetime.fromtimestamp(intention.prepared_ms / 1000, UTC),
+    )

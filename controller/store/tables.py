@@ -1,0 +1,233 @@
+"""The tables of the metadata store and their column types, for SQLite and PostgreSQL.
+
+    dataflows --< stages --< wiring --< queue >-- increments >-- dataflows
+                     '----< runs                  claims >------'
+
+`queue` holds the connectors: one row per increment that waits at an input. Its
+foreign keys make two mistakes impossible: an increment in use cannot be removed,
+and nothing can wait at an input that is not wired.
+
+Guarantees: values come back as they went in, on both databases alike. Therefore
+names are compared byte by byte (no locale), times are UTC, and JSON is our own
+text: PostgreSQL's types refuse NUL and lone surrogates, which stand in file names
+and in messages of an author's code. What is deployed is made by the migrations;
+a test compares the two (tests/conformance/test_store.py).
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    DateTime,
+    Dialect,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+)
+
+from cbp.errors import InvariantError
+
+__all__ = [
+    "JsonText",
+    "Name",
+    "UtcTime",
+    "claims",
+    "dataflows",
+    "increments",
+    "metadata",
+    "queue",
+    "runs",
+    "stages",
+    "wiring",
+]
+
+
+class JsonText(TypeDecorator[Any]):
+    """Any JSON value as ASCII text; keeps the order of keys; `None` is SQL NULL."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        """Write a value; raises `InvariantError` for what JSON cannot hold."""
+        if value is None:
+            return None
+        try:
+            return json.dumps(value, separators=(",", ":"))
+        except (TypeError, ValueError) as exc:
+            message = f"the store was given a value that is not JSON: {exc}"
+            raise InvariantError(message) from exc
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        """Read what `process_bind_param` wrote."""
+        return None if value is None else json.loads(value)
+
+
+class UtcTime(TypeDecorator[datetime]):
+    """An instant to the microsecond; goes in aware, comes out aware and in UTC."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Write an instant; raises `InvariantError` for a time without a zone."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            message = f"the store was given a time without a zone: {value.isoformat()}"
+            raise InvariantError(message)
+        utc = value.astimezone(UTC)
+        # SQLite keeps text without a zone; PostgreSQL an instant.
+        return utc.replace(tzinfo=None) if dialect.name == "sqlite" else utc
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Read an instant."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+Name = String().with_variant(String(collation="C"), "postgresql")
+"""Names and ids: compared and sorted byte by byte."""
+
+Serial = BigInteger().with_variant(Integer, "sqlite")
+"""Order of insertion; SQLite numbers only columns of type INTEGER."""
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+dataflows = Table(
+    "dataflows",
+    metadata,
+    Column("name", Name, primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("document", JsonText, nullable=False),
+    Column("folder", JsonText, nullable=False),
+    Column("desired", Name, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+)
+
+stages = Table(
+    "stages",
+    metadata,
+    Column("dataflow", Name, primary_key=True),
+    Column("stage", Name, primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("waiting_since", UtcTime, nullable=False),
+    Column("memo", JsonText),
+    Column("failures", Integer, nullable=False),
+    Column("retry_at", UtcTime),
+    Column("paused_because", JsonText, nullable=False),
+    ForeignKeyConstraint(["dataflow"], ["dataflows.name"]),
+)
+
+wiring = Table(
+    "wiring",
+    metadata,
+    Column("dataflow", Name, primary_key=True),
+    Column("stage", Name, primary_key=True),
+    Column("input", Name, primary_key=True),
+    Column("flow", Name, nullable=False),
+    # Inputs keep the order in which they were registered.
+    Column("position", Integer, nullable=False),
+    ForeignKeyConstraint(["dataflow", "stage"], ["stages.dataflow", "stages.stage"]),
+    Index(None, "dataflow", "flow"),
+)
+
+increments = Table(
+    "increments",
+    metadata,
+    Column("seq", Serial, primary_key=True, autoincrement=True),
+    Column("dataflow", Name, nullable=False),
+    Column("flow", Name, nullable=False),
+    Column("idx", BigInteger, nullable=False),
+    Column("framing_key", JsonText, nullable=False),
+    Column("files", JsonText, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("origin", JsonText, nullable=False),
+    ForeignKeyConstraint(["dataflow"], ["dataflows.name"]),
+    UniqueConstraint("dataflow", "flow", "idx"),
+    Index(None, "dataflow", "seq"),
+    Index(None, "dataflow", "flow", "seq"),
+)
+
+queue = Table(
+    "queue",
+    metadata,
+    Column("dataflow", Name, primary_key=True),
+    Column("stage", Name, primary_key=True),
+    Column("input", Name, primary_key=True),
+    Column("position", BigInteger, primary_key=True),
+    Column("flow", Name, nullable=False),
+    Column("idx", BigInteger, nullable=False),
+    Column("read_mark", Integer, nullable=False),
+    ForeignKeyConstraint(
+        ["dataflow", "stage", "input"], ["wiring.dataflow", "wiring.stage", "wiring.input"]
+    ),
+    ForeignKeyConstraint(
+        ["dataflow", "flow", "idx"],
+        ["increments.dataflow", "increments.flow", "increments.idx"],
+    ),
+    UniqueConstraint("dataflow", "stage", "input", "idx"),
+    Index(None, "dataflow", "flow", "idx"),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", Name, primary_key=True),
+    Column("dataflow", Name, nullable=False),
+    Column("stage", Name, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("status", Name, nullable=False),
+    Column("read", JsonText, nullable=False),
+    Column("remove", JsonText, nullable=False),
+    Column("started_at", UtcTime, nullable=False),
+    Column("finished_at", UtcTime),
+    Column("figures", JsonText, nullable=False),
+    Column("error", JsonText),
+    ForeignKeyConstraint(["dataflow", "stage"], ["stages.dataflow", "stages.stage"]),
+    Index(None, "status", "id"),
+    Index(None, "dataflow", "stage", "id"),
+    Index(None, "dataflow", "id"),
+)
+
+claims = Table(
+    "claims",
+    metadata,
+    Column("seq", Serial, primary_key=True, autoincrement=True),
+    Column("id", Name, nullable=False),
+    Column("dataflow", Name, nullable=False),
+    Column("source", Name, nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    Column("path", JsonText, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("status", Name, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("sha256", Name, nullable=False),
+    Column("idx", BigInteger),
+    Column("reason", JsonText),
+    ForeignKeyConstraint(["dataflow"], ["dataflows.name"]),
+    UniqueConstraint("id"),
+    Index(None, "dataflow", "source", "sequence"),
+    Index(None, "dataflow", "source", "sha256"),
+    Index(None, "dataflow", "seq"),
+)
