@@ -71,7 +71,9 @@ def _order(table: pa.Table, layout: ShuffleLayout) -> npt.NDArray[np.int64]:
         if not _shared_hash(table, layout, numbers[1][order], order):
             return order
     keys = [(column, "ascending", "at_start") for column in layout.sort_columns]
-    return pc.sort_indices(table, sort_keys=keys).to_numpy().astype(np.int64)
+    found = pc.sort_indices(table, sort_keys=keys)
+    sorted_: npt.NDArray[np.int64] = found.to_numpy().astype(np.int64)
+    return sorted_
 
 
 def _shared_hash(

@@ -28,7 +28,7 @@ from cbp.engine.prepared import assemble, empty_outputs, raise_first_error
 from cbp.engine.read import look_up, read_records, read_state_rows
 from cbp.engine.records import record_shares
 from cbp.engine.state.bucket import LiveFile, StateTable
-from cbp.engine.state.index import IndexCache
+from cbp.engine.state.index import index_cache
 from cbp.engine.task import StageTask, TaskPlan
 from cbp.model.dataflow import StageNode
 from cbp.model.increment import Increment
@@ -43,8 +43,10 @@ _HASH_ALL_BITS = -1
 class Executor(Protocol):
     """Carries out the tasks of one run; safe to call from several threads."""
 
-    slots: int
-    """Tasks that run at the same time."""
+    @property
+    def slots(self) -> int:
+        """Tasks that run at the same time."""
+        ...
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
         """Run every task of a plan and return all their descriptors.
@@ -161,7 +163,7 @@ class DirectEngine:
     ) -> list[dict[str, Any]]:
         """Return the published records of one key."""
         table = self._state(folder, node, state)
-        cache = IndexCache(self._cache)
+        cache = index_cache(self._cache)
         return look_up(table, node, state, key, cache, hash_mask=self._hash_mask)
 
     def read(
@@ -173,7 +175,7 @@ class DirectEngine:
     def read_state(self, folder: str, node: StageNode, state: str) -> Iterator[dict[str, Any]]:
         """Yield every published record of a state."""
         return read_state_rows(
-            self._state(folder, node, state), node, state, IndexCache(self._cache)
+            self._state(folder, node, state), node, state, index_cache(self._cache)
         )
 
     def cancel(self, run: str) -> None:

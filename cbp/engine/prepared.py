@@ -6,7 +6,7 @@ Nothing here grows with the data: a descriptor stands for a file.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cbp.engine.base import PreparedRun, RunPlan, flow_table, state_table
@@ -39,7 +39,7 @@ def raise_first_error(descriptors: Iterable[Descriptor]) -> None:
 
 
 def assemble(
-    plan: RunPlan, descriptors: list[Descriptor], live: Live, *, now_ms: int
+    plan: RunPlan, descriptors: Sequence[Descriptor], live: Live, *, now_ms: int
 ) -> PreparedRun:
     """Put together increments, table changes and figures.
 
@@ -72,7 +72,7 @@ def assemble(
     return PreparedRun(outputs, tuple(changes), figures)
 
 
-def _figures(descriptors: list[Descriptor]) -> dict[str, float]:
+def _figures(descriptors: Sequence[Descriptor]) -> dict[str, float]:
     totals: dict[str, float] = defaultdict(float)
     for descriptor in descriptors:
         if descriptor["kind"] == "counts":
@@ -84,7 +84,7 @@ def _figures(descriptors: list[Descriptor]) -> dict[str, float]:
     return dict(totals)
 
 
-def _outputs(plan: RunPlan, descriptors: list[Descriptor]) -> dict[str, Increment]:
+def _outputs(plan: RunPlan, descriptors: Sequence[Descriptor]) -> dict[str, Increment]:
     outputs = empty_outputs(plan)
     for name, increment in outputs.items():
         files = sorted(
@@ -102,7 +102,7 @@ def _outputs(plan: RunPlan, descriptors: list[Descriptor]) -> dict[str, Incremen
 
 
 def _state_changes(
-    table: str, mine: list[Descriptor], live: Mapping[str, AddFile], now_ms: int
+    table: str, mine: Sequence[Descriptor], live: Mapping[str, AddFile], now_ms: int
 ) -> list[TableChange]:
     """Return the change of the records, then, apart from it, the change of the layout."""
     adds = [_add(d, now_ms) for d in mine if d["kind"] == "run"]

@@ -65,7 +65,7 @@ def _rows(bucket: BucketState, found: Found, schema: Any) -> Iterator[dict[str, 
     types = [f.type for f in schema.fields]
     for start in range(0, len(found.hashes), _BATCH_ROWS):
         stop = min(start + _BATCH_ROWS, len(found.hashes))
-        part = bucket.take(found, start, stop, schema.names)
+        part = bucket.take(found.part(start, stop), schema.names)
         for row in decode_columns(part, schema.names, types):
             yield dict(zip(schema.names, row, strict=True))
 

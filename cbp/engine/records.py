@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cbp.engine.base import RunPlan
-from cbp.engine.bucket import WINDOW_ROWS
+from cbp.engine.bucket import ENCODE_ERRORS, WINDOW_ROWS
 from cbp.engine.call import Emitted, author_error
 from cbp.engine.rows import decode_columns, encode_rows, row_type
 from cbp.errors import IncrementDamagedError, InvariantError
@@ -24,7 +24,6 @@ from cbp.model.stage import TranslatorSpec
 __all__ = ["RecordRun", "Share", "record_shares", "shares"]
 
 ROWS_PER_TASK_MIN = 20_000
-_ENCODE_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +104,7 @@ class RecordRun:
                 emitted = self.emitted.buffers[output.name]
                 if emitted:
                     self.write_output(output.name, encode_rows(emitted, output.schema))
-        except _ENCODE_ERRORS as exc:
+        except ENCODE_ERRORS as exc:
             raise self._explain(rows, exc) from exc
         for buffer in self.emitted.buffers.values():
             buffer.clear()

@@ -30,11 +30,11 @@ from cbp.engine.call import Emitted
 from cbp.engine.groups import FlowRun
 from cbp.engine.layout import ShuffleLayout, bucket_file, flow_file
 from cbp.engine.records import RecordRun, Share
-from cbp.engine.sink import ParquetSink
+from cbp.engine.sink import ParquetSink, sync_files
 from cbp.engine.spool import Spool
 from cbp.engine.state.bucket import BucketState, StateTable
 from cbp.engine.state.compaction import compact
-from cbp.engine.state.index import IndexCache
+from cbp.engine.state.index import IndexCache, index_cache
 from cbp.engine.state.vectors import write_vectors
 from cbp.errors import CbpError
 from cbp.model.stage import TranslatorSpec
@@ -88,6 +88,7 @@ class StageTask:
     _sinks: dict[str, ParquetSink] = field(init=False, default_factory=dict)
     _names: dict[str, str] = field(init=False, default_factory=dict)
     _done: list[Descriptor] = field(init=False, default_factory=list)
+    _written: list[str] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         self.emitted = Emitted(self.plan.spec)
@@ -141,6 +142,7 @@ class StageTask:
         try:
             work()
             self._close_outputs()
+            sync_files(self._written)
         except CbpError as error:
             return [{"kind": "error", "type": type(error).__name__, **error.as_dict()}]
         finally:
@@ -159,7 +161,7 @@ class StageTask:
     def _run_groups(self, batches: Iterable[pa.RecordBatch]) -> None:
         layout = self.plan.layout
         assert layout is not None, "a record-wise stage has a task of its own"
-        cache = IndexCache(self.plan.cache)
+        cache = index_cache(self.plan.cache)
         vectors: dict[str, dict[str, Any]] = {name: {} for name in self.plan.states}
         with Spool(layout, self.plan.buckets) as spool:
             spool.take(batches)
@@ -260,6 +262,7 @@ class StageTask:
         sink.write(rows)
         file = sink.close()
         assert file is not None, "only called with rows"
+        self._written.append(file.path)
         cache.put(table.id, path, size=file.bytes, content=rows)
         descriptor = {
             "kind": "run",
@@ -283,6 +286,7 @@ class StageTask:
         for name, sink in self._sinks.items():
             file = sink.close()
             if file is not None:
+                self._written.append(file.path)
                 self._done.append(
                     {
                         "kind": "output",

@@ -18,7 +18,7 @@ Source: CBP (SoCC'10), section 4.3, "Failure recovery".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -54,6 +54,15 @@ class TableChange:
     adds: tuple[Mapping[str, Any], ...] = ()
     removes: tuple[Mapping[str, Any], ...] = ()
     data_change: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "table": self.table,
+            "adds": list(self.adds),
+            "removes": list(self.removes),
+            "data_change": self.data_change,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +109,7 @@ class Intention:
             "read": {name: list(indexes) for name, indexes in self.read.items()},
             "remove": {name: list(indexes) for name, indexes in self.remove.items()},
             "outputs": {name: value.to_json() for name, value in self.outputs.items()},
-            "changes": [asdict(change) for change in self.changes],
+            "changes": [change.to_json() for change in self.changes],
             "memo": self.memo,
             "figures": dict(self.figures),
         }

@@ -173,6 +173,7 @@ class _Compiler:
     def __init__(self, stage: _Stage) -> None:
         self._stage = stage
         self._name = type(stage).__name__
+        self._translate: Callable[..., None] = stage.translate  # type: ignore[attr-defined]
         self._place = place_of(type(stage).translate)  # type: ignore[attr-defined]
 
     def spec(self) -> TranslatorSpec:
@@ -194,8 +195,8 @@ class _Compiler:
             inputs,
             outputs,
             states,
-            self._stage.translate,
-            self._place,  # type: ignore[attr-defined]
+            self._translate,
+            self._place,
         )
 
     def _declarations(self) -> dict[str, Input | Output | State]:

@@ -11,25 +11,32 @@ or when this engine accepted it and wrote behind it (`accept_foreign`).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
-from cbp.engine.delta.actions import Action, CommitInfo, Metadata
+from cbp.engine.delta.actions import Action, AddFile, CommitInfo, Metadata
 from cbp.engine.delta.log import Snapshot
-from cbp.errors import ForeignWriterError, TableFeatureError, TableForeignError
+from cbp.errors import ForeignWriterError, InvariantError, TableFeatureError, TableForeignError
 
 __all__ = [
     "ENGINE",
     "FENCE",
+    "NULL_PARTITION",
     "READER_FEATURES",
     "WRITER_FEATURES",
     "ForeignWatch",
     "require_features",
     "require_ours",
+    "require_readable",
     "require_same",
 ]
 
 ENGINE = "cbp/1"
 FENCE = "cbp.managed"
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+"""Stands for null in a path, as in `_runs/_bucket=__HIVE_DEFAULT_PARTITION__/x.parquet`."""
+
+_PATH = re.compile(r"[A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*\Z")
 
 READER_FEATURES = ("deletionVectors",)
 WRITER_FEATURES = ("appendOnly", "deletionVectors", "inCommitTimestamp")
@@ -80,6 +87,22 @@ def require_ours(path: str, snapshot: Snapshot) -> None:
     """Raise TableForeignError unless the table carries the fence."""
     if FENCE not in snapshot.protocol.writer_features:
         raise TableForeignError(path, "a Delta table that this service does not manage")
+
+
+def require_readable(path: str, add: AddFile) -> None:
+    """Raise InvariantError for a file that some reader would read wrong.
+
+    Polars takes partition values from the path and fails, or reads null, where they
+    are missing; on percent-encoded paths it ignores deletion vectors.
+    """
+    folders = add.path.split("/")[:-1]
+    for column, value in add.partition_values.items():
+        if f"{column}={NULL_PARTITION if value is None else value}" not in folders:
+            message = f"{path}: the path {add.path} does not say {column}={value}"
+            raise InvariantError(message, path=add.path)
+    if not _PATH.match(add.path):
+        message = f"{path}: the path {add.path!r} has other characters than A-Za-z0-9._=-"
+        raise InvariantError(message, path=add.path)
 
 
 def require_same(path: str, found: Metadata, wanted: Metadata) -> None:

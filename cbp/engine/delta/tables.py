@@ -23,6 +23,7 @@ import json
 import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from cbp.engine.delta.actions import (
     Action,
@@ -45,6 +46,7 @@ from cbp.engine.delta.fence import (
     ForeignWatch,
     require_features,
     require_ours,
+    require_readable,
     require_same,
 )
 from cbp.engine.delta.log import DeltaLog, Snapshot
@@ -70,6 +72,7 @@ __all__ = [
 
 CHECKPOINT_INTERVAL = 50
 
+_OWN_SETTINGS = ("delta.enableInCommitTimestamps", "delta.enableExpiredLogCleanup")
 _OWN_FOLDERS = frozenset(("_delta_log", "_runs", "_vectors"))
 _logger = logging.getLogger(__name__)
 
@@ -108,6 +111,7 @@ def create_table(
         configuration={
             "delta.enableDeletionVectors": "true",
             "delta.enableInCommitTimestamps": "true",
+            "delta.enableExpiredLogCleanup": "false",
             **(configuration or {}),
         },
         created_ms=now_ms,
@@ -165,6 +169,8 @@ def next_timestamp(tables: Iterable[ManagedTable], now_ms: int) -> int:
 def release(path: str, *, files: Files | None = None, now_ms: int = 0) -> int:
     """Take the fence away: from now on anybody may write, and the engine does not.
 
+    In-commit timestamps go with it, because delta-rs does not write them: time travel
+    by timestamp then goes by the times of the log's files, as in any other table.
     Idempotent. Everything that is not published yet has to be published before.
 
     Returns:
@@ -179,12 +185,12 @@ def release(path: str, *, files: Files | None = None, now_ms: int = 0) -> int:
     found = log.snapshot()
     if FENCE not in found.protocol.writer_features:
         return found.version
-    kept = tuple(name for name in found.protocol.writer_features if name != FENCE)
-    protocol = Protocol(
-        found.protocol.reader, found.protocol.writer, found.protocol.reader_features, kept
-    )
-    stamp = max(now_ms, found.in_commit_timestamp + 1)
-    data = encode([CommitInfo(stamp, "CBP RELEASE", stamp, {}, ENGINE), protocol])
+    now = found.protocol
+    kept = tuple(name for name in now.writer_features if name not in (FENCE, "inCommitTimestamp"))
+    settings = {k: v for k, v in found.metadata.configuration.items() if k not in _OWN_SETTINGS}
+    info = CommitInfo(max(now_ms, found.in_commit_timestamp + 1), "CBP RELEASE", engine=ENGINE)
+    protocol = Protocol(now.reader, now.writer, now.reader_features, kept)
+    data = encode([info, protocol, replace(found.metadata, configuration=settings)])
     target = log.entry_path(found.version + 1)
     result = files.put_if_absent(target, data)
     if isinstance(result, Exists) and result.data != data:
@@ -277,7 +283,8 @@ class ManagedTable:
             ForeignWriterError: If somebody else wrote since the last entry.
             LogConflictError: If another controller wrote, so that `after` is out of date.
             TableForeignError: If the table was released meanwhile.
-            InvariantError: If actions do not fit what the table shows.
+            InvariantError: If actions do not fit what the table shows, or a path is such
+                that some reader reads the file wrong.
         """
         with self._lock:
             known = self._snapshot.version if based_on is None else based_on
@@ -292,6 +299,9 @@ class ManagedTable:
                     change = difference(
                         self._snapshot.live, after, now_ms=timestamp_ms, data_change=data_change
                     )
+                for action in change:
+                    if isinstance(action, AddFile):
+                        require_readable(self.path, action)
                 stamp = max(timestamp_ms, self._snapshot.in_commit_timestamp + 1)
                 info = CommitInfo(
                     stamp,
@@ -411,17 +421,17 @@ class ManagedTable:
         watch = ForeignWatch(self.path)
         for version, actions in entries:
             watch(version, actions)
-        watch.check()
         newer = self._snapshot.after(entries)
         require_ours(self.path, newer)
+        watch.check()
         self._snapshot = newer
 
     def _reload(self) -> None:
         """Start over: so many entries came that the log was cleaned behind us."""
         watch = ForeignWatch(self.path)
         newer = self.log.snapshot(visit=watch)
-        watch.check()
         require_ours(self.path, newer)
+        watch.check()
         self._snapshot = newer
 
     def _checked(self, adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -> list[Action]:

@@ -76,6 +76,14 @@ class Found:
     file: Positions
     position: Positions
 
+    def part(self, start: int, stop: int) -> Found:
+        """Return the records `start` to `stop`."""
+        return Found(self.hashes[start:stop], self.file[start:stop], self.position[start:stop])
+
+    def at(self, chosen: Positions) -> Found:
+        """Return some records, in the order of `chosen`."""
+        return Found(self.hashes[chosen], self.file[chosen], self.position[chosen])
+
 
 @dataclass(slots=True)
 class BucketState:
@@ -85,7 +93,7 @@ class BucketState:
     cache: IndexCache
     bucket: int
     files: tuple[LiveFile, ...] = field(init=False)
-    died: dict[int, list[int]] = field(init=False, default_factory=dict)
+    died: list[Found] = field(init=False, default_factory=list)
     bytes_read: int = field(init=False, default=0)
     _vectors: dict[int, BitMap64] = field(init=False, default_factory=dict)
 
@@ -130,14 +138,13 @@ class BucketState:
             positions = positions[~_contains(dead, positions, self.files[at].rows)]
         return Found(indexed.hashes[positions], np.full(len(positions), at, np.int64), positions)
 
-    def take(self, found: Found, start: int, stop: int, columns: Sequence[str]) -> pa.Table:
-        """Return the records `start` to `stop` of `found`, in its order."""
-        files, positions = found.file[start:stop], found.position[start:stop]
+    def take(self, found: Found, columns: Sequence[str]) -> pa.Table:
+        """Return some records (at least one), in the order of `found`."""
         parts, places = [], []
-        for at in np.unique(files).tolist():
-            mine = np.flatnonzero(files == at)
+        for at in np.unique(found.file).tolist():
+            mine = np.flatnonzero(found.file == at)
             batch = self.open(at).batch.select(list(columns))
-            part = batch.take(pa.array(positions[mine]))
+            part = batch.take(pa.array(found.position[mine]))
             parts.append(pa.Table.from_batches([part]))
             places.append(mine)
         table = pa.concat_tables(parts)
@@ -146,13 +153,21 @@ class BucketState:
             return table
         return table.take(pa.array(np.argsort(np.concatenate(places), kind="stable")))
 
-    def kill(self, file: int, position: int) -> None:
-        """Mark one record as removed by this run."""
-        self.died.setdefault(file, []).append(position)
+    def kill(self, dead: Found) -> None:
+        """Mark records as removed by this run."""
+        if len(dead.position):
+            self.died.append(dead)
 
     def vectors(self) -> dict[int, BitMap64]:
         """Return the new vector of every file that lost rows in this run."""
-        return {at: self.dead_rows(at) | BitMap64(rows) for at, rows in self.died.items()}
+        if not self.died:
+            return {}
+        file = np.concatenate([dead.file for dead in self.died])
+        position = np.concatenate([dead.position for dead in self.died])
+        return {
+            at: self.dead_rows(at) | BitMap64(position[file == at].tolist())
+            for at in np.unique(file).tolist()
+        }
 
 
 def _contains(dead: BitMap64, positions: Positions, rows: int) -> npt.NDArray[np.bool_]:

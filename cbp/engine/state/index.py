@@ -21,8 +21,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import threading
 import uuid
 from collections import OrderedDict
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +34,7 @@ import pyarrow.parquet as pq
 
 from cbp.errors import InvariantError
 
-__all__ = ["IndexCache", "IndexedFile"]
+__all__ = ["IndexCache", "IndexedFile", "index_cache"]
 
 BYTES_MAX_DEFAULT = 20 << 30
 MAPS_MAX = 4096
@@ -67,6 +69,12 @@ class IndexedFile:
         return np.repeat(left - offsets, lengths) + np.arange(lengths.sum())
 
 
+@lru_cache(maxsize=8)
+def index_cache(folder: str) -> IndexCache:
+    """Return this process's cache of a folder; workers that are used again keep their maps."""
+    return IndexCache(folder)
+
+
 class IndexCache:
     """Copies below one folder of this machine; safe for many processes at a time."""
 
@@ -75,6 +83,7 @@ class IndexCache:
         self._bytes_max = bytes_max
         self._open: OrderedDict[str, IndexedFile] = OrderedDict()
         self._made = 0
+        self._lock = threading.Lock()
 
     def open(self, table: str, table_id: str, path: str, *, size: int, rows: int) -> IndexedFile:
         """Return a data file for look-ups; makes its copy when there is none.
@@ -87,13 +96,15 @@ class IndexCache:
             InvariantError: If the data file has another number of rows.
         """
         name = f"{table_id}-{re.sub('[^A-Za-z0-9.=-]', '_', path)}-{size}.arrow"
-        indexed = self._open.get(name)
+        with self._lock:
+            indexed = self._open.get(name)
         if indexed is None:
             indexed = self._map(name, rows) or self._make(f"{table}/{path}", name, rows)
+        with self._lock:
             self._open[name] = indexed
+            self._open.move_to_end(name)
             if len(self._open) > MAPS_MAX:
                 self._open.popitem(last=False)
-        self._open.move_to_end(name)
         return indexed
 
     def put(self, table_id: str, path: str, *, size: int, content: pa.Table) -> None:
@@ -152,7 +163,8 @@ class IndexCache:
             if total <= self._bytes_max:
                 return
             path.unlink(missing_ok=True)
-            self._open.pop(path.name, None)
+            with self._lock:
+                self._open.pop(path.name, None)
             total -= size
 
 
