@@ -1,4 +1,4 @@
-"""Reads a table's log into a snapshot, from files alone: no JVM, no Spark.
+"""A table's log: read into a snapshot, from files alone; no JVM, no Spark.
 
 A snapshot is the newest checkpoint with the entries behind it replayed. Updating one
 costs the entries since, and one copy of the live set.
@@ -11,8 +11,9 @@ never writes; compacted logs; tombstones of removed files.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cbp.engine.delta.actions import (
@@ -29,7 +30,7 @@ from cbp.engine.delta.checkpoint import read_checkpoint
 from cbp.engine.files import Files
 from cbp.errors import InvariantError, NotFoundError, TableFeatureError
 
-__all__ = ["DeltaLog", "Snapshot", "Visit"]
+__all__ = ["DeltaLog", "Snapshot", "Visit", "written_by"]
 
 Visit = Callable[[int, Sequence[Action]], None]
 """Called with version and actions of each entry that a replay reads, in order."""
@@ -69,6 +70,14 @@ class Snapshot:
         for version, actions in entries:
             replay.entry(version, actions)
         return replay.snapshot()
+
+
+def written_by(actions: Iterable[Action], app_id: str) -> int | None:
+    """Return the transaction that an entry holds for an application, if any."""
+    for action in actions:
+        if isinstance(action, Txn) and action.app_id == app_id:
+            return action.version
+    return None
 
 
 class DeltaLog:
@@ -153,6 +162,50 @@ class DeltaLog:
         except NotFoundError:
             return self.snapshot()
         return snapshot.after(entries) if entries else snapshot
+
+    def first_with(self, app_id: str, version: int) -> int:
+        """Return the oldest version, of those that can be read, with a transaction.
+
+        Args:
+            app_id: Of an application that has written at least `version`.
+            version: Its transaction, or any later one.
+        """
+        found = self.latest_version()
+        for candidate in reversed(self.versions()):
+            written = written_by(self.entry(candidate), app_id)
+            if written is None:
+                continue
+            if written < version:
+                return found
+            found = candidate
+            if written == version:
+                return found
+        for candidate in self.checkpoints()[:1]:
+            if self.snapshot(candidate).txns.get(app_id, -1) >= version:
+                return candidate
+        return found
+
+    def put_checkpoint(self, version: int, data: bytes, *, actions: int, adds: int) -> None:
+        """Write a checkpoint, then the hint that lets readers find it without a listing."""
+        self._files.write_durable(self.checkpoint_path(version), data, what="checkpoint")
+        hint = {
+            "version": version,
+            "size": actions,
+            "sizeInBytes": len(data),
+            "numOfAddFiles": adds,
+        }
+        target = f"{self.folder}/_last_checkpoint"
+        self._files.write_durable(target, json.dumps(hint).encode(), what="checkpoint")
+
+    def remove_before(self, version: int) -> None:
+        """Remove entries and checkpoints older than `version`, which has a checkpoint."""
+        # Oldest first, so that an interrupted clean-up leaves no gap.
+        for old in self.versions():
+            if old < version:
+                self._files.remove(self.entry_path(old))
+        for old in self.checkpoints():
+            if old < version:
+                self._files.remove(self.checkpoint_path(old))
 
     def _snapshot(self, at: int | None, visit: Visit | None) -> Snapshot:
         replay = _Replay()

@@ -19,7 +19,6 @@ one publisher per table at a time; a second one is noticed, and one of them stop
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,7 +48,7 @@ from cbp.engine.delta.fence import (
     require_readable,
     require_same,
 )
-from cbp.engine.delta.log import DeltaLog, Snapshot
+from cbp.engine.delta.log import DeltaLog, Snapshot, written_by
 from cbp.engine.files import Exists, Files, Written, files_for
 from cbp.errors import (
     InvariantError,
@@ -324,22 +323,9 @@ class ManagedTable:
             NotFoundError: If it was never published.
         """
         with self._lock:
-            found = self._snapshot.version
             if self._snapshot.txns.get(app_id, -1) < version:
                 raise NotFoundError(kind="publication", name=f"{app_id}@{version}")
-            for candidate in reversed(self.log.versions()):
-                written = _written(self.log.entry(candidate), app_id)
-                if written is None:
-                    continue
-                if written < version:
-                    return found
-                found = candidate
-                if written == version:
-                    return found
-            for candidate in self.log.checkpoints()[:1]:
-                if self.log.snapshot(candidate).txns.get(app_id, -1) >= version:
-                    return candidate
-            return found
+            return self.log.first_with(app_id, version)
 
     def checkpoint(self) -> int:
         """Write a checkpoint of the newest version seen; return that version."""
@@ -348,17 +334,7 @@ class ManagedTable:
             txns = [Txn(app_id, number) for app_id, number in sorted(now.txns.items())]
             adds = [now.live[path] for path in sorted(now.live)]
             data, actions = encode_checkpoint(now.protocol, now.metadata, txns, adds)
-            target = self.log.checkpoint_path(now.version)
-            self._files.write_durable(target, data, what="checkpoint")
-            hint = {
-                "version": now.version,
-                "size": actions,
-                "sizeInBytes": len(data),
-                "numOfAddFiles": len(adds),
-            }
-            self._files.write_durable(
-                f"{self.log.folder}/_last_checkpoint", json.dumps(hint).encode(), what="checkpoint"
-            )
+            self.log.put_checkpoint(now.version, data, actions=actions, adds=len(adds))
             self._checkpointed = now.version
             return now.version
 
@@ -377,13 +353,7 @@ class ManagedTable:
             self._files.remove_temporaries(self.log.folder)
             limit = self._snapshot.version - keep_versions
             keep = max((v for v in self.log.checkpoints() if v <= limit), default=0)
-            # Oldest first, so that an interrupted clean-up leaves no gap.
-            for version in self.log.versions():
-                if version < keep:
-                    self._files.remove(self.log.entry_path(version))
-            for version in self.log.checkpoints():
-                if version < keep:
-                    self._files.remove(self.log.checkpoint_path(version))
+            self.log.remove_before(keep)
             return keep
 
     def _put(self, actions: list[Action]) -> bool:
@@ -406,7 +376,7 @@ class ManagedTable:
         """Refuse a live set that was made without another publisher's entries."""
         try:
             moved = any(
-                _written(actions, app_id) is None
+                written_by(actions, app_id) is None
                 for _, actions in self.log.entries_since(known)
                 if not all(isinstance(action, CommitInfo) for action in actions)
             )
@@ -449,11 +419,3 @@ class ManagedTable:
                 message = f"{self.path}: {add.path} is live already"
                 raise InvariantError(message, path=add.path, version=self._snapshot.version)
         return [*removes, *adds]
-
-
-def _written(actions: Iterable[Action], app_id: str) -> int | None:
-    """Return the publication that an entry holds for this application, if any."""
-    for action in actions:
-        if isinstance(action, Txn) and action.app_id == app_id:
-            return action.version
-    return None
