@@ -91,7 +91,7 @@ class Intake:
         for entry in log.since(self._store.next_index(place.dataflow, place.name)):
             if known is None:
                 known = {c.id: c for c in self._store.open_claims(place.dataflow, place.name)}
-            claim = known.get(entry.claim) or self._store.add_claim(_claim_of(place, entry))
+            claim = known.get(entry.claim) or _claim_of(place, entry)
             self.index(place, entry, claim)
             count += 1
         return count
@@ -182,7 +182,7 @@ def _claim_of(place: SourcePlace, entry: SourceEntry) -> ClaimRecord:
         sequence=entry.sequence,
         path=entry.path,
         bytes=entry.bytes,
-        status="claimed",
+        status="accepted",
         created_at=entry.accepted_at,
         sha256=entry.sha256,
     )

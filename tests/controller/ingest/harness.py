@@ -59,7 +59,6 @@ class DictStore:
         return next(found, None)
 
     def accept(self, claim: ClaimRecord, record: IncrementRecord) -> None:
-        assert claim.id in self.claim_rows
         key = (record.increment.flow, record.increment.index)
         if key not in self.increment_rows:
             self.increment_rows[key] = record
@@ -91,7 +90,8 @@ class Drop:
         options: dict[str, str] | None = None,
         sources: tuple[str, ...] = ("orders",),
     ) -> None:
-        self.root, self.store = root, store if store is not None else DictStore()
+        self.root = root
+        self.store: Any = store if store is not None else DictStore()
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
         self.accepted_calls = 0
         nodes = {

@@ -36,7 +36,9 @@ def flipped(data: bytes, at: int) -> bytes:
         pytest.param(flipped(PACKED, len(PACKED) - 6), "compressed_damaged", id="gzip CRC wrong"),
         pytest.param(PACKED + b"garbage", "compressed_trailing_bytes", id="gzip and garbage"),
         pytest.param(PACKED + b"\0" * 512, "compressed_trailing_bytes", id="gzip and padding"),
-        pytest.param(PACKED + gzip.compress(PLAIN[8:])[:-9], "compressed_truncated", id="second member cut"),
+        pytest.param(
+            PACKED + gzip.compress(PLAIN[8:])[:-9], "compressed_truncated", id="second member cut"
+        ),
         pytest.param(ZSTD[: len(ZSTD) // 2], "compressed_truncated", id="zstd cut in half"),
         pytest.param(ZSTD + b"garbage", "compressed_damaged", id="zstd and garbage"),
         pytest.param(gzip.compress(PACKED), "compression_unsupported", id="gzip inside gzip"),
@@ -202,13 +204,14 @@ def test_open_quote_stops_at_the_record_limit(tmp_path: Path):
     assert (reason["code"], reason["line"]) == ("csv_quote", 2)
 
 
-@pytest.mark.parametrize("format_", ["csv", "jsonl"])
-def test_gzip_bomb_is_stopped(format_: str, tmp_path: Path):
+def test_gzip_bomb_is_stopped(tmp_path: Path):
     """Expansion beyond the ratio stops the reader long before the end."""
     packer = zlib.compressobj(9, wbits=31)
-    bomb = b"".join(packer.compress((b" " * 1023 + b"\n") * 1024) for _ in range(64)) + packer.flush()
+    bomb = (
+        b"".join(packer.compress((b" " * 1023 + b"\n") * 1024) for _ in range(64)) + packer.flush()
+    )
     limits = IngestLimits(ratio_floor_bytes=1 << 20)
-    reason = rejected(bomb, tmp_path, SCHEMA, format_, limits=limits)
+    reason = rejected(bomb, tmp_path, SCHEMA, limits=limits)
     assert reason["code"] == "decompression_ratio"
 
 

@@ -1,0 +1,244 @@
+"""A crash at any point, then recovery: nothing is lost and nothing comes twice."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbp.engine.faults import Crash, PlannedFaults
+from controller.store import open_store
+from tests.controller.ingest.harness import DictStore, Drop, lines
+
+SCHEMA = "id BIGINT, name STRING"
+POINTS = tuple(
+    f"{effect}.{side}"
+    for effect in ("claim", "rename", "increment_file", "source_log")
+    for side in ("before", "after")
+)
+
+
+class Machine:
+    """A drop folder over a store that may be SQLite; crashes keep disk and store."""
+
+    def __init__(self, root: Path, kind: str) -> None:
+        self.kind, self.root = kind, root
+        self.url = f"sqlite:///{root}/store.db"
+        self.drop = Drop(root, SCHEMA, store=self._store())
+        if kind == "sqlite":
+            self.drop.store.register(self.drop.record, {"count": {"items": "orders"}})
+
+    def _store(self) -> Any:
+        return open_store(self.url) if self.kind == "sqlite" else DictStore()
+
+    def restart(self) -> None:
+        if self.kind == "sqlite":
+            self.drop.store.close()
+            self.drop.store = self._store()
+        self.drop.start()
+
+    def statuses(self) -> dict[str, str]:
+        if self.kind == "sqlite":
+            return {c.path: c.status for c in self.drop.store.claims("shop").items}
+        return {c.path: c.status for c in self.drop.store.claim_rows.values()}
+
+    def indexed(self) -> list[int]:
+        if self.kind == "sqlite":
+            found = self.drop.store.increments("shop", "orders").items
+            queue = self.drop.store.connectors("shop")["count"]["items"]
+            assert sorted(i.increment.index for i in found) == sorted(
+                e.increment.index for e in queue.queue
+            )
+            return sorted(i.increment.index for i in found)
+        return sorted(index for _, index in self.drop.store.increment_rows)
+
+
+@pytest.fixture(params=["dict", "sqlite"])
+def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine]:
+    made = Machine(tmp_path, request.param)
+    yield made
+    if made.kind == "sqlite":
+        made.drop.store.close()
+
+
+def check_once(machine: Machine, names: int) -> None:
+    """Every file became exactly one increment; nothing is left behind."""
+    drop = machine.drop
+    assert sorted(row["id"] for row in drop.rows()) == list(range(names))
+    assert machine.indexed() == list(range(names))
+    assert set(machine.statuses().values()) == {"accepted"}
+    assert drop.names("claimed") == drop.names("incoming") == []
+    assert len(drop.names("finished")) == names
+    named = {f.path for increment in drop.increments() for f in increment.files}
+    tables = Path(drop.record.folder)
+    assert {str(p.relative_to(tables)) for p in tables.rglob("*.parquet")} == named
+    assert not [p for p in machine.root.rglob("*") if p.name.endswith(".tmp")]
+
+
+@pytest.mark.parametrize("passage", [1, 2])
+@pytest.mark.parametrize("point", POINTS)
+def test_crash_anywhere_gives_each_file_once(machine: Machine, point: str, passage: int):
+    """Two files, a crash at one passage of one point, a restart, no help."""
+    drop = machine.drop
+    for i in range(2):
+        drop.put(f"f{i}", lines(1, start=i))
+    faults = PlannedFaults(point, passage=passage)
+    drop.start(faults)
+    with pytest.raises(Crash):
+        drop.scan()
+    assert faults.passed[point] == passage
+    machine.restart()
+    drop.recover()
+    drop.scan()
+    check_once(machine, 2)
+
+
+@pytest.mark.parametrize("second", POINTS)
+@pytest.mark.parametrize("first", POINTS)
+def test_crash_while_recovering_from_a_crash(first: str, second: str, tmp_path: Path):
+    """Recovery may be killed as well, and goes on the next time."""
+    machine = Machine(tmp_path, "dict")
+    drop = machine.drop
+    drop.put("f0", lines(1))
+    drop.start(PlannedFaults(first))
+    with pytest.raises(Crash):
+        drop.scan()
+    drop.start(PlannedFaults(second))
+    try:
+        drop.recover()
+        drop.scan()
+    except Crash:
+        pass  # a point that the recovery of this crash does not pass is no crash
+    machine.restart()
+    drop.recover()
+    drop.scan()
+    check_once(machine, 1)
+
+
+def test_recover_alone_finishes_a_claimed_file(machine: Machine):
+    """What was claimed is accepted by recovery itself, before any listing."""
+    drop = machine.drop
+    drop.put("f0", lines(1))
+    drop.start(PlannedFaults("rename.after"))
+    with pytest.raises(Crash):
+        drop.scan()
+    machine.restart()
+    assert drop.recover().accepted == 1
+    check_once(machine, 1)
+
+
+def test_lost_store_is_filled_again_from_the_source_log(machine: Machine):
+    """The database may be lost: increments, claims and identities come back."""
+    drop = machine.drop
+    for i in range(3):
+        drop.put(f"f{i}", lines(1, start=i))
+        drop.scan()
+    if machine.kind == "sqlite":
+        drop.store.close()
+        for path in machine.root.glob("store.db*"):
+            path.unlink()
+        drop.store = machine._store()
+        drop.store.register(drop.record, {"count": {"items": "orders"}})
+    else:
+        drop.store = DictStore()
+    drop.start()
+    assert drop.recover().accepted == 3
+    check_once(machine, 3)
+    drop.put("again", lines(1, start=1))
+    assert drop.scan().duplicates == 1
+    drop.put("new", lines(1, start=3))
+    assert drop.scan().accepted == 1
+    assert machine.indexed() == [0, 1, 2, 3]
+
+
+def test_lost_store_with_a_claimed_file_takes_it_again(tmp_path: Path):
+    """A copy in `claimed` that no claim names goes back to `incoming`."""
+    drop = Drop(tmp_path, SCHEMA)
+    drop.put("f0", lines(1))
+    drop.start(PlannedFaults("rename.after"))
+    with pytest.raises(Crash):
+        drop.scan()
+    drop.store = DictStore()
+    drop.start()
+    drop.recover()
+    assert drop.scan().accepted == 1
+    assert len(drop.rows()) == 1
+
+
+def test_crash_between_quarantine_and_store_keeps_the_verdict(tmp_path: Path):
+    """A rejected file that was moved but not settled is rejected again, once."""
+    drop = Drop(tmp_path, SCHEMA)
+    drop.put("bad", b"x\n")
+    settle = drop.store.update_claim
+
+    def crash(claim: Any) -> None:
+        if claim.status == "quarantined":
+            raise Crash("store")
+        settle(claim)
+
+    drop.store.update_claim = crash
+    with pytest.raises(Crash):
+        drop.scan()
+    drop.store.update_claim = settle
+    drop.start()
+    assert drop.recover().quarantined == 1
+    assert len(drop.reasons()) == 1
+    assert [c.status for c in drop.store.claim_rows.values()] == ["quarantined"]
+    assert drop.names("claimed") == []
+
+
+@pytest.mark.parametrize("status", ["duplicate", "accepted"])
+def test_failed_move_to_finished_is_tried_again(status: str, tmp_path: Path):
+    """A settled file that stays in `claimed` never comes twice."""
+    drop = Drop(tmp_path, SCHEMA)
+    if status == "duplicate":
+        drop.put("first", lines(1))
+        drop.scan()
+    drop.put("f0", lines(1))
+    finished = drop.place("finished")
+    finished.rename(finished.with_name("away"))
+    drop.scan()
+    assert len(drop.names("claimed")) == 1
+    finished.with_name("away").rename(finished)
+    drop.start()
+    drop.scan()
+    assert drop.names("claimed") == []
+    assert len(drop.increments()) == 1
+    assert [c.status for c in drop.store.claim_rows.values()][-1] == status
+
+
+def test_file_that_replaced_the_claimed_name_settles_anew(tmp_path: Path):
+    """Race: (1) claim recorded (2) killed (3) the producer begins to write the name again."""
+    drop = Drop(tmp_path, SCHEMA, settle_seconds=1)
+    drop.put("f0", lines(1))
+    drop.scan()
+    drop.pass_seconds(1)
+    drop.start(PlannedFaults("rename.before"))
+    drop.scan()
+    drop.pass_seconds(1)
+    with pytest.raises(Crash):
+        drop.scan()
+    drop.put("f0", lines(1)[:5])
+    drop.start()
+    drop.recover()
+    assert drop.scan().accepted == 0
+    drop.put("f0", lines(7))
+    drop.scan()
+    drop.pass_seconds(1)
+    assert drop.scan().accepted == 1
+    assert len(drop.rows()) == 7
+    assert len(drop.store.claim_rows) == 1
+
+
+def test_whole_folder_copied_elsewhere_still_works(tmp_path: Path):
+    """No absolute path is recorded: tables and log may be moved with their folder."""
+    drop = Drop(tmp_path / "one", SCHEMA)
+    drop.put("f0", lines(2))
+    drop.scan()
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    moved = Drop(tmp_path / "two", SCHEMA)
+    assert moved.recover().accepted == 1
+    assert len(moved.rows()) == 2
