@@ -1,0 +1,63 @@
+"""The crawl queue: which pages to crawl next.
+
+    pages -> extract_links -> count_in_links -+-> merge -> score -> threshold -> queue
+                   '------------ crawled -----'
+
+`threshold.queue` is the result, a history: the last record per URL, less those without
+a score, is the queue of now (`Threshold`). A page that arrives again counts its links again.
+
+Source: CBP (SoCC'10), section 2.1, figure of a simple web crawler; section 5.1.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any, Literal
+
+import yaml
+
+from cbp import DataflowBuilder
+from cbp.model.dataflow import Dataflow
+from stages.translators.count_in_links import CountInLinks
+from stages.translators.extract_links import ExtractLinks
+from stages.translators.merge import Merge
+from stages.translators.score import Score
+from stages.translators.threshold import Threshold
+
+__all__ = ["crawl_queue", "document"]
+
+
+def document() -> dict[str, Any]:
+    """Return the document to register, as JSON values."""
+    text = resources.files("stages.flows").joinpath("crawl_queue.yaml").read_text("utf-8")
+    content: dict[str, Any] = yaml.safe_load(text)
+    return content
+
+
+def crawl_queue(
+    *,
+    site_rule: str = "first_label",
+    grouping: Literal["inner", "outer"] = "inner",
+    minimum: float = 1.0,
+) -> Dataflow:
+    """Build the dataflow; by default the same as `document`.
+
+    Args:
+        site_rule: How a URL gives its site; see `ExtractLinks`.
+        grouping: Of both states; `"outer"` scans them in every epoch, as the paper's did.
+        minimum: The least score that enters the queue; see `Threshold`.
+    """
+    flow = DataflowBuilder("crawl_queue")
+    pages = flow.source("pages", "url STRING NOT NULL, site STRING, links ARRAY<STRING>")
+    extract = flow.stage("extract_links", ExtractLinks(site_rule), pages=pages)
+    count = flow.stage("count_in_links", CountInLinks(grouping), links=extract.links)
+    merge = flow.stage(
+        "merge",
+        Merge(grouping),
+        url_counts=count.url_counts,
+        site_counts=count.site_counts,
+        crawled=extract.crawled,
+    )
+    score = flow.stage("score", Score(), candidates=merge.candidates)
+    flow.stage("threshold", Threshold(minimum), scored=score.scored)
+    return flow.build()

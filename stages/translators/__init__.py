@@ -1,0 +1,1 @@
+"""Ready translators, one module each, written only with what `cbp` exports."""

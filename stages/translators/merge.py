@@ -1,0 +1,101 @@
+"""Merge link counts with what was crawled: the URLs to crawl; third stage of the crawl queue.
+
+Source: CBP (SoCC'10), section 2.1, figure of a simple web crawler, "merge".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import merge
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Literal, NamedTuple
+
+from cbp import Input, Output, State, Translate
+
+__all__ = ["Merge"]
+
+_url = itemgetter(0)
+
+
+class _Known(NamedTuple):
+    """What is known of a URL: links to it, and whether it was crawled."""
+
+    n: int = 0
+    crawled: bool = False
+
+
+class Merge(Translate):
+    """Say which URLs are new, which have a new count, and which are done.
+
+    Counts are running totals: the last one counts. What an epoch emits for a URL:
+
+    - Never crawled, and its count is new or has changed: `(n, site_n, crawled=false)`.
+      `site_n` is the site's count in this epoch; it is not emitted again for the
+      other URLs of the site when it changes.
+    - Crawled for the first time: once `(null, null, crawled=true)`, whether or not
+      anything links to it. It leaves the queue for good.
+    - Crawled before: nothing, whatever its count does.
+
+    Invariant: state, and the last `(n, crawled)` per URL, hold however the three inputs
+    are split into epochs and in whichever epochs they arrive. `site_n` depends on the
+    epoch, hence the output is a history.
+
+    Shape:
+        url_counts: `(site, url, n)`; site_counts: `(site, n)`; crawled: `(url, site)`.
+        known (state): `(site, url, n, crawled)`, a record per URL, and one with a null
+            `url` that holds the site's count.
+        candidates: `(site, url, n, site_n, crawled)`, ordered by URL within a site.
+
+    Args:
+        grouping: `"inner"`: only sites that some input names; `"outer"`: all of them,
+            with the same result.
+    """
+
+    url_counts = Input("site STRING, url STRING, n BIGINT", route_by="site", order_by="url")
+    site_counts = Input("site STRING, n BIGINT", route_by="site")
+    crawled = Input("url STRING, site STRING", route_by="site", order_by="url")
+    candidates = Output(
+        "site STRING, url STRING NOT NULL, n BIGINT, site_n BIGINT, crawled BOOLEAN",
+        key="site, url",
+        history=True,
+    )
+
+    def __init__(self, grouping: Literal["inner", "outer"] = "inner") -> None:
+        self.known = State("site STRING, url STRING, n BIGINT, crawled BOOLEAN", grouping=grouping)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Bring one site up to date; all flows come ordered by URL, so memory is constant."""
+        known = iter(group.known)
+        site = next(known, None)  # nulls come first: the record of the site itself
+        site_n = site.n if site else 0
+        for row in group.site_counts:
+            site_n = row.n
+        out.known(site=key.site, url=None, n=site_n, crawled=False)
+        # Of one URL, what was known comes first: `merge` is stable.
+        events = merge(
+            ((row.url, "known", row) for row in known),
+            ((row.url, "count", row) for row in group.url_counts),
+            ((row.url, "crawl", row) for row in group.crawled),
+            key=_url,
+        )
+        for url, of_url in groupby(events, _url):
+            before, after = _update(of_url)
+            out.known(key.site, url, *after)
+            if after.crawled and not before.crawled:
+                out.candidates(key.site, url, None, None, True)
+            elif not after.crawled and after.n != before.n:
+                out.candidates(key.site, url, after.n, site_n, False)
+
+
+def _update(events: Iterable[tuple[str, str, Any]]) -> tuple[_Known, _Known]:
+    """Return what was known of a URL before and after its events of this epoch."""
+    before = after = _Known()
+    for _, kind, row in events:
+        if kind == "known":
+            before = after = _Known(row.n, row.crawled)
+        elif kind == "count":
+            after = after._replace(n=row.n)
+        else:
+            after = after._replace(crawled=True)
+    return before, after

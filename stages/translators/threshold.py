@@ -1,0 +1,39 @@
+"""Let pass what scores high enough; last stage of the crawl queue.
+
+Source: CBP (SoCC'10), section 2.1, figure of a simple web crawler, "threshold".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cbp import Input, Output, TranslateRecords
+
+__all__ = ["Threshold"]
+
+
+class Threshold(TranslateRecords):
+    """Put URLs into the crawl queue, and say when they leave it.
+
+    A record with a score is a URL to crawl, or its new score. One without a score was
+    crawled: whoever keeps the queue as a table drops it. So the last record per URL,
+    less those without a score, is the queue.
+
+    Shape:
+        scored: `(site, url, score DOUBLE)`.
+        queue: the records that score at least `minimum`, and those that have no score.
+
+    Args:
+        minimum: The least score that passes.
+    """
+
+    scored = Input("site STRING, url STRING, score DOUBLE")
+    queue = Output("site STRING, url STRING, score DOUBLE", key="site, url", history=True)
+
+    def __init__(self, minimum: float = 1.0) -> None:
+        self._minimum = minimum
+
+    def translate(self, record: Any, out: Any) -> None:
+        """Let one record pass, or not."""
+        if record.score is None or record.score >= self._minimum:
+            out.queue(*record)
