@@ -14,11 +14,16 @@ from urllib.parse import quote
 
 import httpx
 
-from controller.api.routing import PREFIX
 from controller.cli.errors import ServiceProblemError, ServiceUnreachableError, TokenMissingError
 from controller.settings import Settings
 
-__all__ = ["ServiceClient"]
+__all__ = ["LIVE_PATH", "NULL_PARAMETER", "PREFIX", "ServiceClient"]
+
+# The API's own words, repeated: importing it costs a second, and every command is a client
+# (tests/controller/cli/test_client.py holds them together).
+PREFIX = "/api/v1"
+LIVE_PATH = f"{PREFIX}/health/live"
+NULL_PARAMETER = "_null"
 
 CONNECT_SECONDS = 5.0
 # A look-up may start a Spark job; a deletion waits for runs to end.

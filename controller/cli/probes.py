@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 import httpx
 
-from controller.api.security import OPEN_PATHS
+from controller.cli.client import LIVE_PATH
 from controller.cli.errors import PortTakenError
 from controller.cli.serve import check_port
 from controller.settings import Settings
@@ -182,10 +182,9 @@ def _check_sqlite(url: str) -> str:
 
 
 def _is_ours(settings: Settings, transport: httpx.BaseTransport | None) -> bool:
-    path = min(OPEN_PATHS)
     try:
         with httpx.Client(transport=transport, timeout=ANSWER_SECONDS, trust_env=False) as http:
-            answer = http.get(f"{settings.url}{path}")
+            answer = http.get(f"{settings.url}{LIVE_PATH}")
             return answer.is_success and answer.json() == {"status": "ok"}
     except (httpx.HTTPError, ValueError):
         return False

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from controller.api.keys import NULL_PARAMETER
+from controller.cli.client import NULL_PARAMETER
 from controller.cli.listings import print_records
 from controller.cli.output import print_json
 from controller.cli.session import AsJson, DataflowName, session

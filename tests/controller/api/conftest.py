@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from tests.controller.api.fakes import Service
+
+
+@pytest.fixture(autouse=True)
+def logs() -> Iterator[list[MutableMapping[str, Any]]]:
+    """What the service logs, instead of printing it."""
+    with capture_logs() as entries:
+        yield entries
 
 
 @pytest.fixture

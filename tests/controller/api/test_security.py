@@ -1,0 +1,164 @@
+"""Deny by default: every route, every token, forged Host and Origin headers."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.api.security import OPEN_PATHS, SECURITY_HEADERS
+from tests.controller.api.fakes import TOKEN, Service
+
+FILLED_IN = {
+    "name": "clicks",
+    "stage": "count",
+    "state": "counts",
+    "flow": "count.totals",
+    "source": "urls",
+    "run": "r3",
+    "index": "0",
+}
+
+
+def _routes() -> list[tuple[str, str]]:
+    service = Service(Path("unused"))
+    paths = service.app.openapi()["paths"]
+    found = [(method.upper(), path) for path, methods in paths.items() for method in methods]
+    unlisted = [("GET", "/api/v1/openapi.json"), ("GET", "/api/v1/nothing"), ("GET", "/docs")]
+    return sorted([*found, *unlisted])
+
+
+ROUTES = _routes()
+TOKENS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "wrong": {"Authorization": "Bearer wrong"},
+    "empty": {"Authorization": "Bearer "},
+    "prefix": {"Authorization": f"Bearer {TOKEN[:-1]}"},
+    "longer": {"Authorization": f"Bearer {TOKEN}x"},
+    "other scheme": {"Authorization": f"Basic {TOKEN}"},
+    "non-ascii": {"Authorization": "Bearer ä".encode("latin-1")},
+}
+
+
+def test_the_table_of_routes_is_not_empty() -> None:
+    """The next two tests see every route of the OpenAPI document."""
+    assert len(ROUTES) > 20
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_without_the_token_only_health_answers(filled: Service, method: str, path: str) -> None:
+    """Whatever is sent instead of the token, a route answers 401; health needs none."""
+    with filled.client(token=None) as client:
+        for token, headers in TOKENS.items():
+            answer = client.request(method, path.format(**FILLED_IN), headers=headers)
+            if path in OPEN_PATHS:
+                assert answer.status_code == 200, token
+            else:
+                assert answer.status_code == 401, token
+                assert answer.json()["error_code"] == "unauthenticated"
+                assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_with_the_token_every_route_lets_in(filled: Service, method: str, path: str) -> None:
+    """The right token is refused nowhere."""
+    with filled.client() as client:
+        answer = client.request(method, path.format(**FILLED_IN))
+    assert answer.status_code not in (401, 403, 500)
+
+
+def test_refused_requests_change_nothing(filled: Service) -> None:
+    """A request without the token does not reach the controller."""
+    with filled.client(token=None) as client:
+        client.delete("/api/v1/dataflows/clicks")
+        client.post("/api/v1/runs/r3/cancel")
+    assert filled.controller.asked == []
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "", "localhost.", "[::1"]
+)
+def test_a_foreign_host_header_is_refused(service: Service, host: str) -> None:
+    """A name that was rebound to this machine gets nothing, health included."""
+    with service.client() as client:
+        answer = client.get("/api/v1/health/live", headers={"Host": host})
+    refused = host != "[::1"
+    assert (answer.status_code == 400) is refused
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost:8420", "127.0.0.1", "[::1]:8420", "LOCALHOST", "127.0.0.1:9"]
+)
+def test_the_loopback_names_are_known(service: Service, host: str) -> None:
+    """Clients on this machine get in under every loopback name and through any port."""
+    with service.client() as client:
+        assert client.get("/api/v1/dataflows", headers={"Host": host}).status_code == 200
+
+
+def test_a_service_for_other_machines_knows_addresses_but_no_names(tmp_path: Path) -> None:
+    """Rebinding needs a name, so an address is let in when it listens everywhere."""
+    service = Service(tmp_path, host="0.0.0.0", allow_remote=True)
+    with service.client() as client:
+        path = "/api/v1/dataflows"
+        assert client.get(path, headers={"Host": "192.0.2.7:8420"}).status_code == 200
+        assert client.get(path, headers={"Host": "evil.example"}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("http://evil.example", 403),
+        ("null", 403),
+        ("http://127.0.0.1:9999", 403),
+        ("http://127.0.0.1:8420.evil.example", 403),
+        ("http://127.0.0.1:8420", 200),
+    ],
+)
+def test_pages_of_other_origins_are_refused(service: Service, origin: str, status: int) -> None:
+    """A forged form of another page is refused even with the token."""
+    with service.client() as client:
+        answer = client.get("/api/v1/dataflows", headers={"Origin": origin})
+    assert answer.status_code == status
+    assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.parametrize("path", ["/", "/nothing", "/api/v1/health/live", "/api/v1/dataflows/x"])
+def test_every_answer_has_the_security_headers(service: Service, path: str) -> None:
+    """Good answers and refusals alike."""
+    with service.client() as client:
+        headers = client.get(path).headers
+    assert {name: headers.get(name) for name in SECURITY_HEADERS} == SECURITY_HEADERS
+
+
+def test_an_unforeseen_error_is_told_without_its_text(
+    service: Service, logs: list[MutableMapping[str, Any]]
+) -> None:
+    """The client learns that it failed; the text, which may hold anything, stays in the log."""
+    service.controller.fails_with = ZeroDivisionError("the password is swordfish")
+    with service.client() as client:
+        answer = client.post("/api/v1/dataflows", json={"name": "x"})
+    assert answer.status_code == 500
+    assert answer.json()["error_code"] == "internal_error"
+    assert "swordfish" not in answer.text
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert logs[-1]["log_level"] == "error"
+    assert isinstance(logs[-1]["exc_info"].__cause__, ZeroDivisionError)
+
+
+def test_a_refusal_is_no_alarm(service: Service, logs: list[MutableMapping[str, Any]]) -> None:
+    """What a client does wrong is logged as information, without what it sent."""
+    with service.client(token="swordfish") as client:
+        client.get("/api/v1/dataflows?secret=hunter2")
+    assert [entry["log_level"] for entry in logs] == ["info"]
+    assert "swordfish" not in str(logs)
+    assert "hunter2" not in str(logs)
+
+
+def test_the_settings_show_no_token(filled: Service) -> None:
+    """No route gives the token away."""
+    with filled.client() as client:
+        for method, path in ROUTES:
+            answer = client.request(method, path.format(**FILLED_IN))
+            assert TOKEN not in answer.text

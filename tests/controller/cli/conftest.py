@@ -1,0 +1,62 @@
+"""The command line against the API over fakes, in this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from controller.cli import main
+from controller.cli.session import Session
+from tests.controller.api.fakes import AppTransport, Service
+
+
+@dataclass
+class Outcome:
+    """What one command left: its status, and what it printed."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Cbp = Callable[..., Outcome]
+
+
+@pytest.fixture(autouse=True)
+def logs() -> Iterator[list[MutableMapping[str, Any]]]:
+    """What the service logs, instead of printing it."""
+    with capture_logs() as entries:
+        yield entries
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Service:
+    return Service(tmp_path / "root")
+
+
+@pytest.fixture
+def cbp(
+    service: Service, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Cbp:
+    """Run `cbp` with these arguments, against the service."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: str | Path, session: Session | None = None) -> Outcome:
+        given = session or Session(service.settings, AppTransport(service.app))
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments], session=given)
+        printed = capsys.readouterr()
+        status = ended.value.code
+        return Outcome(status if isinstance(status, int) else 0, printed.out, printed.err)
+
+    return run

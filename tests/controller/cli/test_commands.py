@@ -1,0 +1,293 @@
+"""Every command against the API: what it prints, its JSON, its errors."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from controller.api.keys import NULL_PARAMETER
+from controller.api.routing import PREFIX
+from controller.api.security import OPEN_PATHS
+from controller.cli import client
+from controller.cli.main import app
+from controller.cli.session import Session
+from controller.settings import Settings
+from tests.controller.api.fakes import DOCUMENT, TOKEN, AppTransport, Service
+from tests.controller.cli.conftest import Cbp
+
+
+@pytest.fixture
+def document(tmp_path: Path) -> Path:
+    path = tmp_path / "clicks.yaml"
+    path.write_text(yaml.safe_dump(DOCUMENT))
+    return path
+
+
+def test_the_client_speaks_the_words_of_the_api() -> None:
+    """The client repeats a few names of the API rather than importing it."""
+    assert client.PREFIX == PREFIX
+    assert client.NULL_PARAMETER == NULL_PARAMETER
+    assert client.LIVE_PATH in OPEN_PATHS
+
+
+def test_every_command_can_print_json() -> None:
+    """`--json` is an option of every command."""
+    assert len(app.registered_commands) >= 18
+    for command in app.registered_commands:
+        assert command.callback is not None
+        assert "json_" in command.callback.__annotations__, command.name
+
+
+@pytest.mark.parametrize("suffix", [".yaml", ".yml", ".json", ""])
+def test_a_document_is_registered_from_a_file(
+    cbp: Cbp, service: Service, tmp_path: Path, suffix: str
+) -> None:
+    """JSON by its suffix, YAML otherwise."""
+    path = tmp_path / f"clicks{suffix}"
+    path.write_text(json.dumps(DOCUMENT) if suffix == ".json" else yaml.safe_dump(DOCUMENT))
+    outcome = cbp("register", path)
+    assert outcome.status == 0
+    assert "cbp drop clicks urls" in outcome.out
+    assert service.store.records["clicks"].document == DOCUMENT
+
+
+def test_a_wrong_document_lists_every_mistake(cbp: Cbp, tmp_path: Path) -> None:
+    """One line per mistake with its place, and status 1."""
+    path = tmp_path / "wrong.yaml"
+    path.write_text("name: Wrong\nsources: {a: {schema: 'x TEXT'}}\nstages: {}\n")
+    outcome = cbp("register", path)
+    assert outcome.status == 1
+    assert outcome.out == ""
+    for place in ("name:", "sources.a.schema:", "stages:"):
+        assert f"- {place}" in outcome.err
+
+
+def test_with_json_an_error_is_a_document(cbp: Cbp, tmp_path: Path) -> None:
+    """On stdout, with the service's own code, so that a program can read it."""
+    outcome = cbp("status", "nobody", "--json")
+    assert (outcome.status, outcome.err) == (1, "")
+    assert outcome.json == {
+        "error_code": "not_found",
+        "message": "there is no dataflow 'nobody'",
+        "details": {"kind": "dataflow", "name": "nobody"},
+    }
+
+
+def test_a_check_of_a_document_registers_nothing(
+    cbp: Cbp, service: Service, document: Path
+) -> None:
+    """`validate` prints the flows that there would be."""
+    outcome = cbp("validate", document)
+    assert outcome.status == 0
+    assert "count.totals" in outcome.out
+    assert service.store.records == {}
+
+
+@pytest.mark.parametrize("name", ["nobody.yaml", "nobody"])
+def test_a_file_that_is_not_there_is_told_so(cbp: Cbp, name: str) -> None:
+    """A missing file, and a name that no package offers."""
+    outcome = cbp("register", name)
+    assert outcome.status == 1
+    assert "nobody" in outcome.err
+
+
+COMMANDS: list[tuple[list[str], str]] = [
+    (["status"], "clicks"),
+    (["status", "clicks"], "waits for an increment on urls"),
+    (["runs"], "author_code_failed"),
+    (["runs", "r1"], "records_in"),
+    (["runs", "r2"], "boom"),
+    (["runs", "--status", "COMMITTED"], "r1"),
+    (["increments", "clicks"], "urls"),
+    (["claims", "clicks", "--status", "quarantined"], "no number, line 7"),
+    (["records", "clicks", "count.totals", "--limit", "3"], "--cursor 3"),
+    (["state", "clicks", "count.counts", "url=a", "site=7"], "site"),
+    (["pause", "clicks"], "paused"),
+    (["resume", "clicks"], "runs"),
+    (["retry", "clicks", "count"], "tries again"),
+    (["cancel", "r3"], "asked to stop"),
+    (["delete", "clicks"], "its tables stay"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "expected"), COMMANDS, ids=lambda v: "-".join(v[:2]))
+def test_a_command_prints_for_people(
+    cbp: Cbp, service: Service, arguments: list[str], expected: str
+) -> None:
+    """What a person looks for stands in the output."""
+    service.fill()
+    outcome = cbp(*arguments)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert expected in outcome.out
+
+
+@pytest.mark.parametrize("arguments", [a for a, _ in COMMANDS], ids=lambda v: "-".join(v[:2]))
+def test_a_command_prints_for_programs(cbp: Cbp, service: Service, arguments: list[str]) -> None:
+    """With `--json`, stdout is one JSON document and nothing else."""
+    service.fill()
+    outcome = cbp(*arguments, "--json")
+    assert (outcome.status, outcome.err) == (0, "")
+    assert isinstance(outcome.json, dict)
+
+
+def test_tables_are_removed_after_a_question_only(
+    cbp: Cbp, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--purge` asks; no answer means no."""
+    service.fill()
+    monkeypatch.setattr("sys.stdin", open("/dev/null"))  # noqa: SIM115
+    assert cbp("delete", "clicks", "--purge").status == 1
+    assert service.controller.asked == []
+    assert cbp("delete", "clicks", "--purge", "--yes").status == 0
+    assert service.controller.asked == [("delete", "clicks", True)]
+
+
+@pytest.mark.parametrize("name", ["a/../b", "..", "ä ?#%", "[red]x[/red]"])
+def test_names_cannot_leave_their_place_in_the_address(cbp: Cbp, name: str) -> None:
+    """A name is quoted: it stays one part of the path, and is printed as text."""
+    outcome = cbp("status", name)
+    assert outcome.status == 1
+    assert "not_found" in outcome.err or "route_unknown" in outcome.err
+    if name.startswith("["):
+        assert name in outcome.err
+
+
+def test_control_characters_do_not_reach_the_terminal(cbp: Cbp, service: Service) -> None:
+    """A file name cannot recolour or clear the screen of whoever lists it."""
+    service.fill()
+    service.controller.flow = [{"url": "\x1b[2Jevil\x07"}]
+    outcome = cbp("records", "clicks", "urls")
+    assert "\x1b" not in outcome.out
+    assert "\\x1b[2Jevil" in outcome.out
+
+
+def test_a_service_that_does_not_run_is_told_with_the_remedy(cbp: Cbp, tmp_path: Path) -> None:
+    """With its address and the command that starts it."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        settings = Settings(root=tmp_path, token=TOKEN, port=taken.getsockname()[1])
+        outcome = cbp("status", session=Session(settings))
+    assert outcome.status == 1
+    assert "service_unreachable" in outcome.err
+    assert "cbp serve" in outcome.err
+
+
+def test_a_missing_token_is_told_with_its_place(cbp: Cbp, tmp_path: Path) -> None:
+    """The client makes no token: it would be another one than the service's."""
+    outcome = cbp("status", session=Session(Settings(root=tmp_path)))
+    assert outcome.status == 1
+    assert "token_missing" in outcome.err
+    assert not (tmp_path / "token").exists()
+
+
+def test_a_wrong_token_is_told(cbp: Cbp, service: Service, tmp_path: Path) -> None:
+    """As the service tells it."""
+    settings = Settings(root=tmp_path, token="another")
+    outcome = cbp("status", session=Session(settings, AppTransport(service.app)))
+    assert outcome.status == 1
+    assert "unauthenticated" in outcome.err
+
+
+def test_something_else_at_the_address_is_told(cbp: Cbp, service: Service) -> None:
+    """An answer without a problem document does not become a stack trace."""
+    transport = httpx.MockTransport(lambda _: httpx.Response(502, text="<html>"))
+    outcome = cbp("status", session=Session(service.settings, transport))
+    assert outcome.status == 1
+    assert "502" in outcome.err
+
+
+def test_the_token_is_sent_in_its_header_only(cbp: Cbp, service: Service) -> None:
+    """Never in an address, where logs would keep it."""
+    seen: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, json={"items": [], "cursor": None})
+
+    outcome = cbp("runs", session=Session(service.settings, httpx.MockTransport(answer)))
+    assert "no runs yet" in outcome.out
+    assert TOKEN not in str(seen[0].url)
+    assert seen[0].headers["authorization"] == f"Bearer {TOKEN}"
+
+
+def test_a_wrong_setting_is_one_clear_panel(
+    cbp: Cbp, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Errors of the settings are told like all others."""
+    monkeypatch.setenv("CBP_PORT", "0")
+    outcome = cbp("status", session=Session())
+    assert outcome.status == 1
+    assert "port" in outcome.err
+
+
+def test_a_wrong_call_ends_with_status_2(cbp: Cbp, service: Service) -> None:
+    """Told apart from a service that refuses."""
+    service.fill()
+    assert cbp("status", "--nonsense").status == 2
+    assert cbp("state", "clicks", "counts", "url=a").status == 2
+    assert cbp("state", "clicks", "count.counts", "url").status == 2
+
+
+def test_a_taken_port_is_told_before_anything_starts(cbp: Cbp, tmp_path: Path) -> None:
+    """With the way out; no database is opened, no token made."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = Settings(root=tmp_path, port=taken.getsockname()[1])
+        outcome = cbp("serve", session=Session(settings))
+    assert outcome.status == 1
+    assert "port_taken" in outcome.err
+    assert "--port" in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_serve_says_where_and_gives_no_secret_away(
+    cbp: Cbp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The address and the file of the token are printed, the token is not."""
+    started: list[dict[str, Any]] = []
+    monkeypatch.setattr("controller.cli.serve._run", lambda s: started.append(s.effective()))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = Settings(root=tmp_path, port=port)
+    for arguments in (["serve"], ["serve", "--json"]):
+        outcome = cbp(*arguments, session=Session(settings))
+        assert outcome.status == 0
+        assert f"http://127.0.0.1:{port}" in outcome.out
+        assert str(tmp_path / "token") in outcome.out
+        token = settings.read_token()
+        assert token is not None
+        assert token not in outcome.out + outcome.err
+    assert len(started) == 2
+
+
+def test_a_table_is_released_after_a_question_only(
+    cbp: Cbp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a folder that holds no table is told so."""
+    monkeypatch.setattr("sys.stdin", open("/dev/null"))  # noqa: SIM115
+    assert cbp("release", tmp_path).status == 1
+    outcome = cbp("release", tmp_path, "--yes")
+    assert (outcome.status, "not_found" in outcome.err) == (1, True)
+
+
+def test_uploads_come_through_whole(cbp: Cbp, service: Service, tmp_path: Path) -> None:
+    """Files go over REST under their own names."""
+    service.fill()
+    file = tmp_path / "näme 1.jsonl"
+    file.write_bytes(b"\x00\xff" * 3000)
+    outcome = cbp("drop", "clicks", "urls", file, "--upload", "--json")
+    assert outcome.json["items"][0]["bytes"] == 6000
+    assert service.drop_folder.files == {"näme 1.jsonl": b"\x00\xff" * 3000}
+
+
+def test_nothing_waits_for_a_thread_that_is_left_behind() -> None:
+    """Commands start no threads that outlive them."""
+    assert all(
+        thread.daemon or thread is threading.main_thread() for thread in threading.enumerate()
+    )

@@ -1,0 +1,99 @@
+"""Dropping: whole files only, none replaced, nothing left behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from cbp.errors import DiskFullError
+from controller.cli.drop import copy_into
+from controller.cli.errors import FileUnreadableError
+from tests.controller.api.fakes import Service
+from tests.controller.cli.conftest import Cbp
+
+
+@pytest.fixture
+def incoming(service: Service) -> Path:
+    folder = service.settings.drop_root / "clicks" / "urls" / "incoming"
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(b"x" * 3_000_000)
+    return path
+
+
+def test_a_file_is_dropped_without_the_service(cbp: Cbp, incoming: Path, file: Path) -> None:
+    """A copy under its own name; the original stays."""
+    outcome = cbp("drop", "clicks", "urls", file)
+    assert outcome.status == 0
+    assert [path.name for path in incoming.iterdir()] == ["a.jsonl.gz"]
+    assert (incoming / "a.jsonl.gz").read_bytes() == file.read_bytes()
+
+
+def test_a_file_that_waits_is_never_replaced(cbp: Cbp, incoming: Path, file: Path) -> None:
+    """The second one gets a number, and its suffix stays."""
+    cbp("drop", "clicks", "urls", file)
+    file.write_bytes(b"other")
+    outcome = cbp("drop", "clicks", "urls", file, "--json")
+    assert outcome.json["items"][0]["path"] == "a-2.jsonl.gz"
+    assert (incoming / "a.jsonl.gz").stat().st_size == 3_000_000
+    assert (incoming / "a-2.jsonl.gz").read_bytes() == b"other"
+
+
+def test_until_it_is_whole_a_file_is_hidden(incoming: Path, file: Path) -> None:
+    """While it is being copied nothing is there that a scan would take."""
+    seen: set[str] = set()
+    copy_into(incoming, file, lambda _: seen.update(path.name for path in incoming.iterdir()))
+    assert seen
+    assert all(name.startswith(".") and name.endswith(".part") for name in seen)
+
+
+def test_a_full_disk_leaves_nothing_behind(
+    incoming: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names the folder; no part of the file stays."""
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DiskFullError):
+        copy_into(incoming, file)
+    assert list(incoming.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_read_is_told(cbp: Cbp, incoming: Path, tmp_path: Path) -> None:
+    """Before anything is copied, when it is one of several."""
+    good = tmp_path / "good.jsonl"
+    good.write_bytes(b"{}")
+    for bad in (tmp_path / "missing", tmp_path):
+        outcome = cbp("drop", "clicks", "urls", good, bad)
+        assert (outcome.status, "file_unreadable" in outcome.err) == (1, True)
+    assert list(incoming.iterdir()) == []
+
+
+def test_a_file_that_vanishes_leaves_nothing_behind(incoming: Path, tmp_path: Path) -> None:
+    """Between the look at it and the copy."""
+    with pytest.raises(FileUnreadableError):
+        copy_into(incoming, tmp_path / "gone")
+    assert list(incoming.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "target", [("nobody", "urls"), ("clicks", "nobody"), ("..", "urls"), ("clicks/urls", ".")]
+)
+def test_a_source_that_is_not_there_is_told(
+    cbp: Cbp, incoming: Path, file: Path, target: tuple[str, str]
+) -> None:
+    """No folder is made, and no name leads out of the drop folder."""
+    outcome = cbp("drop", *target, file)
+    assert outcome.status == 1
+    assert "--upload" in outcome.err
+    assert list(incoming.iterdir()) == []
