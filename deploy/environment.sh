@@ -253,8 +253,12 @@ cbp_install() {
 
 # Spark fetches Delta's jars (33 files) once into Ivy's folder in the home directory. A list of them
 # beside the environment tells later starts, without a JVM, that all are still there.
+# One list per user: Java takes the home directory from the user's entry, not from $HOME.
+cbp_jars_list() { printf '.cbp-jars-%s' "$(id -u)"; }
+
 cbp_jars_are_there() {
-    local jar list="$CBP_VENV/.cbp-jars"
+    local jar list
+    list="$CBP_VENV/$(cbp_jars_list)"
     [ -s "$list" ] || return 1
     while IFS= read -r jar; do
         [ -s "$jar" ] || return 1
@@ -266,26 +270,34 @@ cbp_fetch_jars() {
     cbp_jars_are_there && return 0
     cbp_say "Looking for the Delta jars (first time: about 80 MB to download)"
     if ! jars="$(SPARK_LOCAL_IP=127.0.0.1 "$CBP_VENV_PYTHON" - 2>"$log" <<'PYTHON'
+from urllib.parse import unquote, urlparse
+
 from delta import configure_spark_with_delta_pip
+from pyspark import SparkConf
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-spark = configure_spark_with_delta_pip(builder).getOrCreate()
-jars = spark.sparkContext.getConf().get("spark.jars") or ""
-spark.stop()
-print("\n".join(jar.removeprefix("file://") for jar in jars.split(",") if jar))
+# What a session does before it starts: spark-submit resolves the packages and names the jars.
+options = configure_spark_with_delta_pip(SparkSession.builder)._options
+gateway = launch_gateway(SparkConf(loadDefaults=False).setAll(options.items()))
+jars = gateway.jvm.java.lang.System.getProperty("spark.jars") or ""
+gateway.shutdown()
+print("\n".join(unquote(urlparse(jar).path) for jar in jars.split(",") if jar))
 PYTHON
     )" || [ -z "$jars" ]; then
-        tail -n 15 -- "$log" >&2 || true
+        # Ivy's own words; without any of them the end of it all.
+        grep -m 6 -E 'unresolved dependency|Server access|Exception: |No space|denied' "$log" >&2 ||
+            tail -n 15 "$log" >&2
         cbp_say ""
-        cbp_say "The Delta jars could not be fetched (the end of $log stands above)."
+        cbp_say "The Delta jars could not be fetched; the reason stands above, all of it in"
+        cbp_say "  $log"
         cbp_say "  No network?  They are downloaded once; connect and start again."
         cbp_say "  A machine that stays offline: copy ~/.ivy2.5.2 from one where this script has run."
         cbp_say "  A Maven mirror of your own: name its ivysettings.xml as spark.jars.ivySettings in"
         cbp_say "  \$SPARK_CONF_DIR/spark-defaults.conf."
         exit 2
     fi
-    cbp_write_stamp .cbp-jars "$jars"
+    cbp_write_stamp "$(cbp_jars_list)" "$jars"
 }
 
 # --- all together -------------------------------------------------------------------------------

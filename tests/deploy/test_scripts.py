@@ -21,7 +21,7 @@ import pytest
 REPO = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted([*(REPO / "deploy").glob("*.sh"), REPO / ".ci" / "run"])
 TOOLS = ["bash", "cat", "dirname", "find", "head", "id", "ls", "mkdir", "mktemp", "mv", "od", "rm"]
-TOOLS += ["sed", "tail", "tr", "chmod", "awk"]
+TOOLS += ["sed", "tail", "tr", "chmod", "awk", "grep"]
 REACHED = "REACHED the making of the environment"
 
 # A Python 3.11 that answers as told and makes no environment.
@@ -327,7 +327,9 @@ def test_jars_are_fetched_again_when_one_is_gone(
     jars = [folder / "a.jar", folder / "b.jar"]
     for jar in jars:
         jar.write_bytes(b"jar")
-    (folder / ".cbp-jars").write_text("".join(f"{jar}\n" for jar in jars), encoding="utf-8")
+    (folder / f".cbp-jars-{os.getuid()}").write_text(
+        "".join(f"{jar}\n" for jar in jars), encoding="utf-8"
+    )
     check = "cbp_jars_are_there && echo there || echo gone"
     assert call(check) == (0, "there\n")
     jars[0].unlink()
