@@ -6,7 +6,7 @@
 `threshold.queue` is the result, a history: the last record per URL, less those without
 a score, is the queue of now (`Threshold`). A page that arrives again counts its links again.
 
-Source: CBP (SoCC'10), section 2.1, figure of a simple web crawler; section 5.1.
+Source: CBP (SoCC'10), section 1.1, figure 1; section 4.4.1.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ record per URL and one for the site itself, whose `url` is null. It needs consta
 memory, however large a site is: links and state both come ordered by URL (nulls first),
 and are merged.
 
-Source: CBP (SoCC'10), section 2.1, figure of a simple web crawler, "count in-links".
+Source: CBP (SoCC'10), section 1.1, figure 1, "count in-links".
 """
 
 from __future__ import annotations

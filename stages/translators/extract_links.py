@@ -1,6 +1,6 @@
 """Take pages apart into their links; first stage of the crawl queue.
 
-Source: CBP (SoCC'10), section 2.1, figure of a simple web crawler, "extract links".
+Source: CBP (SoCC'10), section 1.1, figure 1, "extract links".
 """
 
 from __future__ import annotations

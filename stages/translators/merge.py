@@ -1,6 +1,6 @@
 """Merge link counts with what was crawled: the URLs to crawl; third stage of the crawl queue.
 
-Source: CBP (SoCC'10), section 2.1, figure of a simple web crawler, "merge".
+Source: CBP (SoCC'10), section 1.1, figure 1, "merge".
 """
 
 from __future__ import annotations

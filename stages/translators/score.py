@@ -1,6 +1,6 @@
 """Score the candidates of a crawl; fourth stage of the crawl queue.
 
-Source: CBP (SoCC'10), section 2.1, figure of a simple web crawler, "score"; the formula is ours.
+Source: CBP (SoCC'10), section 1.1, figure 1, "score"; the formula is ours.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Let pass what scores high enough; last stage of the crawl queue.
 
-Source: CBP (SoCC'10), section 2.1, figure of a simple web crawler, "threshold".
+Source: CBP (SoCC'10), section 1.1, figure 1, "threshold".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Count how often each URL was seen; the smallest stage with state.
 
-Source: CBP (SoCC'10), section 2.1, the URL count example.
+Source: CBP (SoCC'10), section 2.1, the example URLCount.
 """
 
 from __future__ import annotations

@@ -169,25 +169,17 @@ def test_vectorised_hash_of_any_text_and_number(texts: list[Any], numbers: list[
 
 
 @pytest.mark.spark
-def test_equal_to_spark() -> None:
+def test_equal_to_spark(spark: Any) -> None:
     """`xxhash64` of Spark gives the same 64 bits, per type and over all columns at once."""
-    from pyspark.sql import SparkSession
     from pyspark.sql import functions as F
 
     types, columns = table_of_everything()
     names = [f"c{i}" for i in range(len(types))]
     ddl = ", ".join(f"{name} {type_}" for name, type_ in zip(names, types, strict=True))
     rows = list(zip(*columns, strict=True))
-    session = (
-        SparkSession.builder.master("local[1]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .getOrCreate()
-    )
     hashes = [F.xxhash64(name) for name in names] + [F.xxhash64(*names)]
     arrays = [pa.array(c, arrow_type(t)) for c, t in zip(columns, types, strict=True)]
-    frame = session.createDataFrame(pa.table(arrays, names=names), schema=ddl).coalesce(1)
+    frame = spark.createDataFrame(pa.table(arrays, names=names), schema=ddl).coalesce(1)
     found = [tuple(row) for row in frame.select(*hashes).collect()]
     single = [
         [key_hash([value], [type_]) for value, type_ in zip(row, types, strict=True)]
