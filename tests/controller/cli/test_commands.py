@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +60,11 @@ def test_a_document_is_registered_from_a_file(
 def test_a_wrong_document_lists_every_mistake(cbp: Cbp, tmp_path: Path) -> None:
     """One line per mistake with its place, and status 1."""
     path = tmp_path / "wrong.yaml"
-    path.write_text("name: Wrong\nsources: {a: {schema: 'x TEXT'}}\nstages: {}\n")
+    path.write_text("name: Wrong\nsources: {a: {schema: 'x TEXT'}}\nstages: {s: 1}\n")
     outcome = cbp("register", path)
     assert outcome.status == 1
     assert outcome.out == ""
-    for place in ("name:", "sources.a.schema:", "stages:"):
+    for place in ("name:", "sources.a.schema:", "stages.s:"):
         assert f"- {place}" in outcome.err
 
 
@@ -284,10 +283,3 @@ def test_uploads_come_through_whole(cbp: Cbp, service: Service, tmp_path: Path) 
     outcome = cbp("drop", "clicks", "urls", file, "--upload", "--json")
     assert outcome.json["items"][0]["bytes"] == 6000
     assert service.drop_folder.files == {"näme 1.jsonl": b"\x00\xff" * 3000}
-
-
-def test_nothing_waits_for_a_thread_that_is_left_behind() -> None:
-    """Commands start no threads that outlive them."""
-    assert all(
-        thread.daemon or thread is threading.main_thread() for thread in threading.enumerate()
-    )
