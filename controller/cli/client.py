@@ -78,12 +78,9 @@ class ServiceClient:
         content: bytes | Iterable[bytes] | None = None,
         content_type: str | None = None,
         query: dict[str, Any] | None = None,
-        headers: dict[str, str] | None = None,
     ) -> Any:
         """Return what the service answers to a POST."""
-        sent = dict(headers or {})
-        if content_type is not None:
-            sent["Content-Type"] = content_type
+        sent = {} if content_type is None else {"Content-Type": content_type}
         return self._send("POST", path, content=content, headers=sent, params=_given(query or {}))
 
     def delete(self, *path: str, **query: Any) -> Any:

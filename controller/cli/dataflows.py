@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import secrets
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,12 +39,8 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before removi
 def register_command(context: typer.Context, file: Document, json_: AsJson = False) -> None:
     """Register a dataflow; a wrong document gets every mistake with its place."""
     content, content_type = _document(file)
-    # The key lets a repeated request, after an answer that was lost, succeed.
-    headers = {"Idempotency-Key": secrets.token_hex(16)}
     with session(context).connect() as service:
-        answer = service.post(
-            "dataflows", content=content, content_type=content_type, headers=headers
-        )
+        answer = service.post("dataflows", content=content, content_type=content_type)
     if json_:
         print_json(answer)
         return

@@ -60,8 +60,10 @@ class _Distribution:
     name = "cbp"
 
 
-def registry() -> Registry:
-    point = EntryPoint("url_count", f"{__name__}:UrlCount", "cbp.translators")
+def registry(translator: type[Translate] = UrlCount) -> Registry:
+    """Return a registry that knows one translator, under the name `url_count`."""
+    target = f"{translator.__module__}:{translator.__qualname__}"
+    point = EntryPoint("url_count", target, "cbp.translators")
     vars(point).update(dist=_Distribution())
     return Registry(["cbp"], entry_points=lambda: [point])
 

@@ -1,0 +1,186 @@
+"""The main job by command, over the real parts: store, loop, drop folder, local engine.
+
+Only what has a clock of its own is absent: the loop is ticked and the folder scanned
+by hand. Commands go through the command line, the client and the API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cbp.engine.direct import LocalEngine
+from cbp.engine.files import files_for
+from cbp.sdk import Input, Output, State, Translate
+from controller.api import create_api
+from controller.cli.session import Session
+from controller.ingest import DropFolder
+from controller.loop import Controller, RetryPolicy
+from controller.settings import Settings
+from controller.store import open_store
+from tests.controller.api import fakes
+from tests.controller.api.fakes import TOKEN, AppTransport
+from tests.controller.cli.conftest import Cbp
+
+DOCUMENT = {
+    "name": "clicks",
+    "sources": {"urls": {"schema": "url STRING"}},
+    "stages": {"count": {"translator": "url_count", "inputs": {"urls": "urls"}, "buckets": 2}},
+}
+
+
+class CountUrls(Translate):
+    """Count how often each URL was seen."""
+
+    urls = Input("url STRING", route_by="url")
+    counts = State("url STRING, n BIGINT", grouping="inner")
+    totals = Output("url STRING, n BIGINT", key="url")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Add what came to what was."""
+        n = sum(1 for _ in group.urls) + sum(row.n for row in group.counts)
+        out.counts(url=key.url, n=n)
+        out.totals(url=key.url, n=n)
+
+
+class _Inline(Executor):
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+class World:
+    """A whole service in this process, stepped by hand."""
+
+    def __init__(self, root: Path) -> None:
+        self.settings = Settings(root=root, token=TOKEN, settle_seconds=0)
+        self.settings.root.mkdir()
+        self.store = open_store(self.settings.database_url)
+        files = files_for(self.settings.tables)
+        self.engine = LocalEngine(cache=str(self.settings.cache))
+        self.controller = Controller(
+            store=self.store,
+            engine=self.engine,
+            registry=fakes.registry(CountUrls),
+            files=files,
+            clock=lambda: datetime.now(UTC),
+            tables_root=self.settings.tables,
+            parallel_max=2,
+            retry=RetryPolicy(3, (0.0,)),
+            executor=_Inline(),
+        )
+        self.drop_folder = DropFolder(
+            store=self.store,
+            files=files,
+            clock=lambda: datetime.now(UTC),
+            drop_root=self.settings.drop_root,
+            on_accept=self.controller.wake,
+            settle_seconds=0,
+        )
+        self.controller.arrivals = self.drop_folder
+        self.app = create_api(
+            controller=self.controller,
+            store=self.store,
+            drop_folder=self.drop_folder,
+            settings=self.settings,
+        )
+        self.session = Session(self.settings, AppTransport(self.app))
+
+    def step(self) -> None:
+        """Take in what was dropped and run what may run, until nothing is left to do."""
+        for record in self.store.dataflows():
+            for _ in range(2):  # a file is taken once two listings saw it alike
+                self.drop_folder.scan(record, self.controller.dataflow(record.name))
+        while self.controller.tick().starts:
+            pass
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path / "world")
+    yield world
+    world.engine.close()
+    world.store.close()
+
+
+def test_files_become_tables_by_command(cbp: Cbp, world: World, tmp_path: Path) -> None:
+    """Register, drop, look up, read, quarantine, upload, pause, delete: all by `cbp`."""
+
+    def run(*arguments: str | Path) -> Any:
+        world.step()
+        outcome = cbp(*arguments, "--json", session=world.session)
+        assert outcome.status == 0, outcome.out
+        return outcome.json
+
+    document = tmp_path / "clicks.yaml"
+    document.write_text(yaml.safe_dump(DOCUMENT))
+    assert run("validate", document)["stages"] == ["count"]
+    assert run("register", document)["summary"]["state"] == "ok"
+
+    monday = tmp_path / "monday.jsonl"
+    monday.write_text('{"url": "a"}\n{"url": "b"}\n{"url": "a"}\n')
+    run("drop", "clicks", "urls", monday)
+    assert run("state", "clicks", "count.counts", "url=a")["items"] == [{"url": "a", "n": 2}]
+
+    tuesday = tmp_path / "tuesday.jsonl"
+    tuesday.write_text('{"url": "a"}\n')
+    assert run("drop", "clicks", "urls", tuesday, "--upload")["items"][0]["path"] == tuesday.name
+    assert run("state", "clicks", "count.counts", "url=a")["items"] == [{"url": "a", "n": 3}]
+    assert run("state", "clicks", "count.counts", "url=b")["items"] == [{"url": "b", "n": 1}]
+
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text('{"url": "a"}\n{"url": 7}\n')
+    run("drop", "clicks", "urls", broken)
+    refused = run("claims", "clicks", "--status", "quarantined")["items"]
+    assert [(item["path"], item["reason"]["line"]) for item in refused] == [("broken.jsonl", 2)]
+
+    first = run("records", "clicks", "count.totals", "--limit", "2")
+    rest = run("records", "clicks", "count.totals", "--cursor", first["cursor"])
+    totals = {row["url"]: row["n"] for row in (*first["items"], *rest["items"])}
+    assert totals == {"a": 3, "b": 1}
+
+    runs = run("runs", "--dataflow", "clicks", "--status", "COMMITTED")["items"]
+    assert [item["epoch"] for item in runs] == [1, 0]
+    assert runs[0]["figures"]["records_in"] == 1
+    assert len(run("increments", "clicks", "--flow", "urls")["items"]) == 2
+
+    stage = run("status", "clicks")["stages"][0]
+    assert (stage["epoch"], stage["lag_seconds"]) == (2, None)
+    assert stage["last_success_at"] is not None
+    assert "urls" in stage["waiting"]
+
+    assert run("pause", "clicks")["desired"] == "paused"
+    run("drop", "clicks", "urls", monday, "--upload")
+    assert run("delete", "clicks", "--purge") == {"deleted": "clicks", "purged": True}
+    assert run("status")["items"] == []
+    assert not (Path(world.settings.tables) / "clicks").exists()
+
+
+def test_what_the_service_refuses_is_told_by_command(
+    cbp: Cbp, world: World, tmp_path: Path
+) -> None:
+    """The real parts raise errors whose codes the table knows."""
+    document = tmp_path / "clicks.yaml"
+    document.write_text(yaml.safe_dump(DOCUMENT))
+    cbp("register", document, session=world.session)
+    world.step()
+    expected = {
+        ("register", str(document)): "already_exists",
+        ("state", "clicks", "count.counts", "url=nobody"): "not_found",
+        ("state", "clicks", "count.counts", "uri=a"): "request_invalid",
+        ("runs", "--cursor", "nonsense"): "cursor_invalid",
+        ("records", "clicks", "urls", "--cursor", "nonsense"): "definition_invalid",
+        ("runs", "nobody"): "not_found",
+        ("pause", "nobody"): "not_found",
+        ("retry", "clicks", "nobody"): "not_found",
+    }
+    for arguments, code in expected.items():
+        outcome = cbp(*arguments, "--json", session=world.session)
+        assert (outcome.status, outcome.json["error_code"]) == (1, code), arguments
