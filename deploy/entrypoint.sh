@@ -16,7 +16,6 @@
 #     SPARK_WORKER_HOST, SPARK_WORKER_CORES, SPARK_WORKER_MEMORY, SPARK_WORKER_DIR,
 #     SPARK_WORKER_WEBUI_PORT  worker: 127.0.0.1, all cores, 1g, a temporary folder, 8081
 source "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
-umask 077
 
 usage() {
     sed -n '2,/^source/{/^#/s/^# \{0,1\}//p;}' "${BASH_SOURCE[0]}" >&2
@@ -47,6 +46,7 @@ use_spark_secret() {
         printf 'spark.authenticate.secret %s\n' "$(tr -d '\r\n' <"$SPARK_SECRET_FILE")"
         printf 'spark.network.crypto.enabled true\n'
     } >>"$folder/spark-defaults.conf"
+    chmod 600 -- "$folder/spark-defaults.conf"
     export SPARK_CONF_DIR="$folder"
 }
 
@@ -58,6 +58,7 @@ use_database_password() {
     folder="$(private_folder pgpass)"
     password="$(tr -d '\r\n' <"$POSTGRES_PASSWORD_FILE" | sed 's/[\\:]/\\&/g')"
     printf '*:*:*:*:%s\n' "$password" >"$folder/pgpass"
+    chmod 600 -- "$folder/pgpass"
     export PGPASSFILE="$folder/pgpass"
 }
 

@@ -6,9 +6,11 @@ The import contracts stand in pyproject.toml; here they are run, and what they c
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -108,6 +110,21 @@ def test_the_library_is_typed():
 def test_the_top_level_is_fixed():
     """A new file goes where the map of ARCHITECTURE.md has a place for it."""
     assert {name.split("/")[0] for name in tracked_files()} == TOP_LEVEL
+
+
+@pytest.mark.parametrize(
+    ("group", "folder"), [("cbp.translators", "translators"), ("cbp.dataflows", "flows")]
+)
+def test_every_ready_stage_has_a_name(group: str, folder: str):
+    """A module of stages/ that no entry point names could not be registered over REST."""
+    project = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = project["entry-points"][group]
+    assert list(named) == sorted(named)
+    for target in named.values():
+        module, _, attribute = target.partition(":")
+        assert callable(getattr(importlib.import_module(module), attribute)), target
+    files = {path.stem for path in (REPO / "stages" / folder).glob("[!_]*.py")}
+    assert {target.partition(":")[0].rpartition(".")[2] for target in named.values()} == files
 
 
 def test_no_module_is_too_long():
