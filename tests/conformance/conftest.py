@@ -1,0 +1,80 @@
+"""One fixture over every database that the store must work on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from cbp.engine.faults import Faults
+from controller.store import SqlStore, open_store
+from tests.conformance.postgres import PostgresMissingError, postgres_server
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def new_postgres_database() -> Iterator[Callable[[], str]]:
+    """Give a function that makes an empty database on a throw-away server."""
+    with _server_or_skip() as url:
+        engine = create_engine(
+            url.format("postgres").replace("postgresql://", "postgresql+psycopg://"),
+            isolation_level="AUTOCOMMIT",
+        )
+
+        def make() -> str:
+            name = f"cbp_{next(_numbers)}"
+            with engine.connect() as connection:
+                connection.execute(text(f"CREATE DATABASE {name} TEMPLATE template0"))
+            return url.format(name)
+
+        yield make
+        engine.dispose()
+
+
+@contextmanager
+def _server_or_skip() -> Iterator[str]:
+    pytest.importorskip("psycopg", reason="no driver; pip install 'cbp[postgres]'")
+    try:
+        with postgres_server() as url:
+            yield url
+    except PostgresMissingError as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(
+    scope="session", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service)]
+)
+def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Give the URL of a database that the tests of one backend share."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path_factory.mktemp('store')}/cbp.db"
+    url: str = request.getfixturevalue("new_postgres_database")()
+    return url
+
+
+@pytest.fixture(scope="session")
+def opened(database: str) -> Iterator[SqlStore]:
+    """Give the one store of a backend; making a database takes longer than a test."""
+    with closing(open_store(database)) as store:
+        yield store
+
+
+@pytest.fixture
+def store(opened: SqlStore) -> SqlStore:
+    """Give an empty store."""
+    for record in opened.dataflows():
+        opened.delete(record.name)
+    return opened
+
+
+@pytest.fixture
+def store_with_faults(store: SqlStore, database: str) -> Iterator[Callable[[Faults], SqlStore]]:
+    """Give a function that opens the database of `store` once more, with faults."""
+    with ExitStack() as stack:
+        yield lambda faults: stack.enter_context(
+            closing(open_store(database, faults=faults, exclusive=False))
+        )

@@ -1,0 +1,127 @@
+"""A throw-away PostgreSQL server for tests marked `service`.
+
+It lives in a folder of its own, listens on a socket in that folder only, and is
+made with the `initdb` of the system's packages. PostgreSQL refuses to run as root:
+there the account `postgres` of the package runs it.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["PostgresMissingError", "postgres_server"]
+
+PACKAGES = Path("/usr/lib/postgresql")
+# The kernel's limit of a socket's path, less the name that PostgreSQL adds.
+SOCKET_FOLDER_CHARACTERS_MAX = 107 - len("/.s.PGSQL.5432.lock")
+
+
+class PostgresMissingError(Exception):
+    """Says in words why there is no server."""
+
+
+@contextmanager
+def postgres_server() -> Iterator[str]:
+    """Run a server; give a URL with `{}` in the place of the database's name.
+
+    Raises:
+        PostgresMissingError: If the machine cannot run one.
+    """
+    programs = _programs()
+    account = _account()
+    folder = tempfile.mkdtemp(prefix="cbp-pg-")
+    try:
+        if len(folder) > SOCKET_FOLDER_CHARACTERS_MAX:
+            message = f"{folder} is too long for a socket; set TMPDIR to a shorter folder"
+            raise PostgresMissingError(message)
+        if account is not None:
+            os.chown(folder, account.pw_uid, account.pw_gid)
+        data = f"{folder}/data"
+        initdb = ["initdb", "-D", data, "-U", "cbp", "-A", "trust", "-E", "UTF8", "--no-sync"]
+        # A locale that does not sort like bytes, if there is one, would be a better test;
+        # C.UTF-8 is the one that every machine has.
+        _run(programs, [*initdb, "--locale=C.UTF-8"], account, folder)
+        settings = {"listen_addresses": "", "unix_socket_directories": folder, "fsync": "off"}
+        options = [f"--{name}={value}" for name, value in settings.items()]
+        with _running(programs, ["postgres", "-D", data, *options], account, folder):
+            yield f"postgresql://cbp@/{{}}?host={folder}"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _programs() -> Path:
+    """Return the folder of the newest `initdb`."""
+    found = sorted(PACKAGES.glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    if found:
+        return found[-1].parent
+    if on_path := shutil.which("initdb"):
+        return Path(on_path).parent
+    raise PostgresMissingError("no initdb here; install the package postgresql")
+
+
+def _account() -> pwd.struct_passwd | None:
+    if os.geteuid() != 0:
+        return None
+    try:
+        return pwd.getpwnam("postgres")
+    except KeyError:
+        message = "PostgreSQL does not run as root, and there is no account postgres"
+        raise PostgresMissingError(message) from None
+
+
+def _run(
+    programs: Path, command: list[str], account: pwd.struct_passwd | None, folder: str
+) -> None:
+    with _start(programs, command, account, folder) as process:
+        said = process.stdout.read() if process.stdout else ""
+    if process.returncode != 0:
+        raise PostgresMissingError(f"{command[0]} failed: {said[-500:]}")
+
+
+@contextmanager
+def _running(
+    programs: Path, command: list[str], account: pwd.struct_passwd | None, folder: str
+) -> Iterator[None]:
+    with _start(programs, command, account, folder) as process:
+        assert process.stdout is not None
+        said = []
+        for line in process.stdout:
+            said.append(line)
+            if "ready to accept connections" in line:
+                break
+        else:
+            raise PostgresMissingError(f"postgres did not start: {''.join(said)[-500:]}")
+        # A log that nobody reads would stop the server once the pipe is full.
+        reader = threading.Thread(target=process.stdout.read, daemon=True)
+        reader.start()
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGQUIT)
+            process.wait(60)
+            reader.join(60)
+
+
+def _start(
+    programs: Path, command: list[str], account: pwd.struct_passwd | None, folder: str
+) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [str(programs / command[0]), *command[1:]],
+        user=None if account is None else account.pw_uid,
+        group=None if account is None else account.pw_gid,
+        extra_groups=None if account is None else [],
+        cwd=folder,
+        env={**os.environ, "LC_ALL": "C.UTF-8"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
