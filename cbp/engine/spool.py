@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cbp.engine.arrow import arrow_type
 from cbp.engine.layout import ShuffleLayout
 
 __all__ = ["SPOOL_BYTES", "Spool"]
@@ -76,9 +77,11 @@ class _Run:
 class Spool:
     """The runs of all flows of one task; removes its files when left."""
 
-    def __init__(self, layout: ShuffleLayout, buckets: int) -> None:
+    def __init__(self, layout: ShuffleLayout) -> None:
         self._runs = [_Run() for _ in layout.flows]
-        self._schema: pa.Schema | None = None
+        slots = [(name, arrow_type(type_)) for name, type_ in layout.slots]
+        numbers = [("_flow", pa.int8()), ("_bucket", pa.int32()), ("_hash", pa.int64())]
+        self._schema = pa.schema([*numbers, *slots, ("_seq", pa.int64())])
 
     def __enter__(self) -> Spool:
         return self
@@ -95,7 +98,6 @@ class Spool:
     def take(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Read all batches, apart by flow."""
         for batch in batches:
-            self._schema = batch.schema
             flows = batch.column(batch.schema.get_field_index("_flow")).to_numpy()
             edges = np.flatnonzero(np.diff(flows)) + 1
             starts = [0, *edges.tolist()]
@@ -120,11 +122,7 @@ class Spool:
         """Return one flow's records of one bucket; a view."""
         run = self._runs[flow]
         if run.table is None:
-            return self._empty()
+            return self._schema.empty_table()
         start = int(np.searchsorted(run.bucket_column, bucket, "left"))
         stop = int(np.searchsorted(run.bucket_column, bucket, "right"))
         return run.table.slice(start, stop - start)
-
-    def _empty(self) -> pa.Table:
-        schema = self._schema or pa.schema([("_hash", pa.int64())])
-        return pa.Table.from_batches([], schema)

@@ -163,7 +163,7 @@ class StageTask:
         assert layout is not None, "a record-wise stage has a task of its own"
         cache = index_cache(self.plan.cache)
         vectors: dict[str, dict[str, Any]] = {name: {} for name in self.plan.states}
-        with Spool(layout, self.plan.buckets) as spool:
+        with Spool(layout) as spool:
             spool.take(batches)
             for i, flow in enumerate(layout.flows):
                 self.counts[f"records_in.{flow.name}"] = spool.records(i)
