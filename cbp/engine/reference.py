@@ -212,8 +212,8 @@ class ReferenceEngine:
             AuthorCodeError: The author's code failed; what it read stays queued.
         """
         epochs = 0
-        while any([self._run(name) for name in self._order]):
-            epochs += 1
+        while ran := sum([self._run(name) for name in self._order]):
+            epochs += ran
         return epochs
 
     def outputs(self, flow: str) -> list[list[dict[str, Any]]]:
