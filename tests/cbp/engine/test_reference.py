@@ -89,7 +89,7 @@ class Wrong(Translate):
 
 def one_stage(translator: Any, **sources: str) -> Dataflow:
     flow = DataflowBuilder("test")
-    wired = {name: flow.source(name, schema) for name, schema in sources.items()}
+    wired: dict[str, Any] = {name: flow.source(name, schema) for name, schema in sources.items()}
     flow.stage("stage", translator, **wired)
     return flow.build()
 

@@ -1,0 +1,179 @@
+"""The public test kit."""
+
+from __future__ import annotations
+
+import doctest
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cbp import DataflowBuilder, Input, Output, State, Translate, TranslateRecords, testing
+from cbp.errors import DefinitionError, NotFoundError
+from cbp.testing import Crash, ManualClock, PlannedFaults, run_dataflow, run_epochs
+
+
+class Count(Translate):
+    items = Input("k STRING", route_by="k")
+    counts = State("k STRING, n BIGINT")
+    totals = Output("k STRING, n BIGINT", key="k")
+    events = Output("k STRING")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        n = sum(1 for _ in group.items) + sum(row.n for row in group.counts)
+        out.counts(key.k, n)
+        out.totals(key.k, n)
+
+
+class Forgetful(Count):
+    """The bug that examples of one epoch do not find: state is not emitted again."""
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        known = list(group.counts)
+        n = sum(1 for _ in group.items) + sum(row.n for row in known)
+        if not known:
+            out.counts(key.k, n)
+        out.totals(key.k, n)
+
+
+class Join(Translate):
+    left = Input("a STRING, b INT, x INT", route_by="a, b")
+    right = Input("a STRING, b INT", route_by="a, b")
+    pairs = Output("a STRING, b INT, x INT, n INT", key="a, b")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        n = sum(1 for _ in group.right)
+        for row in group.left:
+            out.pairs(*row, n)
+
+
+class Words(TranslateRecords):
+    lines = Input("text STRING")
+    words = Output("k STRING")
+
+    def translate(self, record: Any, out: Any) -> None:
+        for word in record.text.split():
+            out.words(word)
+
+
+EPOCHS = st.lists(st.lists(st.sampled_from("abc"), max_size=4), max_size=5)
+
+
+def wrong_counts(translator: type[Translate], epochs: list[list[str]]) -> bool:
+    return run_epochs(translator, epochs).last("totals") != Counter(chain.from_iterable(epochs))
+
+
+def test_documentation_is_true() -> None:
+    """Every example in the kit's documentation gives what it says."""
+    assert doctest.testmod(testing).failed == 0
+
+
+@given(EPOCHS)
+def test_any_split_into_epochs_gives_the_batch_answer(epochs: list[list[str]]) -> None:
+    """The last total per key equals a Counter over everything."""
+    assert not wrong_counts(Count, epochs)
+
+
+def test_split_property_finds_forgotten_state() -> None:
+    """A translator that forgets to emit its state again passes examples and fails the property."""
+    assert not wrong_counts(Forgetful, [["a", "b", "a"], ["b"]])
+    assert wrong_counts(Forgetful, [["a"], ["a"], ["a"]])
+
+
+def test_result_keeps_epochs_apart() -> None:
+    """One list per output and epoch, empty ones included; records are named tuples."""
+    result = run_epochs(Count(), [["a"], [], ["a"]])
+    assert result.outputs["totals"] == [[("a", 1)], [], [("a", 2)]]
+    assert result.outputs["events"] == [[], [], []]
+    assert result.outputs["totals"][2][0].n == 2
+    assert result.state["counts"] == [("a", 2)]
+
+
+def test_several_inputs_are_given_by_name() -> None:
+    """An input that an epoch leaves out gets an empty increment, so that the stage runs."""
+    result = run_epochs(
+        Join, [{"left": [("a", 1, 5)]}, {"left": [("a", 1, 6)], "right": [("a", 1)]}]
+    )
+    assert result.outputs["pairs"] == [[("a", 1, 5, 0)], [("a", 1, 6, 1)]]
+
+
+def test_keys_and_values_of_several_columns_are_tuples() -> None:
+    """A single column stands for itself, several make a tuple."""
+    assert run_epochs(Join, [{"left": [("a", 1, 5)]}]).last("pairs") == {("a", 1): (5, 0)}
+    assert run_epochs(Count, [["a"]]).last("totals") == {"a": 1}
+
+
+def test_records_may_be_dicts_tuples_or_bare_values() -> None:
+    """Three spellings of the same record are the same record."""
+    assert run_epochs(Count, [["a", ("a",), {"k": "a"}]]).last("totals") == {"a": 3}
+
+
+def test_last_needs_a_declared_key() -> None:
+    """Without a key there is no last value, and the message says what to declare."""
+    result = run_epochs(Count, [])
+    with pytest.raises(ValueError, match="declares no key"):
+        result.last("events")
+    with pytest.raises(NotFoundError):
+        result.last("total")
+
+
+def test_wrong_epochs_are_told() -> None:
+    """A list for several inputs, or an unknown input, is refused with the inputs there are."""
+    with pytest.raises(TypeError, match="left, right"):
+        run_epochs(Join, [["a"]])
+    with pytest.raises(NotFoundError, match="'middle'"):
+        run_epochs(Join, [{"middle": []}])
+
+
+def test_wrong_declarations_are_told_before_anything_runs() -> None:
+    """A definition error comes out of `run_epochs`."""
+
+    class Broken(Translate):
+        items = Input("k STRING", route_by="missing")
+
+        def translate(self, key: Any, group: Any, out: Any) -> None:
+            """Emit nothing."""
+
+    with pytest.raises(DefinitionError, match="no column 'missing'"):
+        run_epochs(Broken, [["a"]])
+
+
+def test_a_whole_dataflow_is_run_by_the_names_of_its_flows() -> None:
+    """Sources may have different numbers of increments; results are named `stage.output`."""
+    flow = DataflowBuilder("words")
+    lines = flow.source("lines", "text STRING")
+    flow.source("unused", "text STRING")
+    words = flow.stage("split", Words(), lines=lines)
+    flow.stage("count", Count(), items=words.words)
+    result = run_dataflow(flow.build(), {"lines": [["a b"], ["a"]], "unused": [["x"]]})
+    assert result.last("count.totals") == {"a": 2, "b": 1}
+    assert result.state["count.counts"] == [("a", 2), ("b", 1)]
+    assert [len(epoch) for epoch in result.outputs["split.words"]] == [2, 1]
+    with pytest.raises(NotFoundError):
+        run_dataflow(flow.build(), {"line": [["a"]]})
+
+
+def test_manual_clock_moves_only_forward_and_only_when_told() -> None:
+    """It stands still, takes seconds or spans, and never goes back."""
+    clock = ManualClock(datetime(2026, 5, 1, tzinfo=UTC))
+    assert clock() == clock()
+    clock.advance(1.5)
+    clock.advance(timedelta(minutes=1))
+    assert clock() == datetime(2026, 5, 1, 0, 1, 1, 500_000, tzinfo=UTC)
+    with pytest.raises(ValueError, match="back"):
+        clock.advance(-1)
+    with pytest.raises(ValueError, match="aware"):
+        ManualClock(clock().replace(tzinfo=None))
+
+
+def test_planned_faults_crash_at_one_passage() -> None:
+    """The n-th passage of one point raises a crash that no `except Exception` catches."""
+    faults = PlannedFaults("intention.after", passage=2)
+    faults("intention.after")
+    with pytest.raises(Crash):
+        faults("intention.after")
+    assert not issubclass(Crash, Exception)
