@@ -16,7 +16,7 @@ check() { # NAME, ARGUMENTS OF PYTHON...
 check lint -m ruff check .
 check format -m ruff format --check .
 check types -m mypy
-check imports -c 'from importlinter.cli import lint_imports_command as run; run(["--no-logo"])'
+check imports -c 'from importlinter.cli import lint_imports_command as run; run(["--no-logo", "--no-cache"])'
 if [ -n "$failed" ]; then
     printf 'check.sh: failed:%s\n' "$failed" >&2
     exit 1
