@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cbp.engine.delta.actions import (
     Action,
@@ -268,7 +268,9 @@ class _Replay:
 
     def action(self, action: Action) -> None:
         if isinstance(action, AddFile):
-            self.live[action.path] = action
+            # Whether data changed belongs to the entry, not to the file that is live.
+            file = action if action.data_change else replace(action, data_change=True)
+            self.live[file.path] = file
         elif isinstance(action, RemoveFile):
             self.live.pop(action.path, None)
         elif isinstance(action, Txn):
