@@ -3,19 +3,45 @@
 from __future__ import annotations
 
 import importlib
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
 
-from controller.cli.session import AsJson, session
+from controller.cli.session import AsJson
 
 __all__ = ["demo_command"]
 
 Keep = Annotated[bool, typer.Option("--keep", help="Leave the service running.")]
+Root = Annotated[Path | None, typer.Option(help="Make a folder in this one, and let it stay.")]
+Increments = Annotated[int, typer.Option(min=1, max=100, help="Increments before the last one.")]
+Engine = Annotated[Literal["spark", "local"], typer.Option(help="`local` needs no Spark.")]
+Modules = Annotated[int | None, typer.Option("--limit", min=1, help="Most modules to take.")]
+Stdlib = Annotated[bool, typer.Option("--stdlib", help="Take the standard library too.")]
+Port = Annotated[int, typer.Option(min=1, max=65535, envvar="CBP_PORT", help="If it is free.")]
 
 
-def demo_command(context: typer.Context, keep: Keep = False, json_: AsJson = False) -> None:
+def demo_command(
+    keep: Keep = False,
+    root: Root = None,
+    increments: Increments = 5,
+    engine: Engine = "spark",
+    limit: Modules = None,
+    stdlib: Stdlib = False,
+    port: Port = 8420,
+    json_: AsJson = False,
+) -> None:
     """Run the crawl queue over the installed Python packages, start to end."""
-    # Imported here: it starts Spark, which no other command wants to wait for.
+    # By name: the demo rests on the command line's parts, so these must not rest on it.
     demo = importlib.import_module("controller.demo")
-    demo.run_demo(settings=session(context).settings, keep=keep, as_json=json_)
+    options = demo.DemoOptions(
+        keep=keep,
+        root=root,
+        as_json=json_,
+        increments=increments,
+        engine=engine,
+        limit=limit,
+        stdlib=stdlib,
+        port=port,
+    )
+    demo.run_demo(options)

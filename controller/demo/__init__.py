@@ -1,0 +1,9 @@
+"""The demo: the main job on real input, from the first file to the last check.
+
+`run_demo` starts the service, feeds it and judges what it made; `cbp demo` calls it.
+"""
+
+from controller.demo.options import DemoOptions
+from controller.demo.run import run_demo
+
+__all__ = ["DemoOptions", "run_demo"]

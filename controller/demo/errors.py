@@ -1,0 +1,90 @@
+"""What can go wrong in the demo."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cbp.errors import InvariantError, OperatingError
+
+__all__ = [
+    "CheckFailedError",
+    "CorpusTooSmallError",
+    "DataflowMissingError",
+    "DemoStalledError",
+    "FolderUnusableError",
+    "ServiceFailedError",
+]
+
+
+class CorpusTooSmallError(OperatingError):
+    """The interpreter has too few modules, or the limit is too low."""
+
+    code = "demo_corpus_too_small"
+    retryable = False
+
+    def __init__(self, found: int, needed: int, what: str) -> None:
+        super().__init__(
+            f"found {found} {what}, but the demo needs at least {needed}; "
+            "raise --limit, lower --increments, or add --stdlib",
+            found=found,
+            needed=needed,
+            what=what,
+        )
+
+
+class DataflowMissingError(OperatingError):
+    """No installed package offers the dataflow."""
+
+    code = "demo_dataflow_missing"
+    retryable = False
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"no installed package offers the dataflow {name!r}; "
+            "install this checkout again: pip install -e .",
+            name=name,
+        )
+
+
+class ServiceFailedError(OperatingError):
+    """The service that the demo started did not come up, or ended."""
+
+    code = "demo_service_failed"
+
+    def __init__(self, what: str, *, log: str, last_lines: Sequence[str]) -> None:
+        shown = "\n".join(last_lines) or "(the log is empty)"
+        super().__init__(
+            f"the service {what}; the end of {log}:\n{shown}",
+            log=log,
+            last_lines=list(last_lines),
+        )
+
+
+class DemoStalledError(OperatingError):
+    """The dataflow stopped, or does not get on."""
+
+    code = "demo_stalled"
+    retryable = False
+
+    def __init__(self, why: str, details: Mapping[str, Any]) -> None:
+        super().__init__(f"the dataflow does not become idle: {why}", **details)
+
+
+class FolderUnusableError(OperatingError):
+    """The demo's folder cannot be made."""
+
+    code = "demo_folder_unusable"
+    retryable = False
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"no folder can be made in {path}: {why}", path=path, cause=why)
+
+
+class CheckFailedError(InvariantError):
+    """A result differs from what it must be."""
+
+    code = "demo_check_failed"
+
+    def __init__(self, failed: Sequence[str]) -> None:
+        super().__init__(f"{len(failed)} check(s) failed: {', '.join(failed)}", checks=list(failed))

@@ -1,0 +1,65 @@
+"""The last lines of the demo: where everything lies, and what to try next."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+from controller.demo.dataflow import NAME
+from controller.demo.options import DemoOptions
+from controller.demo.report import Report
+from controller.demo.service import ServiceProcess
+
+__all__ = ["say_farewell"]
+
+
+def say_farewell(
+    report: Report,
+    options: DemoOptions,
+    service: ServiceProcess,
+    *,
+    folder: Path,
+    tables: str,
+    seconds: float,
+) -> None:
+    """Tell the total time, where the tables lie, and with `keep` how to go on."""
+    report.title(f"Done in {seconds:.0f} s")
+    if not options.keep and options.root is None:
+        report.fact("tables", "removed with the service; --keep or --root DIR leaves them")
+        return
+    report.fact("tables", tables)
+    report.fact("read them", f"polars.scan_delta({tables + '/threshold.queue'!r})")
+    if options.keep:
+        _say_how_to_go_on(report, service, folder)
+
+
+def _say_how_to_go_on(report: Report, service: ServiceProcess, folder: Path) -> None:
+    settings = service.settings
+    report.fact("service", f"{settings.url} goes on; stop it with: kill {service.pid}")
+    report.fact("log", str(service.log))
+    report.title("Try next")
+    report.line(f"  export CBP_ROOT={shlex.quote(str(folder))} CBP_PORT={settings.port}")
+    for arguments in (
+        f"status {NAME}",
+        f"runs --dataflow {NAME}",
+        f"state {NAME} count_in_links.counts site=typing",
+        f"records {NAME} threshold.queue --limit 5",
+    ):
+        report.line(f"  {_command()} {arguments}")
+    token = shlex.quote(str(settings.token_file))
+    report.line(
+        f'  curl -H "Authorization: Bearer $(cat {token})" {settings.url}/api/v1/dataflows/{NAME}'
+    )
+
+
+def _command() -> str:
+    """Return how this very `cbp` is called from the current folder."""
+    if shutil.which("cbp") is not None:
+        return "cbp"
+    interpreter = sys.executable
+    here = os.path.relpath(interpreter)
+    shortest = here if not here.startswith("..") and os.sep in here else interpreter
+    return f"{shlex.quote(shortest)} -m controller.cli"

@@ -1,0 +1,75 @@
+"""What the crawl queue says, read from its Delta tables as anyone could.
+
+The queue is a history: the last record per URL counts, and one without a score says
+that the URL was crawled and left the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from controller.demo.tables import EPOCH, TableRef, frame
+
+__all__ = ["QueueEntry", "SiteLinks", "groups_in", "links_per_site", "top_of_queue"]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEntry:
+    """One URL to crawl."""
+
+    url: str
+    site: str
+    score: float
+    in_links: int
+
+
+@dataclass(frozen=True, slots=True)
+class SiteLinks:
+    """One site.
+
+    Attributes:
+        in_links: To any of its URLs.
+        crawled, waiting: URLs that were crawled; URLs that are known only by links.
+    """
+
+    site: str
+    in_links: int
+    crawled: int
+    waiting: int
+
+
+def top_of_queue(tables: Mapping[str, TableRef], count: int) -> tuple[list[QueueEntry], int]:
+    """Return the best entries by score, ties by URL, and the length of the whole queue."""
+    entries = frame(tables["threshold.queue"], (EPOCH, "site", "url", "score"))
+    queue = (
+        entries.sort(EPOCH)
+        .group_by("url", maintain_order=True)
+        .last()
+        .filter(pl.col("score").is_not_null())
+        .sort(["score", "url"], descending=[True, False])
+    )
+    counts = frame(tables["count_in_links.counts"])
+    best = queue.head(count).join(counts, on=["site", "url"], how="left", maintain_order="left")
+    rows = best.select("url", "site", "score", "n").iter_rows()
+    return [QueueEntry(*row) for row in rows], queue.height
+
+
+def links_per_site(tables: Mapping[str, TableRef], count: int) -> list[SiteLinks]:
+    """Return the sites with the most links to them, ties by name."""
+    known = frame(tables["merge.known"])
+    # The record with a null `url` holds the total of the site.
+    per_site = known.group_by("site").agg(
+        pl.col("n").filter(pl.col("url").is_null()).sum(),
+        pl.col("crawled").filter(pl.col("url").is_not_null()).sum(),
+        (~pl.col("crawled")).filter(pl.col("url").is_not_null()).sum().alias("waiting"),
+    )
+    best = per_site.sort(["n", "site"], descending=[True, False]).head(count)
+    return [SiteLinks(*row) for row in best.iter_rows()]
+
+
+def groups_in(table: TableRef, key: tuple[str, ...]) -> int:
+    """Return the number of groups that a state holds."""
+    return frame(table, key).unique().height

@@ -1,0 +1,186 @@
+"""The service as a child process, and what the demo asks of it.
+
+The child has a session and a process group of its own, and writes to a log file. It
+is told to stop (SIGTERM) and waited for; what is left of its group is killed. On
+Linux it is also told to stop when this process is killed without notice, unless it
+was meant to be kept.
+
+Guaranteed: after `stop` no process of the group is left (tests/controller/test_demo_service.py).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+
+import httpx
+
+from controller.cli.errors import PortTakenError
+from controller.cli.serve import check_port
+from controller.demo.errors import ServiceFailedError
+from controller.settings import Settings, load_settings
+
+__all__ = ["ServiceProcess", "choose_port", "settings_of"]
+
+READY_SECONDS_MAX = 300.0
+"""Spark's first start may fetch the Delta jars."""
+POLL_SECONDS = 0.1
+STOP_SECONDS = 20.0
+LOG_LINES = 15
+_PR_SET_PDEATHSIG = 1
+
+# The demo's own folder and address; only what concerns Spark is taken from the environment.
+_KEPT = "CBP_SPARK_"
+
+Wait = Callable[[float], None]
+
+
+def choose_port(preferred: int) -> int:
+    """Return the preferred port if it is free, else one that the system chooses."""
+    with suppress(PortTakenError):
+        check_port("127.0.0.1", preferred)
+        return preferred
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    assert isinstance(port, int)
+    return port
+
+
+def settings_of(root: Path, *, port: int, engine: str) -> Settings:
+    """Return the settings of a service that keeps everything below `root`."""
+    return load_settings(
+        root=root,
+        host="127.0.0.1",
+        port=port,
+        engine=engine,
+        tables="",
+        drop_root=Path(),
+        cache=Path(),
+        database_url="",
+        token=None,
+        token_file=Path(),
+        allow_remote=False,
+        # The demo only ever links complete files into place.
+        settle_seconds=0,
+    )
+
+
+class ServiceProcess:
+    """One service; start it, wait for it, stop it.
+
+    Args:
+        settings: As `settings_of` makes them.
+        log: Where the child writes.
+        outlives: Whether it may go on when this process is killed.
+        command: What to run instead, for tests.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        log: Path,
+        outlives: bool = False,
+        command: tuple[str, ...] = (sys.executable, "-m", "controller.cli", "serve"),
+    ) -> None:
+        self.settings, self.log = settings, log
+        with log.open("wb") as output:
+            self._child = subprocess.Popen(
+                command,
+                env=_environment(settings),
+                cwd=settings.root,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=None if outlives else _stop_with_parent,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Process id, which is also the id of the group."""
+        return self._child.pid
+
+    def wait_until_ready(
+        self, seconds_max: float = READY_SECONDS_MAX, *, wait: Wait = time.sleep
+    ) -> None:
+        """Return once the service answers that it can work.
+
+        Raises:
+            ServiceFailedError: If it ends before, or does not answer in time.
+        """
+        until = time.monotonic() + seconds_max
+        with httpx.Client(trust_env=False, timeout=5.0) as http:
+            while time.monotonic() < until:
+                self.check_alive()
+                with suppress(httpx.TransportError):
+                    if http.get(f"{self.settings.url}/api/v1/health/ready").is_success:
+                        return
+                wait(POLL_SECONDS)
+        silent = f"did not answer at {self.settings.url} within {seconds_max:.0f} s"
+        raise self._failed(silent)
+
+    def check_alive(self) -> None:
+        """Raise `ServiceFailedError` if the process ended."""
+        status = self._child.poll()
+        if status is not None:
+            ended = f"ended with status {status}"
+            raise self._failed(ended)
+
+    def stop(self, seconds_max: float = STOP_SECONDS) -> None:
+        """Tell it to stop, wait, kill what is left; idempotent. Ctrl-C cuts the wait short."""
+        try:
+            if self._child.poll() is None:
+                self._child.terminate()
+                self._child.wait(seconds_max)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            pass
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._child.pid, signal.SIGKILL)
+            self._child.wait()
+
+    def last_lines(self) -> list[str]:
+        """Return the end of the log."""
+        with suppress(OSError), self.log.open(encoding="utf-8", errors="replace") as lines:
+            return [line.rstrip()[:2000] for line in deque(lines, LOG_LINES)]
+        return []
+
+    def _failed(self, what: str) -> ServiceFailedError:
+        return ServiceFailedError(what, log=str(self.log), last_lines=self.last_lines())
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("CBP_") or name.startswith(_KEPT)
+    }
+    chosen = MappingProxyType(
+        {
+            "CBP_ROOT": str(settings.root),
+            "CBP_HOST": settings.host,
+            "CBP_PORT": str(settings.port),
+            "CBP_ENGINE": settings.engine,
+            "CBP_SETTLE_SECONDS": str(settings.settle_seconds),
+            "PYTHONUNBUFFERED": "1",
+        }
+    )
+    return {**kept, **chosen}
+
+
+def _stop_with_parent() -> None:
+    """Ask Linux for a SIGTERM when the parent dies; elsewhere nothing happens."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

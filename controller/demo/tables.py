@@ -1,0 +1,139 @@
+"""The tables of a dataflow as foreign readers see them: delta-rs with its own SQL, and Polars.
+
+Both read the Delta log and the Parquet files by themselves; neither knows this
+service. A record is a tuple of the declared columns, in their order; lists become
+tuples, so that records can be counted.
+
+Polars 1.x looks for the files of a table in the percent-encoded path, and ignores
+deletion vectors where it finds them; below a folder whose name needs that (a space),
+it is given a copy in a plain place. delta-rs reads such tables as they are.
+
+Guaranteed: the bookkeeping columns (`_bucket`, `_hash`, `_epoch`) are in no record.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from deltalake import DeltaTable, QueryBuilder
+
+from cbp.engine.base import flow_table, state_table
+from cbp.model.dataflow import Dataflow
+from cbp.model.schema import Schema
+from cbp.model.stage import OutputSpec
+
+__all__ = [
+    "Row",
+    "TableRef",
+    "as_row",
+    "frame",
+    "read_deltalake",
+    "read_epochs",
+    "read_polars",
+    "tables_of",
+]
+
+EPOCH = "_epoch"
+_PLAIN = re.compile(r"[A-Za-z0-9._=/-]+")
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableRef:
+    """One table of a dataflow.
+
+    Attributes:
+        stage, name: Of the state or output.
+        path: Its folder.
+        output: Its declaration if it is an output flow; `None` for a state.
+    """
+
+    stage: str
+    name: str
+    path: str
+    schema: Schema
+    output: OutputSpec | None = None
+
+    @property
+    def label(self) -> str:
+        """`stage.name`."""
+        return f"{self.stage}.{self.name}"
+
+
+def tables_of(dataflow: Dataflow, folder: str) -> list[TableRef]:
+    """Return every table of a dataflow, states first, in the order of the stages."""
+    states, outputs = [], []
+    for stage, node in dataflow.stages.items():
+        for state in node.translator.states:
+            path = f"{folder}/{state_table(stage, state.name)}"
+            states.append(TableRef(stage, state.name, path, state.schema))
+        for output in node.translator.outputs:
+            path = f"{folder}/{flow_table(stage, output.name)}"
+            outputs.append(TableRef(stage, output.name, path, output.schema, output))
+    return [*states, *outputs]
+
+
+def frame(table: TableRef, columns: Sequence[str] = ()) -> pl.DataFrame:
+    """Read columns of a table with delta-rs; by default the declared ones."""
+    names = ", ".join(f'"{name}"' for name in columns or table.schema.names)
+    query = QueryBuilder().register("t", DeltaTable(table.path))
+    return pl.DataFrame(query.execute(f"SELECT {names} FROM t").read_all())
+
+
+def read_deltalake(table: TableRef) -> list[Row]:
+    """Read a table with delta-rs."""
+    return _rows(frame(table))
+
+
+def read_epochs(table: TableRef) -> dict[int, list[Row]]:
+    """Read an output with delta-rs, by epoch; empty epochs are not in it."""
+    epochs: dict[int, list[Row]] = {}
+    for epoch, *row in _rows(frame(table, (EPOCH, *table.schema.names))):
+        epochs.setdefault(epoch, []).append(tuple(row))
+    return epochs
+
+
+def read_polars(table: TableRef) -> list[Row]:
+    """Read a table with Polars."""
+    with _plain(table.path) as path:
+        return _rows(pl.scan_delta(path).select(table.schema.names).collect())
+
+
+def as_row(record: Mapping[str, Any], schema: Schema) -> Row:
+    """Return a record of the reference engine as the readers give it."""
+    return tuple(_frozen(record[name]) for name in schema.names)
+
+
+@contextmanager
+def _plain(path: str) -> Iterator[str]:
+    """Give a path to a table that needs no percent-encoding; see the module header."""
+    if _PLAIN.fullmatch(path):
+        yield path
+        return
+    places = (tempfile.gettempdir(), "/tmp", "/var/tmp")
+    place = next(filter(_PLAIN.fullmatch, places))
+    with tempfile.TemporaryDirectory(prefix="cbp-demo-copy-", dir=place) as folder:
+        copy = Path(folder, "table")
+        shutil.copytree(path, copy)
+        yield str(copy)
+
+
+def _rows(read: pl.DataFrame) -> list[Row]:
+    return [tuple(map(_frozen, row)) for row in read.iter_rows()]
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return tuple(sorted((key, _frozen(item)) for key, item in value.items()))
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return tuple(map(_frozen, value))
+    return value

@@ -1,0 +1,186 @@
+"""What the demo asks of the running service: register, drop, wait until all is applied.
+
+Everything goes over REST with the token, except the drop itself, which is a file.
+
+Guaranteed: `wait_until_applied` returns only after every stage consumed every
+increment so far; a stage that stopped, a file in quarantine and a dataflow that does
+not get on are errors that carry the service's own reason.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from controller.cli.client import ServiceClient
+from controller.cli.drop import copy_into
+from controller.demo.errors import DemoStalledError
+from controller.settings import Settings
+
+__all__ = ["Applied", "DataflowWatch", "Progress", "Run"]
+
+POLL_SECONDS = 0.1
+STALLED_SECONDS = 120.0
+RUNS_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One committed run.
+
+    Attributes:
+        figures: Counts and bytes, see `cbp.engine.base.PreparedRun`.
+    """
+
+    stage: str
+    epoch: int
+    seconds: float
+    finished_at: datetime
+    figures: Mapping[str, float]
+
+    def count(self, name: str) -> int:
+        """Return one of the figures as a whole number; 0 when it has none."""
+        return int(self.figures.get(name, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where the dataflow stands.
+
+    Attributes:
+        accepted: Increments of the source.
+        epochs: Stage to epochs done.
+        queued: Increments that wait anywhere.
+        note: What is out of the ordinary, in words.
+    """
+
+    accepted: int
+    epochs: Mapping[str, int]
+    queued: int
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """One increment from its arrival to the last run that it caused.
+
+    Attributes:
+        seconds: From the file's arrival in the folder to the last commit.
+    """
+
+    seconds: float
+    runs: tuple[Run, ...]
+
+
+class DataflowWatch:
+    """One dataflow with one source, over REST.
+
+    Args:
+        alive: Raises when the service has ended.
+    """
+
+    def __init__(
+        self,
+        client: ServiceClient,
+        settings: Settings,
+        document: Mapping[str, Any],
+        *,
+        alive: Callable[[], None],
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        (self.source,) = document["sources"]
+        self.name, self.stages = str(document["name"]), tuple(document["stages"])
+        self._client, self._alive, self._wait = client, alive, wait
+        self._document = document
+        self._incoming = settings.drop_root / self.name / self.source / "incoming"
+        self._dropped = 0
+
+    def register(self) -> str:
+        """Register the dataflow; return the folder of its tables."""
+        content = json.dumps(self._document).encode()
+        answer = self._client.post("dataflows", content=content, content_type="application/json")
+        return str(answer["folder"])
+
+    def drop(self, file: Path, on_progress: Callable[[Progress], None]) -> Applied:
+        """Drop a file as the next increment; return once every stage has applied it.
+
+        Raises:
+            DemoStalledError: See the module header.
+            ServiceFailedError: The service ended.
+        """
+        copy_into(self._incoming, file)
+        arrived = datetime.now(UTC)
+        self._dropped += 1
+        self._wait_until_applied(on_progress)
+        runs = tuple(run for run in self.runs() if run.epoch == self._dropped - 1)
+        last = max((run.finished_at for run in runs), default=arrived)
+        return Applied((last - arrived).total_seconds(), runs)
+
+    def runs(self) -> list[Run]:
+        """Return the committed runs, by epoch and then in the order in which they ended."""
+        answer = self._client.get("runs", dataflow=self.name, status="COMMITTED", limit=RUNS_MAX)
+        runs = [
+            Run(
+                item["stage"],
+                item["epoch"],
+                item["seconds"],
+                datetime.fromisoformat(item["finished_at"]),
+                item["figures"],
+            )
+            for item in answer["items"]
+        ]
+        return sorted(runs, key=lambda run: (run.epoch, run.finished_at))
+
+    def _wait_until_applied(self, on_progress: Callable[[Progress], None]) -> None:
+        seen, since = None, time.monotonic()
+        while True:
+            progress = self._progress()
+            on_progress(progress)
+            if progress.accepted >= self._dropped and not progress.queued:
+                return
+            if progress != seen:
+                seen, since = progress, time.monotonic()
+            elif time.monotonic() - since > STALLED_SECONDS:
+                why = f"nothing happened for {STALLED_SECONDS:.0f} s; {progress.note}"
+                raise DemoStalledError(why, {"epochs": dict(progress.epochs)})
+            self._alive()
+            self._wait(POLL_SECONDS)
+
+    def _progress(self) -> Progress:
+        # The source first: what it has enqueued, the queues read afterwards show.
+        accepted = self._accepted()
+        answer = self._client.get("dataflows", self.name)
+        for stage in answer["stages"]:
+            if stage["state"] == "stopped":
+                self._stopped(stage)
+        retries = [s["name"] for s in answer["stages"] if s["state"] == "retrying"]
+        return Progress(
+            accepted,
+            {stage["name"]: stage["epoch"] for stage in answer["stages"]},
+            sum(q["increments"] for stage in answer["stages"] for q in stage["queues"]),
+            f"tries again: {', '.join(retries)}" if retries else "",
+        )
+
+    def _accepted(self) -> int:
+        answer = self._client.get("dataflows", self.name, "increments", flow=self.source, limit=1)
+        accepted = answer["items"][0]["index"] + 1 if answer["items"] else 0
+        if accepted < self._dropped:
+            self._check_quarantine()
+        return int(accepted)
+
+    def _check_quarantine(self) -> None:
+        answer = self._client.get("dataflows", self.name, "claims", status="quarantined", limit=1)
+        for claim in answer["items"]:
+            refused = f"{claim['path']} is in quarantine: {claim['reason']['message']}"
+            raise DemoStalledError(refused, dict(claim["reason"]))
+
+    def _stopped(self, stage: Mapping[str, Any]) -> None:
+        answer = self._client.get("runs", dataflow=self.name, status="FAILED", limit=1)
+        error = answer["items"][0]["error"] if answer["items"] else {}
+        why = f"stage {stage['name']} stopped, {stage['waiting']}: {error.get('message', '')}"
+        raise DemoStalledError(why, dict(error.get("details", {})))

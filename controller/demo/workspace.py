@@ -1,0 +1,71 @@
+"""The folder of one call of the demo, and what happens to it and to the service at the end.
+
+    ended well, nothing kept          removed
+    interrupted (Ctrl-C, SIGTERM)     removed
+    ended well with --keep or --root  stays
+    failed                            stays, since the log and the tables tell why
+
+Guaranteed: SIGTERM and SIGHUP unwind like Ctrl-C does, so that the service is stopped.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from controller.demo.errors import FolderUnusableError
+
+__all__ = ["interruptible", "new_folder", "removed_at_end"]
+
+_PREFIX = "cbp-demo-"
+_SIGNAL_STATUS = 128
+
+
+def new_folder(root: Path | None) -> Path:
+    """Make a new folder, in `root` or where the system keeps temporary ones.
+
+    Raises:
+        FolderUnusableError: If it cannot be made.
+    """
+    try:
+        if root is not None:
+            root.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=root)).resolve()
+    except OSError as error:
+        where = str(root or tempfile.gettempdir())
+        raise FolderUnusableError(where, error.strerror or str(error)) from error
+
+
+@contextmanager
+def removed_at_end(folder: Path, *, stays: bool) -> Iterator[None]:
+    """Remove the folder at the end; see the module header for when not."""
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException:  # interrupted
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    if not stays:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise `SystemExit`, as long as this lasts."""
+    before = {which: signal.signal(which, _exit) for which in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for which, handler in before.items():
+            signal.signal(which, handler)
+
+
+def _exit(number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(_SIGNAL_STATUS + number)
