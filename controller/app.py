@@ -258,7 +258,10 @@ def configure_logging(settings: Settings) -> None:
         structlog.processors.JSONRenderer(),
     ]
     if settings.log_format == "console":
-        renderer = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        plain = structlog.dev.plain_traceback
+        renderer = [
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)
+        ]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(

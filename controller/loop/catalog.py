@@ -53,3 +53,8 @@ class Catalog:
         if stage not in dataflow.stages:
             raise NotFoundError(kind="stage", name=f"{name}.{stage}")
         return record, dataflow.stages[stage]
+
+    def forget(self, name: str) -> None:
+        """Drop what is kept about a dataflow that was deleted."""
+        with self._lock:
+            self._compiled.pop(name, None)

@@ -225,6 +225,7 @@ class Controller:
             with self.exclusive(name), self._ticker.lock:
                 self._store.delete(name)
                 self._runs.forget(name)
+                self._catalog.forget(name)
                 if purge:
                     purge_folder(self._files, folder, run=self._ticker.new_id())
         finally:

@@ -28,6 +28,9 @@ from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
 __all__ = ["Ticker"]
 
+# Milliseconds since 1970 in hexadecimal, good for 8000 years.
+TIME_DIGITS = 12
+
 _log = structlog.get_logger(__name__)
 
 
@@ -66,8 +69,12 @@ class Ticker:
         with self.lock:
             if self._runs.deposed or self.stopping:
                 reason = self._runs.deposed or "the service stops"
-                self.waiting = dict.fromkeys(self.waiting, reason)
-                return Schedule((), dict(self.waiting))
+                self.waiting = {
+                    (record.name, stage.stage): reason
+                    for record in self._store.dataflows()
+                    for stage in self._store.stages(record.name)
+                }
+                return Schedule((), self.waiting)
             self._finish_parked()
             self._recovery.settle()
             return self._decide_and_start()
@@ -178,6 +185,13 @@ class Ticker:
                 self._runs.redo(parked.record, parked.node, parked.intention)
 
     def new_id(self) -> str:
-        """Return an id that sorts by time, also within a millisecond."""
+        """Return an id that sorts by time, also within a millisecond.
+
+        It sorts behind the ids of the process before, even if the clock was set back:
+        attempts and failures are counted in this order.
+        """
+        if not self._last_id_ms:
+            newest = self._store.runs(limit=1).items
+            self._last_id_ms = int(newest[0].id[:TIME_DIGITS], 16) if newest else 0
         self._last_id_ms = max(int(self._clock().timestamp() * 1000), self._last_id_ms + 1)
-        return f"{self._last_id_ms:012x}{self._random_hex(4)}"
+        return f"{self._last_id_ms:0{TIME_DIGITS}x}{self._random_hex(4)}"

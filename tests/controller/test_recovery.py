@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,16 @@ POINTS = [
     for effect in ("job", "intention", "log_entry", "data_file", "sql_commit")
     for side in ("before", "after")
 ]
+CRASHES = 10
 ARRIVALS = [("a", ("x", 1)), ("b", ("x", 2)), ("a", ("y", 3)), ("b", ("y", 4)), ("a", ("x", 5))]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _fast() -> Iterator[None]:
+    """Leave out the syncs: a crash inside a process loses nothing that was written."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
 
 
 @pytest.fixture
@@ -87,38 +96,21 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_the_script_does_something(unbroken: dict[str, Any]) -> None:
     """The picture that crashes are compared with holds epochs of all stages."""
     assert unbroken["diamond epochs"] == {"left": 3, "right": 2, "join": 2}
-    assert len(unbroken["diamond join.pairs"]) == 8
+    assert len(unbroken["diamond join.pairs"]) == 4
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_crash_at_any_passage_of_a_point_changes_nothing(
-    point: str, tmp_path: Path, unbroken: dict[str, Any]
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_crashes_at_any_passage_of_a_point_change_nothing(
+    point: str, every: int, tmp_path: Path, unbroken: dict[str, Any]
 ) -> None:
-    """Every passage of every point: after recovery queues, epochs and tables are the same."""
-    struck = passage = 0
-    while struck == passage:
-        passage += 1
-        world = World(tmp_path / f"{passage}")
-        struck += play(world, PlannedFaults(point, passage=passage))
-        assert world.picture() == unbroken, f"{point}, passage {passage}"
-        assert world.store.intended_runs() == []
-        world.close()
-        shutil.rmtree(tmp_path / f"{passage}")
-    assert struck > 3
-
-
-@pytest.mark.parametrize("point", POINTS)
-def test_a_crash_during_recovery_changes_nothing(
-    point: str, tmp_path: Path, unbroken: dict[str, Any]
-) -> None:
-    """Recovery may be killed as often as anything else."""
-    for first in ("intention.after", "sql_commit.before"):
-        for second in (1, 2):
-            world = World(tmp_path / f"{first}{second}")
-            faults = (PlannedFaults(first, passage=4), PlannedFaults(point, passage=second))
-            assert play(world, *faults) == 2
-            assert world.picture() == unbroken
-            world.close()
+    """Killed at every n-th passage, recovery included: same queues, epochs and tables."""
+    world = World(tmp_path)
+    crashes = play(world, *[PlannedFaults(point, passage=every) for _ in range(CRASHES)])
+    assert crashes >= min(CRASHES, 7 // every)
+    assert world.picture() == unbroken
+    assert world.store.intended_runs() == []
+    world.close()
 
 
 def test_a_run_without_a_record_is_interrupted_and_runs_again(world: World) -> None:
@@ -162,7 +154,7 @@ def test_a_record_that_cannot_be_published_at_start_does_not_stop_the_others(wor
     """A foreign writer that recovery finds pauses one stage; everything else starts."""
     world.controller.register(DIAMOND)
     world.arrive("diamond", "a", ("x", 1))
-    world.faults.to = PlannedFaults("sql_commit.before", passage=3)
+    world.faults.to = PlannedFaults("sql_commit.before", passage=2)
     with pytest.raises(Crash):
         world.ticks()
     world.faults.to = NO_FAULTS

@@ -8,6 +8,7 @@ outputs and states: not what translators say, but exactly as durable.
 from __future__ import annotations
 
 import json
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -290,7 +291,7 @@ class World:
     def enqueue(self, dataflow: str, increment: Increment) -> None:
         """Store an increment whose files are there already."""
         claim = ClaimRecord(
-            id=f"c{dataflow}{increment.flow}{increment.index}".replace("_", ""),
+            id=uuid.uuid4().hex,
             dataflow=dataflow,
             source=increment.flow,
             sequence=0,
