@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +30,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Give the one Spark session with Delta of a test run."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Workers import the tests' translators by name.
+    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
     from delta import configure_spark_with_delta_pip
     from pyspark.sql import SparkSession
 

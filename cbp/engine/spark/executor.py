@@ -57,10 +57,9 @@ class SparkExecutor:
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
         """Run the job and return what its tasks reported."""
-        frame = self._frame(plan, task)
         self._spark.addTag(plan.run)
         try:
-            rows = frame.collect()
+            rows = self._frame(plan, task).collect()
         except Exception as exc:
             raise self._coded(exc, plan) from exc
         finally:

@@ -1,0 +1,127 @@
+"""The direct engine on Spark: the reference's results, from every reader.
+
+The flows, and the comparison, are those of tests/cbp/engine/test_direct.py; here they run
+as Spark jobs, with the shuffle and without it.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from cbp.engine.direct import DirectEngine
+from cbp.engine.spark import SparkExecutor, executor
+from cbp.errors import AuthorCodeError, IncrementDamagedError
+from tests.cbp.engine.test_direct import CASES, assert_same, dataflow_of, order_free
+from tests.driver import Driver
+
+pytestmark = pytest.mark.spark
+
+Epochs = list[dict[str, list[dict[str, Any]]]]
+
+
+def epochs_of(case: str, *, seed: int, records: int = 40) -> Epochs:
+    """Make three epochs of records from a seed."""
+    chance = random.Random(seed)
+    texts = ["", "a", "b", "ab", "ä", "z" * 300, None, "a b a", "ä c"]
+    values = {
+        "STRING": lambda: chance.choice(texts),
+        "BIGINT": lambda: chance.choice([0, 1, 2, 3, None]),
+        "INT": lambda: chance.choice([0, 1, 2, 3, None]),
+        "BOOLEAN": lambda: chance.random() < 0.3,
+    }
+    inputs = CASES[case][0]().spec().inputs
+    return [
+        {
+            spec.name: [
+                {f.name: values[str(f.type)]() for f in spec.schema.fields} for _ in range(records)
+            ]
+            for spec in inputs
+        }
+        for _ in range(3)
+    ]
+
+
+@pytest.fixture
+def engine(spark: Any, tmp_path: Path) -> DirectEngine:
+    """Give an engine on the session of the test run."""
+    return DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("shuffled", [False, True], ids=["arranged", "shuffled"])
+@pytest.mark.parametrize("case", CASES)
+def test_every_epoch_equals_the_reference(
+    case: str,
+    shuffled: bool,
+    engine: DirectEngine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spark gives the reference's outputs in its order, whichever way the records came."""
+    if shuffled:
+        monkeypatch.setattr(executor, "ARRANGED_RECORDS_MAX", 0)
+    dataflow = dataflow_of(case)
+    assert_same(dataflow, Driver(engine, dataflow, tmp_path / "t"), epochs_of(case, seed=7))
+
+
+def test_three_readers_see_exactly_the_state(
+    engine: DirectEngine, spark: Any, tmp_path: Path
+) -> None:
+    """Spark, Polars and delta-rs read the state table as the engine itself does."""
+    dataflow = dataflow_of("members")
+    driver = Driver(engine, dataflow, tmp_path / "t")
+    for epoch in epochs_of("members", seed=3):
+        driver.feed("s_items", epoch["items"])
+        driver.run_until_idle()
+    expected = order_free(driver.state("stage", "urls"))
+    path = str(tmp_path / "t" / "state/stage.urls")
+    columns = ["site", "url", "at"]
+    by_spark = [r.asDict() for r in spark.read.format("delta").load(path).select(columns).collect()]
+    by_polars = pl.scan_delta(path).select(columns).collect().to_dicts()
+    query = deltalake.QueryBuilder().register("state", deltalake.DeltaTable(path))
+    by_delta_rs = pa.table(query.execute("SELECT site, url, at FROM state").read_all()).to_pylist()
+    assert expected
+    assert order_free(by_spark) == expected
+    assert order_free(by_polars) == expected
+    assert order_free(by_delta_rs) == expected
+
+
+def test_an_authors_error_names_place_key_and_input(engine: DirectEngine, tmp_path: Path) -> None:
+    """The error crosses Spark with file, line, key and records, and is not retried."""
+    dataflow = dataflow_of("sequences")
+    driver = Driver(engine, dataflow, tmp_path / "t")
+    driver.feed("s_left", [{"k": 1, "t": 1, "v": "x"}])
+    driver.feed("s_right", [{"k": 1, "v": "y"}])
+    spec = dataflow.stages["stage"].translator
+    object.__setattr__(spec, "translate", _fails)
+    with pytest.raises(AuthorCodeError) as caught:
+        driver.run_until_idle()
+    assert "ZeroDivisionError" in caught.value.details["cause"]
+    assert caught.value.details["key"] == "(1,)"
+    assert caught.value.details["inputs"]["left"] == ["(1, 1, 'x')"]
+
+
+def _fails(key: Any, group: Any, out: Any) -> None:
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("shuffled", [False, True], ids=["arranged", "shuffled"])
+def test_a_missing_input_file_is_named(
+    shuffled: bool, engine: DirectEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lost file fails the run; it never looks like a smaller increment."""
+    if shuffled:
+        monkeypatch.setattr(executor, "ARRANGED_RECORDS_MAX", 0)
+    dataflow = dataflow_of("url_count")
+    driver = Driver(engine, dataflow, tmp_path / "t")
+    driver.feed("s_urls", [{"url": "a"}])
+    for file in (tmp_path / "t" / "sources").rglob("*.parquet"):
+        file.unlink()
+    with pytest.raises(IncrementDamagedError):
+        driver.run_until_idle()
