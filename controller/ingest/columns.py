@@ -28,10 +28,14 @@ _EXACT_TYPES: dict[str, set[type]] = {
     "DOUBLE": {float, _NONE},
     "BOOLEAN": {bool, _NONE},
 }
+# Arrow knows a year 0 and other spellings: what is not plain goes the exact way.
+_DAY = "[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}"
 _TEXT_PATTERNS = {
     **dict.fromkeys(INTEGER_BITS, r"\A-?[0-9]+\z"),
     "DOUBLE": r"\A-?[0-9]+(\.[0-9]+)?\z",
     "BOOLEAN": r"\A(true|false)\z",
+    "DATE": rf"\A{_DAY}\z",
+    "TIMESTAMP": rf"\A{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]{{1,6}})?Z\z",
 }
 
 
@@ -78,6 +82,8 @@ class ColumnBuilder:
         return pa.array(converted, type=self.type)
 
     def _bulk_json(self, values: Sequence[Any]) -> pa.Array | None:
+        if self._kind in ("DATE", "TIMESTAMP"):
+            return self._bulk_text(values) if set(map(type, values)) <= {str, _NONE} else None
         exact = _EXACT_TYPES.get(self._kind)
         if exact is None or not set(map(type, values)) <= exact:
             return None

@@ -14,10 +14,15 @@ from controller.ingest.columns import BatchBuilder, ColumnBuilder
 from controller.ingest.rejection import FileRejectedError
 
 ATOMS = ("STRING", "BIGINT", "INT", "SMALLINT", "TINYINT", "DOUBLE", "FLOAT", "BOOLEAN")
+TIMES = ("DATE", "TIMESTAMP")
 ODD_TEXT = st.sampled_from(
     [
         *("", " 1", "1 ", "+5", "007", "-0", "0x1f", "1_0", "1e5", "1.", ".5", "nan", "NaN"),
         *("inf", "Infinity", "1e999", "9223372036854775807", "9223372036854775808", "-129"),
+        *("2024-02-29", "2023-02-29", "0000-01-01", "0001-01-01", "9999-12-31", "2024-1-01"),
+        *("2024-02-29T12:00:00Z", "2024-02-29 23:59:60Z", "2024-02-29T24:00:00Z"),
+        *("2024-02-29T12:00:00.123456Z", "2024-02-29T12:00:00.1234567Z", "2024-02-29T12:00Z"),
+        *("2024-02-29T12:00:00", "2024-02-29T12:00:00+02:00", "1969-12-31T23:59:59.9Z"),
         *("true", "TRUE", "True", "t", "1", "0", "١", "1\n", "3.5", "-3.25", "1d", "128"),
     ]
 )
@@ -42,7 +47,7 @@ def outcome(builder: ColumnBuilder, values: list[Any], *, bulk: bool) -> tuple[s
     return "accepted", ["nan" if isinstance(v, float) and math.isnan(v) else v for v in found]
 
 
-@pytest.mark.parametrize("kind", ATOMS)
+@pytest.mark.parametrize("kind", ATOMS + TIMES)
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_bulk_conversion_of_text_equals_the_exact_one(kind: str, data: st.DataObject):
@@ -52,7 +57,7 @@ def test_bulk_conversion_of_text_equals_the_exact_one(kind: str, data: st.DataOb
     assert outcome(builder, values, bulk=True) == outcome(builder, values, bulk=False)
 
 
-@pytest.mark.parametrize("kind", ATOMS)
+@pytest.mark.parametrize("kind", ATOMS + TIMES)
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_bulk_conversion_of_json_equals_the_exact_one(kind: str, data: st.DataObject):

@@ -13,8 +13,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from cbp.model.schema import Schema
 from controller.ingest import IngestLimits
+from controller.ingest.delimited import CsvOptions, read_csv
+from controller.ingest.lines import text_blocks
+from controller.ingest.notes import Notes
 from tests.controller.ingest.harness import Drop, accepted, lines, rejected
 
 SCHEMA = "id BIGINT, name STRING"
@@ -112,6 +118,33 @@ def test_csv_options_are_respected(tmp_path: Path):
     options = {"header": "false", "delimiter": ";", "quote": "'", "null": "NA"}
     rows = accepted(b"1;'a;''b'\nNA;NA\n3;'NA'\n", tmp_path, SCHEMA, "csv", options=options)
     assert [tuple(r.values()) for r in rows] == [(1, "a;'b"), (None, None), (3, "NA")]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    rows=st.lists(
+        st.lists(st.none() | st.text('ab,;"\r\n ', max_size=6), min_size=2, max_size=2), max_size=5
+    ),
+    end=st.sampled_from(["\n", "\r\n"]),
+    batch_rows=st.integers(1, 3),
+)
+def test_csv_gives_back_what_was_written(rows: list[list[str | None]], end: str, batch_rows: int):
+    """Any text survives quoting, whatever it holds and wherever batches are cut."""
+    header: list[str | None] = ["a", "b"]
+    text = "".join(
+        ",".join("" if c is None else '"' + c.replace('"', '""') + '"' for c in row) + end
+        for row in (header, *rows)
+    )
+    blocks = text_blocks([text.encode()], line_bytes_max=1000)
+    batches = read_csv(
+        blocks,
+        Schema.parse("a STRING, b STRING"),
+        CsvOptions(),
+        batch_rows=batch_rows,
+        record_bytes_max=1000,
+        notes=Notes(),
+    )
+    assert [list(row.values()) for batch in batches for row in batch.to_pylist()] == rows
 
 
 def test_csv_without_quoting_takes_quotes_as_text(tmp_path: Path):
