@@ -36,6 +36,7 @@ from controller.store.errors import DatabaseInUseError, DatabaseUrlError
 __all__ = ["Database", "insert_new"]
 
 BUSY_TIMEOUT_MS = 10_000
+CONNECT_TIMEOUT_SECONDS = 10
 _SQLITE_PRAGMAS = (
     # First, so that the others wait for a process that is starting too.
     f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}",
@@ -159,12 +160,16 @@ def _parse(url: str) -> URL:
 
 
 def _engine(url: URL, label: str) -> Engine:
+    remote = url.get_backend_name() != "sqlite"
+    arguments: dict[str, Any] = {}
+    if remote and "connect_timeout" not in url.query:
+        arguments["connect_timeout"] = CONNECT_TIMEOUT_SECONDS
     try:
-        engine = create_engine(url, pool_pre_ping=url.get_backend_name() != "sqlite")
+        engine = create_engine(url, pool_pre_ping=remote, connect_args=arguments)
     except ModuleNotFoundError as exc:
         why = f"the driver {exc.name} is missing: pip install 'cbp[postgres]'"
         raise DatabaseUrlError(label, why) from exc
-    if url.get_backend_name() == "sqlite":
+    if not remote:
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
     return engine

@@ -21,6 +21,7 @@ from pathlib import Path
 __all__ = ["PostgresMissingError", "postgres_server"]
 
 PACKAGES = Path("/usr/lib/postgresql")
+ICU_SINCE = 15
 # The kernel's limit of a socket's path, less the name that PostgreSQL adds.
 SOCKET_FOLDER_CHARACTERS_MAX = 107 - len("/.s.PGSQL.5432.lock")
 
@@ -47,9 +48,11 @@ def postgres_server() -> Iterator[str]:
             os.chown(folder, account.pw_uid, account.pw_gid)
         data = f"{folder}/data"
         initdb = ["initdb", "-D", data, "-U", "cbp", "-A", "trust", "-E", "UTF8", "--no-sync"]
-        # A locale that does not sort like bytes, if there is one, would be a better test;
-        # C.UTF-8 is the one that every machine has.
-        _run(programs, [*initdb, "--locale=C.UTF-8"], account, folder)
+        initdb.append("--locale=C.UTF-8")
+        if programs.parent.name.isdigit() and int(programs.parent.name) >= ICU_SINCE:
+            # Sorts unlike bytes, so that a comparison by locale shows.
+            initdb += ["--locale-provider=icu", "--icu-locale=en-US"]
+        _run(programs, initdb, account, folder)
         settings = {"listen_addresses": "", "unix_socket_directories": folder, "fsync": "off"}
         options = [f"--{name}={value}" for name, value in settings.items()]
         with _running(programs, ["postgres", "-D", data, *options], account, folder):

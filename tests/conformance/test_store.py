@@ -606,6 +606,17 @@ def test_a_crash_leaves_all_of_a_write_or_nothing(
     assert (picture(chain) == old) is (side == "before")
 
 
+def test_readers_never_see_half_of_a_write(chain: SqlStore, store_with_faults: Reopen) -> None:
+    """While a commit is under way, others see the state before it, and do not wait."""
+    arrive(chain)
+    old, seen = picture(chain), list[Any]()
+    slow = store_with_faults(lambda point: seen.append(picture(chain)))
+    slow.commit(an_intention(a_run(), an_increment("s.out", 0)), finished_at=at(1))
+    before, after = seen
+    assert before == old
+    assert after == picture(chain) != old
+
+
 def test_two_threads_that_commit_one_intention_have_one_effect(
     chain: SqlStore, store_with_faults: Reopen
 ) -> None:
