@@ -68,7 +68,8 @@ def test_runnable_all_says_what_it_waits_for() -> None:
 @given(st.lists(st.integers(0, 3), max_size=20))
 def test_runnable_all_reads_everything_once_and_in_order(arrivals: list[int]) -> None:
     """However arrivals and runs alternate, each increment is read once, oldest first."""
-    connector, seen, fed = Connector("items"), [], 0
+    seen: list[int] = []
+    connector, fed = Connector("items"), 0
     for count in [*arrivals, 0]:
         for _ in range(count):
             connector, fed = connector.append(Increment("flow", fed, fed)), fed + 1

@@ -1,0 +1,92 @@
+"""Wiring in code: the graph it gives, and every mistake in one error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cbp import DataflowBuilder, Input, Output, Translate, TranslateRecords
+from cbp.errors import DataflowInvalidError
+
+
+class Words(TranslateRecords):
+    lines = Input("text STRING")
+    words = Output("word STRING")
+
+    def translate(self, record: Any, out: Any) -> None:
+        """Emit nothing."""
+
+
+class Broken(Translate):
+    lines = Input("text STRING", route_by="txt")
+    words = Output("word STRING")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Emit nothing."""
+
+
+def codes(flow: DataflowBuilder) -> list[tuple[str, str]]:
+    with pytest.raises(DataflowInvalidError) as caught:
+        flow.build()
+    return [(mistake.code, mistake.where) for mistake in caught.value.mistakes]
+
+
+def test_stages_are_wired_by_handle_or_by_name() -> None:
+    """Both spellings give the same graph, so a stage may be wired before it exists."""
+    flow = DataflowBuilder("words")
+    lines = flow.source("lines", "text STRING", format="csv", options={"header": "true"})
+    flow.stage("second", Words(), lines="words_of.texts")
+    flow.stage("words_of", Texts(), lines=lines, buckets=2)
+    built = flow.build()
+    assert built.stages["words_of"].wiring == {"lines": "lines"}
+    assert built.stages["words_of"].buckets == 2
+    assert (built.sources["lines"].format, built.sources["lines"].options["header"]) == (
+        "csv",
+        "true",
+    )
+
+
+class Texts(Words):
+    texts = Output("text STRING")
+
+
+def test_handles_name_the_outputs() -> None:
+    """A stage gives a handle per output, by attribute."""
+    flow = DataflowBuilder("words")
+    texts = flow.stage("split", Texts(), lines=flow.source("lines", "text STRING"))
+    assert texts.texts.name == "split.texts"
+    assert dir(texts) == ["texts", "words"]
+
+
+def test_an_output_nobody_declared_is_named() -> None:
+    """A handle that does not exist is found by `build`."""
+    flow = DataflowBuilder("words")
+    words = flow.stage("split", Words(), lines=flow.source("lines", "text STRING"))
+    flow.stage("again", Words(), lines=words.sentences)
+    assert codes(flow) == [("flow_unknown", "stages.again.inputs.lines")]
+
+
+def test_names_that_are_declared_twice_are_named() -> None:
+    """Two sources or two stages of one name are mistakes, not overwrites."""
+    flow = DataflowBuilder("words")
+    flow.source("lines", "text STRING")
+    flow.source("lines", "text STRING")
+    flow.stage("split", Words(), lines="lines")
+    flow.stage("split", Words(), lines="lines")
+    assert codes(flow) == [("name_twice", "sources.lines"), ("name_twice", "stages.split")]
+
+
+def test_every_mistake_is_listed() -> None:
+    """Schemas, translators and wiring are all checked before anything is raised."""
+    flow = DataflowBuilder("words")
+    flow.source("lines", "text STRING")
+    flow.source("bad", "text VARIANT")
+    flow.stage("broken", Broken(), lines="lines")
+    flow.stage("split", Words(), line="lines")
+    assert codes(flow) == [
+        ("type_unknown", "sources.bad.schema"),
+        ("route_by_unknown", "Broken.lines"),
+        ("input_unwired", "stages.split.inputs.lines"),
+        ("input_unknown", "stages.split.inputs.line"),
+    ]

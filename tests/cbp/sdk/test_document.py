@@ -1,0 +1,160 @@
+"""A dataflow as a document: the same graph, and every mistake with its path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from cbp import Input, Output, Translate, TranslateRecords, dataflow_from_document
+from cbp.errors import DataflowInvalidError, DefinitionError, Mistake, NotFoundError
+
+
+class Words(TranslateRecords):
+    lines = Input("text STRING")
+    words = Output("word STRING")
+
+    def translate(self, record: Any, out: Any) -> None:
+        """Emit nothing."""
+
+
+class CountKey(Translate):
+    def __init__(self, key: str = "word") -> None:
+        self.items = Input(f"{key} STRING", route_by=key)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Emit nothing."""
+
+
+def resolve(name: str, parameters: Mapping[str, Any]) -> Translate | TranslateRecords:
+    if name == "words":
+        return Words()
+    if name == "count":
+        return CountKey(**parameters)
+    if name == "refused":
+        raise DefinitionError(Mistake("parameters_invalid", "refused", "no x", "refused.py:3"))
+    raise NotFoundError(kind="translator", name=name)
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    return {
+        "name": "word_counts",
+        "sources": {"lines": {"schema": "text STRING"}},
+        "stages": {
+            "split": {"translator": "words", "inputs": {"lines": "lines"}},
+            "count": {
+                "translator": "count",
+                "parameters": {"key": "word"},
+                "inputs": {"items": "split.words"},
+                "buckets": 4,
+            },
+        },
+        **changes,
+    }
+
+
+def stages(**changes: Any) -> dict[str, Any]:
+    made = document()["stages"]
+    made["count"].update(changes)
+    return document(stages=made)
+
+
+def codes(value: Any, duplicates: Iterable[str] = ()) -> list[tuple[str, str]]:
+    with pytest.raises(DataflowInvalidError) as caught:
+        dataflow_from_document(value, resolve, duplicates=duplicates)
+    return [(mistake.code, mistake.where) for mistake in caught.value.mistakes]
+
+
+def test_a_document_gives_the_graph_it_describes() -> None:
+    """Translators are made with their parameters; defaults are filled in."""
+    flow = dataflow_from_document(document(description="Counts words."), resolve)
+    count = flow.stages["count"]
+    assert (flow.name, flow.sources["lines"].format) == ("word_counts", "jsonl")
+    assert (count.reference, count.parameters, count.buckets) == ("count", {"key": "word"}, 4)
+    assert count.wiring == {"items": "split.words"}
+    assert flow.stages["split"].buckets == 8
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, ("document_invalid", "document")),
+        (document(name=5), ("name_invalid", "name")),
+        (document(name="A b"), ("name_invalid", "name")),
+        (document(stage={}), ("field_unknown", "document.stage")),
+        (document(sources=[]), ("document_invalid", "sources")),
+        (document(sources={"lines": {"schema": 5}}), ("schema_invalid", "sources.lines.schema")),
+        (document(sources={"lines": {"schema": "a"}}), ("schema_invalid", "sources.lines.schema")),
+        (
+            document(sources={"lines": {"schema": "text VARIANT"}}),
+            ("type_unknown", "sources.lines.schema"),
+        ),
+        (
+            document(sources={"lines": {"schema": "text STRING", "formt": "csv"}}),
+            ("field_unknown", "sources.lines.formt"),
+        ),
+        (
+            document(sources={"lines": {"schema": "text STRING", "format": "xml"}}),
+            ("format_unknown", "sources.lines.format"),
+        ),
+        (
+            document(sources={"lines": {"schema": "text STRING", "options": 1}}),
+            ("document_invalid", "sources.lines.options"),
+        ),
+        (stages(translator=None), ("translator_unknown", "stages.count.translator")),
+        (stages(translator="cuont"), ("not_found", "stages.count.translator")),
+        (stages(translator="refused"), ("parameters_invalid", "stages.count.translator")),
+        (stages(parameters={"key": "a b"}), ("type_unknown", "stages.count.translator")),
+        (stages(parameters=[]), ("document_invalid", "stages.count.parameters")),
+        (stages(buckets="4"), ("buckets_invalid", "stages.count.buckets")),
+        (stages(buckets=True), ("buckets_invalid", "stages.count.buckets")),
+        (stages(buckets=5), ("buckets_invalid", "stages.count.buckets")),
+        (stages(input={}), ("field_unknown", "stages.count.input")),
+        (stages(inputs={"items": "split.word"}), ("flow_unknown", "stages.count.inputs.items")),
+        (stages(inputs={"items": ["split.words"]}), ("flow_unknown", "stages.count.inputs.items")),
+        (stages(inputs={}), ("input_unwired", "stages.count.inputs.items")),
+        (stages(inputs={"items": "lines"}), ("schema_mismatch", "stages.count.inputs.items")),
+        (stages(parameters={"key": "other"}), ("schema_mismatch", "stages.count.inputs.items")),
+        (document(stages={}), ("stages_missing", "stages")),
+        (document(stages={5: {}}), ("document_invalid", "stages")),
+    ],
+)
+def test_each_mistake_has_its_rule_and_path(value: Any, expected: tuple[str, str]) -> None:
+    """A wrong document names the rule and the path inside the document."""
+    assert expected in codes(value)
+
+
+def test_pairs_that_stood_twice_are_told_apart() -> None:
+    """Two stages of one name, and an input wired twice, are found although a mapping holds one."""
+    assert codes(document(), ["stages.count", "stages.count.inputs.items", "sources.lines"]) == [
+        ("name_twice", "stages.count"),
+        ("input_twice", "stages.count.inputs.items"),
+        ("name_twice", "sources.lines"),
+    ]
+
+
+def test_a_node_that_cannot_be_read_causes_no_second_mistake() -> None:
+    """Flows of a stage or source that is wrong itself are not reported as unknown."""
+    broken = document()
+    broken["stages"]["split"]["translator"] = "wrods"
+    assert codes(broken) == [("not_found", "stages.split.translator")]
+    assert codes(document(sources={"lines": {"schema": "a"}})) == [
+        ("schema_invalid", "sources.lines.schema")
+    ]
+
+
+def test_all_mistakes_are_listed_at_once_with_the_authors_place() -> None:
+    """One answer lists everything; a translator's own mistake keeps its file and line."""
+    value = document(name="A b")
+    value["stages"]["count"]["translator"] = "refused"
+    value["stages"]["split"]["inputs"] = {"lines": "line"}
+    with pytest.raises(DataflowInvalidError) as caught:
+        dataflow_from_document(value, resolve)
+    assert {mistake.code for mistake in caught.value.mistakes} == {
+        "parameters_invalid",
+        "name_invalid",
+        "flow_unknown",
+    }
+    assert "refused.py:3" in {mistake.place for mistake in caught.value.mistakes}
+    assert len(caught.value.as_dict()["details"]["mistakes"]) == 3

@@ -1,0 +1,223 @@
+"""What an author's class compiles to, and what is found wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbp import Input, Output, State, Translate, TranslateRecords, by
+from cbp.errors import DefinitionError, Mistake
+from cbp.model.schema import DataType
+from cbp.model.stage import Computed
+
+THIS = Path(__file__).name
+URLS = Input("url STRING, n INT", route_by="url")
+
+
+def groupwise(**attributes: Any) -> Translate:
+    """Make a translator with these declarations."""
+    body = {"translate": lambda self, key, group, out: None, **attributes}
+    made: Translate = type("Made", (Translate,), body)()
+    return made
+
+
+def record_wise(**attributes: Any) -> TranslateRecords:
+    body = {"translate": lambda self, record, out: None, **attributes}
+    made: TranslateRecords = type("Made", (TranslateRecords,), body)()
+    return made
+
+
+def mistake_of(translator: Translate | TranslateRecords) -> Mistake:
+    with pytest.raises(DefinitionError) as caught:
+        translator.spec()
+    return caught.value.mistake
+
+
+class UrlCount(Translate):
+    urls = Input("url STRING", route_by="url", order_by="url")
+    counts = State("url STRING, n BIGINT", grouping="outer")
+    totals = Output("url STRING, n BIGINT", key="url", history=True)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Emit nothing."""
+
+
+def test_a_class_compiles_to_plain_values() -> None:
+    """Everything declared is in the specification, in order, with the author's place."""
+    spec = UrlCount().spec()
+    assert (spec.name, str(spec.key), spec.record_wise) == ("UrlCount", "url STRING", False)
+    assert spec.input("urls").route_by == ("url",)
+    assert spec.input("urls").order_by == ("url",)
+    assert (spec.output("totals").key, spec.output("totals").history) == (("url",), True)
+    assert spec.state("counts").grouping == "outer"
+    line = UrlCount.translate.__code__.co_firstlineno
+    assert spec.place.endswith(f"{THIS}:{line}")
+
+
+def test_declarations_keep_their_order_and_the_instance_comes_last() -> None:
+    """Base class, class, then what `__init__` sets; a redeclared name is replaced."""
+
+    class Narrow(UrlCount):
+        more = Output("n INT")
+
+        def __init__(self) -> None:
+            self.totals = Output("n INT")
+            self.late = Output("n INT")
+
+    spec = Narrow().spec()
+    assert [output.name for output in spec.outputs] == ["totals", "more", "late"]
+    assert str(spec.output("totals").schema) == "n INT"
+
+
+def test_the_key_may_be_declared() -> None:
+    """Computed routing needs `key`; its names are what the author sees."""
+    spec = groupwise(
+        key="site STRING",
+        urls=Input("url STRING", route_by=by(lambda r: r.url[:1], "STRING")),
+        links=Input("host STRING", route_by="host"),
+    ).spec()
+    assert spec.key is not None
+    assert spec.key.names == ("site",)
+    assert isinstance(spec.input("urls").route_by, Computed)
+
+
+def test_by_takes_several_types() -> None:
+    """A key of several columns is a tuple; commas inside a type do not separate."""
+    computed = by(lambda r: (1, 2), "BIGINT, DECIMAL(10,2)")
+    assert computed.types == (DataType("BIGINT"), DataType("DECIMAL", precision=10, scale=2))
+    assert THIS in computed.place
+
+
+def test_a_record_wise_class_has_no_key() -> None:
+    """It is called per record."""
+    spec = record_wise(lines=Input("text STRING"), words=Output("word STRING")).spec()
+    assert spec.record_wise
+    assert spec.key is None
+
+
+@pytest.mark.parametrize(
+    ("translator", "rule", "where", "says"),
+    [
+        (groupwise(), "input_missing", "Made", "at least one Input"),
+        (groupwise(Urls=URLS), "name_invalid", "Made.Urls", "a-z"),
+        (groupwise(urls=Input("url VARIANT", route_by="url")), "type_unknown", "Made.urls", "VARI"),
+        (groupwise(urls=Input("url STRING")), "route_by_missing", "Made.urls", "TranslateRecords"),
+        (groupwise(urls=URLS, more=Input("a INT")), "route_by_missing", "Made.more", "route_by"),
+        (
+            groupwise(urls=Input("url STRING", route_by="u")),
+            "route_by_unknown",
+            "Made.urls",
+            "no column 'u'; it has url",
+        ),
+        (
+            groupwise(urls=Input("url STRING", route_by="url", order_by="url, t")),
+            "order_by_unknown",
+            "Made.urls",
+            "no column 't'",
+        ),
+        (
+            groupwise(urls=Input("url STRING", route_by=["url"])),  # type: ignore[arg-type]
+            "route_by_invalid",
+            "Made.urls",
+            "by(function, type)",
+        ),
+        (
+            groupwise(urls=Input("url STRING", route_by="url", order_by=5)),  # type: ignore[arg-type]
+            "order_by_invalid",
+            "Made.urls",
+            "by(function, type)",
+        ),
+        (
+            groupwise(urls=Input("url STRING", route_by=by(lambda r: r.url, "STRING"))),
+            "key_missing",
+            "Made.key",
+            'key = "..."',
+        ),
+        (groupwise(key="a VARIANT", urls=URLS), "type_unknown", "Made.key", "VARIANT"),
+        (groupwise(key="a INT", urls=URLS), "route_by_type", "Made.urls", "(STRING)"),
+        (
+            groupwise(urls=URLS, more=Input("a INT", route_by="a")),
+            "route_by_type",
+            "Made.more",
+            "routes by (INT), but the key is (url STRING)",
+        ),
+        (
+            groupwise(urls=Input("a ARRAY<INT>", route_by="a")),
+            "key_type",
+            "Made.a",
+            "ARRAY<INT> cannot be a key",
+        ),
+        (
+            groupwise(urls=URLS, totals=Output("n INT", key="url")),
+            "key_unknown",
+            "Made.totals",
+            "no column 'url'; it has n",
+        ),
+        (
+            groupwise(urls=URLS, totals=Output("n INT", key=("n",))),  # type: ignore[arg-type]
+            "key_invalid",
+            "Made.totals",
+            "key takes",
+        ),
+        (
+            groupwise(urls=URLS, kept=State("n INT")),
+            "state_key_missing",
+            "Made.kept",
+            "'url STRING'; it has 'n INT'",
+        ),
+        (
+            groupwise(urls=URLS, kept=State("url INT")),
+            "state_key_missing",
+            "Made.kept",
+            "'url STRING'; it has 'url INT'",
+        ),
+        (
+            groupwise(urls=URLS, kept=State("url STRING", grouping="left")),  # type: ignore[arg-type]
+            "grouping_unknown",
+            "Made.kept",
+            "'inner' or 'outer'",
+        ),
+        (
+            record_wise(a=Input("t STRING"), b=Input("t STRING")),
+            "record_wise_shape",
+            "Made",
+            "exactly one Input",
+        ),
+        (record_wise(a=URLS), "record_wise_shape", "Made", "without route_by"),
+        (
+            record_wise(a=Input("t STRING"), kept=State("t STRING")),
+            "record_wise_shape",
+            "Made",
+            "derive from Translate",
+        ),
+        (record_wise(words=Output("t STRING")), "input_missing", "Made", "Input"),
+    ],
+)
+def test_each_mistake_names_rule_attribute_and_way_out(
+    translator: Translate | TranslateRecords, rule: str, where: str, says: str
+) -> None:
+    """A wrong declaration is found without data: which rule, where, and what to do."""
+    mistake = mistake_of(translator)
+    assert (mistake.code, mistake.where) == (rule, where)
+    assert says in mistake.message
+
+
+def test_a_mistake_names_the_authors_file_and_line() -> None:
+    """The place is where the translate function stands."""
+
+    class Broken(Translate):
+        urls = Input("url STRING", route_by="u")
+
+        def translate(self, key: Any, group: Any, out: Any) -> None:
+            """Emit nothing."""
+
+    line = Broken.translate.__code__.co_firstlineno
+    assert mistake_of(Broken()).place.endswith(f"{THIS}:{line}")
+
+
+def test_an_unknown_type_of_a_computed_key_is_found_at_once() -> None:
+    """`by` checks its types when it is called."""
+    with pytest.raises(DefinitionError, match="'VARIANT' is no type"):
+        by(lambda r: r, "VARIANT")
