@@ -1,0 +1,97 @@
+"""The crawl queue as a whole, in memory: document, wiring and result."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+from hypothesis import given
+
+from cbp import Translate, TranslateRecords, dataflow_from_document
+from cbp.model.dataflow import Dataflow
+from cbp.testing import run_dataflow
+from stages.flows.crawl_queue import crawl_queue, document
+from tests.stages.crawl import INCREMENTS, Page, links_of, site_of, sites_of
+
+CLASSES = {
+    "count_in_links": "CountInLinks",
+    "extract_links": "ExtractLinks",
+    "merge": "Merge",
+    "score": "Score",
+    "threshold": "Threshold",
+}
+
+
+def resolve(name: str, parameters: Mapping[str, Any]) -> Translate | TranslateRecords:
+    module = importlib.import_module(f"stages.translators.{name}")
+    made: Translate | TranslateRecords = getattr(module, CLASSES[name])(**parameters)
+    return made
+
+
+def without_references(flow: Dataflow) -> dict[str, Any]:
+    return {n: replace(s, reference="", parameters={}) for n, s in flow.stages.items()}
+
+
+def test_the_document_and_the_builder_give_the_same_dataflow() -> None:
+    """What is registered is what the Python text says, stage by stage."""
+    registered, built = dataflow_from_document(document(), resolve), crawl_queue()
+    assert (registered.name, registered.sources) == (built.name, built.sources)
+    assert without_references(registered) == without_references(built)
+
+
+def test_crawl_queue_over_two_increments() -> None:
+    """Links make candidates, a crawled page leaves the queue, and only what changed moves."""
+    pages: list[list[Page]] = [
+        [("a.x", "a", ["b.y", "b.z"]), ("a.y", "a", ["b.y"])],
+        [("b.y", "b", ["b.z"])],
+    ]
+    result = run_dataflow(crawl_queue(minimum=0.0), {"pages": pages})
+    first, second = (
+        {row.url: row.score for row in epoch} for epoch in result.outputs["threshold.queue"]
+    )
+    assert first == {"a.x": None, "a.y": None, "b.y": 2.584963, "b.z": 2.0}
+    assert second == {"b.y": None, "b.z": 2.745927}
+
+
+def test_the_queue_holds_what_passes_the_threshold() -> None:
+    """A higher minimum leaves fewer URLs."""
+    pages = {"pages": [[("a", "a", ["b.y", "b.z"]), ("a.y", "a", ["b.y"])]]}
+    low, high = (
+        run_dataflow(crawl_queue(minimum=minimum), pages).last("threshold.queue")
+        for minimum in (0.0, 2.5)
+    )
+    assert low.keys() - high.keys() == {("b", "b.z")}
+
+
+@given(INCREMENTS)
+def test_any_split_into_increments_gives_the_batch_answer(increments: list[list[Page]]) -> None:
+    """Counts, crawled pages and the URLs in the queue are those of one batch."""
+    result = run_dataflow(crawl_queue(minimum=0.0), {"pages": increments})
+    pages = list(chain.from_iterable(increments))
+    links, crawled = links_of(pages), {url for url, _, _ in pages}
+    counts = {row.url: row.n for row in result.state["count_in_links.counts"] if row.url}
+    sites = {r.site: r.n for r in result.state["count_in_links.counts"] if r.url is None}
+    known = {row.url: (row.n, row.crawled) for row in result.state["merge.known"] if row.url}
+    queue = {url: score for (_, url), score in result.last("threshold.queue").items()}
+    assert (counts, sites) == (links, sites_of(links))
+    assert known == {url: (links[url], url in crawled) for url in {*links, *crawled}}
+    assert {url for url, score in queue.items() if score is not None} == links.keys() - crawled
+    assert {url for url, score in queue.items() if score is None} == crawled
+
+
+@given(INCREMENTS)
+def test_both_groupings_give_the_same_result(increments: list[list[Page]]) -> None:
+    """Calling every site in every epoch changes no record."""
+    inner = run_dataflow(crawl_queue(grouping="inner"), {"pages": increments})
+    outer = run_dataflow(crawl_queue(grouping="outer"), {"pages": increments})
+    assert (outer.outputs, outer.state) == (inner.outputs, inner.state)
+
+
+def test_sites_follow_from_the_url_whatever_the_page_says() -> None:
+    """A page whose `site` disagrees still meets the links to it."""
+    pages: list[list[Page]] = [[("a.x", "elsewhere", ["b.y"])], [("b.y", "nowhere", [])]]
+    result = run_dataflow(crawl_queue(), {"pages": pages})
+    assert {row.site for row in result.state["merge.known"]} == {site_of("a.x"), site_of("b.y")}
