@@ -6,7 +6,7 @@ an engine is canned. `AppTransport` lets a synchronous client talk to an ASGI ap
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import EntryPoint
@@ -328,7 +328,17 @@ class AppTransport(httpx.BaseTransport):
 
     async def _handle(self, request: httpx.Request) -> httpx.Response:
         body = request.read()
-        sent = httpx.Request(request.method, request.url, headers=request.headers.raw, content=body)
+        # A body whose length the client did not announce must arrive unannounced here too.
+        announced = "content-length" in request.headers
+        content = body if announced or not body else _in_two(body)
+        sent = httpx.Request(
+            request.method, request.url, headers=request.headers.raw, content=content
+        )
         response = await self._inner.handle_async_request(sent)
-        content = await response.aread()
-        return httpx.Response(response.status_code, headers=response.headers, content=content)
+        answer = await response.aread()
+        return httpx.Response(response.status_code, headers=response.headers, content=answer)
+
+
+async def _in_two(body: bytes) -> AsyncIterator[bytes]:
+    yield body[:-1]
+    yield body[-1:]

@@ -158,6 +158,19 @@ def test_names_cannot_leave_their_place_in_the_address(cbp: Cbp, name: str) -> N
         assert name in outcome.err
 
 
+def test_a_name_is_one_part_of_the_address(cbp: Cbp, service: Service) -> None:
+    """Whatever it holds: no slash, question mark or dot of it is the address's own."""
+    seen: list[bytes] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request.url.raw_path)
+        return httpx.Response(404, json={"error_code": "not_found", "message": "no"})
+
+    session = Session(service.settings, httpx.MockTransport(answer))
+    cbp("status", "a/../../b?c#d", session=session)
+    assert seen == [b"/api/v1/dataflows/a%2F..%2F..%2Fb%3Fc%23d"]
+
+
 def test_control_characters_do_not_reach_the_terminal(cbp: Cbp, service: Service) -> None:
     """A file name cannot recolour or clear the screen of whoever lists it."""
     service.fill()
