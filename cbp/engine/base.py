@@ -130,6 +130,10 @@ class Engine(Protocol):
         """Ask a run to stop; its `prepare` then raises `RunCancelledError`. Returns at once."""
         ...
 
+    def forget(self, folder: str) -> None:
+        """Drop what is remembered about the tables of a folder that was removed."""
+        ...
+
     def close(self) -> None:
         """Release what the engine holds; no run may be under way."""
         ...

@@ -182,6 +182,12 @@ class DirectEngine:
         """Ask a run to stop."""
         self._executor.cancel(run)
 
+    def forget(self, folder: str) -> None:
+        """Drop the snapshots of a folder's tables."""
+        with self._lock:
+            for path in [path for path in self._tables if path.startswith(f"{folder}/")]:
+                del self._tables[path]
+
     def close(self) -> None:
         """Release the executor."""
         self._executor.close()

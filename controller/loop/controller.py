@@ -226,6 +226,7 @@ class Controller:
                 self._store.delete(name)
                 self._runs.forget(name)
                 self._catalog.forget(name)
+                self._engine.forget(folder)
                 if purge:
                     purge_folder(self._files, folder, run=self._ticker.new_id())
         finally:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from cbp.engine.direct import LocalEngine
 from cbp.errors import (
     AlreadyExistsError,
     AuthorCodeError,
@@ -507,6 +508,19 @@ def test_after_a_purge_the_name_is_free(world: World) -> None:
     assert world.flow("one", "left.totals") == []
 
 
+def test_a_purged_dataflow_starts_anew_on_real_tables(tmp_path: Path) -> None:
+    """No engine remembers tables that were purged: the same name begins at nothing."""
+    world = World(tmp_path, engine=LocalEngine)
+    for number in (1, 2):
+        world.controller.register(ONE)
+        world.arrive("one", "a", ("x", number))
+        world.ticks()
+        found = world.controller.look_up("one", "sum", "sums", {"word": "x"})
+        assert found == [{"word": "x", "n": number}]
+        world.controller.delete("one", purge=True)
+    world.close()
+
+
 # registration
 
 
@@ -668,6 +682,7 @@ def test_a_run_that_outlasts_the_drain_is_interrupted(tmp_path: Path) -> None:
     assert not world.controller.drain(timeout=0.01)
     threads.shutdown()
     assert only_stage(world).paused_because == ""
-    assert world.store.runs().items[0].error is not None
-    assert world.store.runs().items[0].error["error_code"] == "run_interrupted"
+    (run,) = world.store.runs().items
+    assert run.error is not None
+    assert run.error["error_code"] == "run_interrupted"
     world.close()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cbp.engine.direct import LocalEngine
 from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import DiskFullError, ForeignWriterError, NotFoundError
 from tests.controller.world import DIAMOND, ONE, World
@@ -111,6 +112,35 @@ def test_crashes_at_any_passage_of_a_point_change_nothing(
     assert world.picture() == unbroken
     assert world.store.intended_runs() == []
     world.close()
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "job.after",
+        "intention.after",
+        "log_entry.before",
+        "log_entry.after",
+        "sql_commit.before",
+        "sql_commit.after",
+    ],
+)
+def test_the_direct_engine_is_recovered_too(point: str, tmp_path: Path) -> None:
+    """The same with real tables: what readers see is what translators say, crashes or not."""
+    world = World(tmp_path, engine=LocalEngine)
+    crashes = play(world, *[PlannedFaults(point, passage=2) for _ in range(CRASHES)])
+    assert crashes > 0
+    picture = world.picture()
+    assert picture["diamond left.sums"] == rows(("x", 6), ("y", 3))
+    assert picture["diamond right.sums"] == rows(("x", 2), ("y", 4))
+    both = [(row["word"], row["n"], row["_epoch"]) for row in picture["diamond join.both"]]
+    assert both == [("x", 3, 0), ("y", 7, 1)]
+    assert picture["diamond epochs"] == {"left": 3, "right": 2, "join": 2}
+    world.close()
+
+
+def rows(*pairs: tuple[str, int]) -> list[str]:
+    return sorted(repr({"word": word, "n": n}) for word, n in pairs)
 
 
 def test_a_run_without_a_record_is_interrupted_and_runs_again(world: World) -> None:

@@ -99,7 +99,7 @@ class FileEngine:
         on_prepare, on_publish: Called first; what they raise is the engine's failure.
     """
 
-    def __init__(self, files: Files, faults: Faults = NO_FAULTS) -> None:
+    def __init__(self, *, files: Files, faults: Faults = NO_FAULTS, **_unused: Any) -> None:
         self._files, self._fault = files, faults
         self.on_prepare: Callable[[RunPlan], None] = lambda plan: None
         self.on_publish: Callable[[Intention], None] = lambda intention: None
@@ -163,6 +163,9 @@ class FileEngine:
 
     def cancel(self, run: str) -> None:
         self.cancelled.append(run)
+
+    def forget(self, folder: str) -> None:
+        pass
 
     def close(self) -> None:
         pass
@@ -244,7 +247,7 @@ class World:
         *,
         executor: Executor | None = None,
         parallel_max: int = 2,
-        engine: Callable[[Files, Faults], Engine] = FileEngine,
+        engine: Callable[..., Engine] | None = None,
     ) -> None:
         root.mkdir(exist_ok=True)
         self.root, self.faults, self.clock = root, Switch(), ManualClock()
@@ -252,13 +255,18 @@ class World:
         self.files = LocalFiles(self.faults)
         self.store = open_store(f"sqlite:///{root}/cbp.db", faults=self.faults)
         self.executor, self._parallel_max = executor or Inline(), parallel_max
-        self._make_engine = engine
+        self._make_engine = engine or FileEngine
         self.translators: dict[str, Any] = {"sum": Sum, "join": Join}
         self.restart()
 
     def restart(self) -> None:
         """Forget everything in memory but the connections."""
-        self.engine: Any = self._make_engine(self.files, self.faults)
+        self.engine: Any = self._make_engine(
+            files=self.files,
+            faults=self.faults,
+            cache=str(self.root / "cache"),
+            clock_ms=lambda: int(self.clock().timestamp() * 1000),
+        )
         self.controller = Controller(
             store=self.store,
             engine=self.engine,
