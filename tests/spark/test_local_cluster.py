@@ -1,0 +1,64 @@
+"""The same flows on a cluster of two executor processes, shuffled.
+
+On `local[n]` the records of a group arrive in one order by luck; on a cluster they come
+from several map tasks in any order. A process of its own, because a session's master
+cannot be changed. `CBP_CLUSTER_RUNS` repeats the run (twice by default).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(900)]
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def run_on_cluster(folder: Path, runs: int) -> None:
+    """Run what a fresh process does: see the test."""
+    from cbp.engine.spark import SparkEngine, SparkSettings, executor
+    from tests.cbp.engine.test_direct import assert_same, dataflow_of
+    from tests.driver import Driver
+    from tests.spark.test_spark_engine import epochs_of
+
+    settings = SparkSettings(
+        master="local-cluster[2,1,1024]",
+        conf={
+            "spark.executor.memory": "1g",
+            "spark.executorEnv.PYTHONPATH": str(REPOSITORY),
+            # Several map tasks per flow, so that their order is not the files' order.
+            "spark.sql.files.maxPartitionBytes": "2000",
+            "spark.sql.files.openCostInBytes": "0",
+        },
+    )
+    engine = SparkEngine(settings, cache=str(folder / "cache"))
+    for run in range(runs):
+        for shuffled_above in (0, 50_000):
+            executor.ARRANGED_RECORDS_MAX = shuffled_above
+            for case in ("sequences", "members", "split"):
+                dataflow = dataflow_of(case)
+                driver = Driver(engine, dataflow, folder / f"{case}-{run}-{shuffled_above}")
+                assert_same(dataflow, driver, epochs_of(case, seed=run, records=200))
+    engine.close()
+    print("equal")
+
+
+def test_results_and_order_equal_the_reference(tmp_path: Path) -> None:
+    """Two executors that share only the folder give the reference's results, in its order."""
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "SPARK_LOCAL_IP": "127.0.0.1"}
+    runs = os.environ.get("CBP_CLUSTER_RUNS", "2")
+    command = [sys.executable, "-m", "tests.spark.test_local_cluster", str(tmp_path), runs]
+    done = subprocess.run(
+        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.strip().endswith("equal")
+
+
+if __name__ == "__main__":
+    run_on_cluster(Path(sys.argv[1]), int(sys.argv[2]))
