@@ -41,7 +41,8 @@ def look_up(
     columns = node.translator.key.fields
     for column in columns:
         if column.name not in key:
-            raise NotFoundError("key column", column.name)
+            msg = "key column"
+            raise NotFoundError(msg, column.name)
     hash_ = key_hash([key[c.name] for c in columns], [c.type for c in columns]) & hash_mask
     if hash_ >= 1 << 63:
         hash_ -= 1 << 64
@@ -74,7 +75,8 @@ def _schema(node: StageNode, state: str) -> Any:
     for spec in node.translator.states:
         if spec.name == state:
             return spec.schema
-    raise NotFoundError("state", f"{node.name}.{state}")
+    msg = "state"
+    raise NotFoundError(msg, f"{node.name}.{state}")
 
 
 def read_records(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections import namedtuple
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, NoReturn
@@ -73,16 +73,16 @@ class Emitter:
         return _Namespace("input", {name: iter(records) for name, records in flows.items()})
 
     def _function(self, flow: str, schema: Schema) -> Any:
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        signature = inspect.Signature([inspect.Parameter(name, kind) for name in schema.names])
+        names = schema.names
 
         def emit(*args: Any, **kwargs: Any) -> None:
-            try:
-                values = signature.bind(*args, **kwargs).arguments
-            except TypeError as exc:
-                message = f"out.{flow}{signature}: {exc}"
-                raise TypeError(message) from None
-            row = typed_row([values[name] for name in schema.names], schema)
+            if args and not kwargs and len(args) == len(names):
+                values = args
+            elif not args and kwargs.keys() == set(names):
+                values = tuple(kwargs[name] for name in names)
+            else:
+                values = _bound(flow, names, args, kwargs)
+            row = typed_row(values, schema)
             if flow in self._states:
                 self._check_key(flow, row, schema)
             self.emitted[flow].append(row)
@@ -95,6 +95,18 @@ class Emitter:
         if key != self._key:
             message = f"state {state!r}: a record of key {key!r} was emitted by another group"
             raise ValueError(message)
+
+
+def _bound(flow: str, names: Sequence[str], args: Row, kwargs: Mapping[str, Any]) -> Row:
+    """Return the values of an emission in order; Python's own rules say what is wrong."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    signature = inspect.Signature([inspect.Parameter(name, kind) for name in names])
+    try:
+        bound = signature.bind(*args, **kwargs).arguments
+    except TypeError as exc:
+        message = f"out.{flow}{signature}: {exc}"
+        raise TypeError(message) from None
+    return tuple(bound[name] for name in names)
 
 
 class AuthorCall:

@@ -35,7 +35,7 @@ Row = tuple[Any, ...]
 @lru_cache(maxsize=1024)
 def row_type(name: str, columns: tuple[str, ...]) -> Any:
     """Return the named tuple class of a flow's records."""
-    return namedtuple(name, columns)  # noqa: PYI024
+    return namedtuple(name, columns)
 
 
 def emit_function(
@@ -50,7 +50,7 @@ def emit_function(
     parameters = ", ".join(columns)
     source = f"def emit({parameters}):\n    _take(({parameters},))"
     scope: dict[str, Any] = {"_take": take}
-    exec(source, scope)  # noqa: S102 - names are validated by Schema
+    exec(source, scope)
     emit: Callable[..., None] = scope["emit"]
     emit.__qualname__ = f"out.{output}"
     return emit
@@ -91,7 +91,8 @@ def _encode(values: Sequence[Any], type_: DataType, nullable: bool) -> pa.Array:
     if type_.kind in ("BIGINT", "INT", "SMALLINT", "TINYINT") and bool in set(map(type, values)):
         raise TypeError(type_.kind)
     if not nullable and array.null_count:
-        raise ValueError("NOT NULL")
+        msg = "NOT NULL"
+        raise ValueError(msg)
     return array
 
 

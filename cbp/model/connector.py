@@ -56,7 +56,8 @@ class Connector:
         for queued in self.queue:
             if queued.increment.index == index:
                 return queued.increment
-        raise InvariantError(f"input {self.input!r} does not hold increment {index}")
+        msg = f"input {self.input!r} does not hold increment {index}"
+        raise InvariantError(msg)
 
     def after(self, read: tuple[int, ...], remove: tuple[int, ...]) -> Connector:
         """Return the connector once a run that read and removed these is committed."""

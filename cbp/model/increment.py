@@ -54,7 +54,8 @@ class Increment:
 
     def __post_init__(self) -> None:
         if any(file.records < 0 or file.bytes < 0 for file in self.files):
-            raise InvariantError(f"increment {self.name} has a file of negative size")
+            msg = f"increment {self.name} has a file of negative size"
+            raise InvariantError(msg)
 
     @property
     def name(self) -> str:

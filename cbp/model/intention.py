@@ -122,7 +122,8 @@ class Intention:
             InvariantError: If the record has a format that this version does not know.
         """
         if value.get("format") != FORMAT:
-            raise InvariantError(f"intention has format {value.get('format')}, expected {FORMAT}")
+            msg = f"intention has format {value.get('format')}, expected {FORMAT}"
+            raise InvariantError(msg)
         return cls(
             dataflow=value["dataflow"],
             stage=value["stage"],

@@ -60,7 +60,7 @@ class DataflowBuilder:
         name: str,
         schema: str,
         *,
-        format: str = "jsonl",  # noqa: A002 - the word that Spark's readers use
+        format: str = "jsonl",
         options: Mapping[str, str] = MappingProxyType({}),
     ) -> Flow:
         """Declare a flow that is fed from outside, and return its handle."""

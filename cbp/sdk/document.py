@@ -27,6 +27,9 @@ Resolve = Callable[[str, Mapping[str, Any]], Translate | TranslateRecords]
 
 _T = TypeVar("_T")
 
+_ANY_STAGE = ""
+"""Stands among unread names for "there were stages, but none could be read"."""
+
 _TOP = {"name", "sources", "stages", "description"}
 _SOURCE = {"schema", "format", "options"}
 _STAGE = {"translator", "parameters", "inputs", "buckets"}
@@ -66,7 +69,9 @@ class _Reader:
             MappingProxyType(self._all(sources, self._source)),
             MappingProxyType(self._all(stages, self._stage)),
         )
-        unread = {n for n in (*sources, *stages) if n not in {*dataflow.sources, *dataflow.stages}}
+        unread = {*sources, *stages} - {*dataflow.sources, *dataflow.stages}
+        if stages.keys() <= unread and stages:
+            unread.add(_ANY_STAGE)
         try:
             dataflow.check()
         except DataflowInvalidError as error:
@@ -171,7 +176,7 @@ def _twice(path: str) -> Mistake:
 def _follows(mistake: Mistake, dataflow: Dataflow, unread: set[str]) -> bool:
     """Whether a mistake only follows from a node that could not be read at all."""
     if mistake.code == "stages_missing":
-        return bool(unread)
+        return _ANY_STAGE in unread
     if mistake.code != "flow_unknown":
         return False
     _, stage, _, input_ = mistake.where.split(".", 3)

@@ -7,6 +7,7 @@ as Spark jobs, with the shuffle and without it.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def epochs_of(case: str, *, seed: int, records: int = 40) -> Epochs:
     """Make three epochs of records from a seed."""
     chance = random.Random(seed)
     texts = ["", "a", "b", "ab", "ä", "z" * 300, None, "a b a", "ä c"]
-    values = {
+    values: dict[str, Callable[[], Any]] = {
         "STRING": lambda: chance.choice(texts),
         "BIGINT": lambda: chance.choice([0, 1, 2, 3, None]),
         "INT": lambda: chance.choice([0, 1, 2, 3, None]),

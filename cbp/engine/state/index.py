@@ -128,7 +128,8 @@ class IndexCache:
     def _make(self, source: str, name: str, rows: int) -> IndexedFile:
         table = pq.ParquetFile(source, memory_map=True).read(use_threads=False)
         if table.num_rows != rows:
-            raise InvariantError(f"{source} has {table.num_rows} rows, its log says {rows}")
+            msg = f"{source} has {table.num_rows} rows, its log says {rows}"
+            raise InvariantError(msg)
         batch = _one_batch(table)
         if not _ascending(batch):
             batch = batch.take(pa.compute.sort_indices(batch, [("_hash", "ascending")]))
@@ -176,7 +177,8 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
     if not batches:
         return pa.RecordBatch.from_pylist([], schema=wide)
     if len(batches) != 1:
-        raise InvariantError(f"{table.num_rows} rows fell apart into {len(batches)} batches")
+        msg = f"{table.num_rows} rows fell apart into {len(batches)} batches"
+        raise InvariantError(msg)
     return batches[0]
 
 

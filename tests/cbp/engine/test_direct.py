@@ -85,9 +85,9 @@ def assert_same(
             for output in stage.translator.outputs:
                 flow = f"{stage.name}.{output.name}"
                 mine, theirs = driver.outputs(flow), reference.outputs(flow)
-                if not ordered:
-                    mine, theirs = list(map(order_free, mine)), list(map(order_free, theirs))
-                assert mine == theirs, f"{flow}, epoch {number}"
+                where = f"{flow}, epoch {number}"
+                assert list(map(order_free, mine)) == list(map(order_free, theirs)), where
+                assert mine == theirs or not ordered, where
             for state in stage.translator.states:
                 kept = order_free(driver.state(stage.name, state.name))
                 assert kept == order_free(reference.state(stage.name, state.name)), number
