@@ -44,4 +44,10 @@ def demo_command(
         stdlib=stdlib,
         port=port,
     )
-    demo.run_demo(options)
+    try:
+        demo.run_demo(options)
+    except demo.CheckFailedError:
+        if not json_:
+            raise
+        # The document that was printed says which check failed: no second one.
+        raise typer.Exit(1) from None

@@ -3,7 +3,8 @@
 `run_demo` starts the service, feeds it and judges what it made; `cbp demo` calls it.
 """
 
+from controller.demo.errors import CheckFailedError
 from controller.demo.options import DemoOptions
 from controller.demo.run import run_demo
 
-__all__ = ["DemoOptions", "run_demo"]
+__all__ = ["CheckFailedError", "DemoOptions", "run_demo"]

@@ -68,7 +68,7 @@ class DemoStalledError(OperatingError):
     retryable = False
 
     def __init__(self, why: str, details: Mapping[str, Any]) -> None:
-        super().__init__(f"the dataflow does not become idle: {why}", **details)
+        super().__init__(f"the dataflow does not become idle: {why}", cause=dict(details))
 
 
 class FolderUnusableError(OperatingError):

@@ -6,12 +6,14 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from controller.demo.dataflow import NAME
+from controller.demo.dataflow import NAME, QUEUE
 from controller.demo.options import DemoOptions
 from controller.demo.report import Report
 from controller.demo.service import ServiceProcess
+from controller.demo.tables import TableRef, is_plain
 
 __all__ = ["say_farewell"]
 
@@ -22,7 +24,7 @@ def say_farewell(
     service: ServiceProcess,
     *,
     folder: Path,
-    tables: str,
+    tables: Sequence[TableRef],
     seconds: float,
 ) -> None:
     """Tell the total time, where the tables lie, and with `keep` how to go on."""
@@ -30,10 +32,19 @@ def say_farewell(
     if not options.keep and options.root is None:
         report.fact("tables", "removed with the service; --keep or --root DIR leaves them")
         return
-    report.fact("tables", tables)
-    report.fact("read them", f"polars.scan_delta({tables + '/threshold.queue'!r})")
+    report.fact("tables", str(Path(tables[0].path).parents[1]))
+    queue = next(table for table in tables if table.label == QUEUE)
+    report.fact("read one", _reading(queue.path))
     if options.keep:
         _say_how_to_go_on(report, service, folder)
+
+
+def _reading(path: str) -> str:
+    """Return an expression that reads a table; not Polars where it would misread the path."""
+    if is_plain(path):
+        return f'python -c "import polars; print(polars.read_delta({path!r}))"'
+    table = f"DeltaTable({path!r})"
+    return f"deltalake.QueryBuilder().register('t', {table}).execute('SELECT * FROM t')"
 
 
 def _say_how_to_go_on(report: Report, service: ServiceProcess, folder: Path) -> None:
@@ -46,7 +57,7 @@ def _say_how_to_go_on(report: Report, service: ServiceProcess, folder: Path) -> 
         f"status {NAME}",
         f"runs --dataflow {NAME}",
         f"state {NAME} count_in_links.counts site=typing",
-        f"records {NAME} threshold.queue --limit 5",
+        f"records {NAME} {QUEUE} --limit 5",
     ):
         report.line(f"  {_command()} {arguments}")
     token = shlex.quote(str(settings.token_file))

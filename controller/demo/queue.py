@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from controller.demo.dataflow import QUEUE
 from controller.demo.tables import EPOCH, TableRef, frame
 
 __all__ = ["QueueEntry", "SiteLinks", "groups_in", "links_per_site", "top_of_queue"]
@@ -43,7 +44,7 @@ class SiteLinks:
 
 def top_of_queue(tables: Mapping[str, TableRef], count: int) -> tuple[list[QueueEntry], int]:
     """Return the best entries by score, ties by URL, and the length of the whole queue."""
-    entries = frame(tables["threshold.queue"], (EPOCH, "site", "url", "score"))
+    entries = frame(tables[QUEUE], (EPOCH, "site", "url", "score"))
     queue = (
         entries.sort(EPOCH)
         .group_by("url", maintain_order=True)

@@ -1,6 +1,6 @@
 """The demo, step by step; each step prints what it did and adds it to the result.
 
-    corpus -> service -> register -> five increments -> queue, sites, runs
+    corpus -> service -> register -> increments -> queue, sites, runs
            -> ten more documents: only the groups they touch -> checks -> end
 
 Guaranteed: whatever happens, the service is stopped, unless the demo ended and
@@ -9,10 +9,11 @@ Guaranteed: whatever happens, the service is stopped, unless the demo ended and
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +23,13 @@ from cbp.model.dataflow import Dataflow
 from controller.cli.client import ServiceClient
 from controller.cli.output import bytes_text, print_json
 from controller.demo import checks, dataflow
-from controller.demo.corpus import (
-    Page,
-    all_names,
-    find_modules,
-    installed_folders,
-    read_page,
-    sample,
-    split,
-    standard_library,
-    write_pages,
-)
+from controller.demo.collect import collect
+from controller.demo.corpus import Page, split, write_pages
 from controller.demo.errors import CheckFailedError
-from controller.demo.expect import expected_touched
 from controller.demo.farewell import say_farewell
+from controller.demo.judge import judge
 from controller.demo.options import DemoOptions
-from controller.demo.queue import groups_in, links_per_site, top_of_queue
+from controller.demo.queue import links_per_site, top_of_queue
 from controller.demo.report import Report, console_of
 from controller.demo.service import ServiceProcess, choose_port, settings_of
 from controller.demo.tables import TableRef, tables_of
@@ -48,8 +40,10 @@ __all__ = ["run_demo"]
 
 TOP = 10
 SITES_SHOWN = 3
-LOOKS_EVERY = 200
-"""Modules read between two looks at whether the service still lives."""
+ENGINES = {"spark": "Spark, local[*]", "local": "no Spark"}
+
+Parts = Sequence[Sequence[Page]]
+Tables = Mapping[str, TableRef]
 
 
 def run_demo(options: DemoOptions, *, console: Console | None = None) -> None:
@@ -69,10 +63,10 @@ def run_demo(options: DemoOptions, *, console: Console | None = None) -> None:
         except Exception:
             report.line(f"The log and the tables stay in {folder}", "red")
             raise
-    if options.as_json:
-        print_json(demo.result)
-    if failed := demo.failed:
-        raise CheckFailedError(failed)
+        if options.as_json:
+            print_json(demo.result)
+        if demo.failed:
+            raise CheckFailedError(demo.failed)
 
 
 class _Demo:
@@ -86,24 +80,24 @@ class _Demo:
 
     def run(self) -> None:
         """Do all steps."""
-        port = choose_port(self._options.port)
-        settings = settings_of(self._folder, port=port, engine=self._options.engine)
+        options = self._options
+        settings = settings_of(self._folder, port=choose_port(options.port), engine=options.engine)
         document = dataflow.document()
         flow = dataflow.compiled(document, settings)
         self._report.line("The crawl queue over the Python modules installed here", "bold")
-        with self._service(
-            ServiceProcess(settings, log=self._folder / "service.log", outlives=self._options.keep)
-        ) as service:
+        log = self._folder / "service.log"
+        with self._service(ServiceProcess(settings, log=log, outlives=options.keep)) as service:
             parts = self._corpus(service)
             self._wait(service)
             with ServiceClient(settings) as client:
                 watch = DataflowWatch(client, settings, document, alive=service.check_alive)
                 tables = self._register(watch, flow)
                 self._increments(watch, parts)
-                self._results(watch, tables)
+                self._queue(tables)
+                self._runs(watch, flow)
                 self._last(watch, flow, tables, parts)
             self._checks(flow, tables, parts)
-            self._end(service)
+            self._end(service, tables)
 
     @contextmanager
     def _service(self, service: ServiceProcess) -> Iterator[ServiceProcess]:
@@ -115,78 +109,50 @@ class _Demo:
             if not kept:
                 service.stop()
 
-    def _corpus(self, service: ServiceProcess) -> list[list[Page]]:
-        """Read the modules while the service starts."""
-        folders = installed_folders()
-        modules = find_modules([*folders, standard_library()] if self._options.stdlib else folders)
-        names, modules = all_names(modules), sample(modules, self._options.limit)
-        pages, unread = [], 0
-        gc.disable()  # syntax trees are many and have no cycles that outlive a file
-        try:
-            with self._report.bar("modules read", len(modules)) as advance:
-                for number, module in enumerate(modules):
-                    if number % LOOKS_EVERY == 0:
-                        service.check_alive()
-                    page = read_page(module, names)
-                    if page is None:
-                        unread += 1
-                    else:
-                        pages.append(page)
-                    advance()
-        finally:
-            gc.enable()
-        parts = split(pages, self._options.increments)
-        links = sum(len(page.links) for page in pages)
-        packages = len({page.site for page in pages})
+    def _corpus(self, service: ServiceProcess) -> Parts:
+        """Read the modules while the service starts, and split them into increments."""
+        corpus = collect(self._options, self._report, alive=service.check_alive)
+        unread = f"; {corpus.unreadable} could not be read" if corpus.unreadable else ""
         self._report.fact(
             "pages",
-            f"{len(pages):,} modules of {packages} packages with {links:,} imports as links"
-            + (f"; {unread} could not be read" if unread else ""),
+            f"{len(corpus.pages):,} modules of {corpus.sites} packages with "
+            f"{corpus.links:,} imports as links{unread}",
         )
         self.result["corpus"] = {
-            "pages": len(pages),
-            "sites": packages,
-            "links": links,
-            "unreadable": unread,
+            "pages": len(corpus.pages),
+            "sites": corpus.sites,
+            "links": corpus.links,
+            "unreadable": corpus.unreadable,
         }
-        return parts
+        return split(corpus.pages, self._options.increments)
 
     def _wait(self, service: ServiceProcess) -> None:
-        with self._report.waiting(f"the service starts at {service.settings.url}"):
+        url, engine = service.settings.url, self._options.engine
+        with self._report.waiting(f"the service starts at {url}"):
             service.wait_until_ready()
         seconds = time.monotonic() - self._started
-        engine = {"spark": "Spark, local[*]", "local": "no Spark"}[self._options.engine]
-        self._report.fact(
-            "service", f"{service.settings.url} is ready after {seconds:.1f} s ({engine}, SQLite)"
-        )
-        self.result["service"] = {
-            "url": service.settings.url,
-            "engine": self._options.engine,
-            "ready_seconds": seconds,
-        }
+        shown = f"{url} is ready after {seconds:.1f} s ({ENGINES[engine]}, SQLite)"
+        self._report.fact("service", shown)
+        self.result["service"] = {"url": url, "engine": engine, "ready_seconds": seconds}
 
-    def _register(self, watch: DataflowWatch, flow: Dataflow) -> dict[str, TableRef]:
+    def _register(self, watch: DataflowWatch, flow: Dataflow) -> Tables:
         folder = watch.register()
         self._report.fact("dataflow", f"{watch.name}: {' > '.join(watch.stages)}")
         self.result["tables"] = folder
         return {table.label: table for table in tables_of(flow, folder)}
 
-    def _increments(self, watch: DataflowWatch, parts: Sequence[Sequence[Page]]) -> None:
+    def _increments(self, watch: DataflowWatch, parts: Parts) -> None:
         self._report.title(f"{len(parts) - 1} increments, dropped one after the other")
-        shown = []
+        self.result["increments"] = []
         for number, part in enumerate(parts[:-1]):
             applied = self._drop(watch, parts, number)
-            sites = _sites(part)
-            names = ", ".join(sites[:SITES_SHOWN])
-            more = len(sites) - SITES_SHOWN
-            shown.append({"pages": len(part), "sites": len(sites), "seconds": applied.seconds})
             self._report.line(
                 f"  {number + 1}  {len(part):>6,} pages   applied {applied.seconds:5.2f} s after "
-                f"arrival   {names}" + (f" and {more} more" if more > 0 else "")
+                f"arrival   {_sites(part)}"
             )
-        self.result["increments"] = shown
+            self.result["increments"].append({"pages": len(part), "seconds": applied.seconds})
 
-    def _drop(self, watch: DataflowWatch, parts: Sequence[Sequence[Page]], number: int) -> Applied:
+    def _drop(self, watch: DataflowWatch, parts: Parts, number: int) -> Applied:
         file = self._folder / f"pages-{number + 1}.jsonl"
         write_pages(file, parts[number])
         sizes = [len(part) for part in parts]
@@ -202,7 +168,7 @@ class _Demo:
 
             return watch.drop(file, on_progress)
 
-    def _results(self, watch: DataflowWatch, tables: dict[str, TableRef]) -> None:
+    def _queue(self, tables: Tables) -> None:
         best, length = top_of_queue(tables, TOP)
         self._report.title(f"What to crawl next: the best {len(best)} of {length:,} in the queue")
         self._report.table(
@@ -212,10 +178,15 @@ class _Demo:
         sites = links_per_site(tables, TOP)
         self._report.title("In-links per site")
         self._report.table(
-            ("site", "in-links", "crawled", "in the queue"),
+            ("site", "in-links", "crawled", "not crawled"),
             [(s.site, s.in_links, s.crawled, s.waiting) for s in sites],
         )
-        runs = watch.runs()
+        self.result["queue"] = {"entries": length, "top": [asdict(entry) for entry in best]}
+        self.result["sites"] = [asdict(site) for site in sites]
+
+    def _runs(self, watch: DataflowWatch, flow: Dataflow) -> None:
+        # Of a record-wise stage every record is a group: there is nothing to tell.
+        grouped = {n for n, node in flow.stages.items() if not node.translator.record_wise}
         self._report.title("Runs")
         self._report.table(
             ("epoch", "stage", "records in", "groups", "state records", "seconds", "written"),
@@ -224,79 +195,47 @@ class _Demo:
                     run.epoch,
                     run.stage,
                     run.count("records_in"),
-                    run.count("groups"),
-                    run.count("state_written"),
+                    run.count("groups") if run.stage in grouped else None,
+                    run.count("state_written") if run.stage in grouped else None,
                     run.seconds,
-                    bytes_text(run.figures.get("bytes_written", 0)),
+                    bytes_text(run.count("bytes_written")),
                 )
-                for run in runs
+                for run in watch.runs()
             ],
         )
-        self.result["queue"] = {
-            "entries": length,
-            "top": [{"url": e.url, "score": e.score, "in_links": e.in_links} for e in best],
-        }
-        self.result["sites"] = [{"site": s.site, "in_links": s.in_links} for s in sites]
 
-    def _last(
-        self,
-        watch: DataflowWatch,
-        flow: Dataflow,
-        tables: dict[str, TableRef],
-        parts: Sequence[Sequence[Page]],
-    ) -> None:
+    def _last(self, watch: DataflowWatch, flow: Dataflow, tables: Tables, parts: Parts) -> None:
         """Drop the last documents, and compare what they touched with what they had to touch."""
-        self._report.title(f"{len(parts[-1])} more documents touch only the groups they must")
+        pages, before = parts[-1], [page for part in parts[:-1] for page in part]
+        self._report.title(f"{len(pages)} more pages touch only the groups that they must")
         applied = self._drop(watch, parts, len(parts) - 1)
-        runs = {run.stage: run for run in applied.runs}
-        before = [page for part in parts[:-1] for page in part]
-        rows, touched = [], []
-        for expected in expected_touched(parts[-1], before):
-            spec = flow.stages[expected.stage].translator
-            assert spec.key is not None
-            state = tables[f"{expected.stage}.{spec.states[0].name}"]
-            run, held = runs[expected.stage], groups_in(state, spec.key.names)
-            found = (run.count("groups"), run.count("state_written"))
-            ok = found == (expected.groups, expected.state_written)
-            if not ok:
-                self.failed.append(f"touched groups of {expected.stage}")
-            rows.append(
-                (
-                    expected.stage,
-                    found[0],
-                    expected.groups,
-                    held,
-                    found[1],
-                    expected.state_written,
-                    run.seconds,
-                )
-            )
-            touched.append((expected.stage, ok))
-        columns = (
-            "stage",
-            "groups called",
-            "expected",
-            "groups held",
-            "state records",
-            "expected",
-            "seconds",
+        judged = judge(flow, tables, runs=applied.runs, pages=pages, before=before)
+        self._report.table(
+            (
+                "stage",
+                "groups called",
+                "expected",
+                "groups held",
+                "state records",
+                "expected",
+                "seconds",
+            ),
+            [tuple(asdict(one).values()) for one in judged],
         )
-        self._report.table(columns, rows)
-        for stage, ok in touched:
-            self._report.judged(f"{stage} called exactly the groups of the ten documents", ok)
+        for one in judged:
+            claim = f"{one.stage} touched exactly what the {len(pages)} pages name"
+            self._judged(claim, one.ok)
         self._report.line(f"  applied {applied.seconds:.2f} s after arrival", "dim")
         self.result["last"] = {
             "seconds": applied.seconds,
-            "stages": [dict(zip(columns, row, strict=False)) for row in rows],
+            "stages": [asdict(one) for one in judged],
         }
         self.result["runs"] = [
             {"stage": r.stage, "epoch": r.epoch, "seconds": r.seconds, "figures": dict(r.figures)}
             for r in watch.runs()
         ]
 
-    def _checks(
-        self, flow: Dataflow, tables: dict[str, TableRef], parts: Sequence[Sequence[Page]]
-    ) -> None:
+    def _checks(self, flow: Dataflow, tables: Tables, parts: Parts) -> None:
         self._report.title("Checks, record by record")
         (source,) = flow.sources
         records = [[page.record() for page in part] for part in parts]
@@ -307,32 +246,40 @@ class _Demo:
             lambda: checks.from_scratch(chosen, checks.reference(flow, source, [every])),
             lambda: checks.readers_agree(chosen),
         )
-        made = []
+        self.result["checks"] = []
         for step in steps:
             with self._report.waiting("computing it again, without the service"):
                 check = step()
             self._report.check(check)
-            made.append({"claim": check.claim, "records": check.records, "ok": check.ok})
-            if not check.ok:
-                self.failed.append(check.claim)
-        self.result["checks"] = made
+            self._note(check.claim, check.ok)
+            self.result["checks"].append(
+                {"claim": check.claim, "records": check.records, "ok": check.ok}
+            )
 
-    def _end(self, service: ServiceProcess) -> None:
+    def _end(self, service: ServiceProcess, tables: Tables) -> None:
         seconds = time.monotonic() - self._started
-        self.result["seconds"] = seconds
+        self.result |= {"seconds": seconds, "failed": self.failed}
         say_farewell(
             self._report,
             self._options,
             service,
             folder=self._folder,
-            tables=self.result["tables"],
+            tables=list(tables.values()),
             seconds=seconds,
         )
 
+    def _judged(self, claim: str, ok: bool) -> None:
+        self._report.judged(claim, ok)
+        self._note(claim, ok)
 
-def _sites(part: Sequence[Page]) -> list[str]:
-    """Return the sites of a part, those with the most pages first."""
-    sizes: dict[str, int] = {}
-    for page in part:
-        sizes[page.site] = sizes.get(page.site, 0) + 1
-    return sorted(sizes, key=lambda site: (-sizes[site], site))
+    def _note(self, claim: str, ok: bool) -> None:
+        if not ok:
+            self.failed.append(claim)
+
+
+def _sites(part: Sequence[Page]) -> str:
+    """Name the largest sites of an increment, and how many more there are."""
+    sizes = Counter(page.site for page in part)
+    names = sorted(sizes, key=lambda site: (-sizes[site], site))
+    more = len(names) - SITES_SHOWN
+    return ", ".join(names[:SITES_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -35,6 +35,7 @@ __all__ = [
     "TableRef",
     "as_row",
     "frame",
+    "is_plain",
     "read_deltalake",
     "read_epochs",
     "read_polars",
@@ -82,6 +83,11 @@ def tables_of(dataflow: Dataflow, folder: str) -> list[TableRef]:
     return [*states, *outputs]
 
 
+def is_plain(path: str) -> bool:
+    """Tell whether Polars reads tables below this path; see the module header."""
+    return _PLAIN.fullmatch(path) is not None
+
+
 def frame(table: TableRef, columns: Sequence[str] = ()) -> pl.DataFrame:
     """Read columns of a table with delta-rs; by default the declared ones."""
     names = ", ".join(f'"{name}"' for name in columns or table.schema.names)
@@ -116,11 +122,11 @@ def as_row(record: Mapping[str, Any], schema: Schema) -> Row:
 @contextmanager
 def _plain(path: str) -> Iterator[str]:
     """Give a path to a table that needs no percent-encoding; see the module header."""
-    if _PLAIN.fullmatch(path):
+    if is_plain(path):
         yield path
         return
     places = (tempfile.gettempdir(), "/tmp", "/var/tmp")
-    place = next(filter(_PLAIN.fullmatch, places))
+    place = next(filter(is_plain, places))
     with tempfile.TemporaryDirectory(prefix="cbp-demo-copy-", dir=place) as folder:
         copy = Path(folder, "table")
         shutil.copytree(path, copy)
