@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine, text
 
 from cbp.engine.faults import Crash, Faults, PlannedFaults
 from cbp.errors import AlreadyExistsError, CbpError, InvariantError, NotFoundError
 from cbp.model.intention import RunStatus
-from controller.store import SqlStore
+from controller.store import SqlStore, open_store
 from controller.store.base import ClaimStatus, IncrementRecord
 from controller.store.errors import CursorInvalidError
+from controller.store.queues import next_index
 from tests.conformance.records import (
     START,
     a_claim,
@@ -617,6 +620,16 @@ def test_readers_never_see_half_of_a_write(chain: SqlStore, store_with_faults: R
     assert after == picture(chain) != old
 
 
+def test_one_transaction_reads_one_state(chain: SqlStore) -> None:
+    """What is committed between two reads of one transaction shows in neither."""
+    with chain._database.read() as connection:
+        first = next_index(connection, "d", "a")
+        arrive(chain)
+        second = next_index(connection, "d", "a")
+    assert (first, second) == (0, 0)
+    assert chain.next_index("d", "a") == 1
+
+
 def test_two_threads_that_commit_one_intention_have_one_effect(
     chain: SqlStore, store_with_faults: Reopen
 ) -> None:
@@ -686,3 +699,21 @@ def test_many_threads_lose_nothing(store: SqlStore) -> None:
     names = [f"a/{n}" for n in range(20)]
     assert waiting(store) == {"s": {"i": names}, "t": {"j": [], "k": names}}
     assert [claim.sequence for claim in store.claims("d").items] == list(range(19, -1, -1))
+
+
+@pytest.mark.service
+def test_a_server_that_restarted_is_found_again(
+    new_postgres_database: Callable[[], str],
+) -> None:
+    """Connections that the server closed are replaced before a method uses them."""
+    url = new_postgres_database()
+    others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    with closing(open_store(url)) as store:
+        store.register(a_dataflow(), CHAIN)
+        engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+        with engine.connect() as connection:
+            ended = connection.execute(text(f"SELECT pg_terminate_backend(pid, 10000) {others}"))
+            assert ended.all() == [(True,)]
+        engine.dispose()
+        store.set_desired("d", "paused")
+        assert store.dataflow("d").desired == "paused"
