@@ -5,6 +5,10 @@ caller puts the intention (`cbp.engine.intentions`), the commit point -> `publis
 (redo: idempotent, may be repeated after any crash). An engine keeps no truth of
 its own: everything it needs is in the plan, the tables and the intention.
 
+Every engine calls the groups of an epoch by (unsigned hash, key), and gives a group's
+records in this order, which authors may rely on: of an input by (order_by, increment,
+position), of a state by all columns that can be compared, nulls first.
+
 Layout of one dataflow's folder, relative paths in every record:
 
     state/<stage>.<state>/      Delta table, partitioned by _bucket

@@ -14,7 +14,7 @@ author emitted for it; of every other group what they were (tests/cbp/engine/tes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,7 +23,7 @@ import pyarrow as pa
 from cbp.engine.arrow import arrow_schema
 from cbp.engine.call import Emitted, author_error, group_type
 from cbp.engine.groups import FlowRun, Int64s, group_ranges, window_ends
-from cbp.engine.rows import encode_rows
+from cbp.engine.rows import Row, encode_rows
 from cbp.engine.settle import Settled, settle
 from cbp.engine.state.bucket import BucketState, Found
 from cbp.engine.window import Source, Window, WindowReader
@@ -100,10 +100,7 @@ class BucketRun:
         try:
             for spec, source in zip(self.spec.states, window.states, strict=True):
                 self._settle(spec, source, window, ends[spec.name])
-            for output in self.spec.outputs:
-                rows = self.emitted.buffers[output.name]
-                if rows:
-                    self.write_output(output.name, encode_rows(rows, output.schema))
+            self._write_outputs()
         except ENCODE_ERRORS as exc:
             raise self._explain(window, exc) from exc
         for buffer in self.emitted.buffers.values():
@@ -115,17 +112,38 @@ class BucketRun:
         ends: dict[str, list[int]] = {name: [] for name in self.states}
         marks = [(self.emitted.buffers[name], ends[name]) for name in self.states]
         flows = [(s.name, s.rows, s.starts, s.stops) for s in window.sources]
+        large = [source for source in window.sources if source.chunks is not None]
         at = 0
         try:
             for at, key in enumerate(window.keys):
                 for name, rows, starts, stops in flows:
                     setattr(group, name, iter(rows[starts[at] : stops[at]]))
+                for source in large:
+                    setattr(group, source.name, self._lazily(source))
                 translate(key, group, out)
                 for buffer, mark in marks:
                     mark.append(len(buffer))
+        except ENCODE_ERRORS as exc:
+            # Of a large group, emitted records are encoded while the author still reads.
+            again = self._explain(window, exc) if large else exc
+            raise self._failure(again, window, at) from exc
         except Exception as exc:
             raise self._failure(exc, window, at) from exc
         return ends
+
+    def _lazily(self, source: Source) -> Iterator[Row]:
+        """Yield a large group's records; what was emitted meanwhile leaves memory."""
+        assert source.chunks is not None, "only large groups are read lazily"
+        for chunk in source.chunks():
+            yield from chunk
+            self._write_outputs()
+
+    def _write_outputs(self) -> None:
+        for output in self.spec.outputs:
+            rows = self.emitted.buffers[output.name]
+            if rows:
+                self.write_output(output.name, encode_rows(rows, output.schema))
+                rows.clear()
 
     def _settle(self, spec: StateSpec, source: Source, window: Window, ends: list[int]) -> None:
         settled = settle(source, self.emitted.buffers[spec.name], ends)
@@ -163,7 +181,8 @@ class BucketRun:
         out = Emitted(self.spec, checked=True).out
         for at, key in enumerate(window.keys):
             for source in window.sources:
-                setattr(self._group, source.name, iter(source.of(at)))
+                rows = iter(source.of(at)) if source.chunks is None else _all(source.chunks())
+                setattr(self._group, source.name, rows)
             try:
                 self.spec.translate(key, self._group, out)
             except Exception as again:
@@ -172,3 +191,8 @@ class BucketRun:
             f"stage {self.stage!r}: {self.spec.name} emitted what does not fit ({exc}), "
             "but not when it was called again: it is not deterministic"
         )
+
+
+def _all(chunks: Iterable[list[Row]]) -> Iterator[Row]:
+    for chunk in chunks:
+        yield from chunk

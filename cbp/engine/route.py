@@ -16,6 +16,7 @@ from cbp.engine.arrow import arrow_type
 from cbp.engine.call import author_error
 from cbp.engine.layout import FlowLayout, ShuffleLayout
 from cbp.engine.rows import Row, decode_columns, row_type
+from cbp.engine.values import typed
 from cbp.model.schema import DataType
 from cbp.model.stage import Computed, InputSpec, TranslatorSpec
 
@@ -92,7 +93,7 @@ def _array(
     place: FlowLayout,
 ) -> pa.Array:
     try:
-        return pa.array(values, arrow_type(type_))
+        return pa.array([typed(value, type_) for value in values], arrow_type(type_))
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as exc:
         function = next(f for f in (input_.route_by, input_.order_by) if isinstance(f, Computed))
         message = TypeError(f"a key of input {place.name!r} is declared {type_}: {exc}")

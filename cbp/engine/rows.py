@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from cbp.engine.arrow import arrow_type
+from cbp.engine.values import typed, typed_row
 from cbp.model.schema import DataType, Schema
 
 __all__ = [
@@ -30,6 +31,21 @@ __all__ = [
 ]
 
 Row = tuple[Any, ...]
+
+_NOTHING: frozenset[type] = frozenset()
+_EXACT: dict[str, frozenset[type]] = {
+    kind: frozenset({python, type(None)})
+    for kind, python in {
+        "STRING": str,
+        "BIGINT": int,
+        "INT": int,
+        "SMALLINT": int,
+        "TINYINT": int,
+        "DOUBLE": float,
+        "BOOLEAN": bool,
+        "BINARY": bytes,
+    }.items()
+}
 
 
 @lru_cache(maxsize=1024)
@@ -87,28 +103,23 @@ def encode_rows(rows: Sequence[Row], schema: Schema) -> list[pa.Array]:
 
 
 def _encode(values: Sequence[Any], type_: DataType, nullable: bool) -> pa.Array:
-    array = pa.array(values, arrow_type(type_))
-    if type_.kind in ("BIGINT", "INT", "SMALLINT", "TINYINT") and bool in set(map(type, values)):
-        raise TypeError(type_.kind)
-    if not nullable and array.null_count:
-        msg = "NOT NULL"
-        raise ValueError(msg)
-    return array
+    """Encode one column; Arrow alone would round 1.5 to 1, and take a text for bytes.
+
+    A column whose values all have the one Python type of its declared type is taken as
+    it is; any other is made strict value by value.
+    """
+    found = set(map(type, values))
+    if not found <= _EXACT.get(type_.kind, _NOTHING):
+        values = [typed(value, type_) for value in values]
+    if not nullable and type(None) in found:
+        message = "NOT NULL"
+        raise ValueError(message)
+    return pa.array(values, arrow_type(type_))
 
 
 def check_row(row: Row, schema: Schema) -> None:
     """Raise `TypeError` that names the column, the value and the declared type."""
-    for value, column in zip(row, schema.fields, strict=True):
-        try:
-            _encode((value,), column.type, column.nullable)
-        except (pa.ArrowException, OverflowError, TypeError, ValueError) as exc:
-            declared = f"{column.type}" + ("" if column.nullable else " NOT NULL")
-            shown = repr(value)
-            message = (
-                f"column {column.name!r} is declared {declared}, "
-                f"got {shown[:100]} ({type(value).__name__})"
-            )
-            raise TypeError(message) from exc
+    typed_row(row, schema)
 
 
 def identity(value: Any) -> Hashable:

@@ -7,7 +7,7 @@ several keys, `split` takes the window apart by key; only such a window pays for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,13 @@ from cbp.engine.rows import Row, decode_columns, row_type
 from cbp.engine.state.bucket import BucketState, Found
 from cbp.model.stage import StateSpec, TranslatorSpec
 
-__all__ = ["Source", "Window", "WindowReader"]
+__all__ = ["LARGE_ROWS", "Source", "Window", "WindowReader"]
+
+LARGE_ROWS = 65_536
+"""Records of one group and one input above which they are read chunk by chunk."""
+
+
+_SHOWN_ROWS = 3
 
 
 @dataclass(slots=True)
@@ -31,6 +37,8 @@ class Source:
         starts, stops: Group g has `rows[starts[g]:stops[g]]`.
         keys: Of a state: the key of every record; of an input: empty.
         origin: Of a state: where every record lies; of an input: `None`.
+        chunks: Of a group too large for a window: its records, chunk by chunk, each time
+            anew; `rows` then holds only the first of them, for messages.
     """
 
     name: str
@@ -39,6 +47,7 @@ class Source:
     stops: list[int]
     keys: list[Row]
     origin: Found | None = None
+    chunks: Callable[[], Iterator[list[Row]]] | None = None
 
     def of(self, group: int) -> list[Row]:
         """Return the records of a group."""
@@ -91,9 +100,18 @@ class WindowReader:
 
     def read(self, start: int, stop: int) -> Window:
         """Return the groups `start` to `stop`."""
+        window, pure = self._read(start, stop, large=LARGE_ROWS)
+        if pure:
+            return window
+        if any(source.chunks for source in window.inputs):
+            window, _ = self._read(start, stop, large=None)
+        return self._split(window, start)
+
+    def _read(self, start: int, stop: int, *, large: int | None) -> tuple[Window, bool]:
+        """Return a window, and whether every record of a group has the group's key."""
         many = len(self._runs)
         inputs = [
-            self._input(run, ranges, start, stop)
+            self._input(run, ranges, start, stop, large)
             for run, ranges in zip(self._runs, self._ranges[:many], strict=True)
         ]
         states = [
@@ -101,18 +119,30 @@ class WindowReader:
             for spec, ranges in zip(self._spec.states, self._ranges[many:], strict=True)
         ]
         keys, pure = self._keys(states, start, stop)
-        window = Window(
-            list(map(self._key._make, keys)),
-            self._hashes[start:stop].tolist(),
-            inputs,
-            states,
-        )
-        return window if pure else self._split(window, start)
+        hashes = self._hashes[start:stop].tolist()
+        return Window(list(map(self._key._make, keys)), hashes, inputs, states), pure
 
-    def _input(self, run: FlowRun, ranges: Ranges, start: int, stop: int) -> Source:
+    def _input(
+        self, run: FlowRun, ranges: Ranges, start: int, stop: int, large: int | None
+    ) -> Source:
         first, last = int(ranges.starts[start]), int(ranges.stops[stop - 1])
-        rows = list(map(self._rows[run.name]._make, run.rows(first, last))) if last > first else []
+        make = self._rows[run.name]._make
+        if large is not None and stop - start == 1 and last - first > large:
+            return self._large(run, make, first, last)
+        rows = list(map(make, run.rows(first, last))) if last > first else []
         return Source(run.name, rows, *_slices(ranges, start, stop, first), [])
+
+    def _large(
+        self, run: FlowRun, make: Callable[[Iterable[Any]], Row], first: int, last: int
+    ) -> Source:
+        """Return one group that is read lazily; the flow's run lies in Arrow, or on disk."""
+
+        def chunks() -> Iterator[list[Row]]:
+            for start in range(first, last, LARGE_ROWS):
+                yield list(map(make, run.rows(start, min(start + LARGE_ROWS, last))))
+
+        shown = list(map(make, run.rows(first, first + _SHOWN_ROWS)))
+        return Source(run.name, shown, [0], [len(shown)], [], chunks=chunks)
 
     def _state(self, spec: StateSpec, ranges: Ranges, start: int, stop: int) -> Source:
         """Return a state's records, each group's ordered by all columns."""

@@ -36,6 +36,10 @@ from cbp.model.stage import Computed, Grouping, InputSpec, OutputSpec, StateSpec
 __all__ = ["Input", "Output", "State", "Translate", "TranslateRecords", "by", "place_of"]
 
 
+_RESERVED = ("key", "spec", "translate")
+"""Attributes of every translator; a flow of that name would hide them."""
+
+
 def place_of(function: Callable[..., Any] | type) -> str:
     """Return `file.py:12`, where a function or class is defined; `""` if unknown."""
     code = getattr(inspect.unwrap(function), "__code__", None)
@@ -177,6 +181,7 @@ class _Compiler:
         self._place = place_of(type(stage).translate)  # type: ignore[attr-defined]
 
     def spec(self) -> TranslatorSpec:
+        self._check_function()
         found = self._declarations()
         record_wise = isinstance(self._stage, TranslateRecords)
         inputs = tuple(self._input(n, d) for n, d in found.items() if isinstance(d, Input))
@@ -199,6 +204,17 @@ class _Compiler:
             self._place,
         )
 
+    def _check_function(self) -> None:
+        function = inspect.unwrap(type(self._stage).translate)  # type: ignore[attr-defined]
+        if getattr(function, "__isabstractmethod__", False):
+            self._fail("translate_missing", "translate", "define it: the base class's does nothing")
+        if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
+            self._fail(
+                "translate_kind",
+                "translate",
+                "must be a plain function: emit with out.<output>(...), not with yield or await",
+            )
+
     def _declarations(self) -> dict[str, Input | Output | State]:
         """Class attributes in the order of definition, base classes first, then the instance's."""
         values: dict[str, Any] = {}
@@ -207,8 +223,15 @@ class _Compiler:
         values.update(vars(self._stage))
         found = {n: v for n, v in values.items() if isinstance(v, Input | Output | State)}
         for name in found:
-            if not is_name(name):
-                self._fail("name_invalid", name, "use a-z, 0-9 and '_', beginning with a letter")
+            if not is_name(name) or name in _RESERVED:
+                self._fail(
+                    "name_invalid",
+                    name,
+                    "use a-z, 0-9 and '_', beginning with a letter; "
+                    f"{', '.join(_RESERVED)} are taken",
+                )
+            if not isinstance(found[name].schema, str):
+                self._fail("schema_invalid", name, "the schema is DDL text, such as 'url STRING'")
         return found
 
     def _input(self, name: str, declared: Input) -> InputSpec:
@@ -223,7 +246,8 @@ class _Compiler:
     def _output(self, name: str, declared: Output) -> OutputSpec:
         schema = Schema.parse(declared.schema, where=f"{self._name}.{name}")
         key = self._columns(name, "key", declared.key, schema)
-        assert key is None or isinstance(key, tuple)
+        if isinstance(key, Computed):
+            self._fail("key_invalid", name, "the key of an output names columns")
         return OutputSpec(name, schema, key or (), declared.history)
 
     def _state(self, name: str, declared: State, key: Schema) -> StateSpec:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cbp import DataflowBuilder
-from cbp.engine import bucket, records, spool
+from cbp.engine import bucket, records, spool, window
 from cbp.engine.direct import LocalEngine
 from cbp.engine.reference import ReferenceEngine
 from cbp.model.dataflow import Dataflow
@@ -104,6 +104,7 @@ def test_every_epoch_equals_the_reference(
 ) -> None:
     """Outputs, their order, and state are the reference's; also when keys share a hash."""
     monkeypatch.setattr(bucket, "WINDOW_ROWS", 7)
+    monkeypatch.setattr(window, "LARGE_ROWS", 7)
     monkeypatch.setattr(records, "ROWS_PER_TASK_MIN", 5)
     monkeypatch.setattr(spool, "SPOOL_BYTES", 500)
     epochs = data.draw(epochs_of(case))
