@@ -188,7 +188,8 @@ def _modules_below(folder: Path) -> Iterator[Module]:
             if not dot or suffix != "py" or not stem.isidentifier():
                 continue
             is_package = stem == "__init__"
-            if is_package and not package:
+            # At the top, names of this kind are an installer's own, such as editable finders.
+            if not package and stem.startswith("__"):
                 continue
             dotted = package if is_package else (*package, stem)
             yield Module(".".join(dotted), Path(where, name), is_package)

@@ -30,7 +30,7 @@ from controller.cli.serve import check_port
 from controller.demo.errors import ServiceFailedError
 from controller.settings import Settings, load_settings
 
-__all__ = ["ServiceProcess", "choose_port", "settings_of"]
+__all__ = ["ServiceProcess", "choose_port", "free_port", "settings_of"]
 
 READY_SECONDS_MAX = 300.0
 """Spark's first start may fetch the Delta jars."""
@@ -50,6 +50,11 @@ def choose_port(preferred: int) -> int:
     with suppress(PortTakenError):
         check_port("127.0.0.1", preferred)
         return preferred
+    return free_port()
+
+
+def free_port() -> int:
+    """Return a port that the system chooses."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

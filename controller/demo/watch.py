@@ -24,7 +24,7 @@ from controller.settings import Settings
 
 __all__ = ["Applied", "DataflowWatch", "Progress", "Run"]
 
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.2
 STALLED_SECONDS = 120.0
 RUNS_MAX = 500
 

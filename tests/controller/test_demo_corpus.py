@@ -53,6 +53,7 @@ def test_modules_are_found_by_dotted_name(tmp_path: Path):
             "b-1.0.dist-info/x.py": "",
             "a.py": "",
             "__init__.py": "",
+            "__editable___b_finder.py": "",
             "b/__pycache__/c.py": "",
         },
     )

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from controller.demo.service import choose_port
+from controller.demo.service import free_port
 
 ARGUMENTS = ("demo", "--engine", "local", "--limit", "150", "--increments", "2")
 OFFERED = {point.name for point in importlib.metadata.entry_points(group="cbp.dataflows")}
@@ -32,7 +32,7 @@ def start(tmp_path: Path, *more: str) -> subprocess.Popen[str]:
     environment = {name: v for name, v in os.environ.items() if not name.startswith("CBP_")}
     return subprocess.Popen(
         [sys.executable, "-m", "controller.cli", *ARGUMENTS, *more],
-        env={**environment, "TMPDIR": str(temporary), "CBP_PORT": str(choose_port(1))},
+        env={**environment, "TMPDIR": str(temporary), "CBP_PORT": str(free_port())},
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from controller.demo.errors import ServiceFailedError
-from controller.demo.service import ServiceProcess, choose_port, settings_of
+from controller.demo.service import ServiceProcess, choose_port, free_port, settings_of
 from controller.settings import Settings
 
 SERVER = """
@@ -42,7 +42,7 @@ Start = Callable[[str], ServiceProcess]
 def settings(tmp_path: Path) -> Settings:
     root = tmp_path / "a folder"
     root.mkdir()
-    return settings_of(root, port=choose_port(1), engine="local")
+    return settings_of(root, port=free_port(), engine="local")
 
 
 @pytest.fixture
