@@ -419,6 +419,14 @@ def test_a_failure_is_counted_and_explained(chain: SqlStore) -> None:
     assert waiting(chain)["s"] == {"i": ["a/0"]}
 
 
+def test_a_failure_without_a_reason_keeps_a_pause(chain: SqlStore) -> None:
+    """A stage that was stopped while it ran stays stopped when its run fails."""
+    chain.intend(a_run())
+    chain.pause_stage("d", "s", "by hand")
+    chain.fail("r0", {}, finished_at=at(1), retry_at=at(2))
+    assert chain.stages("d")[0].paused_because == "by hand"
+
+
 def test_a_try_fails_once(chain: SqlStore) -> None:
     """Failing a failed run again is no second failure."""
     chain.intend(a_run())
