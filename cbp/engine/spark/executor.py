@@ -34,12 +34,12 @@ from cbp.engine.route import computes, slot_columns
 from cbp.engine.task import StageTask, TaskPlan
 from cbp.errors import CbpError, IncrementDamagedError, OperatingError, RunCancelledError
 
-__all__ = ["SparkExecutor"]
+__all__ = ["RESULT", "SparkExecutor", "reported", "task_identity"]
 
 ARRANGED_RECORDS_MAX = 50_000
 """Up to here every task reads the whole increment; beyond it, Spark shuffles it."""
 
-_RESULT = "body string"
+RESULT = "body string"
 _DAMAGED = ("FAILED_READ_FILE", "FILE_NOT_EXIST", "PATH_NOT_FOUND", "is not a Parquet file")
 
 
@@ -70,11 +70,11 @@ class SparkExecutor:
     def _frame(self, plan: RunPlan, task: TaskPlan) -> DataFrame:
         if task.spec.record_wise:
             work = record_shares(plan, self.slots)
-            return self._numbered(len(work)).mapInArrow(_record_task(task, work), _RESULT)
+            return self._numbered(len(work)).mapInArrow(_record_task(task, work), RESULT)
         records = sum(records for files in task.inputs.values() for _, records in files)
         if records <= ARRANGED_RECORDS_MAX:
-            return self._numbered(task.tasks).mapInArrow(_arranged_task(task), _RESULT)
-        return self._groups(plan, task, task.hash_mask)
+            return self._numbered(task.tasks).mapInArrow(_arranged_task(task), RESULT)
+        return self._shuffled(plan, task).mapInArrow(_group_task(task), RESULT)
 
     def _numbered(self, tasks: int) -> DataFrame:
         """Return a frame with a partition per task; the numbers only carry the partitions."""
@@ -101,11 +101,12 @@ class SparkExecutor:
             f"the Spark job of run {plan.run} failed: {text[:2000]}", run=plan.run
         )
 
-    def _groups(self, plan: RunPlan, task: TaskPlan, hash_mask: int) -> DataFrame:
+    def _shuffled(self, plan: RunPlan, task: TaskPlan) -> DataFrame:
+        """Return all flows in the layout of the shuffle, each task's records in order."""
         layout = task.layout
         assert layout is not None
         frames = [
-            self._flow(plan, task, flow, hash_mask)
+            self._flow(plan, task, flow, task.hash_mask)
             for flow in range(len(layout.flows))
             if any(i.files for i in plan.inputs.get(layout.flows[flow].name, ()))
         ]
@@ -114,9 +115,7 @@ class SparkExecutor:
             frame = frame.unionAll(other)
         owner = F.expr(f"cast(_bucket * {task.tasks} div {task.buckets} as int)")
         frame = frame.repartitionById(task.tasks, owner)
-        return frame.sortWithinPartitions(*layout.sort_columns).mapInArrow(
-            _group_task(task), _RESULT
-        )
+        return frame.sortWithinPartitions(*layout.sort_columns)
 
     def _flow(self, plan: RunPlan, task: TaskPlan, flow: int, hash_mask: int) -> DataFrame:
         """Return one flow's records in the layout of the shuffle."""
@@ -190,12 +189,13 @@ def _slots_ddl(layout: ShuffleLayout) -> str:
 # what runs in the workers
 
 
-def _reported(descriptors: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+def reported(descriptors: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+    """Yield what a task has to say, as the rows that reach the driver."""
     bodies = [json.dumps(descriptor) for descriptor in descriptors]
     yield pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.string())})
 
 
-def _place() -> tuple[int, str]:
+def task_identity() -> tuple[int, str]:
     """Return this task's number, and an id that no retry or twin shares."""
     context = TaskContext.get()
     assert context is not None, "runs in a Spark task"
@@ -207,8 +207,8 @@ _Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 def _group_task(plan: TaskPlan) -> _Task:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        part, attempt = _place()
-        yield from _reported(StageTask(plan, part, attempt).run(batches))
+        part, attempt = task_identity()
+        yield from reported(StageTask(plan, part, attempt).run(batches))
 
     return run
 
@@ -217,8 +217,8 @@ def _arranged_task(plan: TaskPlan) -> _Task:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        part, attempt = _place()
-        yield from _reported(StageTask(plan, part, attempt).run_arranged())
+        part, attempt = task_identity()
+        yield from reported(StageTask(plan, part, attempt).run_arranged())
 
     return run
 
@@ -227,8 +227,8 @@ def _record_task(plan: TaskPlan, work: list[list[Share]]) -> _Task:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        part, attempt = _place()
-        yield from _reported(StageTask(plan, part, attempt).run_shares(work[part]))
+        part, attempt = task_identity()
+        yield from reported(StageTask(plan, part, attempt).run_shares(work[part]))
 
     return run
 

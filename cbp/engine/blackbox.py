@@ -1,0 +1,201 @@
+"""The black-box mode: state travels with the increment, and is rewritten in every epoch.
+
+To the shuffle, state is one more input flow: every task gets all state records of its
+buckets, calls the author as the direct engine does, and writes all records again. It is
+the baseline that the direct engine is measured against; both run the same author's code
+and leave the same tables, so each can go on where the other stopped.
+
+Guaranteed: the results of the direct engine (tests/cbp/engine/test_blackbox.py).
+Not guaranteed: to read a table with deletion vectors, which it never writes; it refuses.
+
+Source: CBP (SoCC'10), section 4.5, "Black-box" execution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cbp.engine.base import RunPlan, state_table
+from cbp.engine.bucket import BucketRun
+from cbp.engine.direct import LocalExecutor
+from cbp.engine.layout import shuffle_layout
+from cbp.engine.spool import Spool
+from cbp.engine.state.bucket import BucketState, LiveFile, StateTable
+from cbp.engine.state.index import IndexCache, IndexedFile, index_cache
+from cbp.engine.task import StageTask, TaskPlan
+from cbp.errors import InvariantError, TableFeatureError
+from cbp.model.increment import DataFile, Increment
+from cbp.model.stage import InputSpec, StateSpec, TranslatorSpec
+
+__all__ = ["BlackboxTask", "LocalBlackboxExecutor", "require_all_state", "with_state_as_input"]
+
+
+def with_state_as_input(plan: RunPlan, task: TaskPlan) -> tuple[RunPlan, TaskPlan]:
+    """Return plan and task with every state as a further input flow, behind the others.
+
+    Raises:
+        TableFeatureError: If a state table has deletion vectors.
+    """
+    spec = task.spec
+    assert spec.key is not None, "a record-wise stage keeps no state"
+    more = tuple(InputSpec(_flow(s), s.schema, route_by=spec.key.names) for s in spec.states)
+    wide = replace(spec, inputs=(*spec.inputs, *more))
+    increments = {
+        _flow(s): (_increment(state_table(task.stage, s.name), task.states[s.name]),)
+        for s in spec.states
+    }
+    files = {
+        name: tuple((f"{plan.folder}/{file.path}", file.records) for file in increment.files)
+        for name, (increment,) in increments.items()
+    }
+    return (
+        replace(plan, inputs={**plan.inputs, **increments}),
+        replace(
+            task,
+            spec=wide,
+            layout=shuffle_layout(wide),
+            tasks=task.buckets,
+            inputs={**task.inputs, **files},
+        ),
+    )
+
+
+def require_all_state(task: TaskPlan, descriptors: Sequence[Mapping[str, Any]]) -> None:
+    """Raise InvariantError unless every state record arrived in some task."""
+    for name, table in task.states.items():
+        expected = sum(file.rows for files in table.live.values() for file in files)
+        found = sum(int(d.get(f"records_in._state_{name}", 0)) for d in descriptors)
+        if found != expected and all(d["kind"] != "error" for d in descriptors):
+            message = f"state {name!r} has {expected} records, but {found} reached the tasks"
+            raise InvariantError(message, expected=expected, found=found)
+
+
+class BlackboxTask(StageTask):
+    """One task whose state arrived with its input."""
+
+    def _run_groups(self, batches: Iterable[pa.RecordBatch]) -> None:
+        layout = self.plan.layout
+        assert layout is not None, "only groupwise stages have state"
+        with Spool(layout) as spool:
+            spool.take(batches)
+            for i, flow in enumerate(layout.flows):
+                self.counts[f"records_in.{flow.name}"] = spool.records(i)
+            for bucket in spool.buckets():
+                self._rewrite(bucket, spool)
+
+    def _rewrite(self, bucket: int, spool: Spool) -> None:
+        spec = _narrow(self.plan.spec)
+        many = len(spec.inputs)
+        arrived = {
+            state.name: self._records(state, many + i, spool.bucket(many + i, bucket))
+            for i, state in enumerate(spec.states)
+        }
+        states = {name: _Arrived(rows, bucket) for name, rows in arrived.items()}
+        work = BucketRun(
+            stage=self.plan.stage,
+            spec=spec,
+            runs=[self._flow_run(i, spool.bucket(i, bucket)) for i in range(many)],
+            states={name: state for name, state in states.items()},
+            emitted=self.emitted,
+            write_output=self._write_output,
+        )
+        work.run()
+        self.counts["groups"] += work.groups
+        for name, state in states.items():
+            self.counts["bytes_read"] += arrived[name].nbytes
+            self._write_all(name, bucket, arrived[name], state, work.written[name])
+
+    def _records(self, state: StateSpec, at: int, table: pa.Table) -> pa.Table:
+        """Return state records under the state's own names, with their hash."""
+        layout = self.plan.layout
+        assert layout is not None
+        slots = [*layout.flows[at].columns, "_hash"]
+        return table.select(slots).rename_columns([*state.schema.names, "_hash"])
+
+    def _write_all(
+        self,
+        name: str,
+        bucket: int,
+        arrived: pa.Table,
+        state: BucketState,
+        written: list[pa.Table],
+    ) -> None:
+        """Write what stays and what is new as one file, instead of all files there were."""
+        keep = np.ones(arrived.num_rows, np.bool_)
+        for dead in state.died:
+            keep[dead.position] = False
+        rows = pa.concat_tables([arrived.filter(pa.array(keep)), *written])
+        self.counts["state_removed"] += len(keep) - int(keep.sum())
+        self.counts["state_written"] += rows.num_rows
+        for file in self.plan.states[name].live.get(bucket, ()):
+            self._done.append({"kind": "drop", "state": name, "path": file.path})
+        if rows.num_rows:
+            table, copies = self.plan.states[name], _NoCopies(self.plan.cache)
+            self._write_run(name, table, bucket, rows, 0, copies)
+
+
+class _Arrived(BucketState):
+    """The state of a bucket as one table in memory, instead of files."""
+
+    def __init__(self, rows: pa.Table, bucket: int) -> None:
+        file = LiveFile("arrived", 0, rows.num_rows)
+        live: dict[int, tuple[LiveFile, ...]] = {bucket: (file,)} if rows.num_rows else {}
+        super().__init__(StateTable("", "", live), index_cache(""), bucket)
+        self._indexed = IndexedFile(_one_batch(rows)) if rows.num_rows else None
+
+    def open(self, at: int) -> IndexedFile:
+        """Return what arrived."""
+        assert self._indexed is not None, "only asked when there are records"
+        return self._indexed
+
+
+class _NoCopies(IndexCache):
+    """Makes no copies: nothing is ever looked up in a file that is read whole."""
+
+    def put(self, table_id: str, path: str, *, size: int, content: pa.Table) -> None:
+        """Do nothing."""
+
+
+class LocalBlackboxExecutor(LocalExecutor):
+    """Carries out black-box tasks one after the other in this process, without Spark."""
+
+    def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
+        """Run the same task code as Spark's workers."""
+        if not task.spec.states:
+            return super().execute(plan, task)
+        _, wide = with_state_as_input(plan, task)
+        runs = (BlackboxTask(wide, part, "0").run_arranged() for part in range(wide.tasks))
+        descriptors = [descriptor for run in runs for descriptor in run]
+        require_all_state(task, descriptors)
+        return descriptors
+
+
+def _flow(state: StateSpec) -> str:
+    """Name the flow of a state; no author's name begins with an underscore."""
+    return f"_state_{state.name}"
+
+
+def _narrow(spec: TranslatorSpec) -> TranslatorSpec:
+    """Return the author's spec again."""
+    return replace(spec, inputs=spec.inputs[: len(spec.inputs) - len(spec.states)])
+
+
+def _increment(folder: str, table: StateTable) -> Increment:
+    live = [file for files in table.live.values() for file in files]
+    if any(file.vector for file in live):
+        raise TableFeatureError(table.folder, ["deletionVectors, in the black-box mode"])
+    files = tuple(DataFile(f"{folder}/{file.path}", file.rows, file.size) for file in live)
+    return Increment(folder, 0, 0, files)
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    """Return all rows as one batch, strings widened so that any size fits."""
+    wide = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+    schema = pa.schema([f.with_type(wide.get(f.type, f.type)) for f in table.schema])
+    (batch,) = table.cast(schema).combine_chunks().to_batches()
+    return batch

@@ -1,0 +1,37 @@
+"""The black-box mode on Spark: state is read, shuffled, sorted and written by every run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from cbp.engine.base import RunPlan
+from cbp.engine.blackbox import BlackboxTask, require_all_state, with_state_as_input
+from cbp.engine.spark.executor import RESULT, SparkExecutor, reported, task_identity
+from cbp.engine.task import TaskPlan
+
+__all__ = ["SparkBlackboxExecutor"]
+
+
+class SparkBlackboxExecutor(SparkExecutor):
+    """Carries out the tasks of a run on Spark, state included; see `cbp.engine.blackbox`."""
+
+    def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
+        """Run the job, and check that no state record was lost on the way."""
+        descriptors = super().execute(plan, task)
+        require_all_state(task, descriptors)
+        return descriptors
+
+    def _frame(self, plan: RunPlan, task: TaskPlan) -> DataFrame:
+        if not task.spec.states:
+            return super()._frame(plan, task)
+        wide_plan, wide = with_state_as_input(plan, task)
+
+        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            part, attempt = task_identity()
+            yield from reported(BlackboxTask(wide, part, attempt).run(batches))
+
+        return self._shuffled(wide_plan, wide).mapInArrow(run, RESULT)
