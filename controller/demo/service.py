@@ -126,15 +126,20 @@ class ServiceProcess:
             ServiceFailedError: If it ends before, or does not answer in time.
         """
         until = time.monotonic() + seconds_max
-        with httpx.Client(trust_env=False, timeout=5.0) as http:
-            while time.monotonic() < until:
-                self.check_alive()
-                with suppress(httpx.TransportError):
-                    if http.get(f"{self.settings.url}/api/v1/health/ready").is_success:
-                        return
-                wait(POLL_SECONDS)
+        while time.monotonic() < until:
+            self.check_alive()
+            if self.is_ready():
+                return
+            wait(POLL_SECONDS)
         silent = f"did not answer at {self.settings.url} within {seconds_max:.0f} s"
         raise self._failed(silent)
+
+    def is_ready(self) -> bool:
+        """Tell whether it answers that it can work; does not wait for a port to open."""
+        with suppress(httpx.TransportError):
+            url = f"{self.settings.url}/api/v1/health/ready"
+            return httpx.get(url, trust_env=False, timeout=5.0).is_success
+        return False
 
     def check_alive(self) -> None:
         """Raise `ServiceFailedError` if the process ended."""
