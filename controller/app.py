@@ -253,8 +253,10 @@ def configure_logging(settings: Settings) -> None:
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
+    # Local variables stay out of tracebacks: they hold records, and may hold secrets.
+    tracebacks = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
     renderer: list[Any] = [
-        structlog.processors.dict_tracebacks,
+        structlog.processors.ExceptionRenderer(tracebacks),
         structlog.processors.JSONRenderer(),
     ]
     if settings.log_format == "console":

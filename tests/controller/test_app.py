@@ -1,0 +1,251 @@
+"""The service put together: from a dropped file to a table, and an orderly end."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import structlog
+from anyio.from_thread import start_blocking_portal
+
+from cbp.errors import CbpError, LogConflictError, OperatingError
+from controller.app import Service, configure_logging, create_app, engine_for
+from controller.settings import Settings, load_settings
+from controller.store.sql import SqlStore
+from tests.controller.api.fakes import AppTransport
+
+TOKEN = "canary-of-the-tests"
+DOCUMENT = {
+    "name": "urls",
+    "sources": {"visits": {"schema": "url STRING", "format": "jsonl"}},
+    "stages": {"count": {"translator": "url_count", "inputs": {"urls": "visits"}, "buckets": 2}},
+}
+WAIT_SECONDS = 60
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return load_settings(
+        root=tmp_path,
+        engine="local",
+        token=TOKEN,
+        settle_seconds=0,
+        scan_seconds=0.1,
+        tick_seconds=0.1,
+        drain_seconds=10,
+    )
+
+
+@pytest.fixture
+def service(settings: Settings) -> Iterator[Service]:
+    made = Service(settings)
+    yield made
+    made.stop()
+
+
+@pytest.fixture(autouse=True)
+def _logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@contextmanager
+def serving(settings: Settings) -> Iterator[httpx.Client]:
+    """Run the application with its lifespan, as a server does."""
+    app = create_app(settings)
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(app.router.lifespan_context(app)),
+        httpx.Client(transport=AppTransport(app), base_url=settings.url, headers=headers) as client,
+    ):
+        yield client
+
+
+def drop(service: Service, *urls: str, dataflow: str = "urls", name: str = "f.jsonl") -> None:
+    incoming = service.settings.drop_root / dataflow / "visits" / "incoming"
+    lines = "".join(json.dumps({"url": url}) + "\n" for url in urls)
+    (incoming / name).write_text(lines)
+
+
+def step(service: Service) -> None:
+    """Do by hand, and in order, what the threads do."""
+    service.scan()
+    service.scan()
+    service.controller.tick()
+    service.controller._runs.wait(timeout=WAIT_SECONDS)
+
+
+def count(service: Service, url: str, dataflow: str = "urls") -> int:
+    found = service.controller.look_up(dataflow, "count", "counts", {"url": url})
+    return sum(record["n"] for record in found)
+
+
+@pytest.mark.timeout(120)
+def test_a_dropped_file_becomes_a_table_and_a_restart_goes_on(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Registered over REST, a file dropped: the state answers; again after a restart."""
+    committed = threading.Event()
+    commit = SqlStore.commit
+
+    def tell(self: SqlStore, *args: Any, **kwargs: Any) -> None:
+        commit(self, *args, **kwargs)
+        committed.set()
+
+    monkeypatch.setattr(SqlStore, "commit", tell)
+    incoming = settings.drop_root / "urls" / "visits" / "incoming"
+    for number in (1, 2):
+        with serving(settings) as client:
+            if number == 1:
+                answer = client.post("/api/v1/dataflows", json=DOCUMENT)
+                assert answer.status_code == 201, answer.text
+            committed.clear()
+            (incoming / f"{number}.jsonl").write_text('{"url": "a"}\n' * number)
+            assert committed.wait(WAIT_SECONDS)
+            answer = client.get("/api/v1/dataflows/urls/state/count/counts", params={"url": "a"})
+            assert answer.status_code == 200, answer.text
+            assert '"n":' + str([0, 1, 3][number]) in answer.text.replace(" ", "")
+
+
+def test_one_service_at_a_time(service: Service) -> None:
+    """A second service on the same database is refused, and the first goes on."""
+    with pytest.raises(OperatingError):
+        Service(service.settings)
+    service.store.ping()
+
+
+def test_stop_releases_everything_and_may_be_repeated(settings: Settings) -> None:
+    """After a stop no thread is left, and a new service can start at the same place."""
+    for _ in range(2):
+        service = Service(settings)
+        service.start()
+        service.stop()
+        service.stop()
+        names = {thread.name for thread in threading.enumerate()}
+        assert not names & {"loop", "watch"}
+
+
+def test_a_folder_that_fails_does_not_stop_the_others(service: Service) -> None:
+    """Each dataflow is listed by itself; a failure is told once until it is over."""
+    for name in ("urls", "other"):
+        service.controller.register(DOCUMENT | {"name": name})
+    scan, broken = service.drop_folder.scan, True
+
+    def fails(record: Any, dataflow: Any) -> Any:
+        if record.name == "other" and broken:
+            raise OSError("stale handle")
+        return scan(record, dataflow)
+
+    service.drop_folder.scan = fails  # type: ignore[method-assign]
+    drop(service, "a", "a")
+    drop(service, "b", dataflow="other")
+    with structlog.testing.capture_logs() as logs:
+        step(service)
+    assert count(service, "a") == 2
+    assert [log["event"] for log in logs].count("scan.failed") == 1
+    broken = False
+    step(service)
+    assert count(service, "b", "other") == 1
+
+
+def test_a_second_ingester_stops_the_service(service: Service) -> None:
+    """Who finds that another controller takes in the files starts no runs either."""
+    service.controller.register(DOCUMENT)
+
+    def conflict(record: Any, dataflow: Any) -> Any:
+        raise LogConflictError("sources/visits/_log/0.json")
+
+    service.drop_folder.scan = conflict  # type: ignore[method-assign]
+    service.scan()
+    assert "another controller" in service.controller.problem
+
+
+@pytest.mark.timeout(120)
+def test_the_loop_survives_a_tick_that_fails(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the store is away for a moment, the loop goes on afterwards."""
+    ticked = threading.Event()
+    tick, calls = service.controller.tick, []
+
+    def flaky() -> Any:
+        calls.append(1)
+        if len(calls) == 1:
+            raise OperatingError("the database is away")
+        ticked.set()
+        return tick()
+
+    monkeypatch.setattr(service.controller, "tick", flaky)
+    service.start()
+    assert ticked.wait(WAIT_SECONDS)
+
+
+def test_jobs_are_neither_skipped_nor_piled_up(service: Service) -> None:
+    """A late job runs once, whatever time it missed, and never beside itself."""
+    service.start()
+    jobs = {job.id: job for job in service._scheduler.get_jobs()}
+    assert set(jobs) == {"tick", "scan"}
+    for job in jobs.values():
+        assert (job.coalesce, job.misfire_grace_time, job.max_instances) == (True, None, 1)
+
+
+def test_logs_name_the_run_and_hold_no_secret(
+    settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line is a JSON object with dataflow, stage and run; tracebacks show no variables."""
+    configure_logging(settings)
+    service = Service(settings)
+    service.controller.register(DOCUMENT)
+    drop(service, "a")
+
+    def fails(plan: Any) -> Any:
+        password = "canary-in-a-variable"
+        raise OSError(f"no {len(password)}")
+
+    service._engine.prepare = fails  # type: ignore[method-assign]
+    step(service)
+    service.stop()
+    text = capsys.readouterr().err
+    lines = [json.loads(line) for line in text.splitlines()]
+    failed = next(line for line in lines if line["event"] == "run.failed")
+    assert (failed["dataflow"], failed["stage"], failed["level"]) == ("urls", "count", "warning")
+    assert failed["run"]
+    assert failed["exception"]
+    assert "canary" not in text
+
+
+def test_the_service_without_spark_does_not_load_it(tmp_path: Path) -> None:
+    """Importing the service, and the local engine, loads neither Spark nor a JVM."""
+    code = (
+        "import sys; from controller.app import Service; "
+        "from controller.settings import load_settings; "
+        f"Service(load_settings(root={str(tmp_path)!r}, engine='local')).stop(); "
+        "sys.exit('pyspark' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
+
+
+def test_the_settings_choose_the_engine(settings: Settings) -> None:
+    """`local` is the direct engine in this process."""
+    engine = engine_for(settings)
+    assert type(engine).__name__ == "LocalEngine"
+    engine.close()
+
+
+def test_a_wrong_database_is_a_coded_error(tmp_path: Path) -> None:
+    """A service that cannot open its store says so in the library's words."""
+    with pytest.raises(CbpError):
+        Service(load_settings(root=tmp_path, engine="local", database_url="nosuch://x"))
