@@ -4,9 +4,9 @@ Both read the Delta log and the Parquet files by themselves; neither knows this
 service. A record is a tuple of the declared columns, in their order; lists become
 tuples, so that records can be counted.
 
-Polars 1.x looks for the files of a table in the percent-encoded path, and ignores
-deletion vectors where it finds them; below a folder whose name needs that (a space),
-it is given a copy in a plain place. delta-rs reads such tables as they are.
+Polars (tried: 2.1) looks for the files of a table in the percent-encoded path and does
+not find them; below a folder whose name needs that (a space), it is given a copy in a
+plain place. delta-rs reads such tables as they are.
 
 Guaranteed: the bookkeeping columns (`_bucket`, `_hash`, `_epoch`) are in no record.
 """
