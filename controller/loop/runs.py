@@ -263,7 +263,9 @@ class Runs:
             before = self.log(job.record.folder).read(job.node.name, job.run.epoch - 1)
             last = before.prepared_ms if before is not None else None
         now = int(self._clock().timestamp() * 1000)
-        return now if last is None else max(now, last + 1)
+        # A compaction is a second entry, one millisecond later: two apart, all tables of a
+        # stage keep equal timestamps, and a reader AS OF one of them sees one epoch.
+        return now if last is None else max(now, last + 2)
 
     def finish(self, record: DataflowRecord, node: StageNode, intention: Intention) -> bool:
         """Put, publish and commit an intention; park it where that fails.

@@ -15,4 +15,6 @@ class SparkEngine(DirectEngine):
     """Executes runs as Spark jobs; owns the process's session."""
 
     def __init__(self, settings: SparkSettings, *, cache: str, **options: Any) -> None:
-        super().__init__(SparkExecutor(start_session(settings)), cache=cache, **options)
+        executor = SparkExecutor(start_session(settings))
+        executor.warm_up()
+        super().__init__(executor, cache=cache, **options)

@@ -55,6 +55,14 @@ class SparkExecutor:
         """Tasks that Spark runs at the same time."""
         return self._spark.sparkContext.defaultParallelism
 
+    def warm_up(self) -> None:
+        """Start every slot's Python worker and let it import the task's code.
+
+        The first arrival would otherwise wait some seconds for that.
+        """
+        tasks = self.slots
+        self._numbered(tasks).mapInArrow(_nothing, _RESULT).collect()
+
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
         """Run the job and return what its tasks reported."""
         self._spark.addTag(plan.run)
@@ -211,6 +219,13 @@ def _group_task(plan: TaskPlan) -> _Task:
         yield from reported(StageTask(plan, part, attempt).run(batches))
 
     return run
+
+
+def _nothing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Do no work; to find this function a worker imports all that a task needs."""
+    for _ in batches:
+        pass
+    yield from _reported([])
 
 
 def _arranged_task(plan: TaskPlan) -> _Task:
