@@ -235,6 +235,18 @@ def test_the_port_is_taken(machine: Machine, listener: int):
     assert REACHED not in text
 
 
+@pytest.mark.parametrize("form", ["--port {}", "--port={}"])
+def test_the_port_of_the_arguments_is_the_one_checked(machine: Machine, listener: int, form: str):
+    """`--port` wins over CBP_PORT, whichever of the two is taken."""
+    free = machine.environment["CBP_PORT"]
+    code, text = machine.run("deploy/demo.sh", *form.format(listener).split())
+    assert code == 2
+    assert f"Port {listener} is taken" in text
+    machine.environment["CBP_PORT"] = str(listener)
+    _, text = machine.run("deploy/demo.sh", *form.format(free).split())
+    assert REACHED in text
+
+
 def test_the_tests_do_not_need_the_port(machine: Machine, listener: int):
     """A service that runs on the port does not keep anyone from running the tests."""
     machine.environment["CBP_PORT"] = str(listener)
