@@ -80,7 +80,7 @@ cbp_check_python() {
   Debian/Ubuntu:  sudo apt install python3.11 python3.11-venv   (or a newer 3.x)
   Fedora:         sudo dnf install python3.11
   macOS:          brew install python@3.11
-  Or name one:    CBP_PYTHON=/path/to/python3 bash $0"
+  Or name one:    CBP_PYTHON=/path/to/python3 bash \"$0\""
     fi
 }
 
@@ -150,7 +150,7 @@ PYTHON
     fi
     cbp_problem "Port $port is taken${holder:+ by $holder}.
   Is it a CBP that still runs?  See who holds it:  ss -ltnp 'sport = :$port'   (macOS: lsof -i :$port)
-  Or take another port:  CBP_PORT=$((port < 65535 ? port + 1 : port - 1)) bash $0"
+  Or take another port:  CBP_PORT=$((port < 65535 ? port + 1 : port - 1)) bash \"$0\""
 }
 
 # --- the virtual environment --------------------------------------------------------------------
@@ -184,7 +184,7 @@ cbp_check_venv_folder() {
     [ -e "$CBP_VENV/pyvenv.cfg" ] || [ -e "$CBP_VENV/.cbp-lock" ] && return 0
     [ -d "$CBP_VENV" ] && [ -z "$(ls -A -- "$CBP_VENV")" ] && return 0
     cbp_problem "$CBP_VENV holds something that is no virtual environment; nothing was touched.
-  Move it away, or name another place:  CBP_VENV=/path/to/venv bash $0"
+  Move it away, or name another place:  CBP_VENV=/path/to/venv bash \"$0\""
 }
 
 # Makes an empty environment, whatever an earlier try has left there.
