@@ -61,7 +61,7 @@ class SparkExecutor:
         The first arrival would otherwise wait some seconds for that.
         """
         tasks = self.slots
-        self._numbered(tasks).mapInArrow(_nothing, _RESULT).collect()
+        self._numbered(tasks).mapInArrow(_nothing, RESULT).collect()
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
         """Run the job and return what its tasks reported."""
@@ -225,7 +225,7 @@ def _nothing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Do no work; to find this function a worker imports all that a task needs."""
     for _ in batches:
         pass
-    yield from _reported([])
+    yield from reported([])
 
 
 def _arranged_task(plan: TaskPlan) -> _Task:
