@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,6 @@ CONNECT_TIMEOUT_SECONDS = 10
 _SQLITE_PRAGMAS = (
     # First, so that the others wait for a process that is starting too.
     f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}",
-    "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
 )
@@ -66,10 +66,8 @@ class Database:
         self._lock_file: int | None = None
         self._is_sqlite = parsed.get_backend_name() == "sqlite"
         if self._is_sqlite:
-            path = Path(str(parsed.database)).absolute()
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if exclusive:
-                self._lock_file = _lock(path)
+            with self._translated():
+                self._lock_file = _prepare(Path(str(parsed.database)).absolute(), exclusive)
         self._engine = _engine(parsed, self.label)
         self._reader, self._writer = self._engine, self._engine
         if self._is_sqlite:
@@ -119,6 +117,8 @@ class Database:
             # A column type of ours refused a value: its error stands inside.
             if isinstance(refused := getattr(exc, "orig", None), CbpError):
                 raise refused from refused.__cause__
+            raise _translate(exc, self.label) from exc
+        except sqlite3.Error as exc:
             raise _translate(exc, self.label) from exc
         except (OverflowError, UnicodeEncodeError) as exc:
             # SQLite's driver says so by itself; PostgreSQL's says it as a DataError.
@@ -180,10 +180,6 @@ def _set_up_sqlite(dbapi_connection: Any, _record: Any) -> None:
     dbapi_connection.isolation_level = None
     for pragma in _SQLITE_PRAGMAS:
         dbapi_connection.execute(pragma)
-    (mode,) = dbapi_connection.execute("PRAGMA journal_mode").fetchone()
-    if mode != "wal":
-        message = f"SQLite cannot use WAL here (it uses {mode}); choose a local file system"
-        raise OperatingError(message, journal_mode=mode)
 
 
 def _begin_sqlite(connection: Connection) -> None:
@@ -191,6 +187,38 @@ def _begin_sqlite(connection: Connection) -> None:
     # without giving up what it read.
     writes = connection.get_execution_options().get(_WRITES, False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _prepare(path: Path, exclusive: bool) -> int | None:
+    """Make the folder and the file; returns the lock file's descriptor if one is taken."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_wal(path)
+        # Last of what can fail: nobody would give the lock up.
+        return _lock(path) if exclusive else None
+    except OSError as exc:
+        message = f"{path} cannot be opened: {exc.strerror}"
+        raise OperatingError(message, path=str(path)) from exc
+
+
+def _make_wal(path: Path) -> None:
+    """Turn a database's journal to WAL, for good; does nothing when it is so already.
+
+    The turn needs the whole file, and SQLite does not always wait for it. Of processes
+    that start at once, one turns and the others wait for the lock on the folder.
+    """
+    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_MS / 1000)) as connection:
+            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+            if mode != "wal":
+                (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    finally:
+        os.close(folder)
+    if mode != "wal":
+        message = f"SQLite cannot use WAL here (it uses {mode}); choose a local file system"
+        raise OperatingError(message, journal_mode=mode)
 
 
 def _lock(path: Path) -> int:
@@ -207,10 +235,10 @@ def _lock(path: Path) -> int:
     return file
 
 
-def _translate(exc: SQLAlchemyError, label: str) -> CbpError:
-    """Return our error for one of SQLAlchemy's; parameters are left out of the text."""
-    driver = getattr(exc, "orig", None)
-    cause = f"{type(driver or exc).__name__}: {driver or exc}"
+def _translate(exc: Exception, label: str) -> CbpError:
+    """Return our error for SQLAlchemy's or the driver's; parameters are left out."""
+    driver = getattr(exc, "orig", None) or exc
+    cause = f"{type(driver).__name__}: {driver}"
     if (
         getattr(driver, "sqlite_errorname", "") == "SQLITE_FULL"
         or getattr(driver, "sqlstate", "") == "53100"

@@ -18,11 +18,11 @@ from sqlalchemy import Connection, text
 from controller.store.database import Database
 from controller.store.errors import DatabaseNewerError
 
-__all__ = ["VERSION_TABLE", "migrate"]
+__all__ = ["UPGRADE_LOCK", "VERSION_TABLE", "migrate"]
 
 VERSION_TABLE = "cbp_schema_version"
 # Arbitrary, but the same in every version: the advisory lock of all upgrades.
-_UPGRADE_LOCK = 0x_CB_95_70_12
+UPGRADE_LOCK = 0x_CB_95_70_12
 # Alembic keeps what it is working on in module globals.
 _alembic_in_use = threading.Lock()
 
@@ -38,7 +38,7 @@ def migrate(database: Database) -> None:
     config.set_main_option("script_location", "controller.store:migrations")
     with _alembic_in_use, database.write_schema() as connection:
         if connection.dialect.name == "postgresql":
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": UPGRADE_LOCK})
         _refuse_newer(connection, ScriptDirectory.from_config(config), database.label)
         config.attributes["connection"] = connection
         command.upgrade(config, "head")

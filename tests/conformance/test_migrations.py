@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from sqlalchemy import Connection, create_engine, inspect, text
 from cbp.errors import OperatingError
 from controller.store import open_store
 from controller.store.errors import DatabaseNewerError
-from controller.store.migrate import VERSION_TABLE
+from controller.store.migrate import UPGRADE_LOCK, VERSION_TABLE
 from controller.store.tables import metadata
 from tests.conformance.records import a_dataflow
 
@@ -85,6 +86,28 @@ def test_an_upgrade_that_fails_leaves_nothing(url: str) -> None:
         open_store(url)
     with connected(url) as connection:
         assert inspect(connection).get_table_names() == ["claims"]
+
+
+@pytest.mark.service
+def test_an_upgrade_waits_for_the_one_under_way(
+    new_postgres_database: Callable[[], str],
+) -> None:
+    """A second process asks for the lock of all upgrades before it looks at the schema.
+
+    test    BEGIN, takes the lock, sees the store wait for it, COMMIT
+    store         asks for the lock ...........................      upgrades
+    """
+    url = new_postgres_database()
+    waiters = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+    with ThreadPoolExecutor(1) as pool:
+        with connected(url) as connection:
+            take = text("SELECT pg_advisory_xact_lock(:key)")
+            connection.execute(take, {"key": UPGRADE_LOCK})
+            opening = pool.submit(open_store, url)
+            while not connection.execute(waiters).scalar_one():
+                assert not opening.done(), "it did not wait"
+            assert inspect(connection).get_table_names() == []
+        opening.result(60).close()
 
 
 def test_processes_that_start_at_once_upgrade_once(url: str) -> None:

@@ -153,6 +153,14 @@ def test_a_value_that_no_column_holds_is_our_bug(url: str) -> None:
             store.dataflow("\ud800")
 
 
+def test_a_folder_that_cannot_be_made_is_said_as_such(tmp_path: Path) -> None:
+    """A file in the way of the folder is an operating failure that names the path."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OperatingError) as failed:
+        open_store(f"sqlite:///{tmp_path}/file/cbp.db")
+    assert failed.value.details["path"] == f"{tmp_path}/file/cbp.db"
+
+
 def test_a_closed_store_can_be_closed_again(url: str) -> None:
     """Closing twice is no error."""
     store = open_store(url)
