@@ -18,7 +18,7 @@ from typing import Any
 import typer
 
 from cbp.errors import CbpError
-from controller.cli import dataflows, demo, doctor, drop, listings, release, serve, state
+from controller.cli import bench, dataflows, demo, doctor, drop, listings, release, serve, state
 from controller.cli.output import print_error
 from controller.cli.session import Session
 
@@ -36,6 +36,7 @@ app = typer.Typer(
 _COMMANDS: dict[str, Callable[..., Any]] = {
     "serve": serve.serve_command,
     "demo": demo.demo_command,
+    "bench": bench.bench_command,
     "doctor": doctor.doctor_command,
     "register": dataflows.register_command,
     "validate": dataflows.validate_command,

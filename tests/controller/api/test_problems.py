@@ -15,7 +15,13 @@ from controller.api.problems import MEDIA_TYPE, RETRY_SECONDS, STATUS, problem
 from tests.controller.api.fakes import DOCUMENT, Service
 
 # They start Spark or a service when imported, or are never answered by the API.
-SKIPPED = ("cbp.engine.spark", "controller.cli", "controller.demo", "controller.store.migrations")
+SKIPPED = (
+    "cbp.engine.spark",
+    "controller.bench",
+    "controller.cli",
+    "controller.demo",
+    "controller.store.migrations",
+)
 
 
 def _import_everything() -> None:

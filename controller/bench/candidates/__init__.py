@@ -1,0 +1,1 @@
+"""The candidates, one module each; none is imported before it is asked for."""

@@ -1,0 +1,104 @@
+"""Ours, and the black box: the same dataflow and tables on two ways to carry out tasks.
+
+Settings, for both: the service's Spark session, four buckets per slot. Every commit is
+made: output increment, vectors, intention, log entries, all synced. State is loaded as
+files; a dataflow of several stages reads its first increments instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cbp.engine.blackbox import LocalBlackboxExecutor
+from cbp.engine.direct import DirectEngine, Executor, LocalExecutor
+from controller.bench.candidate import Figures, Place, Totals
+from controller.bench.drive import STEPS, DataflowDrive, StageRun
+from controller.bench.load import load_counts
+from controller.bench.workload import Arrival, UrlCount, Workload, write_arrival
+
+__all__ = ["DirectCandidate"]
+
+BUCKETS_PER_SLOT = 4
+
+
+class DirectCandidate:
+    """One dataflow of the product; see `controller.bench.candidate`."""
+
+    form = "groupwise"
+
+    def __init__(self, place: Place, workload: Workload, *, grouping: str, blackbox: bool) -> None:
+        self.name = "blackbox" if blackbox else "cbp"
+        self.state_keys = 0
+        self._place, self._workload = place, workload
+        self.dataflow = workload.dataflow(grouping=grouping, buckets=_buckets(place.slots))
+        engine = DirectEngine(_executor(place, blackbox), cache=str(place.scratch / "cache"))
+        self.drive = DataflowDrive(engine, self.dataflow, place.folder)
+
+    def load(self, state_keys: int) -> None:
+        """Write the state as files, or run the first increments."""
+        self.state_keys = state_keys
+        if isinstance(self._workload, UrlCount):
+            (node,) = self.dataflow.stages.values()
+            load_counts(self._place.folder, node, state_keys, spark=self._place.spark)
+            return
+        for number, records in enumerate(self._workload.initial()):
+            path = self._place.scratch / "initial" / f"{number:06d}.parquet"
+            self.run(write_arrival(records, path))
+
+    def run(self, arrival: Arrival) -> Figures:
+        """Apply one increment by as many runs as the dataflow has stages."""
+        self.drive.offer(self._workload.source, arrival)
+        figures = figures_of(self.drive.run_until_idle())
+        # The black box's state is read by Spark, which counts it.
+        return replace(figures, bytes_read=None) if self.name == "blackbox" else figures
+
+    def totals(self) -> Totals:
+        """Count the records of every state, and add up their `n`."""
+        every = [self._totals(table) for table in self.state_tables()]
+        return Totals(sum(t.keys for t in every), sum(t.n for t in every))
+
+    def state_tables(self) -> list[Path]:
+        """Return the folders of the dataflow's state tables."""
+        return sorted(self._place.folder.glob("state/*"))
+
+    def close(self) -> None:
+        """Hold nothing: the session stays."""
+
+    def _totals(self, table: Path) -> Totals:
+        if self._place.spark is not None:
+            frame = self._place.spark.read.format("delta").load(str(table))
+            keys, n = frame.selectExpr("count(*)", "coalesce(sum(n), 0)").first()
+            return Totals(int(keys), int(n))
+        stage, _, state = table.name.partition(".")
+        node = self.dataflow.stages[stage]
+        rows = self.drive.engine.read_state(str(self._place.folder), node, state)
+        counts = [row["n"] or 0 for row in rows]
+        return Totals(len(counts), sum(counts))
+
+
+def figures_of(runs: list[StageRun]) -> Figures:
+    """Add up the runs of one increment."""
+    steps = {step: sum(run.steps[step] for run in runs) for step in STEPS}
+    names = {name for run in runs for name in run.figures if not name.startswith("seconds_")}
+    counts = {name: sum(run.figures.get(name, 0) for run in runs) for name in sorted(names)}
+    read = sum(run.figures.get("bytes_read", 0) + run.figures.get("bytes_in", 0) for run in runs)
+    tasks = tuple(run.tasks for run in runs if run.tasks)
+    return Figures(tasks, steps, bytes_read=int(read), counts=counts)
+
+
+def _buckets(slots: int) -> int:
+    """Return the power of two that is at least four buckets per slot."""
+    return max(2, 1 << (slots * BUCKETS_PER_SLOT - 1).bit_length())
+
+
+def _executor(place: Place, blackbox: bool) -> Executor:
+    if place.spark is None:
+        return LocalBlackboxExecutor() if blackbox else LocalExecutor()
+    from cbp.engine.spark import SparkExecutor
+    from cbp.engine.spark.blackbox import SparkBlackboxExecutor
+
+    found: Any = SparkBlackboxExecutor if blackbox else SparkExecutor
+    executor: Executor = found(place.spark)
+    return executor

@@ -1,0 +1,54 @@
+"""Spark from scratch: everything that ever arrived is counted again, the table replaced.
+
+Best settings found: adaptive execution, partial counts before the shuffle (Spark's own),
+as many partitions as there are buckets of ours, no statistics collected.
+"""
+
+from __future__ import annotations
+
+from controller.bench.candidate import Figures, Place, Totals
+from controller.bench.candidates.counts import counts_of, initial_urls, totals_of
+from controller.bench.workload import Arrival
+
+__all__ = ["RecomputeCandidate"]
+
+PARTITIONS_PER_SLOT = 4
+
+
+class RecomputeCandidate:
+    """All input, and one Delta table; see `controller.bench.candidate`."""
+
+    name, form = "recompute", "sql"
+
+    def __init__(self, place: Place) -> None:
+        self.state_keys = 0
+        self._place, self._table = place, str(place.folder / "counts")
+        self._partitions = PARTITIONS_PER_SLOT * place.slots
+        self._session = place.session(
+            {
+                "spark.sql.adaptive.enabled": "true",
+                "spark.sql.shuffle.partitions": str(self._partitions),
+                "spark.databricks.delta.stats.collect": "false",
+            }
+        )
+        self._inputs: list[Arrival | str] = [str(place.scratch / "initial")]
+
+    def load(self, state_keys: int) -> None:
+        """Write the first input; its counts are made by the first run."""
+        self.state_keys = state_keys
+        urls = initial_urls(self._session, state_keys, self._partitions)
+        urls.write.parquet(str(self._inputs[0]))
+
+    def run(self, arrival: Arrival) -> Figures:
+        """Count all input so far."""
+        self._inputs.append(arrival)
+        counts = counts_of(self._session, *self._inputs)
+        counts.write.format("delta").mode("overwrite").save(self._table)
+        return Figures()
+
+    def totals(self) -> Totals:
+        """Count and add up the table."""
+        return totals_of(self._session.read.format("delta").load(self._table))
+
+    def close(self) -> None:
+        """Hold nothing."""

@@ -1,0 +1,149 @@
+"""Structured Streaming: a count with state in RocksDB, changed counts appended to Delta.
+
+One query runs all the time; an increment is a file that appears in its folder, and is one
+micro-batch. Three forms of the same query:
+
+- `streaming`: `groupBy().count()`, in the JVM alone.
+- `streaming-python`: `applyInPandasWithState`.
+- `streaming-python-tws`: `transformWithStateInPandas`.
+
+Best settings found: RocksDB with changelog checkpoints and without counting its rows; a
+trigger without pause, polling every 10 ms; one state partition per slot, the fewest that
+use all of them; no metrics. The Python forms get at most `PYTHON_KEYS_MAX` keys, since
+each key costs them a call when state is loaded.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from controller.bench.candidate import Figures, Place, Totals
+from controller.bench.candidates.counts import initial_urls, totals_of
+from controller.bench.errors import BenchRefusedError
+from controller.bench.workload import Arrival
+
+__all__ = ["PYTHON_KEYS_MAX", "StreamingCandidate"]
+
+PYTHON_KEYS_MAX = 200_000
+_STORE = "spark.sql.streaming.stateStore"
+_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_SHAPE = "url STRING, n BIGINT"
+_TWS_NEEDS = ("google.protobuf",)
+
+
+class StreamingCandidate:
+    """One running query; see `controller.bench.candidate`."""
+
+    def __init__(self, place: Place, name: str = "streaming") -> None:
+        self.name, self.state_keys = name, 0
+        self.form = "sql" if name == "streaming" else "groupwise"
+        self._counted = _QUERIES[name]
+        self._place, self._table = place, str(place.folder / "totals")
+        self._incoming = place.scratch / "incoming"
+        self._query: Any = None
+        if name == "streaming-python-tws":
+            _require_tws()
+        self._session = place.session(
+            {
+                "spark.sql.shuffle.partitions": str(place.slots),
+                f"{_STORE}.providerClass": _PROVIDER,
+                f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
+                f"{_STORE}.rocksdb.trackTotalNumberOfRows": "false",
+                "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+                "spark.sql.streaming.pollingDelay": "10ms",
+                "spark.databricks.delta.stats.collect": "false",
+            }
+        )
+
+    def load(self, state_keys: int) -> None:
+        """Let the first micro-batch see every key once."""
+        if self.name != "streaming":
+            state_keys = min(state_keys, PYTHON_KEYS_MAX)
+        self.state_keys = state_keys
+        initial = self._place.scratch / "initial"
+        initial_urls(self._session, state_keys, self._place.slots).write.parquet(str(initial))
+        self._incoming.mkdir(parents=True)
+        for part in sorted(initial.glob("part-*.parquet")):
+            part.rename(self._incoming / part.name)
+        stream = self._session.readStream.schema("url STRING").parquet(str(self._incoming))
+        writer = self._counted(stream).writeStream.outputMode("update")
+        writer = writer.foreachBatch(self._append).trigger(processingTime="0 seconds")
+        location = str(self._place.folder / "checkpoint")
+        self._query = writer.option("checkpointLocation", location).start()
+        self._query.processAllAvailable()
+
+    def run(self, arrival: Arrival) -> Figures:
+        """Let one file appear, and wait until it is processed."""
+        os.link(arrival.path, self._incoming / arrival.path.name)
+        self._query.processAllAvailable()
+        return Figures()
+
+    def totals(self) -> Totals:
+        """Take the last count of each URL from what was appended; counts only rise."""
+        appended = self._session.read.format("delta").load(self._table)
+        return totals_of(appended.groupBy("url").agg({"n": "max"}).toDF("url", "n"))
+
+    def close(self) -> None:
+        """Stop the query."""
+        if self._query is not None:
+            self._query.stop()
+
+    def _append(self, frame: Any, _batch: int) -> None:
+        frame.write.format("delta").mode("append").save(self._table)
+
+
+def _by_sql(stream: Any) -> Any:
+    return stream.groupBy("url").count().withColumnRenamed("count", "n")
+
+
+def _by_pandas_state(stream: Any) -> Any:
+    import pandas as pd  # type: ignore[import-untyped, unused-ignore]
+    from pyspark.sql.streaming.state import GroupState
+
+    def count(key: Any, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[Any]:
+        n = sum(len(frame) for frame in frames) + (state.get[0] if state.exists else 0)
+        state.update((n,))
+        yield pd.DataFrame({"url": [key[0]], "n": [n]})
+
+    return stream.groupBy("url").applyInPandasWithState(
+        count, _SHAPE, "n BIGINT", "update", "NoTimeout"
+    )
+
+
+def _by_processor(stream: Any) -> Any:
+    import pandas as pd
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+    class Count(StatefulProcessor):  # type: ignore[misc, unused-ignore]
+        """Count the rows of each URL."""
+
+        def init(self, handle: Any) -> None:
+            self._n = handle.getValueState("n", "n BIGINT")
+
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+            n = sum(len(frame) for frame in rows) + (self._n.get()[0] if self._n.exists() else 0)
+            self._n.update((n,))
+            yield pd.DataFrame({"url": [key[0]], "n": [n]})
+
+    return stream.groupBy("url").transformWithStateInPandas(Count(), _SHAPE, "Update", "None")
+
+
+def _require_tws() -> None:
+    try:
+        missing = [name for name in _TWS_NEEDS if importlib.util.find_spec(name) is None]
+    except ModuleNotFoundError:
+        missing = list(_TWS_NEEDS)
+    if missing:
+        raise BenchRefusedError(
+            "against", "streaming-python-tws needs a further package: pip install protobuf"
+        )
+
+
+_QUERIES: dict[str, Callable[[Any], Any]] = {
+    "streaming": _by_sql,
+    "streaming-python": _by_pandas_state,
+    "streaming-python-tws": _by_processor,
+}

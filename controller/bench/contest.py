@@ -1,0 +1,181 @@
+"""One state size: load every candidate, then run them in turn, round by round.
+
+    load all -> per increment size: warm-up rounds, measured rounds -> compare what they hold
+
+A round gives each candidate the same increment, one after the other, and begins with
+another candidate each time, so that none always profits or suffers from the one before.
+Before each run, what others wrote is flushed. The floor is measured in every round.
+
+Guaranteed: all candidates have read the same increments when they are compared
+(tests/controller/bench/test_contest.py).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from controller.bench.candidate import Candidate, Figures, Place, Totals
+from controller.bench.floor import floor_seconds
+from controller.bench.options import OURS, BenchOptions
+from controller.bench.result import Measured, Sample, median
+from controller.bench.roster import candidate_of
+from controller.bench.traffic import FolderWatch, StageWatch
+from controller.bench.workload import Arrival, UrlCount, Workload, workload_of, write_arrival
+
+__all__ = ["Contest", "Entrant", "differences", "steps_of"]
+
+
+@dataclass
+class Entrant:
+    """A candidate, what watches it, and its measured runs of the current increment size."""
+
+    candidate: Candidate
+    watch: FolderWatch
+    samples: list[Sample] = field(default_factory=list)
+
+
+@dataclass
+class Contest:
+    """All candidates on one state size.
+
+    Attributes:
+        on_step: Told in words what comes next; called `steps_of(options)` times.
+        results: One per candidate and increment size, in the order of measuring.
+        ours: Increment size to our measured runs, for where the time goes.
+        held: Candidate to what its state holds in the end.
+    """
+
+    options: BenchOptions
+    state_keys: int
+    folder: Path
+    spark: Any
+    slots: int
+    on_step: Callable[[str], None]
+    results: list[Measured] = field(default_factory=list)
+    ours: dict[int, list[Sample]] = field(default_factory=dict)
+    held: dict[str, Totals] = field(default_factory=dict)
+    _stages: StageWatch | None = None
+    _arrivals: list[Arrival] = field(default_factory=list)
+
+    def run(self) -> list[str]:
+        """Measure; return what the candidates do not agree on."""
+        workload = workload_of(self.options, self.state_keys)
+        self._stages = None if self.spark is None else StageWatch(self.spark)
+        entrants: list[Entrant] = []
+        try:
+            for name in (OURS, *self.options.against):
+                self.on_step(f"{name}: loading {self.state_keys:,} keys")
+                entrants.append(self._loaded(name, workload))
+            for size in self.options.increment:
+                self._measure(entrants, workload, size)
+            self.on_step("comparing what they hold")
+            self.held = {e.candidate.name: e.candidate.totals() for e in entrants}
+            loaded = {e.candidate.name: e.candidate.state_keys for e in entrants}
+            records = sum(arrival.records for arrival in self._arrivals)
+            counted = records if isinstance(workload, UrlCount) else None
+            return differences(self.held, loaded, counted=counted)
+        finally:
+            for entrant in entrants:
+                entrant.candidate.close()
+
+    def _loaded(self, name: str, workload: Workload) -> Entrant:
+        own = self.folder / name
+        place = Place(own / "tables", own / "scratch", self.spark, self.slots)
+        place.folder.mkdir(parents=True)
+        place.scratch.mkdir()
+        candidate = candidate_of(name, place, workload, grouping=self.options.grouping)
+        try:
+            candidate.load(self.state_keys)
+        except BaseException:
+            candidate.close()
+            raise
+        return Entrant(candidate, FolderWatch(place.folder))
+
+    def _measure(self, entrants: Sequence[Entrant], workload: Workload, size: int) -> None:
+        floors: list[float | None] = []
+        for number in range(self.options.warmup + self.options.rounds):
+            if number == self.options.warmup:
+                floors = []
+                for entrant in entrants:
+                    entrant.samples = []
+            floors.append(self._round(entrants, number, self._arrival(workload, size)))
+        floor = median(floors)
+        self.results.extend(self._summary(entrant, size, floor) for entrant in entrants)
+        self.ours[size] = entrants[0].samples
+
+    def _round(self, entrants: Sequence[Entrant], number: int, arrival: Arrival) -> float | None:
+        """Run every candidate once; return the seconds of the floor."""
+        first = number % len(entrants)
+        floor = None
+        for entrant in (*entrants[first:], *entrants[:first]):
+            self.on_step(f"{entrant.candidate.name}: {arrival.records:,} records")
+            figures, sample = self._sample(entrant, arrival)
+            entrant.samples.append(sample)
+            if entrant.candidate.name == OURS and self.spark is not None:
+                floor = floor_seconds(self.spark, figures.tasks)
+        return floor
+
+    def _sample(self, entrant: Entrant, arrival: Arrival) -> tuple[Figures, Sample]:
+        os.sync()
+        if self._stages is not None:
+            self._stages.take()
+        started = time.perf_counter()
+        figures = entrant.candidate.run(arrival)
+        seconds = time.perf_counter() - started
+        read, shuffled = (None, None) if self._stages is None else self._stages.take()
+        written = entrant.watch.take()
+        if figures.bytes_read is not None:
+            read = figures.bytes_read
+        if figures.bytes_written is not None:
+            written = figures.bytes_written
+        return figures, Sample(seconds, read, shuffled, written, figures.steps)
+
+    def _arrival(self, workload: Workload, size: int) -> Arrival:
+        number = len(self._arrivals)
+        path = self.folder / "increments" / f"{number:06d}.parquet"
+        arrival = write_arrival(workload.records(number, size), path)
+        self._arrivals.append(arrival)
+        return arrival
+
+    def _summary(self, entrant: Entrant, size: int, floor: float | None) -> Measured:
+        return Measured.of(
+            entrant.samples,
+            workload=self.options.label,
+            candidate=entrant.candidate.name,
+            form=entrant.candidate.form,
+            state_keys=entrant.candidate.state_keys,
+            increment_records=size,
+            floor_seconds=floor,
+        )
+
+
+def steps_of(options: BenchOptions) -> int:
+    """Return how many steps a contest announces."""
+    rounds = options.rounds + options.warmup
+    return (1 + len(options.against)) * (1 + len(options.increment) * rounds) + 1
+
+
+def differences(
+    held: dict[str, Totals], loaded: dict[str, int], *, counted: int | None
+) -> list[str]:
+    """Say which candidates hold something else than they must; pure.
+
+    Args:
+        held: Candidate to what it holds.
+        loaded: Candidate to the keys that it began with, each counted once.
+        counted: Records that every candidate read, if each adds one to a count.
+    """
+    found = []
+    ours = held[OURS]
+    for name, totals in held.items():
+        if counted is not None and totals.n != loaded[name] + counted:
+            found.append(f"{name} counts {totals.n:,} records, not {loaded[name] + counted:,}")
+        if loaded[name] == loaded[OURS] and totals != ours:
+            found.append(f"{name} holds {totals.keys:,} keys and {totals.n:,}, {OURS} "
+                         f"{ours.keys:,} and {ours.n:,}")  # fmt: skip
+    return found

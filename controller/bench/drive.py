@@ -1,0 +1,146 @@
+"""Drive a dataflow on an engine without the service: offer, decide, prepare, record, publish.
+
+Every commit of the service is there (intention, log entries of state and outputs, all
+synced); what is left out is the drop folder, the SQL store and the scheduler.
+
+Steps of a run, in seconds: `plan` what to read and which files are live, `job` the Spark
+job as the driver sees it, `task` the longest task within it, `assemble` what the tasks
+wrote, `intention` the commit point, `publish` the tables' log entries.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cbp.engine.base import Engine, RunPlan, source_folder
+from cbp.engine.files import LocalFiles
+from cbp.engine.intentions import IntentionLog
+from cbp.engine.layout import flow_file
+from cbp.model.connector import Connector, Decision, runnable_all
+from cbp.model.dataflow import Dataflow
+from cbp.model.increment import DataFile, Increment
+from cbp.model.intention import Intention
+from controller.bench.workload import Arrival
+
+__all__ = ["STEPS", "DataflowDrive", "StageRun"]
+
+STEPS = ("plan", "job", "task", "assemble", "intention", "publish")
+
+
+@dataclass(frozen=True, slots=True)
+class StageRun:
+    """One run of one stage.
+
+    Attributes:
+        steps: Step to seconds, see the module header; `task` lies within `job`.
+        figures: As the engine reported them.
+        intention: What was recorded.
+    """
+
+    stage: str
+    steps: Mapping[str, float]
+    figures: Mapping[str, float]
+    intention: Intention
+
+    @property
+    def tasks(self) -> int:
+        """Tasks of its job; 0 when there was none."""
+        return int(self.figures.get("tasks", 1)) if self.figures.get("records_in") else 0
+
+
+@dataclass
+class DataflowDrive:
+    """One dataflow on one engine, single-threaded; makes the tables when it is made."""
+
+    engine: Engine
+    dataflow: Dataflow
+    folder: Path
+    _connectors: dict[str, dict[str, Connector]] = field(init=False)
+    _epochs: dict[str, int] = field(init=False)
+    _arrived: int = field(init=False, default=0)
+    _log: IntentionLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        stages = self.dataflow.stages
+        self._connectors = {
+            name: {input_: Connector(input_) for input_ in node.wiring}
+            for name, node in stages.items()
+        }
+        self._epochs = dict.fromkeys(stages, 0)
+        self._log = IntentionLog(str(self.folder), LocalFiles())
+        self.engine.create_tables(str(self.folder), self.dataflow.name, list(stages.values()))
+
+    def offer(self, source: str, arrival: Arrival) -> None:
+        """Let a file be the next increment of a source."""
+        path = f"{source_folder(source)}/{flow_file(self._arrived, 0, 'bench')}"
+        target = self.folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(arrival.path, target)
+        except OSError:  # another file system, or one without links
+            shutil.copyfile(arrival.path, target)
+        file = DataFile(path, arrival.records, arrival.bytes)
+        self._enqueue(Increment(source, self._arrived, self._arrived, (file,)))
+        self._arrived += 1
+
+    def run_until_idle(self) -> list[StageRun]:
+        """Run stages until none is runnable."""
+        done: list[StageRun] = []
+        while ran := [run for stage in self.dataflow.stages if (run := self._run(stage))]:
+            done.extend(ran)
+        return done
+
+    def _run(self, stage: str) -> StageRun | None:
+        started = time.perf_counter()
+        decision = runnable_all(self._connectors[stage], None)
+        if not decision.runnable:
+            return None
+        node, epoch = self.dataflow.stages[stage], self._epochs[stage]
+        inputs = {
+            name: tuple(self._connectors[stage][name].find(i) for i in indexes)
+            for name, indexes in decision.read.items()
+        }
+        plan = RunPlan(str(self.folder), self.dataflow.name, node, epoch, f"b{epoch:08x}", inputs)
+        prepared = self.engine.prepare(plan)
+        ready = time.perf_counter()
+        intention = Intention(
+            self.dataflow.name,
+            stage,
+            epoch,
+            plan.run,
+            time.time_ns() // 1_000_000,
+            decision.read,
+            decision.remove,
+            prepared.outputs,
+            prepared.changes,
+        )
+        self._log.put(intention)
+        recorded = time.perf_counter()
+        self.engine.publish(str(self.folder), node, intention)
+        published = time.perf_counter()
+        self._take_over(stage, decision, intention)
+        figures = prepared.figures
+        inside = sum(figures.get(f"seconds_{step}", 0) for step in ("plan", "job", "assemble"))
+        steps = {step: figures.get(f"seconds_{step}", 0.0) for step in ("job", "task", "assemble")}
+        steps["plan"] = figures.get("seconds_plan", 0.0) + ready - started - inside
+        steps |= {"intention": recorded - ready, "publish": published - recorded}
+        return StageRun(stage, steps, figures, intention)
+
+    def _take_over(self, stage: str, decision: Decision, intention: Intention) -> None:
+        for name, connector in self._connectors[stage].items():
+            self._connectors[stage][name] = connector.after(
+                tuple(decision.read.get(name, ())), tuple(decision.remove.get(name, ()))
+            )
+        self._epochs[stage] += 1
+        for increment in intention.outputs.values():
+            self._enqueue(increment)
+
+    def _enqueue(self, increment: Increment) -> None:
+        for stage, input_ in self.dataflow.consumers(increment.flow):
+            connectors = self._connectors[stage]
+            connectors[input_] = connectors[input_].append(increment)

@@ -1,0 +1,120 @@
+"""The first state of a count, written as the engine's own files instead of by epochs.
+
+    (url, n = 1, _hash) -> by bucket, sorted by hash -> run files of bounded size -> one log entry
+
+Any engine goes on from there as if it had counted every key once. Index copies are made
+by the first run that looks into a file, which is why a benchmark warms up.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cbp.engine.base import state_table
+from cbp.engine.bucket import state_file_schema
+from cbp.engine.delta.actions import AddFile
+from cbp.engine.delta.tables import open_table
+from cbp.engine.files import LocalFiles
+from cbp.engine.hashing import hash_columns
+from cbp.engine.layout import bucket_file, bucket_shift
+from cbp.engine.sink import ParquetSink, sync_files
+from cbp.model.dataflow import StageNode
+from cbp.model.schema import DataType
+from controller.bench.workload import UrlCount
+
+__all__ = ["ROWS_MAX", "load_counts"]
+
+ROWS_MAX = 2_000_000
+"""Rows of one run file, so that its strings stay far below 2 GB."""
+
+_APP = "cbp/bench/load"
+
+
+def load_counts(folder: Path, node: StageNode, keys: int, *, spark: Any) -> None:
+    """Give the stage's only state the keys 0 to `keys`, each counted once.
+
+    Args:
+        folder: The dataflow's folder; its tables exist and are empty.
+        spark: The session that makes them; `None`: this process does.
+    """
+    (state,) = node.translator.states
+    table = str(folder / state_table(node.name, state.name))
+    schema = state_file_schema(state)
+    described: Iterable[dict[str, Any]]
+    if spark is None:
+        described = _in_process(table, schema, keys, node.buckets)
+    else:
+        described = _by_spark(spark, table, schema, keys, node.buckets)
+    now = time.time_ns() // 1_000_000
+    adds = [
+        AddFile(d["path"], {"_bucket": str(d["bucket"])}, d["size"], d["rows"], now)
+        for d in described
+    ]
+    assert sum(add.rows for add in adds) == keys, "every key once"
+    open_table(table, LocalFiles()).publish(
+        adds=adds, app_id=_APP, version=0, intention_id="bench/load/0", timestamp_ms=now
+    )
+
+
+def _by_spark(
+    spark: Any, table: str, schema: pa.Schema, keys: int, buckets: int
+) -> list[dict[str, Any]]:
+    rows = (
+        spark.range(0, keys, 1, buckets)
+        .selectExpr(f"{UrlCount.KEY_SQL} AS url")
+        .selectExpr("url", "1L AS n", "xxhash64(url) AS _hash")
+        .selectExpr("*", f"CAST(shiftrightunsigned(_hash, {bucket_shift(buckets)}) AS INT) AS b")
+    )
+    placed = rows.repartitionById(buckets, rows.b).sortWithinPartitions("_hash")
+    written = placed.mapInArrow(_writer(table, schema), "body string").collect()
+    return [json.loads(row.body) for row in written]
+
+
+def _writer(
+    table: str, schema: pa.Schema
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        pending: list[pa.RecordBatch] = []
+        rows, number, done = 0, 0, []
+        for batch in batches:
+            pending.append(batch)
+            rows += batch.num_rows
+            if rows >= ROWS_MAX:
+                done.append(_written(table, schema, pa.Table.from_batches(pending), number))
+                pending, rows, number = [], 0, number + 1
+        if pending:
+            done.append(_written(table, schema, pa.Table.from_batches(pending), number))
+        bodies = [json.dumps(one) for one in done]
+        yield pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.string())})
+
+    return run
+
+
+def _written(table: str, schema: pa.Schema, rows: pa.Table, number: int) -> dict[str, Any]:
+    """Write one run file of one bucket; return its description."""
+    bucket = rows.column("b")[0].as_py()
+    path = bucket_file(bucket, 0, "load", number)
+    sink = ParquetSink(f"{table}/{path}", schema)
+    sink.write(rows.select(schema.names).cast(schema))
+    file = sink.close()
+    assert file is not None, "a bucket's file has rows"
+    sync_files([file.path])
+    return {"bucket": bucket, "path": path, "rows": file.rows, "size": file.bytes}
+
+
+def _in_process(table: str, schema: pa.Schema, keys: int, buckets: int) -> Iterator[dict[str, Any]]:
+    urls = pa.array(UrlCount.urls(np.arange(keys)), pa.string())
+    hashes = hash_columns([urls], [DataType("STRING")])
+    bucket = (hashes.view(np.uint64) >> np.uint64(bucket_shift(buckets))).astype(np.int32)
+    n = pa.array(np.ones(keys, np.int64))
+    rows = pa.table({"url": urls, "n": n, "_hash": pa.array(hashes), "b": pa.array(bucket)})
+    for one in np.unique(bucket).tolist():
+        mine = rows.filter(pa.array(bucket == one)).sort_by("_hash")
+        yield _written(table, schema, mine, 0)

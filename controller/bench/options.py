@@ -1,0 +1,133 @@
+"""What a user may choose about a benchmark, and which choices are refused.
+
+Guaranteed: `BenchOptions.check` refuses before anything is started or written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from controller.bench.errors import BenchRefusedError
+
+__all__ = ["CANDIDATES", "NO_SPARK", "OURS", "BenchOptions", "Candidates"]
+
+OURS = "cbp"
+NO_SPARK = "none"
+"""As `master`: run what needs no Spark, in this process."""
+
+CRAWL_QUEUE = "crawl-queue"
+URL_COUNT = "url-count"
+SOAK_SHARE_MAX = 100
+"""Epochs at each end of a soak that are compared."""
+
+Candidates = tuple[str, ...]
+
+CANDIDATES: dict[str, str] = {
+    OURS: "this product",
+    "merge": "Delta MERGE in a batch",
+    "blackbox": "this product's translator, state shuffled and rewritten every epoch",
+    "rewrite": "Spark SQL full outer join, table rewritten every epoch",
+    "streaming": "Structured Streaming with RocksDB, in the JVM",
+    "streaming-python": "Structured Streaming, applyInPandasWithState",
+    "streaming-python-tws": "Structured Streaming, transformWithStateInPandas",
+    "duckdb": "DuckDB, INSERT ... ON CONFLICT in one process",
+    "recompute": "Spark SQL, from scratch",
+}
+_ANY_DATAFLOW = (OURS, "blackbox")
+_WITHOUT_SPARK = (OURS, "blackbox", "duckdb")
+_FORMS = ("groupwise",)
+_LATER_FORMS = ("vectorised", "sql")
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """Choices of one call.
+
+    Attributes:
+        workload: `url-count` or `crawl-queue`.
+        against: Candidates besides ours.
+        keys: How `url-count` draws its keys: `uniform` or `zipf`.
+        form: Of our translator.
+        state_keys: Sizes of the state before the first increment.
+        increment: Sizes of increments, in records (pages for `crawl-queue`).
+        rounds: Measured runs of each candidate; `warmup` more come before them.
+        grouping: Of the state, ours and the black box's.
+        master: Of Spark, or `none`.
+        root: Folder in which this call makes a new one that stays; `None`: a temporary one.
+        json_file, picture: Where results are written, if anywhere.
+        epochs: Of a soak: that many in a row, ours alone.
+    """
+
+    workload: str = URL_COUNT
+    against: Candidates = ()
+    keys: str = "uniform"
+    form: str = "groupwise"
+    state_keys: tuple[int, ...] = (1_000_000,)
+    increment: tuple[int, ...] = (10_000,)
+    rounds: int = 5
+    warmup: int = 2
+    seed: int = 0
+    grouping: str = "inner"
+    master: str = "local[2]"
+    driver_memory: str = "4g"
+    root: Path | None = None
+    json_file: Path | None = None
+    picture: Path | None = None
+    epochs: int = 1000
+    soak: bool = False
+
+    @property
+    def label(self) -> str:
+        """The workload's name in results; what is not the default shows."""
+        parts = [self.workload]
+        if self.workload == URL_COUNT and self.keys != "uniform":
+            parts.append(self.keys)
+        if self.grouping != "inner":
+            parts.append(self.grouping)
+        return "/".join(parts)
+
+    def check(self) -> None:
+        """Raise BenchRefusedError for the first choice that cannot be run."""
+        _one_of("workload", self.workload, (URL_COUNT, CRAWL_QUEUE))
+        _one_of("keys", self.keys, ("uniform", "zipf"))
+        _one_of("grouping", self.grouping, ("inner", "outer"))
+        if self.form in _LATER_FORMS:
+            raise BenchRefusedError(
+                "form", f"{self.form} translators cannot be measured yet; use groupwise"
+            )
+        _one_of("form", self.form, _FORMS)
+        for name in self.against:
+            self._check_candidate(name)
+        for option, values in (("state-keys", self.state_keys), ("increment", self.increment)):
+            if not values or min(values) < 1:
+                raise BenchRefusedError(option, "sizes begin at 1")
+        if self.rounds < 1 or self.warmup < 0:
+            raise BenchRefusedError("rounds", "at least 1, after a warm-up of 0 or more")
+        if self.soak:
+            self._check_soak()
+
+    def _check_candidate(self, name: str) -> None:
+        others = tuple(candidate for candidate in CANDIDATES if candidate != OURS)
+        if name == OURS:
+            raise BenchRefusedError("against", f"{OURS} takes part anyway; name its peers")
+        _one_of("against", name, others)
+        if self.workload == CRAWL_QUEUE and name not in _ANY_DATAFLOW:
+            raise BenchRefusedError(
+                "against", f"{name} has no {CRAWL_QUEUE}; only blackbox runs whole dataflows"
+            )
+        if self.master == NO_SPARK and name not in _WITHOUT_SPARK:
+            raise BenchRefusedError("against", f"{name} needs Spark; give a --master")
+
+    def _check_soak(self) -> None:
+        if self.against:
+            raise BenchRefusedError("soak", "measures ours alone; leave --against out")
+        if len(self.state_keys) > 1 or len(self.increment) > 1:
+            raise BenchRefusedError("soak", "takes one --state-keys and one --increment")
+        if self.epochs < 2:
+            raise BenchRefusedError("epochs", "a soak takes at least 2")
+
+
+def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise BenchRefusedError(option, f"{value!r} is none of {', '.join(allowed)}")

@@ -1,0 +1,116 @@
+"""What a benchmark prints: progress while it runs, then tables; see `controller.bench.result`."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from controller.bench.drive import STEPS
+from controller.bench.options import OURS
+from controller.bench.result import Measured, Sample
+from controller.bench.soak import Soak
+
+__all__ = ["print_results", "print_soak", "print_steps", "progress"]
+
+
+@contextmanager
+def progress(console: Console, total: int) -> Iterator[Callable[[str], None]]:
+    """Show a bar; what it yields names the step that begins."""
+    bar = Progress(
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with bar:
+        task = bar.add_task("", total=total, completed=-1)
+
+        def step(what: str) -> None:
+            bar.update(task, advance=1, description=what)
+
+        yield step
+
+
+def print_results(console: Console, results: Sequence[Measured]) -> None:
+    """Print a line per candidate, and how much slower than ours it was."""
+    table = _table("workload", "state", "records", "candidate", "form")
+    for column in ("median s", "min", "max", "x ours", "x floor", "read", "shuffled", "written"):
+        table.add_column(column, justify="right")
+    ours = {_case(one): one for one in results if one.candidate == OURS}
+    for one in results:
+        base = ours.get(_case(one)) or _of_other_state(one, results)
+        table.add_row(
+            one.workload,
+            f"{one.state_keys:,}",
+            f"{one.increment_records:,}",
+            one.candidate,
+            one.form,
+            f"{one.seconds_median:.3f}",
+            f"{min(one.seconds_all):.3f}",
+            f"{max(one.seconds_all):.3f}",
+            _ratio(one.seconds_median, base.seconds_median if base else None),
+            _ratio(one.seconds_median, one.floor_seconds),
+            *(_bytes(n) for n in (one.bytes_read, one.bytes_shuffled, one.bytes_written)),
+        )
+    console.print(table)
+
+
+def print_steps(console: Console, ours: Mapping[tuple[int, int], Sequence[Sample]]) -> None:
+    """Print where the time of our runs goes, in milliseconds; keys are (state, increment)."""
+    table = _table("state", "records")
+    for step in (*STEPS, "other", "all"):
+        table.add_column("of which task" if step == "task" else step, justify="right")
+    for (state_keys, size), samples in ours.items():
+        steps = {step: [s.steps.get(step, 0.0) for s in samples] for step in STEPS}
+        every = [s.seconds for s in samples]
+        named = [sum(s.steps.get(step, 0.0) for step in STEPS if step != "task") for s in samples]
+        other = [all_ - some for all_, some in zip(every, named, strict=True)]
+        cells = [statistics.median(v) * 1000 for v in (*steps.values(), other, every)]
+        table.add_row(f"{state_keys:,}", f"{size:,}", *(f"{cell:.1f}" for cell in cells))
+    console.print()
+    console.print("Where the time of cbp goes, medians in milliseconds", style="bold")
+    console.print(table)
+
+
+def print_soak(console: Console, soak: Soak) -> None:
+    """Print what a soak found, a line per figure."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for name, value in soak.to_json().items():
+        shown = f"{value:,.3f}" if isinstance(value, float) else f"{value:,}"
+        table.add_row(name.replace("_", " "), shown)
+    console.print(table)
+
+
+def _table(*texts: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for column in texts:
+        table.add_column(column, justify="right" if column in ("state", "records") else "left")
+    return table
+
+
+def _case(one: Measured) -> tuple[Any, ...]:
+    return one.workload, one.state_keys, one.increment_records
+
+
+def _of_other_state(one: Measured, results: Sequence[Measured]) -> Measured | None:
+    """Return ours for a candidate that could not hold the whole state."""
+    same = [r for r in results if r.increment_records == one.increment_records]
+    before = [r for r in same[: same.index(one)] if r.candidate == OURS]
+    return before[-1] if before else None
+
+
+def _ratio(seconds: float, base: float | None) -> str:
+    return f"{seconds / base:.1f}" if base else "-"
+
+
+def _bytes(size: int | None) -> str:
+    return "-" if size is None else f"{size / 1e6:,.2f} MB"

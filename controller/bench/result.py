@@ -1,0 +1,138 @@
+"""Results as values, and as the JSON document that `--json` writes.
+
+    {"machine": ..., "versions": ..., "results": [{"workload", "candidate", "form",
+     "state_keys", "increment_records", "seconds_median", "seconds_all", "floor_seconds",
+     "bytes_read", "bytes_shuffled", "bytes_written"}]}
+
+Bytes are medians per increment; null where nobody knows. `floor_seconds` is the median of
+empty Spark jobs of the same rounds, with as many Python tasks as our runs had; null
+without Spark. A candidate that holds fewer keys than asked for says so in `state_keys`.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Measured", "Sample", "document", "machine", "median", "versions"]
+
+_PACKAGES = (
+    "cbp", "pyspark", "delta-spark", "pyarrow", "numpy", "pyroaring", "duckdb", "pandas",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One measured run of one candidate.
+
+    Attributes:
+        bytes_read, bytes_shuffled, bytes_written: None where nobody knows.
+        steps: Step to seconds, where the candidate knows them.
+    """
+
+    seconds: float
+    bytes_read: int | None
+    bytes_shuffled: int | None
+    bytes_written: int | None
+    steps: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One line of the results; the fields of the JSON document."""
+
+    workload: str
+    candidate: str
+    form: str
+    state_keys: int
+    increment_records: int
+    seconds_median: float
+    seconds_all: tuple[float, ...]
+    floor_seconds: float | None
+    bytes_read: int | None
+    bytes_shuffled: int | None
+    bytes_written: int | None
+
+    @classmethod
+    def of(
+        cls,
+        samples: Sequence[Sample],
+        *,
+        floor_seconds: float | None,
+        workload: str,
+        candidate: str,
+        form: str,
+        state_keys: int,
+        increment_records: int,
+    ) -> Measured:
+        """Summarize the measured runs of one candidate."""
+        return cls(
+            workload,
+            candidate,
+            form,
+            state_keys,
+            increment_records,
+            statistics.median(sample.seconds for sample in samples),
+            tuple(sample.seconds for sample in samples),
+            floor_seconds,
+            _whole(median([sample.bytes_read for sample in samples])),
+            _whole(median([sample.bytes_shuffled for sample in samples])),
+            _whole(median([sample.bytes_written for sample in samples])),
+        )
+
+
+def median(values: Sequence[float | None]) -> float | None:
+    """Return the median of what is known; None when nothing is."""
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def document(results: Sequence[Measured]) -> dict[str, Any]:
+    """Return the JSON document."""
+    return {
+        "machine": machine(),
+        "versions": versions(),
+        "results": [asdict(one) for one in results],
+    }
+
+
+def machine() -> dict[str, Any]:
+    """Say what it was measured on; no names, no addresses."""
+    return {
+        "system": platform.system(),
+        "release": platform.release(),
+        "architecture": platform.machine(),
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0,
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what takes part."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)

@@ -1,0 +1,41 @@
+"""From a candidate's name to the candidate; its module is imported only now."""
+
+from __future__ import annotations
+
+from controller.bench.candidate import Candidate, Place
+from controller.bench.options import CANDIDATES, OURS
+from controller.bench.workload import Workload
+
+__all__ = ["candidate_of"]
+
+
+def candidate_of(name: str, place: Place, workload: Workload, *, grouping: str) -> Candidate:
+    """Make a candidate in its place; what it needs and lacks is a BenchRefusedError."""
+    assert name in CANDIDATES, "the options were checked"
+    if name in (OURS, "blackbox"):
+        from controller.bench.candidates.direct import DirectCandidate
+
+        return DirectCandidate(place, workload, grouping=grouping, blackbox=name != OURS)
+    if name.startswith("streaming"):
+        from controller.bench.candidates.streaming import StreamingCandidate
+
+        return StreamingCandidate(place, name)
+    return _batch_peer(name, place)
+
+
+def _batch_peer(name: str, place: Place) -> Candidate:
+    if name == "merge":
+        from controller.bench.candidates.merge import MergeCandidate
+
+        return MergeCandidate(place)
+    if name == "rewrite":
+        from controller.bench.candidates.rewrite import RewriteCandidate
+
+        return RewriteCandidate(place)
+    if name == "recompute":
+        from controller.bench.candidates.recompute import RecomputeCandidate
+
+        return RecomputeCandidate(place)
+    from controller.bench.candidates.upsert import UpsertCandidate
+
+    return UpsertCandidate(place)

@@ -1,0 +1,131 @@
+"""A benchmark from start to end: check, start Spark, measure, print, write.
+
+Guaranteed: what was measured is printed and written even when candidates disagree, and
+the temporary folder is removed however it ends (tests/controller/bench/test_run.py).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from cbp.errors import OperatingError
+from controller.bench.contest import Contest, steps_of
+from controller.bench.errors import BenchDisagreesError
+from controller.bench.options import NO_SPARK, BenchOptions
+from controller.bench.picture import draw, require_matplotlib
+from controller.bench.report import print_results, print_soak, print_steps, progress
+from controller.bench.result import Measured, Sample, document
+from controller.bench.soak import soak
+
+__all__ = ["run_bench"]
+
+PREFIX = "cbp-bench-"
+_SLOTS_WITHOUT_SPARK = 2
+_WIDTH = 160
+
+
+def run_bench(
+    options: BenchOptions, *, console: Console | None = None, spark: Any = None
+) -> list[Measured]:
+    """Run a benchmark; return its results.
+
+    Args:
+        options: What to measure.
+        console: Where it is printed.
+        spark: A session to use instead of starting one; it stays.
+
+    Raises:
+        BenchRefusedError: A choice cannot be run; nothing was started.
+        BenchDisagreesError: Candidates hold different results.
+    """
+    options.check()
+    if options.picture is not None:
+        require_matplotlib()
+    console = console or _console()
+    folder = _folder(options.root)
+    started = None
+    try:
+        if spark is None and options.master != NO_SPARK:
+            spark = started = _start_spark(options, folder)
+        slots = _SLOTS_WITHOUT_SPARK if spark is None else spark.sparkContext.defaultParallelism
+        if options.soak:
+            _soak(options, folder, spark, slots, console)
+            return []
+        return _contests(options, folder, spark, slots, console)
+    finally:
+        if started is not None:
+            started.stop()
+        if options.root is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _contests(
+    options: BenchOptions, folder: Path, spark: Any, slots: int, console: Console
+) -> list[Measured]:
+    results: list[Measured] = []
+    ours: dict[tuple[int, int], Sequence[Sample]] = {}
+    wrong: list[str] = []
+    with progress(console, steps_of(options) * len(options.state_keys)) as step:
+        for state_keys in options.state_keys:
+            own = folder / f"keys-{state_keys}"
+            contest = Contest(options, state_keys, own, spark, slots, step)
+            wrong += contest.run()
+            results += contest.results
+            ours |= {(state_keys, size): found for size, found in contest.ours.items()}
+            if options.root is None:
+                shutil.rmtree(own, ignore_errors=True)
+    print_results(console, results)
+    print_steps(console, ours)
+    _write(options, document(results))
+    if options.picture is not None:
+        draw(results, options.picture)
+    if wrong:
+        raise BenchDisagreesError(wrong)
+    console.print("All candidates hold the same counts.")
+    return results
+
+
+def _soak(options: BenchOptions, folder: Path, spark: Any, slots: int, console: Console) -> None:
+    with progress(console, options.epochs + 2) as step:
+        found = soak(options, folder / "soak", spark, slots, step)
+    print_soak(console, found)
+    _write(options, {**document([]), "soak": found.to_json()})
+
+
+def _write(options: BenchOptions, result: dict[str, Any]) -> None:
+    if options.json_file is not None:
+        options.json_file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+def _start_spark(options: BenchOptions, folder: Path) -> Any:
+    from cbp.engine.spark import SparkSettings, start_session
+
+    conf = {
+        "spark.local.dir": str(folder / "spark"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
+    settings = SparkSettings(options.master, options.driver_memory, "cbp-bench", conf)
+    return start_session(settings)
+
+
+def _folder(root: Path | None) -> Path:
+    try:
+        if root is not None:
+            root.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=PREFIX, dir=root)).resolve()
+    except OSError as exc:
+        where = str(root or tempfile.gettempdir())
+        message = f"no folder can be made in {where}: {exc.strerror}"
+        raise OperatingError(message, path=where) from exc
+
+
+def _console() -> Console:
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_WIDTH)

@@ -1,0 +1,80 @@
+"""How many bytes a candidate moves: of Spark's stages, and of the files below a folder.
+
+- Spark counts what its scans read and its exchanges write, per stage; files that Python
+  tasks open themselves are not among them, a candidate adds those.
+- Written is what grew below the candidate's folder: new files whole, grown files by their
+  growth. It holds logs, vectors and checkpoints too, and no caches.
+
+Not guaranteed: bytes of a file that was written in place without growing.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+__all__ = ["FolderWatch", "StageWatch"]
+
+_NOT_WRITTEN = "sources"
+"""Folder of the increments, which are the input of whoever has it."""
+
+_GAP_MAX = 8
+"""Stages that a job may number without running them."""
+
+
+class StageWatch:
+    """Counts the bytes of Spark's stages from mark to mark."""
+
+    def __init__(self, spark: Any) -> None:
+        self._context = spark.sparkContext._jsc.sc()
+        self._next = 0
+        self.take()
+
+    def take(self) -> tuple[int, int]:
+        """Return bytes read and bytes shuffled since the last call."""
+        self._context.listenerBus().waitUntilEmpty()
+        store = self._context.statusStore()
+        read = shuffled = 0
+        at, gap = self._next, 0
+        while gap < _GAP_MAX:
+            try:
+                found = store.lastStageAttempt(at)
+            except Py4JJavaError:  # no such stage
+                gap += 1
+            else:
+                read += found.inputBytes()
+                shuffled += found.shuffleWriteBytes()
+                gap, self._next = 0, at + 1
+            at += 1
+        return read, shuffled
+
+
+class FolderWatch:
+    """Counts what grows below a folder from mark to mark."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known = self._files()
+
+    def take(self) -> int:
+        """Return the bytes written since the last call."""
+        before, self._known = self._known, self._files()
+        return sum(max(size - before.get(file, 0), 0) for file, size in self._known.items())
+
+    def _files(self) -> dict[tuple[str, int], int]:
+        """Return the size of every file, by name and inode: a replaced file is a new one."""
+        found: dict[tuple[str, int], int] = {}
+        for folder, below, names in os.walk(self._folder):
+            if _NOT_WRITTEN in below:
+                below.remove(_NOT_WRITTEN)
+            for name in names:
+                path = os.path.join(folder, name)
+                try:
+                    status = os.stat(path)
+                except FileNotFoundError:  # removed meanwhile
+                    continue
+                found[path, status.st_ino] = status.st_size
+        return found

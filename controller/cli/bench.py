@@ -1,0 +1,108 @@
+"""The command `cbp bench`: every candidate on the same increments; see `controller.bench`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["bench_command"]
+
+_PEERS = "merge,blackbox,streaming"
+
+Workload = Annotated[str, typer.Argument(help="url-count or crawl-queue.", show_default=False)]
+StateKeys = Annotated[
+    list[str], typer.Option("--state-keys", help="Keys in state; several, or a list with commas.")
+]
+Increment = Annotated[
+    list[str], typer.Option("--increment", help="Records (or pages); several, or with commas.")
+]
+Against = Annotated[
+    list[str],
+    typer.Option(
+        "--against",
+        help="merge, blackbox, rewrite, streaming, streaming-python, streaming-python-tws, "
+        "duckdb, recompute; with commas; '' for none. By default merge,blackbox,streaming, "
+        "and blackbox for crawl-queue.",
+        show_default=False,
+    ),
+]
+Keys = Annotated[str, typer.Option("--keys", help="uniform or zipf.")]
+Form = Annotated[str, typer.Option("--form", help="How our translator is written.")]
+Rounds = Annotated[int, typer.Option(help="Measured runs of each candidate.")]
+Warmup = Annotated[int, typer.Option(help="Runs before the measured ones.")]
+Grouping = Annotated[str, typer.Option(help="inner or outer state, ours and the black box's.")]
+Master = Annotated[str, typer.Option(help="Of Spark, or none: in this process.")]
+Memory = Annotated[str, typer.Option("--driver-memory", help="Of Spark's process.")]
+Root = Annotated[Path | None, typer.Option(help="Make a folder in this one, and let it stay.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the results here.")]
+Picture = Annotated[Path | None, typer.Option(help="Draw the results here (PNG, SVG, PDF).")]
+Epochs = Annotated[int, typer.Option(help="Of a soak: that many in a row.")]
+Soak = Annotated[bool, typer.Option("--soak", help="Ours alone, many epochs in a row.")]
+
+
+def bench_command(
+    workload: Workload,
+    state_keys: StateKeys = ["1000000"],  # noqa: B006 - Typer only reads it
+    increment: Increment = ["10000"],  # noqa: B006
+    against: Against = [],  # noqa: B006
+    keys: Keys = "uniform",
+    form: Form = "groupwise",
+    rounds: Rounds = 5,
+    warmup: Warmup = 2,
+    seed: int = 0,
+    grouping: Grouping = "inner",
+    master: Master = "local[2]",
+    driver_memory: Memory = "4g",
+    root: Root = None,
+    json_: JsonFile = None,
+    picture: Picture = None,
+    epochs: Epochs = 1000,
+    soak: Soak = False,
+) -> None:
+    """Measure a workload, ours beside its peers, on the same increments."""
+    # By name: the benchmark rests on the command line's parts, so these must not rest on it.
+    bench = importlib.import_module("controller.bench")
+    default = "" if soak else "blackbox" if workload == "crawl-queue" else _PEERS
+    options = bench.BenchOptions(
+        workload=workload,
+        against=_names(against or [default]),
+        keys=keys,
+        form=form,
+        state_keys=_sizes("--state-keys", state_keys),
+        increment=_sizes("--increment", increment),
+        rounds=rounds,
+        warmup=warmup,
+        seed=seed,
+        grouping=grouping,
+        master=master,
+        driver_memory=driver_memory,
+        root=root,
+        json_file=json_,
+        picture=picture,
+        epochs=epochs,
+        soak=soak,
+    )
+    bench.run_bench(options)
+
+
+def _names(given: Sequence[str]) -> tuple[str, ...]:
+    """Return the parts of lists with commas, each once, in order."""
+    parts = (part.strip() for one in given for part in one.split(","))
+    return tuple(dict.fromkeys(part for part in parts if part))
+
+
+def _sizes(option: str, given: Sequence[str]) -> tuple[int, ...]:
+    """Return sizes; `10_000` and `1e6` are numbers too."""
+    sizes = []
+    for part in _names(given):
+        try:
+            size = int(part) if "e" not in part.lower() else round(float(part))
+        except (ValueError, OverflowError) as exc:
+            message = f"{part!r} is no number"
+            raise typer.BadParameter(message, param_hint=option) from exc
+        sizes.append(size)
+    return tuple(sizes)
