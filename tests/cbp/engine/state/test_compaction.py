@@ -1,0 +1,50 @@
+"""Which files a bucket merges: few files, each record rewritten rarely."""
+
+from __future__ import annotations
+
+import math
+
+from cbp.engine.state.compaction import FANOUT, choose
+
+
+def test_few_files_are_left_alone() -> None:
+    """Below the fan-out nothing is rewritten."""
+    assert choose([100] * (FANOUT - 1), [100] * (FANOUT - 1)) == []
+
+
+def test_a_full_tier_takes_everything_below_it() -> None:
+    """Eight files of a tier become one of the next, smaller ones included."""
+    live = [100_000] * FANOUT + [10]
+    assert choose(live, live) == list(range(FANOUT + 1))
+
+
+def test_a_large_file_is_not_touched_by_small_ones() -> None:
+    """What is old and large is not rewritten for what is new and small."""
+    live = [5_000_000] + [100] * FANOUT
+    assert 0 not in choose(live, live)
+
+
+def test_a_file_that_is_mostly_dead_is_rewritten() -> None:
+    """Dead rows do not stay for ever."""
+    assert choose([10_000], [100_000]) == [0]
+    assert choose([90_000], [100_000]) == []
+
+
+def test_a_file_without_live_rows_is_not_merged() -> None:
+    """It is dropped by the run itself."""
+    assert 0 not in choose([0] + [100] * FANOUT, [500] + [100] * FANOUT)
+
+
+def test_files_and_rewrites_stay_logarithmic() -> None:
+    """A thousand epochs of a thousand new records: few files, few rewrites of a record."""
+    live: list[int] = []
+    written = 0
+    for _ in range(1000):
+        chosen = set(choose(live, live))
+        merged = sum(live[at] for at in chosen)
+        live = [rows for at, rows in enumerate(live) if at not in chosen]
+        live += [merged] if merged else []
+        live.append(1000)
+        written += 1000 + merged
+    assert len(live) <= FANOUT * math.ceil(math.log(1_000_000 / 4096, FANOUT) + 1)
+    assert written / 1_000_000 <= 5

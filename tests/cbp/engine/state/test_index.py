@@ -1,0 +1,108 @@
+"""Index copies: a cache that may be lost, cut off or refused, and never changes a result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cbp.engine.state.index import IndexCache, IndexedFile
+from cbp.errors import InvariantError
+
+ROWS = 1000
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Write one data file, sorted by hash, into a table's folder."""
+    folder = tmp_path / "table"
+    folder.mkdir()
+    hashes = np.sort(np.random.default_rng(1).integers(-(2**63), 2**63 - 1, ROWS))
+    content = pa.table({"_hash": hashes, "url": [f"u{i}" for i in range(ROWS)]})
+    pq.write_table(content, folder / "run.parquet")
+    return folder
+
+
+def open_file(cache: IndexCache, table: Path, *, rows: int = ROWS) -> IndexedFile:
+    """Open the fixture's file, as the log describes it."""
+    size = (table / "run.parquet").stat().st_size
+    return cache.open(str(table), "id", "run.parquet", size=size, rows=rows)
+
+
+def copies(folder: Path) -> list[Path]:
+    """Return the copies below a cache folder."""
+    return list(folder.rglob("*.arrow"))
+
+
+def test_a_copy_is_made_once_and_mapped_again(table: Path, tmp_path: Path) -> None:
+    """A second process finds the first one's copy, even when the data file is gone."""
+    first = open_file(IndexCache(str(tmp_path / "cache")), table)
+    size = (table / "run.parquet").stat().st_size
+    (table / "run.parquet").unlink()
+    again = IndexCache(str(tmp_path / "cache")).open(
+        str(table), "id", "run.parquet", size=size, rows=ROWS
+    )
+    assert again.batch.equals(first.batch)
+
+
+@pytest.mark.parametrize("left", [0, 10, -10], ids=["empty", "head", "without its end"])
+def test_a_truncated_copy_is_made_anew(table: Path, tmp_path: Path, left: int) -> None:
+    """What a full disk or a kill left behind is not trusted."""
+    expected = open_file(IndexCache(str(tmp_path / "cache")), table).batch
+    (copy,) = copies(tmp_path / "cache")
+    content = copy.read_bytes()
+    copy.unlink()  # never in place: a map of the old one may live
+    copy.write_bytes(content[:left])
+    assert open_file(IndexCache(str(tmp_path / "cache")), table).batch.equals(expected)
+
+
+def test_a_copy_of_another_file_is_not_used(table: Path, tmp_path: Path) -> None:
+    """A copy with other rows than the log says is replaced."""
+    expected = open_file(IndexCache(str(tmp_path / "cache")), table).batch
+    (copy,) = copies(tmp_path / "cache")
+    other = expected.slice(0, 7)
+    copy.unlink()
+    with pa.OSFile(str(copy), "wb") as sink, pa.ipc.new_file(sink, other.schema) as writer:
+        writer.write_batch(other)
+    assert open_file(IndexCache(str(tmp_path / "cache")), table).batch.num_rows == ROWS
+
+
+def test_a_cache_that_cannot_be_written_falls_back_to_the_file(table: Path, tmp_path: Path) -> None:
+    """No space, no folder, no rights: the file itself is read."""
+    (tmp_path / "cache").write_text("a file where the folder should be", encoding="utf-8")
+    indexed = open_file(IndexCache(str(tmp_path / "cache")), table)
+    assert indexed.batch.num_rows == ROWS
+
+
+def test_a_data_file_with_other_rows_than_the_log_stops(table: Path, tmp_path: Path) -> None:
+    """Corrupt data is never a smaller state."""
+    with pytest.raises(InvariantError):
+        open_file(IndexCache(str(tmp_path / "cache")), table, rows=ROWS + 1)
+
+
+def test_the_least_recently_used_copies_go(tmp_path: Path) -> None:
+    """The cache stays within its bytes; what was evicted is made again."""
+    cache = IndexCache(str(tmp_path / "cache"), bytes_max=40_000)
+    content = pa.table({"_hash": np.arange(1000), "n": np.arange(1000)})
+    for number in range(130):
+        cache.put("id", f"run-{number}.parquet", size=1, content=content)
+    total = sum(copy.stat().st_size for copy in copies(tmp_path / "cache"))
+    assert total < 40_000 + 65 * 20_000  # swept every 64 copies
+    assert total < 130 * 16_000
+
+
+@given(
+    hashes=st.lists(st.integers(-5, 5), max_size=30),
+    wanted=st.sets(st.integers(-6, 6)),
+)
+def test_positions_are_those_of_a_scan(hashes: list[int], wanted: set[int]) -> None:
+    """The look-up finds every row of a wanted hash, as often as it is there."""
+    column = np.sort(np.array(hashes, np.int64))
+    indexed = IndexedFile(pa.record_batch({"_hash": column}))
+    found = indexed.positions(np.array(sorted(wanted), np.int64))
+    assert found.tolist() == np.flatnonzero(np.isin(column, list(wanted))).tolist()
