@@ -108,7 +108,6 @@ class _Open:
 
     value: list[Any]
     anchor: str | None
-    begun_at: int
     keys: list[Any] = field(default_factory=list)
 
 
@@ -117,8 +116,7 @@ class _YamlReader:
 
     def __init__(self) -> None:
         self._stack: list[_Open] = []
-        self._anchors: dict[str, tuple[Any, int]] = {}
-        self._values = 0
+        self._anchors: dict[str, Any] = {}
         self._documents: list[Any] = []
 
     def read(self, events: Iterator[yaml.Event]) -> Any:
@@ -137,34 +135,31 @@ class _YamlReader:
 
     def _open(self, event: yaml.CollectionStartEvent) -> None:
         self._refuse_tag(event, implied=("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"))
+        # Here and not later: the parser's time is quadratic in the depth.
         if len(self._stack) >= DEPTH_MAX:
             message = f"is nested deeper than {DEPTH_MAX} levels"
             _fail("document_too_large", _place(event.start_mark), message)
         value: list[Any] = _Pairs() if isinstance(event, yaml.MappingStartEvent) else []
-        self._count(event, 1)
-        self._stack.append(_Open(value, event.anchor, self._values))
+        self._stack.append(_Open(value, event.anchor))
 
     def _close(self, event: yaml.CollectionEndEvent) -> None:
         done = self._stack.pop()
         if done.anchor is not None:
-            self._anchors[done.anchor] = done.value, 1 + self._values - done.begun_at
+            self._anchors[done.anchor] = done.value
         self._add(event, done.value)
 
     def _scalar(self, event: yaml.ScalarEvent) -> None:
         self._refuse_tag(event, implied=(_STRING_TAG,))
         text = event.tag == _STRING_TAG or not event.implicit[0]
         value = event.value if text else _core_value(event)
-        self._count(event, 1)
         if event.anchor is not None:
-            self._anchors[event.anchor] = value, 1
+            self._anchors[event.anchor] = value
         self._add(event, value)
 
     def _alias(self, event: yaml.AliasEvent) -> None:
         if event.anchor not in self._anchors:
             _fail("document_syntax", _place(event.start_mark), f"nothing is named {event.anchor!r}")
-        value, size = self._anchors[event.anchor]
-        self._count(event, size)
-        self._add(event, value)
+        self._add(event, self._anchors[event.anchor])
 
     def _add(self, event: yaml.Event, value: Any) -> None:
         if not self._stack:
@@ -179,11 +174,6 @@ class _YamlReader:
             _fail("document_syntax", _place(event.start_mark), "a name cannot be a collection")
         else:
             top.keys.append(value)
-
-    def _count(self, event: yaml.Event, values: int) -> None:
-        self._values += values
-        if self._values > VALUES_MAX:
-            _fail("document_too_large", _place(event.start_mark), f"has above {VALUES_MAX} values")
 
     def _refuse_tag(self, event: Any, *, implied: tuple[str, ...]) -> None:
         if event.tag is not None and event.tag not in (*implied, "!"):
@@ -206,7 +196,10 @@ def _core_value(event: yaml.ScalarEvent) -> Any:
 
 
 class _Plain:
-    """Turns pairs into mappings; collects what stood twice; refuses what JSON cannot hold."""
+    """Turns pairs into mappings; collects what stood twice; refuses what JSON cannot hold.
+
+    Aliases share what they stand for until here, where every use is read and counted.
+    """
 
     def __init__(self) -> None:
         self.duplicates: list[str] = []
@@ -216,7 +209,7 @@ class _Plain:
         self._values += 1
         if len(path) > DEPTH_MAX or self._values > VALUES_MAX:
             message = f"is above {DEPTH_MAX} levels or {VALUES_MAX} values"
-            _fail("document_too_large", "document", message)
+            _fail("document_too_large", ".".join(path[:1]) or "document", message)
         if isinstance(value, _Pairs):
             return self._mapping(value, path)
         if isinstance(value, list):

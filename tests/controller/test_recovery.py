@@ -161,6 +161,21 @@ def test_a_run_without_a_record_is_interrupted_and_runs_again(world: World) -> N
     assert world.store.stages("one")[0].epoch == 1
 
 
+def test_an_epoch_that_is_recorded_is_never_run_again(world: World) -> None:
+    """Even if recovery could not look at the log: a tick that finds a record redoes it."""
+    world.controller.register(ONE)
+    world.arrive("one", "a", ("x", 1))
+    world.faults.to = PlannedFaults("sql_commit.before", passage=2)
+    with pytest.raises(Crash):
+        world.controller.tick()
+    world.faults.to = NO_FAULTS
+    world.restart()
+    world.ticks()
+    assert world.engine.prepared == []
+    assert [run.status.value for run in world.store.runs().items] == ["COMMITTED"]
+    assert world.store.stages("one")[0].epoch == 1
+
+
 def test_interruptions_do_not_count_towards_the_pause(world: World) -> None:
     """Two crashes and one failure are one failure, not three."""
     world.controller.register(ONE)
