@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from cbp.engine.base import RunPlan, state_table
-from cbp.engine.bucket import BucketRun
+from cbp.engine.bucket import BucketRun, state_file_schema
 from cbp.engine.direct import LocalExecutor
 from cbp.engine.layout import shuffle_layout
 from cbp.engine.spool import Spool
@@ -111,11 +111,12 @@ class BlackboxTask(StageTask):
             self._write_all(name, bucket, arrived[name], state, work.written[name])
 
     def _records(self, state: StateSpec, at: int, table: pa.Table) -> pa.Table:
-        """Return state records under the state's own names, with their hash."""
+        """Return state records in the schema of the state's files."""
         layout = self.plan.layout
         assert layout is not None
+        schema = state_file_schema(state)
         slots = [*layout.flows[at].columns, "_hash"]
-        return table.select(slots).rename_columns([*state.schema.names, "_hash"])
+        return table.select(slots).rename_columns(schema.names).cast(schema)
 
     def _write_all(
         self,

@@ -1,0 +1,83 @@
+"""Candidates get the same increments, are compared fairly, and must agree in the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from controller.bench import BenchOptions
+from controller.bench.candidate import Figures, Totals
+from controller.bench.candidates.direct import DirectCandidate
+from controller.bench.contest import Contest, differences, steps_of
+from controller.bench.workload import Arrival
+
+
+def contest_of(folder: Path, **choices: object) -> tuple[Contest, list[str]]:
+    """Give a contest without Spark, and what it announces."""
+    options = BenchOptions(
+        **{"rounds": 2, "warmup": 1, "master": "none", "increment": (30, 60), **choices}  # type: ignore[arg-type]
+    )
+    announced: list[str] = []
+    return Contest(options, 300, folder, None, 2, announced.append), announced
+
+
+@pytest.mark.parametrize("keys", ["uniform", "zipf"])
+@pytest.mark.parametrize("grouping", ["inner", "outer"])
+def test_all_candidates_hold_the_same(tmp_path: Path, keys: str, grouping: str) -> None:
+    """Ours, the black box and DuckDB count the same records to the same counts."""
+    contest, announced = contest_of(
+        tmp_path, against=("blackbox", "duckdb"), keys=keys, grouping=grouping
+    )
+    assert contest.run() == []
+    assert {t.n for t in contest.held.values()} == {300 + 3 * 30 + 3 * 60}
+    assert len(announced) == steps_of(contest.options)
+
+
+def test_results_are_of_the_measured_rounds_alone(tmp_path: Path) -> None:
+    """A warm-up is run by everybody, and counted for nobody."""
+    contest, _ = contest_of(tmp_path, against=("duckdb",))
+    contest.run()
+    cases = [(r.candidate, r.increment_records) for r in contest.results]
+    assert cases == [("cbp", 30), ("duckdb", 30), ("cbp", 60), ("duckdb", 60)]
+    assert {len(r.seconds_all) for r in contest.results} == {2}
+    assert all(r.seconds_median > 0 and (r.bytes_written or 0) > 0 for r in contest.results)
+
+
+def test_each_round_begins_with_another_candidate(tmp_path: Path) -> None:
+    """Nobody always runs right after the same other one."""
+    contest, announced = contest_of(tmp_path, against=("blackbox", "duckdb"), increment=(10,))
+    contest.run()
+    rounds = [step.partition(":")[0] for step in announced if "records" in step]
+    assert rounds[::3] == ["cbp", "blackbox", "duckdb"]
+    assert all(sorted(rounds[i : i + 3]) == ["blackbox", "cbp", "duckdb"] for i in (0, 3, 6))
+
+
+def test_a_dataflow_of_several_stages_is_measured(tmp_path: Path) -> None:
+    """The crawl queue runs on ours and on the black box, and their states agree."""
+    contest, _ = contest_of(tmp_path, workload="crawl-queue", against=("blackbox",), increment=(5,))
+    assert contest.run() == []
+    assert contest.held["cbp"].keys > 100
+
+
+def test_a_candidate_that_loses_records_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fast candidate that does not do the work does not win."""
+    run = DirectCandidate.run
+
+    def lazy(self: DirectCandidate, arrival: Arrival) -> Figures:
+        return run(self, arrival) if self.name == "cbp" else Figures()
+
+    monkeypatch.setattr(DirectCandidate, "run", lazy)
+    contest, _ = contest_of(tmp_path, against=("blackbox",))
+    found = contest.run()
+    assert found[0] == "blackbox counts 300 records, not 570"
+
+
+def test_only_equal_beginnings_are_compared_key_by_key() -> None:
+    """A candidate that began with fewer keys must count right, but holds fewer."""
+    held = {"cbp": Totals(10, 15), "half": Totals(5, 10), "wrong": Totals(9, 15)}
+    loaded = {"cbp": 10, "half": 5, "wrong": 10}
+    found = differences(held, loaded, counted=5)
+    assert found == ["wrong holds 9 keys and 15, cbp 10 and 15"]

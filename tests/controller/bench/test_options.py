@@ -1,0 +1,58 @@
+"""What cannot be measured is refused before anything starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.bench import BenchOptions, BenchRefusedError, run_bench
+from controller.bench.options import CANDIDATES, OURS
+
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    ({"workload": "sort"}, "workload", "url-count, crawl-queue"),
+    ({"keys": "normal"}, "keys", "uniform, zipf"),
+    ({"form": "vectorised"}, "form", "cannot be measured yet; use groupwise"),
+    ({"form": "sql"}, "form", "cannot be measured yet; use groupwise"),
+    ({"form": "cobol"}, "form", "is none of groupwise"),
+    ({"against": ("flink",)}, "against", "is none of merge"),
+    ({"against": (OURS,)}, "against", "takes part anyway"),
+    ({"against": ("merge",), "master": "none"}, "against", "needs Spark"),
+    ({"against": ("duckdb",), "workload": "crawl-queue"}, "against", "has no crawl-queue"),
+    ({"state_keys": (0,)}, "state-keys", "begin at 1"),
+    ({"increment": ()}, "increment", "begin at 1"),
+    ({"rounds": 0}, "rounds", "at least 1"),
+    ({"grouping": "left"}, "grouping", "inner, outer"),
+    ({"soak": True, "against": ("merge",)}, "soak", "leave --against out"),
+    ({"soak": True, "increment": (1, 2)}, "soak", "takes one"),
+    ({"soak": True, "epochs": 1}, "epochs", "at least 2"),
+]
+
+
+@pytest.mark.parametrize(("choice", "option", "why"), REFUSED, ids=lambda v: str(v)[:40])
+def test_a_choice_that_cannot_run_is_refused(choice: dict[str, Any], option: str, why: str) -> None:
+    """The refusal names the option and says what to give instead."""
+    with pytest.raises(BenchRefusedError, match=why) as raised:
+        replace(BenchOptions(), **choice).check()
+    assert raised.value.details == {"option": option}
+
+
+def test_a_refusal_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No folder is made and no Spark started for a run that cannot be."""
+    monkeypatch.setattr("controller.bench.run._folder", lambda root: pytest.fail("made a folder"))
+    with pytest.raises(BenchRefusedError):
+        run_bench(BenchOptions(form="sql"))
+
+
+def test_every_peer_can_be_named() -> None:
+    """All candidates together are a valid choice."""
+    peers = tuple(name for name in CANDIDATES if name != OURS)
+    BenchOptions(against=peers).check()
+
+
+def test_results_name_what_is_not_the_default() -> None:
+    """Two workloads that differ never share a name in the results."""
+    base = BenchOptions()
+    assert base.label == "url-count"
+    assert replace(base, keys="zipf", grouping="outer").label == "url-count/zipf/outer"

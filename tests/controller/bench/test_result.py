@@ -1,0 +1,57 @@
+"""The JSON document has exactly the fields that were promised."""
+
+from __future__ import annotations
+
+import json
+
+from controller.bench.result import Measured, Sample, document, median
+
+FIELDS = [
+    "workload",
+    "candidate",
+    "form",
+    "state_keys",
+    "increment_records",
+    "seconds_median",
+    "seconds_all",
+    "floor_seconds",
+    "bytes_read",
+    "bytes_shuffled",
+    "bytes_written",
+]
+
+
+def measured() -> Measured:
+    """Give the summary of three runs."""
+    samples = [
+        Sample(0.3, 10, None, 100, {}),
+        Sample(0.1, 30, None, 100, {}),
+        Sample(0.2, None, None, 400, {}),
+    ]
+    return Measured.of(
+        samples,
+        workload="url-count",
+        candidate="cbp",
+        form="groupwise",
+        state_keys=7,
+        increment_records=3,
+        floor_seconds=0.05,
+    )
+
+
+def test_the_document_has_the_promised_shape() -> None:
+    """Programs that read results find the same fields, whatever was measured."""
+    found = json.loads(json.dumps(document([measured()])))
+    assert list(found) == ["machine", "versions", "results"]
+    assert list(found["results"][0]) == FIELDS
+    assert {"cores", "memory_bytes", "processor"} <= found["machine"].keys()
+    assert {"python", "pyspark", "pyarrow"} <= found["versions"].keys()
+
+
+def test_figures_are_medians_and_unknown_ones_are_null() -> None:
+    """An unknown figure is null, never 0; a partly known one is the median of the rest."""
+    one = measured()
+    assert one.seconds_median == 0.2
+    assert one.seconds_all == (0.3, 0.1, 0.2)
+    assert (one.bytes_read, one.bytes_shuffled, one.bytes_written) == (20, None, 100)
+    assert median([None, None]) is None

@@ -1,0 +1,117 @@
+"""A benchmark from start to end, without Spark and with it."""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from controller.bench import BenchDisagreesError, BenchOptions, run_bench
+from controller.bench.contest import Contest
+from controller.bench.options import CANDIDATES, OURS
+
+TINY = BenchOptions(
+    against=("blackbox", "duckdb"),
+    state_keys=(1000,),
+    increment=(100,),
+    rounds=1,
+    warmup=0,
+    master="none",
+)
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the folder in which temporary ones are made."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def run(options: BenchOptions, spark: Any = None) -> tuple[Sequence[Any], str]:
+    """Run a benchmark; return its results and what it printed."""
+    stream = io.StringIO()
+    results = run_bench(options, console=Console(file=stream, width=200), spark=spark)
+    return results, stream.getvalue()
+
+
+def test_results_are_printed_written_and_drawn(tmp_path: Path, temporary: Path) -> None:
+    """One run leaves a table, a document and a picture, and no other file."""
+    target, picture = tmp_path / "out.json", tmp_path / "out.png"
+    options = replace(TINY, state_keys=(500, 1000), json_file=target, picture=picture)
+    results, printed = run(options)
+    assert len(results) == 6
+    written = json.loads(target.read_text())["results"]
+    assert [(r["candidate"], r["state_keys"]) for r in written[:2]] == [
+        ("cbp", 500),
+        ("blackbox", 500),
+    ]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "hold the same counts" in printed
+    assert "of which task" in printed
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_disagreement_fails_and_still_leaves_the_results(
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was measured can be looked at when it turns out to be wrong."""
+    monkeypatch.setattr(Contest, "run", _disagreeing(Contest.run))
+    target = tmp_path / "out.json"
+    with pytest.raises(BenchDisagreesError, match="duckdb lost one"):
+        run(replace(TINY, json_file=target))
+    assert len(json.loads(target.read_text())["results"]) == 3
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_chosen_root_keeps_the_tables(tmp_path: Path) -> None:
+    """`--root` lets people look into what was measured."""
+    run(replace(TINY, against=(), root=tmp_path / "kept"))
+    assert list(tmp_path.glob("kept/*/keys-1000/cbp/tables/state/count.counts/_delta_log/*.json"))
+
+
+def test_a_soak_says_how_a_table_ages(tmp_path: Path, temporary: Path) -> None:
+    """The first and the last epochs are compared, and what is left is counted."""
+    target = tmp_path / "soak.json"
+    options = replace(TINY, against=(), soak=True, epochs=6, json_file=target)
+    results, printed = run(options)
+    found = json.loads(target.read_text())["soak"]
+    assert results == []
+    assert (found["epochs"], found["share"], found["increment_records"]) == (6, 3, 100)
+    assert found["ratio"] == pytest.approx(found["seconds_last"] / found["seconds_first"])
+    assert found["log_entries"] >= 2 * 8
+    assert found["state_files"] >= 8
+    assert found["bytes_written"] > found["bytes_changed"] > 100 * 8
+    assert "bytes per changed" in printed
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_every_candidate_agrees(spark: Any, temporary: Path) -> None:
+    """All peers on Spark hold what ours holds, and each has its figures."""
+    peers = tuple(n for n in CANDIDATES if n != OURS and n != "streaming-python-tws")
+    results, _ = run(replace(TINY, against=peers, master="local[2]"), spark)
+    assert [r.candidate for r in results] == [OURS, *peers]
+    for one in results:
+        assert one.floor_seconds is not None
+        assert one.bytes_written, one.candidate
+        assert one.bytes_read is not None, one.candidate
+    shuffled = {r.candidate: r.bytes_shuffled for r in results}
+    assert shuffled[OURS] == 0
+    assert (shuffled["blackbox"] or 0) > 10_000
+
+
+def _disagreeing(run_: Any) -> Any:
+    def disagree(self: Contest) -> list[str]:
+        return [*run_(self), "duckdb lost one"]
+
+    return disagree

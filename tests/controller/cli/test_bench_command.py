@@ -1,0 +1,69 @@
+"""The command `cbp bench` hands on what was asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import controller.bench
+from controller.bench import BenchOptions
+from controller.cli.main import main
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[BenchOptions]:
+    """Collect the options instead of measuring."""
+    found: list[BenchOptions] = []
+    monkeypatch.setattr(controller.bench, "run_bench", found.append)
+    return found
+
+
+def call(*arguments: str) -> Any:
+    """Call the command; return the status of the process."""
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", *arguments])
+    return ended.value.code
+
+
+def test_lists_come_with_commas_or_repeated(asked: list[BenchOptions]) -> None:
+    """Several sizes and peers may be given either way."""
+    arguments = "--state-keys 1000,2_000 --state-keys 1e4 --increment 10 --against merge,duckdb"
+    assert call("url-count", *arguments.split()) == 0
+    (options,) = asked
+    assert options.state_keys == (1000, 2000, 10_000)
+    assert options.increment == (10,)
+    assert options.against == ("merge", "duckdb")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "peers"),
+    [
+        (["url-count"], ("merge", "blackbox", "streaming")),
+        (["crawl-queue"], ("blackbox",)),
+        (["url-count", "--soak"], ()),
+        (["url-count", "--against", ""], ()),
+    ],
+)
+def test_peers_by_default_are_those_that_can_run(
+    asked: list[BenchOptions], arguments: list[str], peers: tuple[str, ...]
+) -> None:
+    """Without `--against` nothing is chosen that would be refused."""
+    assert call(*arguments) == 0
+    assert asked[0].against == peers
+    asked[0].check()
+
+
+def test_a_size_that_is_no_number_is_a_wrong_call(
+    asked: list[BenchOptions], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ends with status 2 and names the option."""
+    assert call("url-count", "--state-keys", "many") == 2
+    assert "--state-keys" in capsys.readouterr().err
+    assert asked == []
+
+
+def test_a_refusal_ends_with_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is told like every other error of the product."""
+    assert call("url-count", "--form", "sql") == 1
+    assert "bench_refused" in capsys.readouterr().err
