@@ -110,6 +110,8 @@ def _start_spark(options: BenchOptions, folder: Path) -> Any:
     conf = {
         "spark.local.dir": str(folder / "spark"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        # Else the code of one candidate drives out that of another between two rounds.
+        "spark.sql.codegen.cache.maxEntries": "2000",
     }
     settings = SparkSettings(options.master, options.driver_memory, "cbp-bench", conf)
     return start_session(settings)
