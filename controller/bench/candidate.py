@@ -50,7 +50,8 @@ class Figures:
     Attributes:
         tasks: Python tasks of each of its Spark jobs, in order.
         steps: Step to seconds, where the candidate knows them.
-        bytes_read, bytes_written: Where it knows better than whoever watches it.
+        bytes_read: From files, if it knows.
+        bytes_written: If it knows better than whoever watches its folder.
         counts: Other figures by name.
     """
 

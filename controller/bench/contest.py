@@ -127,13 +127,11 @@ class Contest:
         started = time.perf_counter()
         figures = entrant.candidate.run(arrival)
         seconds = time.perf_counter() - started
-        read, shuffled = (None, None) if self._stages is None else self._stages.take()
+        shuffled = None if self._stages is None else self._stages.take()
         written = entrant.watch.take()
-        if figures.bytes_read is not None:
-            read = figures.bytes_read
         if figures.bytes_written is not None:
             written = figures.bytes_written
-        return figures, Sample(seconds, read, shuffled, written, figures.steps)
+        return figures, Sample(seconds, figures.bytes_read, shuffled, written, figures.steps)
 
     def _arrival(self, workload: Workload, size: int) -> Arrival:
         number = len(self._arrivals)

@@ -48,7 +48,8 @@ def draw(results: Sequence[Measured], path: Path) -> None:
             label=f"{candidate}, {keys:,} keys",
         )
     floors = sorted({(o.increment_records, o.floor_seconds) for o in results if o.floor_seconds})
-    axes.plot(*zip(*floors, strict=True), color="0.6", label="floor") if floors else None
+    if floors:
+        axes.plot(*zip(*floors, strict=True), color="0.6", marker=".", label="floor")
     axes.set(xscale="log", yscale="log", xlabel="records of an increment", ylabel="seconds")
     axes.set_title(", ".join(dict.fromkeys(one.workload for one in results)))
     axes.grid(visible=True, which="both", alpha=0.3)

@@ -1,9 +1,11 @@
-"""How many bytes a candidate moves: of Spark's stages, and of the files below a folder.
+"""How many bytes a candidate moves: between Spark's stages, and into files below a folder.
 
-- Spark counts what its scans read and its exchanges write, per stage; files that Python
-  tasks open themselves are not among them, a candidate adds those.
+- Shuffled is what Spark's exchanges wrote, per stage.
 - Written is what grew below the candidate's folder: new files whole, grown files by their
   growth. It holds logs, vectors and checkpoints too, and no caches.
+
+What is read, candidates tell where they know it: Spark's own count leaves out what Parquet
+reads in the background, which is nearly everything.
 
 Not guaranteed: bytes of a file that was written in place without growing.
 """
@@ -26,18 +28,18 @@ _GAP_MAX = 8
 
 
 class StageWatch:
-    """Counts the bytes of Spark's stages from mark to mark."""
+    """Counts the bytes that Spark's stages shuffle, from call to call."""
 
     def __init__(self, spark: Any) -> None:
         self._context = spark.sparkContext._jsc.sc()
         self._next = 0
         self.take()
 
-    def take(self) -> tuple[int, int]:
-        """Return bytes read and bytes shuffled since the last call."""
+    def take(self) -> int:
+        """Return the bytes shuffled since the last call."""
         self._context.listenerBus().waitUntilEmpty()
         store = self._context.statusStore()
-        read = shuffled = 0
+        shuffled = 0
         at, gap = self._next, 0
         while gap < _GAP_MAX:
             try:
@@ -45,15 +47,14 @@ class StageWatch:
             except Py4JJavaError:  # no such stage
                 gap += 1
             else:
-                read += found.inputBytes()
                 shuffled += found.shuffleWriteBytes()
                 gap, self._next = 0, at + 1
             at += 1
-        return read, shuffled
+        return shuffled
 
 
 class FolderWatch:
-    """Counts what grows below a folder from mark to mark."""
+    """Counts what grows below a folder, from call to call."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

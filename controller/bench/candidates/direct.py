@@ -50,9 +50,11 @@ class DirectCandidate:
     def run(self, arrival: Arrival) -> Figures:
         """Apply one increment by as many runs as the dataflow has stages."""
         self.drive.offer(self._workload.source, arrival)
-        figures = figures_of(self.drive.run_until_idle())
-        # The black box's state is read by Spark, which counts it.
-        return replace(figures, bytes_read=None) if self.name == "blackbox" else figures
+        runs = self.drive.run_until_idle()
+        figures = figures_of(runs)
+        if self.name != "blackbox":
+            return figures
+        return replace(figures, bytes_read=sum(map(_rewritten, runs)))
 
     def totals(self) -> Totals:
         """Count the records of every state, and add up their `n`."""
@@ -86,6 +88,12 @@ def figures_of(runs: list[StageRun]) -> Figures:
     read = sum(run.figures.get("bytes_read", 0) + run.figures.get("bytes_in", 0) for run in runs)
     tasks = tuple(run.tasks for run in runs if run.tasks)
     return Figures(tasks, steps, bytes_read=int(read), counts=counts)
+
+
+def _rewritten(run: StageRun) -> int:
+    """Return what a black-box run read: its input, and all files that it replaced."""
+    removed = sum(int(r["size"]) for change in run.intention.changes for r in change.removes)
+    return int(run.figures.get("bytes_in", 0)) + removed
 
 
 def _buckets(slots: int) -> int:

@@ -31,6 +31,7 @@ class RecomputeCandidate:
                 "spark.databricks.delta.stats.collect": "false",
             }
         )
+        self._bytes = 0
         self._inputs: list[Arrival | str] = [str(place.scratch / "initial")]
 
     def load(self, state_keys: int) -> None:
@@ -38,13 +39,16 @@ class RecomputeCandidate:
         self.state_keys = state_keys
         urls = initial_urls(self._session, state_keys, self._partitions)
         urls.write.parquet(str(self._inputs[0]))
+        files = (self._place.scratch / "initial").glob("*.parquet")
+        self._bytes = sum(file.stat().st_size for file in files)
 
     def run(self, arrival: Arrival) -> Figures:
         """Count all input so far."""
         self._inputs.append(arrival)
         counts = counts_of(self._session, *self._inputs)
         counts.write.format("delta").mode("overwrite").save(self._table)
-        return Figures()
+        self._bytes += arrival.bytes
+        return Figures(bytes_read=self._bytes)
 
     def totals(self) -> Totals:
         """Count and add up the table."""
