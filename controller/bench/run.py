@@ -1,17 +1,21 @@
 """A benchmark from start to end: check, start Spark, measure, print, write.
 
 Guaranteed: what was measured is printed and written even when candidates disagree, and
-the temporary folder is removed however it ends (tests/controller/bench/test_run.py).
+the temporary folder is removed however it ends, SIGTERM included
+(tests/controller/bench/test_run.py).
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import signal
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 from rich.console import Console
 
@@ -29,6 +33,7 @@ __all__ = ["run_bench"]
 PREFIX = "cbp-bench-"
 _SLOTS_WITHOUT_SPARK = 2
 _WIDTH = 160
+_SIGNAL_STATUS = 128
 
 
 def run_bench(
@@ -49,7 +54,16 @@ def run_bench(
     if options.picture is not None:
         require_matplotlib()
     console = console or _console()
-    folder = _folder(options.root)
+    with _terminable():
+        folder = _folder(options.root)
+        try:
+            return _measured(options, folder, spark, console)
+        finally:
+            if options.root is None:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _measured(options: BenchOptions, folder: Path, spark: Any, console: Console) -> list[Measured]:
     started = None
     try:
         if spark is None and options.master != NO_SPARK:
@@ -62,8 +76,20 @@ def run_bench(
     finally:
         if started is not None:
             started.stop()
-        if options.root is None:
-            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM unwind like Ctrl-C does, as long as this lasts."""
+    before = signal.signal(signal.SIGTERM, _exit)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _exit(number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(_SIGNAL_STATUS + number)
 
 
 def _contests(

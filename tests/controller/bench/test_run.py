@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -69,6 +70,17 @@ def test_a_disagreement_fails_and_still_leaves_the_results(
     with pytest.raises(BenchDisagreesError, match="duckdb lost one"):
         run(replace(TINY, json_file=target))
     assert len(json.loads(target.read_text())["results"]) == 3
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_terminated_run_leaves_nothing(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`kill` and time limits do not fill the disk; the status says which signal it was."""
+    monkeypatch.setattr(Contest, "run", lambda self: signal.raise_signal(signal.SIGTERM))
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended:
+        run(TINY)
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is before
     assert list(temporary.iterdir()) == []
 
 
