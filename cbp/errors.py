@@ -6,6 +6,7 @@
     |- AuthorCodeError            author's code failed while a run used it
     |- OperatingError             the world failed: disk, network, a foreign writer
     |  |- TableForeignError       a folder holds something that is not our table
+    |  |  '- PlacementDiffersError  its records lie by another hash or number of buckets
     |  |- TableFeatureError       a table uses a feature we refuse to write
     |  |- ForeignWriterError      somebody else wrote into a managed table
     |  |- LogConflictError        another controller wrote the same log entry
@@ -41,6 +42,7 @@ __all__ = [
     "Mistake",
     "NotFoundError",
     "OperatingError",
+    "PlacementDiffersError",
     "RunCancelledError",
     "TableFeatureError",
     "TableForeignError",
@@ -160,6 +162,26 @@ class TableForeignError(OperatingError):
             "move it away or choose another folder",
             path=path,
             found=found,
+        )
+
+
+class PlacementDiffersError(TableForeignError):
+    """A state table was written with another hash or number of buckets than the stage has.
+
+    A look-up would search the wrong files, and find nothing without a word.
+    """
+
+    code = "table_placement_differs"
+
+    def __init__(self, path: str, *, setting: str, found: str | None, expected: str) -> None:
+        OperatingError.__init__(
+            self,
+            f"{path} was made with {setting}={found}, the stage expects {setting}={expected}; "
+            f"give the stage {found} again, or let the dataflow begin anew in another folder",
+            path=path,
+            setting=setting,
+            found=found,
+            expected=expected,
         )
 
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from cbp.engine.arrow import arrow_schema
 from cbp.engine.call import Emitted, author_error, group_type
-from cbp.engine.groups import FlowRun, Int64s, group_ranges, window_ends
+from cbp.engine.groups import FlowRun, Int64s, group_ranges, key_rows, window_ends
 from cbp.engine.rows import Row, encode_rows
 from cbp.engine.settle import Settled, settle
 from cbp.engine.state.bucket import BucketState, Found
@@ -161,7 +161,8 @@ class BucketRun:
         """Refuse state for another key than the group's."""
         assert self.spec.key is not None, "only groupwise translators keep state"
         places = [spec.schema.index(name) for name in self.spec.key.names]
-        got = list(zip(*([row[at] for row in settled.born] for at in places), strict=True))
+        born = zip(*([row[at] for row in settled.born] for at in places), strict=True)
+        got = key_rows(born, [column.type for column in self.spec.key.fields])
         expected = [window.keys[group] for group in settled.groups]
         if got == expected:
             return

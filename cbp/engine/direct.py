@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from cbp.engine.base import PreparedRun, RunPlan, flow_table, state_table
 from cbp.engine.delta.actions import AddFile, RemoveFile
+from cbp.engine.delta.fence import placement, require_placement
 from cbp.engine.delta.tables import ManagedTable, create_table, open_table
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import Files, LocalFiles
@@ -100,8 +101,7 @@ class DirectEngine:
                     extra=(("_hash", "BIGINT"), ("_bucket", "INT")),
                     partition_by=("_bucket",),
                     configuration={
-                        "cbp.hash": "xxhash64",
-                        "cbp.buckets": str(node.buckets),
+                        **placement(node.buckets),
                         "cbp.key": ",".join(
                             node.translator.key.names if node.translator.key else ()
                         ),
@@ -226,17 +226,20 @@ class DirectEngine:
 
     def _live(self, plan: RunPlan) -> dict[str, Mapping[str, AddFile]]:
         return {
-            state.name: self._table(
-                f"{plan.folder}/{state_table(plan.node.name, state.name)}"
-            ).snapshot.live
+            state.name: self._state_of(plan.folder, plan.node, state.name).snapshot.live
             for state in plan.node.translator.states
         }
 
     def _state(self, folder: str, node: StageNode, state: str) -> StateTable:
-        path = f"{folder}/{state_table(node.name, state)}"
-        table = self._table(path)
+        table = self._state_of(folder, node, state)
         snapshot = table.refresh()
-        return _state_value(path, snapshot.metadata.id, snapshot.live)
+        return _state_value(table.path, snapshot.metadata.id, snapshot.live)
+
+    def _state_of(self, folder: str, node: StageNode, state: str) -> ManagedTable:
+        """Return a state's table; refuse one whose records lie elsewhere than we would look."""
+        table = self._table(f"{folder}/{state_table(node.name, state)}")
+        require_placement(table.path, table.snapshot.metadata, buckets=node.buckets)
+        return table
 
     def _table(self, path: str) -> ManagedTable:
         with self._lock:

@@ -12,7 +12,7 @@ Memory: 8 bytes per record and 24 per group and flow, while a bucket is worked o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,10 +20,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cbp.engine.rows import decode_columns
+from cbp.engine.rows import Row, decode_columns
+from cbp.engine.values import unify
 from cbp.model.schema import DataType
 
-__all__ = ["FlowRun", "Ranges", "group_ranges", "window_ends"]
+__all__ = ["FlowRun", "Ranges", "group_ranges", "key_rows", "window_ends"]
+
+_FLOATS = ("DOUBLE", "FLOAT")
 
 Int64s = npt.NDArray[np.int64]
 
@@ -67,7 +70,14 @@ class FlowRun:
     def keys_at(self, rows: Int64s) -> list[tuple[object, ...]]:
         """Return the keys of some records."""
         part = self.table.select(list(self.keys)).take(pa.array(rows))
-        return list(decode_columns(part, self.keys, self.key_types))
+        return key_rows(decode_columns(part, self.keys, self.key_types), self.key_types)
+
+
+def key_rows(rows: Iterable[Row], types: Sequence[DataType]) -> list[Row]:
+    """Return keys as they are compared: both zeros, and all NaNs, are one key."""
+    if any(type_.kind in _FLOATS for type_ in types):
+        return [unify(row) for row in rows]
+    return list(rows)
 
 
 def group_ranges(hashes: Int64s, runs: Sequence[Int64s]) -> list[Ranges]:

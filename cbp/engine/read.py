@@ -13,6 +13,7 @@ from cbp.engine.hashing import bucket_of, key_hash
 from cbp.engine.rows import decode_columns
 from cbp.engine.state.bucket import BucketState, Found, StateTable
 from cbp.engine.state.index import IndexCache
+from cbp.engine.values import unify
 from cbp.errors import NotFoundError
 from cbp.model.dataflow import StageNode
 from cbp.model.increment import Increment
@@ -49,7 +50,8 @@ def look_up(
     bucket = BucketState(table, cache, bucket_of(hash_, node.buckets))
     found = bucket.find(np.array([hash_], np.int64))
     rows = _rows(bucket, found, schema)
-    return [row for row in rows if all(row[c.name] == key[c.name] for c in columns)]
+    wanted = unify([key[c.name] for c in columns])
+    return [row for row in rows if unify([row[c.name] for c in columns]) == wanted]
 
 
 def read_state_rows(

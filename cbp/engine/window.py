@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cbp.engine.groups import FlowRun, Int64s, Ranges
+from cbp.engine.groups import FlowRun, Int64s, Ranges, key_rows
 from cbp.engine.rows import Row, decode_columns, row_type
 from cbp.engine.state.bucket import BucketState, Found
 from cbp.model.stage import StateSpec, TranslatorSpec
@@ -161,7 +161,8 @@ class WindowReader:
             decoded = decode_columns(table, names, [f.type for f in spec.schema.fields])
             rows = list(map(self._rows[spec.name]._make, decoded))
             places = [spec.schema.index(name) for name in self._spec.key.names]
-            keys = list(zip(*([row[at] for row in rows] for at in places), strict=True))
+            found_keys = zip(*([row[at] for row in rows] for at in places), strict=True)
+            keys = key_rows(found_keys, [column.type for column in self._spec.key.fields])
         return Source(spec.name, rows, *_slices(ranges, start, stop, first), keys, origin)
 
     def _keys(self, states: list[Source], start: int, stop: int) -> tuple[list[Row], bool]:

@@ -56,6 +56,7 @@ STATUS: Mapping[str, int] = {
     "author_code_failed": 422,
     "operating_failure": 503,
     "table_foreign": 409,
+    "table_placement_differs": 409,
     "table_feature_unsupported": 409,
     "table_foreign_writer": 409,
     "log_conflict": 503,

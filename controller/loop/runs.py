@@ -34,6 +34,7 @@ from cbp.errors import (
     InvariantError,
     LogConflictError,
     RunCancelledError,
+    TableForeignError,
 )
 from cbp.model.dataflow import StageNode
 from cbp.model.intention import Intention, RunStatus
@@ -333,7 +334,7 @@ class Runs:
         message = _described(error)["message"]
         if isinstance(error, RunCancelledError):
             return f"run {job.run.id} was cancelled; resume to run epoch {job.run.epoch} again"
-        if isinstance(error, InvariantError | ForeignWriterError):
+        if isinstance(error, InvariantError | ForeignWriterError | TableForeignError):
             return f"epoch {job.run.epoch} failed: {message}"
         if tries >= self._retry.failures_max:
             return f"epoch {job.run.epoch} failed {tries} times: {message}"

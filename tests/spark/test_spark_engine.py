@@ -19,8 +19,9 @@ import pytest
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor, executor
 from cbp.errors import AuthorCodeError, IncrementDamagedError
-from tests.cbp.engine.test_direct import CASES, assert_same, dataflow_of, order_free
+from tests.cbp.engine.test_direct import CASES, NARROW, assert_same, dataflow_of, order_free
 from tests.driver import Driver
+from tests.keys import COMPOSED, dataflow_of_keys, epochs_of_keys
 
 pytestmark = pytest.mark.spark
 
@@ -69,6 +70,26 @@ def test_every_epoch_equals_the_reference(
         monkeypatch.setattr(executor, "ARRANGED_RECORDS_MAX", 0)
     dataflow = dataflow_of(case)
     assert_same(dataflow, Driver(engine, dataflow, tmp_path / "t"), epochs_of(case, seed=7))
+
+
+@pytest.mark.parametrize(
+    ("shuffled", "hash_mask"),
+    [(False, -1), (True, -1), (True, NARROW)],
+    ids=["arranged", "shuffled", "colliding"],
+)
+def test_keys_of_every_type_make_the_references_groups(
+    shuffled: bool, hash_mask: int, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The JVM hashes, sorts and carries the keys of tests/keys.py as Python does."""
+    if shuffled:
+        monkeypatch.setattr(executor, "ARRANGED_RECORDS_MAX", 0)
+    keys = [("STRING",), ("BINARY",), ("DOUBLE", "FLOAT"), *COMPOSED]
+    dataflow = dataflow_of_keys(*keys)
+    engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"), hash_mask=hash_mask)
+    rows = [epochs_of_keys(types, seed=at) for at, types in enumerate(keys)]
+    epochs = [{str(at): many[epoch] for at, many in enumerate(rows)} for epoch in range(2)]
+    driver = Driver(engine, dataflow, tmp_path / "t")
+    assert_same(dataflow, driver, epochs, ordered=hash_mask == -1, source="r")
 
 
 def test_three_readers_see_exactly_the_state(

@@ -16,26 +16,37 @@ from collections.abc import Sequence
 
 from cbp.engine.delta.actions import Action, AddFile, CommitInfo, Metadata
 from cbp.engine.delta.log import Snapshot
-from cbp.errors import ForeignWriterError, InvariantError, TableFeatureError, TableForeignError
+from cbp.errors import (
+    ForeignWriterError,
+    InvariantError,
+    PlacementDiffersError,
+    TableFeatureError,
+    TableForeignError,
+)
 
 __all__ = [
     "ENGINE",
     "FENCE",
+    "HASH",
     "NULL_PARTITION",
     "READER_FEATURES",
     "WRITER_FEATURES",
     "ForeignWatch",
+    "placement",
     "require_features",
     "require_ours",
+    "require_placement",
     "require_readable",
     "require_same",
 ]
 
 ENGINE = "cbp/1"
 FENCE = "cbp.managed"
+HASH = "xxhash64"
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """Stands for null in a path, as in `_runs/_bucket=__HIVE_DEFAULT_PARTITION__/x.parquet`."""
 
+_PLACEMENT = ("cbp.hash", "cbp.buckets")
 _PATH = re.compile(r"[A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*\Z")
 
 READER_FEATURES = ("deletionVectors",)
@@ -115,8 +126,23 @@ def require_same(path: str, found: Metadata, wanted: Metadata) -> None:
         raise TableForeignError(path, f"a table partitioned by {list(found.partition_columns)}")
     for key in sorted(found.configuration.keys() | wanted.configuration.keys()):
         one, other = found.configuration.get(key), wanted.configuration.get(key)
+        if key in _PLACEMENT and one != other:
+            raise PlacementDiffersError(path, setting=key, found=one, expected=str(other))
         if key.startswith("cbp.") and one != other:
             raise TableForeignError(path, f"a table with {key}={one} instead of {other}")
+
+
+def placement(buckets: int) -> dict[str, str]:
+    """Return the settings of a state table that say where a key's records lie."""
+    return {"cbp.hash": HASH, "cbp.buckets": str(buckets)}
+
+
+def require_placement(path: str, found: Metadata, *, buckets: int) -> None:
+    """Raise PlacementDiffersError unless a state table lies by our hash in so many buckets."""
+    for setting, expected in placement(buckets).items():
+        value = found.configuration.get(setting)
+        if value != expected:
+            raise PlacementDiffersError(path, setting=setting, found=value, expected=expected)
 
 
 def require_features(path: str, snapshot: Snapshot) -> None:

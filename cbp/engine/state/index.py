@@ -10,6 +10,8 @@ mapped copy answers `searchsorted` by touching a few pages. A copy is only a cac
   that pages lost with the power are never trusted.
 - Whatever goes wrong with it (no space, truncated, `mmap` refused), the Parquet
   file is read instead: slower, never wrong.
+- Where the address space of a process is bounded (`spark.executor.pyspark.memory`),
+  maps that are not in use make room for those that are.
 - Bounded: the least recently used copies are unlinked; maps of them stay valid.
 
 Strings are widened to `large_string`: above 2 GB a `string` column would fall apart
@@ -19,6 +21,7 @@ into chunks, and reading one of them would lose rows. The row count is checked.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import threading
@@ -99,13 +102,21 @@ class IndexCache:
         with self._lock:
             indexed = self._open.get(name)
         if indexed is None:
-            indexed = self._map(name, rows) or self._make(f"{table}/{path}", name, rows)
+            indexed = self._ready(f"{table}/{path}", name, rows)
         with self._lock:
             self._open[name] = indexed
             self._open.move_to_end(name)
             if len(self._open) > MAPS_MAX:
                 self._open.popitem(last=False)
         return indexed
+
+    def _ready(self, source: str, name: str, rows: int) -> IndexedFile:
+        try:
+            return self._map(name, rows) or self._make(source, name, rows)
+        except MemoryError:
+            with self._lock:
+                self._open.clear()
+            return self._map(name, rows) or self._make(source, name, rows)
 
     def put(self, table_id: str, path: str, *, size: int, content: pa.Table) -> None:
         """Keep a copy of a file that was just written, sorted as it was written."""
@@ -121,12 +132,16 @@ class IndexCache:
                 return None
             batch = reader.get_batch(0)
             os.utime(path)
-        except (OSError, pa.ArrowException):
+        except OSError as exc:
+            if _no_memory(exc) and self._open:
+                raise MemoryError from exc
+            return None
+        except pa.ArrowException:
             return None
         return IndexedFile(batch) if batch.num_rows == rows else None
 
     def _make(self, source: str, name: str, rows: int) -> IndexedFile:
-        table = pq.ParquetFile(source, memory_map=True).read(use_threads=False)
+        table = _read(source)
         if table.num_rows != rows:
             msg = f"{source} has {table.num_rows} rows, its log says {rows}"
             raise InvariantError(msg)
@@ -167,6 +182,32 @@ class IndexCache:
             with self._lock:
                 self._open.pop(path.name, None)
             total -= size
+
+
+def _read(source: str) -> pa.Table:
+    """Return a data file's rows; without a map of it, where none is allowed.
+
+    Raises:
+        InvariantError: If the file is gone or damaged.
+    """
+    try:
+        try:
+            return pq.ParquetFile(source, memory_map=True).read(use_threads=False)
+        except OSError as exc:
+            if not _no_memory(exc):
+                raise
+            return pq.ParquetFile(source).read(use_threads=False)
+    except FileNotFoundError as exc:
+        message = f"{source} is gone, though the log of its table shows it"
+        raise InvariantError(message, path=source) from exc
+    except pa.ArrowInvalid as exc:
+        message = f"{source} is damaged: {exc}"
+        raise InvariantError(message, path=source) from exc
+
+
+def _no_memory(exc: OSError) -> bool:
+    """Tell a refused map from another failure; Arrow does not always keep the number."""
+    return exc.errno == errno.ENOMEM or "Cannot allocate memory" in str(exc)
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:

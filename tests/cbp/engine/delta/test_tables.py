@@ -33,6 +33,7 @@ from cbp.errors import (
     InvariantError,
     LogConflictError,
     NotFoundError,
+    PlacementDiffersError,
     TableFeatureError,
     TableForeignError,
 )
@@ -108,6 +109,15 @@ def test_another_table_in_the_folder_is_not_taken_over(
     with pytest.raises(TableForeignError):
         make_state(str(tmp_path), **other)
     assert table.refresh().version == 0
+
+
+def test_another_number_of_buckets_is_told_with_both_numbers(tmp_path: Path) -> None:
+    """Who changes the buckets of a stage reads what the table has, and what was asked for."""
+    make_state(str(tmp_path))
+    with pytest.raises(PlacementDiffersError) as caught:
+        make_state(str(tmp_path), buckets=4)
+    assert caught.value.details["setting"] == "cbp.buckets"
+    assert (caught.value.details["found"], caught.value.details["expected"]) == ("2", "4")
 
 
 def test_a_folder_with_other_files_is_not_taken_over(tmp_path: Path) -> None:

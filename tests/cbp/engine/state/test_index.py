@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +81,79 @@ def test_a_cache_that_cannot_be_written_falls_back_to_the_file(table: Path, tmp_
     (tmp_path / "cache").write_text("a file where the folder should be", encoding="utf-8")
     indexed = open_file(IndexCache(str(tmp_path / "cache")), table)
     assert indexed.batch.num_rows == ROWS
+
+
+def test_a_full_cache_falls_back_to_the_file(table: Path, small_cache: Path) -> None:
+    """A copy that does not fit on the cache's disk is left out, and leaves nothing behind."""
+    indexed = open_file(IndexCache(str(small_cache)), table)
+    assert indexed.batch.num_rows == ROWS
+    assert not list(small_cache.rglob("*.tmp"))
+    assert not copies(small_cache)
+
+
+def test_bounded_address_space_reads_everything(tmp_path: Path) -> None:
+    """A worker that may not map all copies at once lets go of some, and finds every row."""
+    done = subprocess.run(
+        [sys.executable, "-c", _BOUNDED, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(Path(__file__).parents[4]),
+            # The default one reserves address space ahead, which hides the limit.
+            "ARROW_DEFAULT_MEMORY_POOL": "system",
+        },
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split() == ["24"]
+
+
+_BOUNDED = """
+import os, resource, sys
+import numpy as np, pyarrow as pa, pyarrow.parquet as pq
+from cbp.engine.state.index import IndexCache
+
+folder, rows, files = sys.argv[1], 150_000, 24
+content = pa.table({"_hash": np.arange(rows), "url": pa.array(["x" * 90] * rows)})
+for number in range(files):
+    pq.write_table(content, f"{folder}/{number}.parquet")
+    size = os.path.getsize(f"{folder}/0.parquet")
+    IndexCache(f"{folder}/cache").put("id", f"{number}.parquet", size=size, content=content)
+del content
+pa.default_memory_pool().release_unused()
+status = open("/proc/self/status").read().split("VmSize:")[1]
+limit = int(status.split()[0]) * 1024 + (128 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+cache = IndexCache(f"{folder}/cache")
+print(sum(
+    int(cache.open(folder, "id", f"{n}.parquet", size=size, rows=rows).hashes[-1]) == rows - 1
+    for n in range(files)
+))
+"""
+
+
+@pytest.fixture
+def small_cache(tmp_path: Path) -> Iterator[Path]:
+    """Mount a file system on which no copy of the fixture's file fits."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(folder)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small file system needs root")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_lost_or_damaged_data_file_stops(table: Path, tmp_path: Path) -> None:
+    """A file that the log shows and the disk does not is never an empty one."""
+    size = (table / "run.parquet").stat().st_size
+    cache = IndexCache(str(tmp_path / "cache"))
+    (table / "cut.parquet").write_bytes((table / "run.parquet").read_bytes()[: size // 2])
+    for name in ("cut.parquet", "gone.parquet"):
+        with pytest.raises(InvariantError) as caught:
+            cache.open(str(table), "id", name, size=size, rows=ROWS)
+        assert name in caught.value.details["path"]
 
 
 def test_a_data_file_with_other_rows_than_the_log_stops(table: Path, tmp_path: Path) -> None:
