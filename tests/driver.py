@@ -19,20 +19,28 @@ from cbp.engine.files import LocalFiles
 from cbp.engine.intentions import IntentionLog
 from cbp.model.connector import Connector, runnable_all
 from cbp.model.dataflow import Dataflow
+from cbp.model.fusion import choose_leaders, physical_stages
 from cbp.model.increment import DataFile, Increment
 from cbp.model.intention import Intention
 
 
 class Driver:
-    """One dataflow on one engine; `folder` holds its tables."""
+    """One dataflow on one engine; `folder` holds its tables.
 
-    def __init__(self, engine: Engine, dataflow: Dataflow, folder: Path) -> None:
+    With `fused`, stages run together as `cbp.model.fusion` chooses.
+    """
+
+    def __init__(
+        self, engine: Engine, dataflow: Dataflow, folder: Path, *, fused: bool = False
+    ) -> None:
         self.engine, self.dataflow, self.folder = engine, dataflow, str(folder)
+        leaders = choose_leaders(dataflow) if fused else tuple(dataflow.stages)
+        self.units = physical_stages(dataflow, leaders)
         self.connectors = {
-            stage.name: {name: Connector(name) for name in stage.wiring}
-            for stage in dataflow.stages.values()
+            name: {input_: Connector(input_) for input_ in unit.leader.wiring}
+            for name, unit in self.units.items()
         }
-        self.epochs = dict.fromkeys(dataflow.stages, 0)
+        self.epochs = dict.fromkeys(self.units, 0)
         self.indexes = dict.fromkeys(dataflow.sources, 0)
         self.increments: dict[str, list[Increment]] = {}
         self.figures: list[dict[str, Any]] = []
@@ -54,20 +62,22 @@ class Driver:
 
     def run_until_idle(self) -> None:
         """Run stages until none is runnable."""
-        while any([self.run(stage) for stage in self.dataflow.stages]):
+        while any([self.run(stage) for stage in self.units]):
             pass
 
     def run(self, stage: str) -> bool:
-        """Run one epoch of a stage, if it is runnable."""
+        """Run one epoch of a physical stage, if it is runnable."""
         decision = runnable_all(self.connectors[stage], None)
         if not decision.runnable:
             return False
-        node, epoch = self.dataflow.stages[stage], self.epochs[stage]
+        (node, *others), epoch = self.units[stage].members, self.epochs[stage]
         inputs = {
             name: tuple(self.connectors[stage][name].find(i) for i in indexes)
             for name, indexes in decision.read.items()
         }
-        plan = RunPlan(self.folder, self.dataflow.name, node, epoch, f"r{epoch:06d}", inputs)
+        plan = RunPlan(
+            self.folder, self.dataflow.name, node, epoch, f"r{epoch:06d}", inputs, tuple(others)
+        )
         prepared = self.engine.prepare(plan)
         self.figures.append({"stage": stage, **prepared.figures})
         intention = Intention(
@@ -107,4 +117,6 @@ class Driver:
     def _enqueue(self, increment: Increment) -> None:
         self.increments.setdefault(increment.flow, []).append(increment)
         for stage, input_ in self.dataflow.consumers(increment.flow):
-            self.connectors[stage][input_] = self.connectors[stage][input_].append(increment)
+            if stage in self.connectors:
+                connectors = self.connectors[stage]
+                connectors[input_] = connectors[input_].append(increment)

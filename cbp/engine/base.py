@@ -56,6 +56,8 @@ class RunPlan:
         epoch: From 0, without gaps; names the output increments.
         run: Unique id of this attempt, `[a-z0-9]+`; names its files.
         inputs: Input name to the increments to read, in order.
+        fused: Stages that run in the same epoch, each behind the one that writes its only
+            input; see `cbp.model.fusion`.
     """
 
     folder: str
@@ -64,6 +66,7 @@ class RunPlan:
     epoch: int
     run: str
     inputs: Mapping[str, tuple[Increment, ...]]
+    fused: tuple[StageNode, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +74,12 @@ class PreparedRun:
     """What a run wrote; durable on disk, visible to nobody yet.
 
     Attributes:
-        outputs: Output name to its increment of this epoch, empty ones included.
+        outputs: Output name to its increment of this epoch, empty ones included; of a fused
+            stage, `stage.output` to its increment.
         changes: How the tables change, state first, then outputs.
         figures: `records_in`, `groups`, `records_out`, `state_written`, `state_removed`,
-            `bytes_read`, `bytes_shuffled`, `bytes_written`, and `seconds_*` by step.
+            `bytes_read`, `bytes_shuffled`, `bytes_written`, and `seconds_*` by step. Of a
+            run of several stages: of all together, and `<stage>/<figure>` of each.
     """
 
     outputs: Mapping[str, Increment]

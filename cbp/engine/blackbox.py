@@ -168,7 +168,7 @@ class LocalBlackboxExecutor(LocalExecutor):
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
         """Run the same task code as Spark's workers."""
         if not task.spec.states:
-            return super().execute(plan, task)
+            return super().execute(plan, replace(task, then=None))
         _, wide = with_state_as_input(plan, task)
         runs = (BlackboxTask(wide, part, "0").run_arranged() for part in range(wide.tasks))
         descriptors = [descriptor for run in runs for descriptor in run]

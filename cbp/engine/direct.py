@@ -16,6 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from cbp.engine.base import PreparedRun, RunPlan, flow_table, state_table
@@ -24,13 +25,14 @@ from cbp.engine.delta.fence import placement, require_placement
 from cbp.engine.delta.tables import ManagedTable, create_table, open_table
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import Files, LocalFiles
+from cbp.engine.fused import followers_of, joined, only_flow, phases, reading, with_members
 from cbp.engine.layout import shuffle_layout
 from cbp.engine.prepared import assemble, empty_outputs, raise_first_error
 from cbp.engine.read import look_up, read_records, read_state_rows
 from cbp.engine.records import record_shares
 from cbp.engine.state.bucket import LiveFile, StateTable
 from cbp.engine.state.index import index_cache
-from cbp.engine.task import StageTask, TaskPlan
+from cbp.engine.task import BEHIND, StageTask, TaskPlan, Then
 from cbp.model.dataflow import StageNode
 from cbp.model.increment import Increment
 from cbp.model.intention import Intention
@@ -120,20 +122,38 @@ class DirectEngine:
                 )
 
     def prepare(self, plan: RunPlan) -> PreparedRun:
-        """Run one stage over its increments; see `Engine.prepare`."""
+        """Run stages over their increments; see `Engine.prepare`."""
+        first, behind = phases(plan)
+        if not plan.fused:
+            return self._prepare(plan)[0]
+        if behind is None:
+            return with_members(first, self._prepare(first)[0])
+        prepared, more = self._prepare(first, behind)
+        behind = reading(behind, prepared)
+        # A single task may have done both phases; otherwise the second is a job of its own.
+        rest = self._assemble(behind, more) if more else self._prepare(behind)[0]
+        return joined(plan, with_members(first, prepared), with_members(behind, rest))
+
+    def _prepare(
+        self, plan: RunPlan, behind: RunPlan | None = None
+    ) -> tuple[PreparedRun, list[dict[str, Any]]]:
+        """Do one phase; return it with what its task reported of the one behind it."""
         started = time.perf_counter()
         records = sum(i.records for increments in plan.inputs.values() for i in increments)
         if not records:
-            return PreparedRun(empty_outputs(plan), (), {"records_in": 0, "groups": 0})
+            return PreparedRun(empty_outputs(plan), (), {"records_in": 0, "groups": 0}), []
         live = self._live(plan)
         task = self._task(plan, live, records)
+        if behind is not None:
+            task = replace(task, then=self._then(plan, behind))
         ready = time.perf_counter()
         self._fault("job.before")
         descriptors = self._executor.execute(plan, task)
         self._fault("job.after")
         raise_first_error(descriptors)
         done = time.perf_counter()
-        prepared = assemble(plan, descriptors, live, now_ms=self._now_ms())
+        mine = [d for d in descriptors if d.get("phase") != BEHIND]
+        prepared = assemble(plan, mine, live, now_ms=self._now_ms())
         figures = {
             **prepared.figures,
             "tasks": task.tasks,
@@ -141,7 +161,19 @@ class DirectEngine:
             "seconds_job": done - ready,
             "seconds_assemble": time.perf_counter() - done,
         }
-        return PreparedRun(prepared.outputs, prepared.changes, figures)
+        more = [d for d in descriptors if d.get("phase") == BEHIND]
+        return PreparedRun(prepared.outputs, prepared.changes, figures), more
+
+    def _assemble(self, plan: RunPlan, descriptors: Sequence[dict[str, Any]]) -> PreparedRun:
+        return assemble(plan, descriptors, self._live(plan), now_ms=self._now_ms())
+
+    def _then(self, plan: RunPlan, behind: RunPlan) -> Then | None:
+        """Return what the only task of a phase may go on with; `None`: there are several."""
+        outer = any(state.grouping == "outer" for state in behind.node.translator.states)
+        if outer or len(record_shares(plan, self._executor.slots)) > 1:
+            return None
+        task = self._task(behind, self._live(behind), records=1)
+        return Then(only_flow(behind.node), task)
 
     def publish(self, folder: str, node: StageNode, intention: Intention) -> Mapping[str, int]:
         """Write the log entries of a recorded intention; idempotent, see `Engine.publish`."""
@@ -221,6 +253,7 @@ class DirectEngine:
                 name: tuple((f"{plan.folder}/{f.path}", f.records) for i in many for f in i.files)
                 for name, many in plan.inputs.items()
             },
+            followers=followers_of(plan),
             hash_mask=self._hash_mask,
         )
 

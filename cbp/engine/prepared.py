@@ -24,10 +24,12 @@ Live = Mapping[str, Mapping[str, AddFile]]
 
 def empty_outputs(plan: RunPlan) -> dict[str, Increment]:
     """Return the increments of an epoch that read only empty ones: no files, no job."""
-    return {
-        output.name: Increment(f"{plan.node.name}.{output.name}", plan.epoch, plan.epoch)
-        for output in plan.node.translator.outputs
+    flows = {
+        output.name: f"{plan.node.name}.{output.name}" for output in plan.node.translator.outputs
     }
+    fused = [f"{node.name}.{o.name}" for node in plan.fused for o in node.translator.outputs]
+    flows.update(zip(fused, fused, strict=True))
+    return {key: Increment(flow, plan.epoch, plan.epoch) for key, flow in flows.items()}
 
 
 def raise_first_error(descriptors: Iterable[Descriptor]) -> None:
@@ -90,7 +92,7 @@ def _outputs(plan: RunPlan, descriptors: Sequence[Descriptor]) -> dict[str, Incr
         files = sorted(
             (d["path"], d["rows"], d["size"])
             for d in descriptors
-            if d["kind"] == "output" and d["output"] == name
+            if d["kind"] == "output" and d["flow"] == increment.flow
         )
         outputs[name] = Increment(
             increment.flow,
@@ -133,8 +135,9 @@ def _output_changes(
     plan: RunPlan, outputs: Mapping[str, Increment], now_ms: int
 ) -> list[TableChange]:
     changes = []
-    for name, increment in outputs.items():
-        table = flow_table(plan.node.name, name)
+    for increment in outputs.values():
+        stage, _, output = increment.flow.partition(".")
+        table = flow_table(stage, output)
         adds = [
             AddFile(
                 path=file.path.removeprefix(f"{table}/"),

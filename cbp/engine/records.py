@@ -73,7 +73,12 @@ def record_shares(plan: RunPlan, tasks_max: int) -> list[list[Share]]:
 
 @dataclass
 class RecordRun:
-    """Calls a record-wise translator for the records of some shares."""
+    """Calls a record-wise translator for records as they come.
+
+    Attributes:
+        write_output: Takes an output's name and the columns of records, a window at a time.
+        records: Seen so far.
+    """
 
     stage: str
     spec: TranslatorSpec
@@ -82,14 +87,22 @@ class RecordRun:
     records: int = 0
 
     def run(self, work: Sequence[Share]) -> None:
-        """Call the author for every record, in order."""
+        """Call the author for every record of some files, in order."""
+        for window in _windows(work, self.spec.inputs[0].schema.names):
+            self._work(window)
+
+    def take(self, table: pa.Table) -> None:
+        """Call the author for every record of a table that has the input's columns, in order."""
+        for start in range(0, table.num_rows, WINDOW_ROWS):
+            self._work(table.slice(start, WINDOW_ROWS))
+
+    def _work(self, window: pa.Table) -> None:
         (input_,) = self.spec.inputs
         make = row_type(input_.name, input_.schema.names)._make
         types = [f.type for f in input_.schema.fields]
-        for table in _windows(work, input_.schema.names):
-            rows = list(map(make, decode_columns(table, input_.schema.names, types)))
-            self.records += len(rows)
-            self._call(rows)
+        rows = list(map(make, decode_columns(window, input_.schema.names, types)))
+        self.records += len(rows)
+        self._call(rows)
 
     def _call(self, rows: list[tuple[object, ...]]) -> None:
         translate, out = self.spec.translate, self.emitted.out

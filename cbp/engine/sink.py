@@ -58,7 +58,8 @@ class ParquetSink:
     """Collects Arrow tables and writes them to one file in row groups of bounded size."""
 
     def __init__(self, path: str, schema: pa.Schema, *, faults: Faults = NO_FAULTS) -> None:
-        self._path, self._schema, self._fault = path, schema, faults
+        self.schema = schema
+        self._path, self._fault = path, faults
         self._pending: list[pa.Table] = []
         self._pending_rows = 0
         self._rows = 0
@@ -103,7 +104,7 @@ class ParquetSink:
                 os.makedirs(os.path.dirname(self._path), exist_ok=True)
                 self._file = pa.OSFile(self._path, "wb")
                 self._writer = pq.ParquetWriter(
-                    self._file, self._schema, compression="zstd", use_dictionary=False
+                    self._file, self.schema, compression="zstd", use_dictionary=False
                 )
             self._writer.write_table(pa.concat_tables(self._pending))
         except OSError as exc:

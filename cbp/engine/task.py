@@ -17,18 +17,17 @@ import gc
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
 from cbp.engine.arrange import InputFile, arrange
-from cbp.engine.arrow import arrow_schema
-from cbp.engine.base import flow_table
 from cbp.engine.bucket import BucketRun
 from cbp.engine.call import Emitted
 from cbp.engine.groups import FlowRun
-from cbp.engine.layout import ShuffleLayout, bucket_file, flow_file
+from cbp.engine.layout import ShuffleLayout, bucket_file
+from cbp.engine.outputs import Follower, TaskOutputs
 from cbp.engine.records import RecordRun, Share
 from cbp.engine.sink import ParquetSink, sync_files
 from cbp.engine.spool import Spool
@@ -39,7 +38,16 @@ from cbp.engine.state.vectors import write_vectors
 from cbp.errors import CbpError
 from cbp.model.stage import TranslatorSpec
 
-__all__ = ["StageTask", "TaskPlan", "output_schema"]
+__all__ = ["BEHIND", "StageTask", "TaskPlan", "Then"]
+
+BEHIND = 2
+"""`phase` of the descriptors of a stage that a task went on with."""
+
+THEN_RECORDS_MAX = 10_000
+"""Up to here one task goes on with the groupwise stage behind a record-wise one.
+
+Beyond it, a job of several tasks is faster than what it costs to start.
+"""
 
 Descriptor = dict[str, Any]
 
@@ -54,6 +62,8 @@ class TaskPlan:
         tasks: Number of tasks; task t owns the buckets b with `b * tasks // buckets == t`.
         cache: Folder of the index copies on the worker's machine.
         inputs: Input name to its files, in order.
+        followers: Record-wise stages that work on what this one emits, in its tasks.
+        then: The groupwise stage behind a record-wise one, for a single task to go on with.
         hash_mask: Applied to every hash; all bits but in tests of collisions.
     """
 
@@ -68,12 +78,22 @@ class TaskPlan:
     states: Mapping[str, StateTable]
     cache: str
     inputs: Mapping[str, tuple[InputFile, ...]]
+    followers: tuple[Follower, ...] = ()
+    then: Then | None = None
     hash_mask: int = -1
 
 
-def output_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema of an output's files: its columns, and the epoch."""
-    return schema.append(pa.field("_epoch", pa.int64()))
+@dataclass(frozen=True, slots=True)
+class Then:
+    """A groupwise stage whose only input a record-wise one writes.
+
+    Attributes:
+        flow: That input, `stage.output`.
+        plan: Of one task; its inputs are yet to be written.
+    """
+
+    flow: str
+    plan: TaskPlan
 
 
 @dataclass
@@ -85,24 +105,22 @@ class StageTask:
     attempt: str
     emitted: Emitted = field(init=False)
     counts: dict[str, float] = field(init=False)
-    _sinks: dict[str, ParquetSink] = field(init=False, default_factory=dict)
-    _names: dict[str, str] = field(init=False, default_factory=dict)
+    _outputs: TaskOutputs = field(init=False)
     _done: list[Descriptor] = field(init=False, default_factory=list)
     _written: list[str] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         self.emitted = Emitted(self.plan.spec)
-        self.counts = dict.fromkeys(
-            ("groups", "records_out", "state_written", "state_removed", "bytes_read"), 0
+        self.counts = dict.fromkeys(("groups", "state_written", "state_removed", "bytes_read"), 0)
+        self._outputs = TaskOutputs(
+            self.plan.stage,
+            self.plan.spec,
+            self.plan.followers,
+            folder=self.plan.folder,
+            epoch=self.plan.epoch,
+            part=self.part,
+            suffix=f"{self.plan.run}-{self.attempt}",
         )
-        for output in self.plan.spec.outputs:
-            name = flow_file(self.plan.epoch, self.part, f"{self.plan.run}-{self.attempt}")
-            table = flow_table(self.plan.stage, output.name)
-            self._names[output.name] = f"{table}/_runs/{name}"
-            self._sinks[output.name] = ParquetSink(
-                f"{self.plan.folder}/{self._names[output.name]}",
-                output_schema(arrow_schema(output.schema)),
-            )
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> list[Descriptor]:
         """Work on the groups of everything that arrived; return descriptors.
@@ -132,8 +150,25 @@ class StageTask:
         yield from table.combine_chunks().to_batches()
 
     def run_shares(self, work: Sequence[Share]) -> list[Descriptor]:
-        """Work on some shares of a record-wise stage's input; return descriptors."""
-        return self._guarded(lambda: self._run_records(work))
+        """Work on some shares of a record-wise stage's input; return descriptors.
+
+        Where the plan has a groupwise stage behind this one, and little reaches it, it is
+        worked on here too, on the files just written; its descriptors have the phase `BEHIND`.
+        """
+        done = self._guarded(lambda: self._run_records(work))
+        then = self.plan.then
+        if then is None:
+            return done
+        files = tuple(
+            (f"{self.plan.folder}/{d['path']}", d["rows"])
+            for d in done
+            if d["kind"] == "output" and d["flow"] == then.flow
+        )
+        if not 0 < sum(rows for _, rows in files) <= THEN_RECORDS_MAX:
+            return done
+        (input_,) = then.plan.spec.inputs
+        behind = StageTask(replace(then.plan, inputs={input_.name: files}), 0, self.attempt)
+        return done + [{**d, "phase": BEHIND} for d in behind.run_arranged()]
 
     def _guarded(self, work: Callable[[], None]) -> list[Descriptor]:
         started = time.perf_counter()
@@ -276,26 +311,13 @@ class StageTask:
         return descriptor
 
     def _write_output(self, name: str, columns: list[pa.Array]) -> None:
-        schema = output_schema(arrow_schema(self.plan.spec.output(name).schema))
-        rows = len(columns[0])
-        epoch = pa.repeat(pa.scalar(self.plan.epoch, pa.int64()), rows)
-        self._sinks[name].write(pa.Table.from_arrays([*columns, epoch], schema=schema))
-        self.counts["records_out"] += rows
+        self._outputs.write(self.plan.stage, name, columns)
 
     def _close_outputs(self) -> None:
-        for name, sink in self._sinks.items():
-            file = sink.close()
-            if file is not None:
-                self._written.append(file.path)
-                self._done.append(
-                    {
-                        "kind": "output",
-                        "output": name,
-                        "path": self._names[name],
-                        "rows": file.rows,
-                        "size": file.bytes,
-                    }
-                )
+        files = self._outputs.close()
+        self._written.extend(f"{self.plan.folder}/{file['path']}" for file in files)
+        self._done.extend(files)
+        self.counts.update(self._outputs.counts())
 
     def _write_vectors(self, name: str, bitmaps: dict[str, Any]) -> None:
         if not bitmaps:

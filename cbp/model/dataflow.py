@@ -50,6 +50,7 @@ class StageNode:
         parameters: What the translator was made with, as JSON values.
         wiring: Input name to flow name.
         buckets: Hash partitions of its groups and state; a power of two.
+        fuse: Whether it may run together with its neighbours; see `cbp.model.fusion`.
     """
 
     name: str
@@ -58,6 +59,7 @@ class StageNode:
     reference: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     buckets: int = BUCKETS_DEFAULT
+    fuse: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,9 +79,18 @@ class DataflowBuilder:
         translator: Translate | TranslateRecords,
         *,
         buckets: int = BUCKETS_DEFAULT,
+        fuse: bool = True,
         **wiring: Flow | str,
     ) -> StageFlows:
-        """Add a stage, wire its inputs to flows, and return handles to its outputs."""
+        """Add a stage, wire its inputs to flows, and return handles to its outputs.
+
+        Args:
+            name: Of the stage, unique in the dataflow.
+            translator: What it executes.
+            buckets: Hash partitions of its groups and state; a power of two.
+            fuse: Whether it may run together with its neighbours, as one job.
+            **wiring: Input name to the flow that it reads.
+        """
         if name in self._stages:
             self._mistakes.append(
                 Mistake("name_twice", f"stages.{name}", "two stages have this name; rename one")
@@ -92,7 +101,9 @@ class DataflowBuilder:
         except DefinitionError as error:
             self._mistakes.append(error.mistake)
             return StageFlows(name, ())
-        self._stages[name] = StageNode(name, spec, MappingProxyType(wired), buckets=buckets)
+        self._stages[name] = StageNode(
+            name, spec, MappingProxyType(wired), buckets=buckets, fuse=fuse
+        )
         return StageFlows(name, tuple(output.name for output in spec.outputs))
 
     def build(self) -> Dataflow:

@@ -32,7 +32,7 @@ _ANY_STAGE = ""
 
 _TOP = {"name", "sources", "stages", "description"}
 _SOURCE = {"schema", "format", "options"}
-_STAGE = {"translator", "parameters", "inputs", "buckets"}
+_STAGE = {"translator", "parameters", "inputs", "buckets", "fuse"}
 
 
 def dataflow_from_document(
@@ -113,6 +113,10 @@ class _Reader:
         if not isinstance(buckets, int) or isinstance(buckets, bool):
             self._note("buckets_invalid", f"{where}.buckets", f"expected a number, got {buckets!r}")
             buckets = BUCKETS_DEFAULT
+        fuse = node.get("fuse", True)
+        if not isinstance(fuse, bool):
+            self._note("fuse_invalid", f"{where}.fuse", f"expected true or false, got {fuse!r}")
+            fuse = True
         for input_, flow in wiring.items():
             if not isinstance(flow, str):
                 self._note(
@@ -147,6 +151,7 @@ class _Reader:
             reference,
             MappingProxyType(dict(parameters)),
             buckets,
+            fuse,
         )
 
     def _mapping(

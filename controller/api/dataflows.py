@@ -39,7 +39,7 @@ _DOCUMENT_SCHEMA = {
         "sources": {**_NODE, "description": "Name to `schema`, `format` and `options`."},
         "stages": {
             **_NODE,
-            "description": "Name to `translator`, `parameters`, `inputs` and `buckets`.",
+            "description": "Name to `translator`, `parameters`, `inputs`, `buckets` and `fuse`.",
         },
     },
 }

@@ -67,6 +67,8 @@ class SparkExecutor:
         """Run the job and return what its tasks reported."""
         self._spark.addTag(plan.run)
         try:
+            if plan.run in self._cancelled:  # before this job, or between two of its run
+                raise RunCancelledError(plan.run)
             rows = self._frame(plan, task).collect()
         except Exception as exc:
             raise self._coded(exc, plan) from exc

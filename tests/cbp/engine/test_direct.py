@@ -47,7 +47,7 @@ def dataflow_of(case: str) -> Dataflow:
     """Wire one translator to one source per input."""
     translator = CASES[case][0]()
     builder = DataflowBuilder(case)
-    wiring = {
+    wiring: dict[str, Any] = {
         spec.name: builder.source(f"s_{spec.name}", str(spec.schema))
         for spec in translator.spec().inputs
     }

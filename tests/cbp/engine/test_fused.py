@@ -1,0 +1,209 @@
+"""Stages that run together give what they give one by one, epoch by epoch.
+
+Random graphs of record-wise and groupwise stages; the same files, tables and tasks as
+in the product, without Spark (tests/spark runs the crawl queue fused).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cbp import DataflowBuilder, Input, Output, State, Translate, TranslateRecords
+from cbp.engine import bucket, direct, records, task
+from cbp.engine.blackbox import LocalBlackboxExecutor
+from cbp.engine.direct import DirectEngine, LocalEngine
+from cbp.engine.reference import ReferenceEngine
+from cbp.errors import AuthorCodeError
+from cbp.model.dataflow import Dataflow
+from tests.driver import Driver
+
+SCHEMA = "k BIGINT, v STRING"
+
+
+class Spread(TranslateRecords):
+    """None, one or two records each; two outputs; an integer where a float is declared."""
+
+    items = Input(SCHEMA)
+    o = Output(SCHEMA)
+    p = Output("k BIGINT, v STRING, half DOUBLE")
+
+    def translate(self, record: Any, out: Any) -> None:
+        if record.v == "fail":
+            raise RuntimeError("as asked")
+        for n in range((record.k or 0) % 3):
+            out.o(k=record.k - n, v=f"{record.v}{n}"[-3:])
+        out.p(k=record.k, v=record.v, half=record.k or 0)
+
+
+class Tally(Translate):
+    """State, and outputs whose order is the order of groups and records."""
+
+    items = Input(SCHEMA, route_by="k", order_by="v")
+    seen = State("k BIGINT, n BIGINT")
+    o = Output(SCHEMA)
+    p = Output(SCHEMA)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        n = sum(row.n for row in group.seen)
+        for row in group.items:
+            n += 1
+            out.o(k=n % 4, v=row.v)
+        out.p(k=key.k, v=str(n))
+        if n % 5:
+            out.seen(k=key.k, n=n)
+
+
+class Pair(Translate):
+    """Two inputs, so it waits for both."""
+
+    left = Input(SCHEMA, route_by="k")
+    right = Input(SCHEMA, route_by="k")
+    o = Output(SCHEMA)
+    p = Output(SCHEMA)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        for row in (*group.left, *group.right):
+            out.o(k=key.k, v=row.v)
+        out.p(k=key.k, v="both")
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Dataflow:
+    """Draw a graph without cycles: whatever stands before a stage may feed it."""
+    builder = DataflowBuilder("graph")
+    flows = [builder.source("src", SCHEMA).name]
+    for number in range(draw(st.integers(2, 5))):
+        kind: Any = draw(st.sampled_from([Spread, Spread, Tally, Pair]))
+        name = f"{kind.__name__.lower()}{number}"
+        # Mostly the newest flows, so that chains are long.
+        feeds = st.sampled_from(flows[-3:])
+        inputs = ("left", "right") if kind is Pair else ("items",)
+        wiring = {input_: draw(feeds) for input_ in inputs}
+        builder.stage(name, kind(), buckets=4, fuse=draw(st.integers(0, 9)) > 0, **wiring)
+        flows += [f"{name}.o", f"{name}.p"]
+    return builder.build()
+
+
+_rows = st.fixed_dictionaries(
+    {"k": st.one_of(st.integers(0, 5), st.none()), "v": st.sampled_from(["", "a", "b", "ä"])}
+)
+
+
+@pytest.mark.parametrize("engine", ["direct", "blackbox"])
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_fused_and_apart_are_the_reference(engine: str, data: st.DataObject) -> None:
+    """Every flow has the same increments with the same records in the same order; so has state."""
+    dataflow = data.draw(graphs())
+    epochs = data.draw(st.lists(st.lists(_rows, max_size=12), min_size=1, max_size=2))
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bucket, "WINDOW_ROWS", 7)
+        patch.setattr(records, "WINDOW_ROWS", 2)
+        patch.setattr(records, "ROWS_PER_TASK_MIN", data.draw(st.sampled_from([5, 100])))
+        patch.setattr(direct, "ROWS_PER_GROUP_TASK", 4)
+        patch.setattr(task, "THEN_RECORDS_MAX", data.draw(st.sampled_from([3, 1000])))
+        drivers = [
+            Driver(
+                _engine(engine, f"{folder}/{fused}"),
+                dataflow,
+                Path(folder, f"t{fused}"),
+                fused=fused,
+            )
+            for fused in (False, True)
+        ]
+        reference = ReferenceEngine(dataflow)
+        for rows in epochs:
+            runners: list[Any] = [*drivers, reference]
+            for one in runners:
+                one.feed("src", rows)
+                one.run_until_idle()
+            for driver in drivers:
+                _assert_same(driver, reference)
+
+
+def _engine(name: str, cache: str) -> DirectEngine:
+    return (
+        LocalEngine(cache=cache)
+        if name == "direct"
+        else DirectEngine(LocalBlackboxExecutor(), cache=cache)
+    )
+
+
+def _assert_same(driver: Driver, reference: ReferenceEngine) -> None:
+    for stage in driver.dataflow.stages.values():
+        for output in stage.translator.outputs:
+            flow = f"{stage.name}.{output.name}"
+            assert driver.outputs(flow) == reference.outputs(flow), flow
+            assert [i.index for i in driver.increments.get(flow, [])] == list(
+                range(len(reference.outputs(flow)))
+            )
+        for state in stage.translator.states:
+            kept = sorted(map(repr, driver.state(stage.name, state.name)))
+            assert kept == sorted(map(repr, reference.state(stage.name, state.name)))
+
+
+def chain(last: Spread | None = None) -> Dataflow:
+    """Give record-wise, groupwise, record-wise: one physical stage of two phases."""
+    builder = DataflowBuilder("chain")
+    source = builder.source("src", SCHEMA)
+    first = builder.stage("first", Spread(), items=source)
+    count = builder.stage("count", Tally(), items=first.o, buckets=4)
+    builder.stage("last", last or Spread(), items=count.o)
+    return builder.build()
+
+
+@pytest.mark.parametrize("limit", [0, 1000], ids=["two jobs", "one job"])
+def test_every_member_shows_its_work(
+    tmp_path: Path, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The figures of a run are those of its members, and their sum; in one job or in two."""
+    monkeypatch.setattr(task, "THEN_RECORDS_MAX", limit)
+    fused = Driver(LocalEngine(cache=str(tmp_path / "c1")), chain(), tmp_path / "t1", fused=True)
+    apart = Driver(LocalEngine(cache=str(tmp_path / "c2")), chain(), tmp_path / "t2")
+    for driver in (fused, apart):
+        driver.feed("src", [{"k": n, "v": "x"} for n in range(8)])
+        driver.run_until_idle()
+    (mine,) = fused.figures
+    assert len(apart.figures) == 3
+    for theirs in apart.figures:
+        for name in ("records_in", "groups", "records_out"):
+            assert mine[f"{theirs['stage']}/{name}"] == theirs[name], (theirs["stage"], name)
+    assert mine["count/state_written"] == mine["state_written"] > 0
+    assert mine["records_in"] == 8
+    assert mine["records_out"] == sum(theirs["records_out"] for theirs in apart.figures)
+
+
+def test_an_empty_arrival_leaves_empty_increments_everywhere(tmp_path: Path) -> None:
+    """An epoch without records costs no job, and every member's flows get their increment."""
+    driver = Driver(LocalEngine(cache=str(tmp_path / "c")), chain(), tmp_path / "t", fused=True)
+    driver.feed("src", [])
+    driver.run_until_idle()
+    flows = [f"{stage}.{output}" for stage in ("first", "count", "last") for output in "op"]
+    assert [driver.outputs(flow) for flow in flows] == [[[]]] * 6
+
+
+class Broken(Spread):
+    """Emits what does not fit."""
+
+    def translate(self, record: Any, out: Any) -> None:
+        out.p(k=record.k, v=record.v, half="no number")
+
+
+@pytest.mark.parametrize(("value", "stage"), [("fail", "first"), ("x", "last")])
+def test_an_error_names_the_member(tmp_path: Path, value: str, stage: str) -> None:
+    """What fails is the stage whose code failed, with its place, wherever it runs."""
+    driver = Driver(
+        LocalEngine(cache=str(tmp_path / "c")), chain(Broken()), tmp_path / "t", fused=True
+    )
+    driver.feed("src", [{"k": 1, "v": value}])
+    with pytest.raises(AuthorCodeError) as caught:
+        driver.run_until_idle()
+    assert caught.value.details["stage"] == stage
+    assert caught.value.details["place"].startswith(__file__)
+    assert not driver.outputs("first.o")
