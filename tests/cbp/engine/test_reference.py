@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from cbp import DataflowBuilder, Input, Output, State, Translate, TranslateRecords, by
 from cbp.engine.hashing import key_hash
-from cbp.engine.reference import ReferenceEngine, ReferenceStage
+from cbp.engine.reference import ReferenceEngine
+from cbp.engine.reference_stage import ReferenceStage
 from cbp.errors import AuthorCodeError, NotFoundError
 from cbp.model.dataflow import Dataflow
 from cbp.model.schema import DataType
