@@ -45,6 +45,7 @@ class Driver:
         self.increments: dict[str, list[Increment]] = {}
         self.figures: list[dict[str, Any]] = []
         self.log = IntentionLog(self.folder, LocalFiles())
+        self.runs = itertools.count()
         self.clock = itertools.count(1_700_000_000_000)
         engine.create_tables(self.folder, dataflow.name, list(dataflow.stages.values()))
 
@@ -75,9 +76,8 @@ class Driver:
             name: tuple(self.connectors[stage][name].find(i) for i in indexes)
             for name, indexes in decision.read.items()
         }
-        plan = RunPlan(
-            self.folder, self.dataflow.name, node, epoch, f"r{epoch:06d}", inputs, tuple(others)
-        )
+        run = f"r{next(self.runs):06d}"  # an epoch that is tried again is another run
+        plan = RunPlan(self.folder, self.dataflow.name, node, epoch, run, inputs, tuple(others))
         prepared = self.engine.prepare(plan)
         self.figures.append({"stage": stage, **prepared.figures})
         intention = Intention(

@@ -255,6 +255,7 @@ class DirectEngine:
             },
             followers=followers_of(plan),
             hash_mask=self._hash_mask,
+            faults=self._fault,
         )
 
     def _live(self, plan: RunPlan) -> dict[str, Mapping[str, AddFile]]:

@@ -28,6 +28,7 @@ __all__ = ["EFFECTS", "NO_FAULTS", "POINTS", "Crash", "Faults", "PlannedFaults",
 
 EFFECTS: tuple[str, ...] = (
     "data_file",
+    "data_sync",
     "vectors_file",
     "log_entry",
     "checkpoint",
@@ -47,7 +48,7 @@ _KNOWN = frozenset(POINTS)
 
 
 class Faults(Protocol):
-    """What is called at each point; must be picklable where tasks use it."""
+    """What is called at each point; picklable, since tasks of other processes pass points too."""
 
     def __call__(self, point: str) -> None:
         """Pass `point`, one of `POINTS`; raising here is the fault."""

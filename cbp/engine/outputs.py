@@ -19,6 +19,7 @@ import pyarrow as pa
 from cbp.engine.arrow import arrow_schema
 from cbp.engine.base import flow_table
 from cbp.engine.call import Emitted
+from cbp.engine.faults import Faults
 from cbp.engine.layout import flow_file
 from cbp.engine.records import RecordRun
 from cbp.engine.sink import ParquetSink
@@ -52,6 +53,7 @@ class TaskOutputs:
         folder: The dataflow's folder.
         suffix: Ends the files' names; no other task has it.
         followers: Each behind the one that writes what it reads.
+        faults: Told at every file.
     """
 
     def __init__(
@@ -64,8 +66,9 @@ class TaskOutputs:
         epoch: int,
         part: int,
         suffix: str,
+        faults: Faults,
     ) -> None:
-        self._folder, self._epoch = folder, epoch
+        self._folder, self._epoch, self._faults = folder, epoch, faults
         self._file = flow_file(epoch, part, suffix)
         self._paths: dict[str, str] = {}
         self._sinks: dict[str, ParquetSink] = {}
@@ -116,6 +119,7 @@ class TaskOutputs:
             flow = f"{stage}.{output.name}"
             self._paths[flow] = f"{flow_table(stage, output.name)}/_runs/{self._file}"
             schema = output_schema(arrow_schema(output.schema))
-            self._sinks[flow] = ParquetSink(f"{self._folder}/{self._paths[flow]}", schema)
+            path = f"{self._folder}/{self._paths[flow]}"
+            self._sinks[flow] = ParquetSink(path, schema, faults=self._faults)
             self._columns[flow] = output.schema.names
             self._readers[flow] = []

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cbp.engine.faults import NO_FAULTS, Faults
+from cbp.engine.faults import Faults
 from cbp.errors import DiskFullError
 
 __all__ = ["ParquetSink", "WrittenFile", "sync_files"]
@@ -33,15 +33,19 @@ class WrittenFile:
     bytes: int
 
 
-def sync_files(paths: Sequence[str]) -> None:
+def sync_files(paths: Sequence[str], *, faults: Faults) -> None:
     """Make closed files and their folder entries durable, many at the same time.
 
     A journal commits what waits for it together, so this costs about one flush.
     """
+    if not paths:
+        return
+    faults("data_sync.before")
     folders = {os.path.dirname(path) for path in paths}
     with ThreadPoolExecutor(max_workers=_SYNC_THREADS) as pool:
         list(pool.map(_sync, paths))
         list(pool.map(_sync, folders))
+    faults("data_sync.after")
 
 
 def _sync(path: str) -> None:
@@ -57,7 +61,7 @@ def _sync(path: str) -> None:
 class ParquetSink:
     """Collects Arrow tables and writes them to one file in row groups of bounded size."""
 
-    def __init__(self, path: str, schema: pa.Schema, *, faults: Faults = NO_FAULTS) -> None:
+    def __init__(self, path: str, schema: pa.Schema, *, faults: Faults) -> None:
         self.schema = schema
         self._path, self._fault = path, faults
         self._pending: list[pa.Table] = []

@@ -25,6 +25,8 @@ import pyarrow as pa
 from cbp.engine.arrange import InputFile, arrange
 from cbp.engine.bucket import BucketRun
 from cbp.engine.call import Emitted
+from cbp.engine.faults import NO_FAULTS, Faults
+from cbp.engine.files import LocalFiles
 from cbp.engine.groups import FlowRun
 from cbp.engine.layout import ShuffleLayout, bucket_file
 from cbp.engine.outputs import Follower, TaskOutputs
@@ -65,6 +67,7 @@ class TaskPlan:
         followers: Record-wise stages that work on what this one emits, in its tasks.
         then: The groupwise stage behind a record-wise one, for a single task to go on with.
         hash_mask: Applied to every hash; all bits but in tests of collisions.
+        faults: Told at every file that a task writes.
     """
 
     folder: str
@@ -81,6 +84,7 @@ class TaskPlan:
     followers: tuple[Follower, ...] = ()
     then: Then | None = None
     hash_mask: int = -1
+    faults: Faults = NO_FAULTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,7 @@ class StageTask:
             epoch=self.plan.epoch,
             part=self.part,
             suffix=f"{self.plan.run}-{self.attempt}",
+            faults=self.plan.faults,
         )
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> list[Descriptor]:
@@ -177,7 +182,7 @@ class StageTask:
         try:
             work()
             self._close_outputs()
-            sync_files(self._written)
+            sync_files(self._written, faults=self.plan.faults)
         except CbpError as error:
             return [{"kind": "error", "type": type(error).__name__, **error.as_dict()}]
         finally:
@@ -293,7 +298,7 @@ class StageTask:
         cache: IndexCache,
     ) -> Descriptor:
         path = bucket_file(bucket, self.plan.epoch, f"{self.plan.run}-{self.attempt}", number)
-        sink = ParquetSink(f"{table.folder}/{path}", rows.schema)
+        sink = ParquetSink(f"{table.folder}/{path}", rows.schema, faults=self.plan.faults)
         sink.write(rows)
         file = sink.close()
         assert file is not None, "only called with rows"
@@ -323,7 +328,8 @@ class StageTask:
         if not bitmaps:
             return
         folder = self.plan.states[name].folder
-        written = write_vectors(folder, "_vectors", uuid.uuid4(), bitmaps)
+        files = LocalFiles(self.plan.faults)
+        written = write_vectors(folder, "_vectors", uuid.uuid4(), bitmaps, files=files)
         for path, vector in written.items():
             self._done.append(
                 {"kind": "vector", "state": name, "path": path, "vector": vector.to_json()}

@@ -21,6 +21,7 @@ from cbp.engine.base import state_table
 from cbp.engine.bucket import state_file_schema
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.tables import open_table
+from cbp.engine.faults import NO_FAULTS
 from cbp.engine.files import LocalFiles
 from cbp.engine.hashing import hash_columns
 from cbp.engine.layout import bucket_file, bucket_shift
@@ -101,11 +102,11 @@ def _written(table: str, schema: pa.Schema, rows: pa.Table, number: int) -> dict
     """Write one run file of one bucket; return its description."""
     bucket = rows.column("b")[0].as_py()
     path = bucket_file(bucket, 0, "load", number)
-    sink = ParquetSink(f"{table}/{path}", schema)
+    sink = ParquetSink(f"{table}/{path}", schema, faults=NO_FAULTS)
     sink.write(rows.select(schema.names).cast(schema))
     file = sink.close()
     assert file is not None, "a bucket's file has rows"
-    sync_files([file.path])
+    sync_files([file.path], faults=NO_FAULTS)
     return {"bucket": bucket, "path": path, "rows": file.rows, "size": file.bytes}
 
 

@@ -150,7 +150,7 @@ class Claims:
         kept = kept or find_kept(place.quarantine, claim.id)
         if kept is not None:
             target = place.claimed / place.claimed_name(claim.id)
-            move(kept, target, self._files)
+            move(kept, target, self._files, self._faults)
             return target
         if claim.path in listed.paths and claim.path not in opened.reusable:
             opened.reusable[claim.path] = claim
@@ -169,9 +169,9 @@ class Claims:
         except FileRejectedError:
             known = None
         if known is not None:
-            move(path, place.finished / kept_name(identity, known.path), self._files)
+            move(path, place.finished / kept_name(identity, known.path), self._files, self._faults)
         else:
-            move(path, place.incoming / f"recovered-{path.name}", self._files)
+            move(path, place.incoming / f"recovered-{path.name}", self._files, self._faults)
 
     def remove_unclaimed_uploads(self, place: SourcePlace, active: set[str]) -> None:
         """Remove parts of uploads that a killed process never acknowledged."""
@@ -182,9 +182,7 @@ class Claims:
                     (place.incoming / name).unlink(missing_ok=True)
 
     def _carry_out(self, place: SourcePlace, claim: ClaimRecord, source: Path) -> ClaimRecord:
-        self._faults("rename.before")
-        move(source, place.claimed / place.claimed_name(claim.id), self._files)
-        self._faults("rename.after")
+        move(source, place.claimed / place.claimed_name(claim.id), self._files, self._faults)
         claimed = replace(claim, status="claimed")
         self._store.update_claim(claimed)
         return claimed

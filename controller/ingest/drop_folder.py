@@ -293,7 +293,7 @@ class DropFolder:
         sealed = list(listed.sealed)
         if listed.to_seal is not None:
             target = place.incoming / sealed_name(self._new_id())
-            move(listed.to_seal.path, target, self._files)
+            move(listed.to_seal.path, target, self._files, self._faults)
             sealed.append(replace(listed.to_seal, path=target))
         promised = _promised(sealed)
         for candidate in eligible:
@@ -304,7 +304,7 @@ class DropFolder:
         for manifest in sealed:
             if not any(os.path.lexists(place.incoming / file.name) for file in manifest.files):
                 kept = kept_name(self._new_id(), "_MANIFEST.json")
-                move(manifest.path, place.finished / kept, self._files)
+                move(manifest.path, place.finished / kept, self._files, self._faults)
 
     def _claim(
         self, place: SourcePlace, candidate: Candidate, earlier: ClaimRecord | None

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cbp.engine.base import source_folder
+from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import Files, local_path
 from cbp.model.dataflow import Dataflow, SourceNode
 from controller.ingest.errors import DropFolderError
@@ -122,7 +123,7 @@ class SourcePlace:
                 file.write(b"probe")
                 file.flush()
                 os.fsync(file.fileno())
-            move(probe, target, files)
+            move(probe, target, files, NO_FAULTS)
         except OSError as exc:
             why = (
                 f"a file cannot be written and moved ({exc.strerror}); the service needs all rights"
@@ -133,15 +134,23 @@ class SourcePlace:
                 path.unlink(missing_ok=True)
 
 
-def move(path: Path, target: Path, files: Files) -> None:
+def move(path: Path, target: Path, files: Files, faults: Faults) -> None:
     """Move a file durably; both folders lie on one device.
+
+    Args:
+        path: The file.
+        target: Its new path.
+        files: What makes names durable.
+        faults: Told `rename.before` and `rename.after`.
 
     Raises:
         OSError: The rename failed; the file is where it was.
     """
+    faults("rename.before")
     os.rename(path, target)
     files.sync_dir(str(target.parent))
     files.sync_dir(str(path.parent))
+    faults("rename.after")
 
 
 def names_in(folder: Path) -> list[str]:

@@ -21,6 +21,7 @@ from cbp.engine.base import source_folder
 from cbp.engine.faults import Faults
 from cbp.engine.files import Files
 from cbp.engine.layout import flow_file
+from cbp.errors import OperatingError
 from cbp.model.increment import DataFile, Increment
 from cbp.model.schema import Schema
 from controller.ingest.limits import IngestLimits
@@ -84,8 +85,8 @@ class IncrementWriter:
             self._open.abandon()
             self._open = None
         for part in self._parts:
-            with suppress(OSError):
-                os.unlink(f"{self._folder}/{part.path}")
+            with suppress(OperatingError):
+                self._files.remove(f"{self._folder}/{part.path}")
         self._parts.clear()
 
     def _write_row_group(self) -> None:

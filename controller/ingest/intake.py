@@ -117,13 +117,13 @@ class Intake:
         data = json.dumps(reason, ensure_ascii=True, indent=2).encode()
         self._files.write_durable(str(reason_path(target)), data)
         with device_errors(str(path)):
-            move(path, target, self._files)
+            move(path, target, self._files, self._faults)
         self._store.update_claim(replace(claim, status="quarantined", reason=reason))
 
     def finish(self, place: SourcePlace, claim: str, original: str, path: Path) -> bool:
         """Move a settled file out of the way; a failure is left to the next pass."""
         with suppress(OSError, OperatingError):
-            move(path, place.finished / kept_name(claim, original), self._files)
+            move(path, place.finished / kept_name(claim, original), self._files, self._faults)
             return True
         return False
 

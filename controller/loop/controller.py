@@ -81,7 +81,7 @@ class Controller:
     ) -> None:
         self.registry, self.arrivals = registry, None  # type: Registry, Arrivals | None
         self._store, self._files, self._clock = store, files, clock
-        self._engine, self._root = engine, tables_root
+        self._engine, self._root, self._fault = engine, tables_root, faults
         self._catalog = Catalog(store, registry)
         self._runs = Runs(
             store=store,
@@ -228,7 +228,8 @@ class Controller:
                 self._catalog.forget(name)
                 self._engine.forget(folder)
                 if purge:
-                    purge_folder(self._files, folder, run=self._ticker.new_id())
+                    run = self._ticker.new_id()
+                    purge_folder(self._files, folder, run=run, faults=self._fault)
         finally:
             self._ticker.deleting.discard(name)
         _log.info("dataflow.deleted", dataflow=name, purged=purge)

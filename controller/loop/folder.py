@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
+from cbp.engine.faults import Faults
 from cbp.engine.files import Exists, Files, local_path
 from cbp.errors import DataflowInvalidError, Mistake, OperatingError, TableForeignError
 
@@ -73,7 +74,7 @@ def described(files: Files, tables_root: str) -> dict[str, Any]:
     return found
 
 
-def purge_folder(files: Files, folder: str, *, run: str) -> None:
+def purge_folder(files: Files, folder: str, *, run: str, faults: Faults) -> None:
     """Remove a folder with everything in it; it is gone from its name at once.
 
     Renamed first, so that a crash never leaves half of a dataflow under its name;
@@ -87,8 +88,10 @@ def purge_folder(files: Files, folder: str, *, run: str) -> None:
     away = f"{parent}/{_PURGED}{name}-{run}"
     try:
         if os.path.lexists(path):
+            faults("clean_up.before")
             os.rename(path, away)
             files.sync_dir(parent)
+            faults("clean_up.after")
             shutil.rmtree(away)
     except OSError as error:
         message = f"{path} cannot be removed: {error.strerror or error}"

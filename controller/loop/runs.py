@@ -236,10 +236,7 @@ class Runs:
             cancelled = job.run.id in self._cancelled
         if cancelled:
             raise RunCancelledError(job.run.id)
-        self._fault("job.before")
-        prepared = self._engine.prepare(job.plan)
-        self._fault("job.after")
-        return prepared
+        return self._engine.prepare(job.plan)
 
     def _intention(self, job: Job, prepared: PreparedRun) -> Intention:
         return Intention(

@@ -118,6 +118,10 @@ def test_crashes_at_any_passage_of_a_point_change_nothing(
     "point",
     [
         "job.after",
+        "data_file.before",
+        "data_file.after",
+        "data_sync.before",
+        "data_sync.after",
         "intention.after",
         "log_entry.before",
         "log_entry.after",

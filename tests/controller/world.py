@@ -113,6 +113,7 @@ class FileEngine:
 
     def prepare(self, plan: RunPlan) -> PreparedRun:
         self.on_prepare(plan)
+        self._fault("job.before")
         if plan.run in self.cancelled:
             raise RunCancelledError(plan.run)
         self.prepared.append((plan.node.name, plan.epoch))
@@ -129,6 +130,7 @@ class FileEngine:
             for spec in plan.node.translator.outputs
         }
         changes = tuple(TableChange(t, adds=({"path": f.path},)) for t, f in files.items())
+        self._fault("job.after")
         return PreparedRun(outputs, changes, {"records_in": len(rows)})
 
     def publish(self, folder: str, node: StageNode, intention: Intention) -> Mapping[str, int]:

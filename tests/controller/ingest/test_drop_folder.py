@@ -141,7 +141,7 @@ def test_link_that_replaces_a_file_after_the_listing_is_not_followed(tmp_path: P
     secret.write_bytes(lines(1))
 
     def swap(point: str) -> None:
-        if point == "rename.before":
+        if point == "rename.before" and (drop.incoming / "a").exists():
             (drop.incoming / "a").unlink()
             (drop.incoming / "a").symlink_to(secret)
 

@@ -1,0 +1,127 @@
+"""Every durable effect of the product passes a named failpoint, or is listed here with its reason.
+
+A call that makes, renames, removes or syncs a file counts as durable. The function that
+makes it fires a failpoint itself, or stands in `COVERED` (its callers fire one) or in
+`NOT_DURABLE` (nothing that a restart needs). Calls through the port of
+`cbp/engine/files.py` are covered by the port.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+# Clients of the service, with no promise of their own.
+LEFT_OUT = {"bench", "demo", "cli"}
+
+COVERED = {
+    "cbp/engine/files.py:_fsync": "called between the points of the port",
+    "cbp/engine/files.py:_temporary": "the temporary of a put, whose points are around the name",
+    "cbp/engine/files.py:make_dirs": "an empty folder is nothing",
+    "cbp/engine/sink.py:_flush": "a file that is open; close passes data_file",
+    "cbp/engine/sink.py:_sync": "sync_files passes data_sync",
+    "controller/ingest/increments.py:__init__": "a temporary; the name comes in _close_part",
+    "controller/ingest/increments.py:close": "called by _close_part, before its points",
+    "controller/ingest/increments.py:rename": "called by _close_part, between its points",
+    "controller/ingest/increments.py:abandon": "a temporary, which a start removes",
+    "controller/ingest/drop_folder.py:_receive": "an upload that is not claimed; claim follows",
+}
+NOT_DURABLE = {
+    "cbp/engine/spool.py:_spill": "scratch of one task",
+    "cbp/engine/spool.py:close": "scratch of one task",
+    "cbp/engine/state/index.py:_sweep": "a cache",
+    "cbp/engine/state/index.py:_write": "a cache",
+    "controller/app.py:__init__": "empty folders",
+    "controller/ingest/claims.py:remove_unclaimed_uploads": "what was never acknowledged",
+    "controller/ingest/drop_folder.py:upload": "what was never acknowledged",
+    "controller/ingest/folders.py:_try_move": "a probe",
+    "controller/loop/folder.py:remove_purged": "left over from a purge; done again at each start",
+    "controller/settings.py:ensure_token": "a secret of its own, made anew if lost",
+    "controller/store/database.py:_prepare": "an empty folder",
+}
+
+_OS = {
+    "fsync", "fdatasync", "link", "makedirs", "mkdir", "remove", "rename", "replace", "rmdir",
+    "symlink", "truncate", "unlink",
+}  # fmt: skip
+_PATH = {"mkdir", "rename", "rmdir", "symlink_to", "touch", "unlink", "write_bytes", "write_text"}
+_OPENING = {"open", "OSFile", "NamedTemporaryFile", "mkstemp", "fdopen"}
+
+
+def durable_calls(function: ast.FunctionDef) -> Iterator[str]:
+    """Yield the durable calls of a function."""
+    for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+        if isinstance(call.func, ast.Name):
+            if call.func.id == "open" and _writes(call):
+                yield "open"
+            continue
+        if not isinstance(call.func, ast.Attribute):
+            continue
+        name, owner = call.func.attr, ast.unparse(call.func.value)
+        if owner in ("os", "shutil"):
+            found = owner == "shutil" or name in _OS
+        else:
+            found = name in _PATH or (name in _OPENING and _writes(call))
+        if found:
+            yield f"{owner}.{name}"
+
+
+def _writes(call: ast.Call) -> bool:
+    """Tell whether a file is opened for writing."""
+    if ast.unparse(call.func).endswith(("NamedTemporaryFile", "mkstemp")):
+        return True
+    values = [*call.args[1:], *(k.value for k in call.keywords if k.arg == "mode")]
+    modes = [v.value for v in values if isinstance(v, ast.Constant) and isinstance(v.value, str)]
+    return any(set(mode) & set("wxa+") and len(mode) <= 3 for mode in modes)
+
+
+def fires(function: ast.FunctionDef) -> bool:
+    """Tell whether a function passes a failpoint."""
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    names = {ast.unparse(call.func).rpartition(".")[2].lstrip("_") for call in calls}
+    return bool(names & {"fault", "faults"})
+
+
+def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Yield every function of the product under `file:name`."""
+    for package in ("cbp", "controller"):
+        for file in sorted((REPOSITORY / package).rglob("*.py")):
+            parts = file.relative_to(REPOSITORY).parts
+            if not LEFT_OUT & set(parts):
+                for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                    if isinstance(node, ast.FunctionDef):
+                        yield f"{'/'.join(parts)}:{node.name}", node
+
+
+def test_every_durable_call_has_a_failpoint() -> None:
+    """Who adds an effect on disk gives it a name where a test can crash, or says why not."""
+    listed = COVERED.keys() | NOT_DURABLE.keys()
+    bare = {
+        name: sorted(set(durable_calls(function)))
+        for name, function in functions()
+        if name not in listed and not fires(function) and any(durable_calls(function))
+    }
+    assert bare == {}, "fire a failpoint around it, or list it with its reason"
+
+
+def test_the_exceptions_are_all_needed() -> None:
+    """A name in the lists that has no durable call any more is taken out."""
+    needed = {name for name, function in functions() if any(durable_calls(function))}
+    assert (COVERED.keys() | NOT_DURABLE.keys()) - needed == set()
+
+
+def test_the_scan_sees_what_it_looks_for() -> None:
+    """Each kind of call is found, and reading is not."""
+    code = """
+def f():
+    os.rename(a, b); path.unlink(); shutil.rmtree(x); open(p, "wb"); pa.OSFile(p, "wb")
+    open(p); os.path.exists(p); text.replace("a", "b"); open(p, "rb"); files.remove(p)
+"""
+    (function,) = ast.parse(code).body
+    assert isinstance(function, ast.FunctionDef)
+    assert list(durable_calls(function)) == [
+        "os.rename", "path.unlink", "shutil.rmtree", "open", "pa.OSFile",
+    ]  # fmt: skip
+    assert not fires(function)
