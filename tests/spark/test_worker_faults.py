@@ -1,0 +1,98 @@
+"""Python workers of real Spark tasks, killed by SIGKILL at the files that they write.
+
+A process of its own, because tasks are tried again only on `local[n,tries]`, and a
+session's master cannot be changed. `CBP_WORKER_KILLS` is the number of points (2 by default).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+POINTS = [
+    ("vectors_file.after", 0),
+    ("data_sync.after", 50_000),
+    ("data_file.after", 0),
+    ("vectors_file.after", 50_000),
+]
+
+
+@dataclass(frozen=True)
+class KillOnce:
+    """Kills its own process at the first passage of a point, over all processes."""
+
+    point: str
+    marker: str
+
+    def __call__(self, point: str) -> None:
+        if point != self.point:
+            return
+        try:
+            os.close(os.open(self.marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def run_killed(folder: Path, kills: int) -> None:
+    """Run what a fresh process does: see the test."""
+    from cbp.engine.delta.tables import open_table
+    from cbp.engine.direct import DirectEngine
+    from cbp.engine.files import LocalFiles
+    from cbp.engine.spark import SparkExecutor, SparkSettings, executor, start_session
+    from tests.cbp.engine.test_direct import assert_same, dataflow_of
+    from tests.driver import Driver
+    from tests.spark.test_spark_engine import epochs_of
+
+    spark = start_session(SparkSettings(master="local[2,4]"))
+    for number, (point, shuffled_above) in enumerate(POINTS[:kills]):
+        executor.ARRANGED_RECORDS_MAX = shuffled_above
+        own = folder / str(number)
+        own.mkdir()
+        faults = KillOnce(point, str(own / "struck"))
+        engine = DirectEngine(SparkExecutor(spark), cache=str(own / "cache"))
+        dataflow = dataflow_of("members")
+        driver = Driver(engine, dataflow, own / "t")
+        engine._fault = faults
+        assert_same(dataflow, driver, epochs_of("members", seed=number, records=60)[:2])
+        assert (own / "struck").exists(), point
+        named, found = set(), set()
+        for table in (own / "t").glob("*/stage.*"):
+            live = open_table(str(table), LocalFiles()).snapshot.live
+            named |= {f"{table}/{path}" for path in live}
+            found |= {str(path) for path in table.rglob("_runs/**/*.parquet")}
+        for intention in driver.log.since("stage", 0):
+            for change in intention.changes:
+                named |= {f"{own}/t/{change.table}/{add['path']}" for add in change.adds}
+        attempts = {path.rsplit("-", 1)[1] for path in found - named}
+        assert len(attempts) == 1, f"{point}: one attempt was lost, not {attempts}"
+        assert not any(path.endswith(f"-{attempts}") for path in named)
+    spark.stop()
+    print("equal")
+
+
+def test_a_killed_worker_is_tried_again_and_counts_once(tmp_path: Path) -> None:
+    """Killed between writing and returning: one result, and nobody names the dead one's files."""
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "SPARK_LOCAL_IP": "127.0.0.1"}
+    kills = os.environ.get("CBP_WORKER_KILLS", "2")
+    command = [sys.executable, "-m", "tests.spark.test_worker_faults", str(tmp_path), kills]
+    done = subprocess.run(
+        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.strip().endswith("equal")
+
+
+if __name__ == "__main__":
+    from tests.spark import test_worker_faults  # workers know the classes by this name
+
+    test_worker_faults.run_killed(Path(sys.argv[1]), int(sys.argv[2]))
