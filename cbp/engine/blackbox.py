@@ -25,8 +25,9 @@ from cbp.engine.bucket import BucketRun, state_file_schema
 from cbp.engine.direct import LocalExecutor
 from cbp.engine.layout import shuffle_layout
 from cbp.engine.spool import Spool
-from cbp.engine.state.bucket import BucketState, LiveFile, StateTable
-from cbp.engine.state.index import IndexCache, IndexedFile, index_cache
+from cbp.engine.state.bucket import BucketState, LiveFile, Positions, StateTable
+from cbp.engine.state.index import IndexCache, index_cache
+from cbp.engine.state.lookup import IndexedFile, StateRows
 from cbp.engine.task import StageTask, TaskPlan
 from cbp.errors import InvariantError, TableFeatureError
 from cbp.model.increment import DataFile, Increment
@@ -153,6 +154,10 @@ class _Arrived(BucketState):
         """Return what arrived."""
         assert self._indexed is not None, "only asked when there are records"
         return self._indexed
+
+    def reader(self, at: int, wanted: Positions | None) -> StateRows:
+        """Return what arrived."""
+        return self.open(at)
 
 
 class _NoCopies(IndexCache):

@@ -53,6 +53,15 @@ Beyond it, a job of several tasks is faster than what it costs to start.
 
 Descriptor = dict[str, Any]
 
+_COUNTED = (
+    "groups",
+    "state_written",
+    "state_removed",
+    "bytes_read",
+    "lookups_index",
+    "lookups_scan",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class TaskPlan:
@@ -115,7 +124,7 @@ class StageTask:
 
     def __post_init__(self) -> None:
         self.emitted = Emitted(self.plan.spec)
-        self.counts = dict.fromkeys(("groups", "state_written", "state_removed", "bytes_read"), 0)
+        self.counts = dict.fromkeys(_COUNTED, 0)
         self._outputs = TaskOutputs(
             self.plan.stage,
             self.plan.spec,
@@ -261,6 +270,8 @@ class StageTask:
         for name, state in states.items():
             self._finish_state(name, state, work.written[name], vectors[name], cache)
             self.counts["bytes_read"] += state.bytes_read
+            for way, lookups in state.lookups.items():
+                self.counts[f"lookups_{way}"] += lookups
 
     def _finish_state(
         self,

@@ -19,12 +19,16 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from cbp.engine.delta.actions import DeletionVector
-from cbp.engine.state.index import IndexCache, IndexedFile
-from cbp.engine.state.vectors import read_vector
+from cbp.engine.state.index import IndexCache
+from cbp.engine.state.lookup import IndexedFile, StateRows
+from cbp.engine.state.vectors import bitmap_of, read_vector, rows_of
 
-__all__ = ["BucketState", "Found", "LiveFile", "StateTable"]
+__all__ = ["BucketState", "Found", "LiveFile", "Positions", "StateTable"]
 
 Positions = npt.NDArray[np.int64]
+
+_SEARCH_COST = 64
+"""Finding one position among the dead costs as much as marking so many rows of a mask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +99,31 @@ class BucketState:
     files: tuple[LiveFile, ...] = field(init=False)
     died: list[Found] = field(init=False, default_factory=list)
     bytes_read: int = field(init=False, default=0)
+    lookups: dict[str, int] = field(init=False)
+    _readers: dict[int, StateRows] = field(init=False, default_factory=dict)
     _vectors: dict[int, BitMap64] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.files = self.table.live.get(self.bucket, ())
+        self.lookups = {"index": 0, "scan": 0}
 
     def open(self, at: int) -> IndexedFile:
-        """Return the file at this position of `files`."""
+        """Return all rows of the file at this position of `files`, to replace it."""
         file = self.files[at]
         return self.cache.open(
-            self.table.folder, self.table.id, file.path, size=file.size, rows=file.rows
+            self.table.folder, self.table.id, file.path, size=file.size, rows=file.rows, copy=False
+        )
+
+    def reader(self, at: int, wanted: Positions | None) -> StateRows:
+        """Return the file at this position of `files`, for one look-up of these hashes."""
+        file = self.files[at]
+        return self.cache.reader(
+            self.table.folder,
+            self.table.id,
+            file.path,
+            size=file.size,
+            rows=file.rows,
+            wanted=wanted,
         )
 
     def dead_rows(self, at: int) -> BitMap64:
@@ -119,6 +138,8 @@ class BucketState:
     def find(self, wanted: Positions | None) -> Found:
         """Return the live records of these hashes (ascending, unique); `None`: all."""
         parts = [self._find_in(at, wanted) for at in range(len(self.files))]
+        if len(parts) == 1:
+            return parts[0]
         if not parts:
             empty = np.empty(0, np.int64)
             return Found(empty, empty, empty)
@@ -131,21 +152,21 @@ class BucketState:
         )
 
     def _find_in(self, at: int, wanted: Positions | None) -> Found:
-        indexed = self.open(at)
-        positions = np.arange(len(indexed.hashes)) if wanted is None else indexed.positions(wanted)
+        reader = self._readers[at] = self.reader(at, wanted)
+        self.lookups[reader.way(wanted)] += 1
+        positions, hashes = reader.find(wanted)
         dead = self.dead_rows(at)
         if dead and len(positions):
-            positions = positions[~_contains(dead, positions, self.files[at].rows)]
-        return Found(indexed.hashes[positions], np.full(len(positions), at, np.int64), positions)
+            live = ~_contains(dead, positions, self.files[at].rows)
+            positions, hashes = positions[live], hashes[live]
+        return Found(hashes, np.full(len(positions), at, np.int64), positions)
 
     def take(self, found: Found, columns: Sequence[str]) -> pa.Table:
-        """Return some records (at least one), in the order of `found`."""
+        """Return some records (at least one) that `find` found, in the order of `found`."""
         parts, places = [], []
         for at in np.unique(found.file).tolist():
             mine = np.flatnonzero(found.file == at)
-            batch = self.open(at).batch.select(list(columns))
-            part = batch.take(pa.array(found.position[mine]))
-            parts.append(pa.Table.from_batches([part]))
+            parts.append(self._readers[at].take(found.position[mine], columns))
             places.append(mine)
         table = pa.concat_tables(parts)
         self.bytes_read += table.nbytes
@@ -165,16 +186,17 @@ class BucketState:
         file = np.concatenate([dead.file for dead in self.died])
         position = np.concatenate([dead.position for dead in self.died])
         return {
-            at: self.dead_rows(at) | BitMap64(position[file == at].tolist())
+            at: self.dead_rows(at) | bitmap_of(position[file == at])
             for at in np.unique(file).tolist()
         }
 
 
 def _contains(dead: BitMap64, positions: Positions, rows: int) -> npt.NDArray[np.bool_]:
-    """Tell for ascending positions which of them are dead; cost follows the shorter side."""
-    if len(positions) * 8 < rows:
-        hits = dead & BitMap64(positions.tolist())
-        return np.isin(positions, np.fromiter(hits, np.int64, len(hits)))
+    """Tell which of some positions are dead; cost follows the shorter side."""
+    gone = rows_of(dead)
+    if len(positions) * _SEARCH_COST < rows:
+        nearest = np.minimum(np.searchsorted(gone, positions), len(gone) - 1)
+        return np.asarray(gone[nearest] == positions)
     mask = np.zeros(rows, np.bool_)
-    mask[np.fromiter(dead, np.int64, len(dead))] = True
+    mask[gone] = True
     return mask[positions]

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from cbp.engine.state.bucket import BucketState
+from cbp.engine.state.vectors import rows_of
 
 __all__ = ["FANOUT", "Merged", "compact"]
 
@@ -87,6 +88,6 @@ def _live_rows(state: BucketState, at: int, died: Mapping[int, BitMap64]) -> int
 def _live(state: BucketState, at: int, died: Mapping[int, BitMap64]) -> pa.Table:
     dead = died[at] if at in died else state.dead_rows(at)
     keep = np.ones(state.files[at].rows, np.bool_)
-    keep[np.fromiter(dead, np.int64, len(dead))] = False
+    keep[rows_of(dead)] = False
     batch = state.open(at).batch.filter(pa.array(keep))
     return pa.Table.from_batches([batch])

@@ -30,46 +30,23 @@ from collections import OrderedDict
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cbp.engine.state.access import choose_rows, is_small
+from cbp.engine.state.lookup import IndexedFile, Int64s, RowGroups, StateRows, ascending
 from cbp.errors import InvariantError
 
-__all__ = ["IndexCache", "IndexedFile", "index_cache"]
+__all__ = ["IndexCache", "index_cache"]
 
 BYTES_MAX_DEFAULT = 20 << 30
 MAPS_MAX = 4096
+HELD_BYTES_MAX = 64 << 20
+"""Rows that lie in no copy and are kept for the next run: small files, and what found no space."""
+
 _SWEEP_EVERY = 64
-
-
-class IndexedFile:
-    """One data file, ready for look-ups.
-
-    Attributes:
-        hashes: `_hash` of every row, ascending.
-        batch: All columns, all rows.
-    """
-
-    def __init__(self, batch: pa.RecordBatch) -> None:
-        self.batch = batch
-        column = batch.column(batch.schema.get_field_index("_hash"))
-        self.hashes: npt.NDArray[np.int64] = column.to_numpy(zero_copy_only=True)
-
-    def positions(self, wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the rows whose hash is in `wanted` (ascending, unique), ascending."""
-        if not len(wanted):
-            return np.empty(0, np.int64)
-        left = np.searchsorted(self.hashes, wanted, "left")
-        right = np.searchsorted(self.hashes, wanted, "right")
-        lengths = right - left
-        hit = lengths > 0
-        left, lengths = left[hit], lengths[hit]
-        if not len(left):
-            return np.empty(0, np.int64)
-        offsets = np.cumsum(lengths) - lengths
-        return np.repeat(left - offsets, lengths) + np.arange(lengths.sum())
+_UNSORTED = {b"cbp.order": b"physical"}
+"""Marks a copy whose rows do not ascend by hash; nobody writes such files but the black box."""
 
 
 @lru_cache(maxsize=8)
@@ -79,50 +56,117 @@ def index_cache(folder: str) -> IndexCache:
 
 
 class IndexCache:
-    """Copies below one folder of this machine; safe for many processes at a time."""
+    """Copies below one folder of this machine; safe for many processes at a time.
+
+    Attributes:
+        held_bytes: Of rows that lie in no copy; at most `HELD_BYTES_MAX`.
+    """
 
     def __init__(self, folder: str, *, bytes_max: int = BYTES_MAX_DEFAULT) -> None:
         self._folder = Path(folder) / _boot_id()
         self._bytes_max = bytes_max
         self._open: OrderedDict[str, IndexedFile] = OrderedDict()
+        self._held: OrderedDict[str, IndexedFile] = OrderedDict()
+        self.held_bytes = 0
+        self._spent: OrderedDict[str, int] = OrderedDict()
         self._made = 0
         self._lock = threading.Lock()
 
-    def open(self, table: str, table_id: str, path: str, *, size: int, rows: int) -> IndexedFile:
-        """Return a data file for look-ups; makes its copy when there is none.
+    def open(
+        self, table: str, table_id: str, path: str, *, size: int, rows: int, copy: bool = True
+    ) -> IndexedFile:
+        """Return all rows of a data file.
 
         Args:
             table: Folder of the table; with `path` it gives the data file.
             rows: Physical rows that the log promises.
+            copy: Whether to make the copy that a large file does not have; pointless for
+                a file that is about to be replaced.
 
         Raises:
             InvariantError: If the data file has another number of rows.
         """
-        name = f"{table_id}-{re.sub('[^A-Za-z0-9.=-]', '_', path)}-{size}.arrow"
-        with self._lock:
-            indexed = self._open.get(name)
-        if indexed is None:
-            indexed = self._ready(f"{table}/{path}", name, rows)
-        with self._lock:
-            self._open[name] = indexed
-            self._open.move_to_end(name)
-            if len(self._open) > MAPS_MAX:
-                self._open.popitem(last=False)
-        return indexed
+        name = _name(table_id, path, size)
+        found = self._kept(name)
+        if found is None:
+            copy = copy and not is_small(rows=rows, size=size)
+            found = self._ready(f"{table}/{path}", name, rows, copy=copy)
+        return found
 
-    def _ready(self, source: str, name: str, rows: int) -> IndexedFile:
-        try:
-            return self._map(name, rows) or self._make(source, name, rows)
-        except MemoryError:
-            with self._lock:
-                self._open.clear()
-            return self._map(name, rows) or self._make(source, name, rows)
+    def reader(
+        self,
+        table: str,
+        table_id: str,
+        path: str,
+        *,
+        size: int,
+        rows: int,
+        wanted: Int64s | None,
+    ) -> StateRows:
+        """Return a data file for one look-up of these hashes, the cheapest way; see `access`.
+
+        Raises:
+            InvariantError: If the data file has another number of rows.
+        """
+        name = _name(table_id, path, size)
+        found = self._kept(name)
+        if found is not None:
+            return found
+        small = is_small(rows=rows, size=size)
+        if wanted is not None and not small and not (self._folder / name).exists():
+            groups = RowGroups(_open_parquet(f"{table}/{path}", rows))
+            touched = groups.rows(groups.touched(wanted))
+            spent = self._spent.get(name, 0)
+            way = choose_rows(rows=rows, touched=touched, spent=spent)
+            if way == "groups":
+                self._spend(name, spent + touched)
+                return groups
+        return self._ready(f"{table}/{path}", name, rows, copy=not small)
 
     def put(self, table_id: str, path: str, *, size: int, content: pa.Table) -> None:
         """Keep a copy of a file that was just written, sorted as it was written."""
-        name = f"{table_id}-{re.sub('[^A-Za-z0-9.=-]', '_', path)}-{size}.arrow"
+        name = _name(table_id, path, size)
+        if is_small(rows=content.num_rows, size=size):
+            self._hold(name, IndexedFile(_one_batch(content)))
+            return
         with contextlib.suppress(OSError):
             self._write(name, _one_batch(content))
+
+    def _kept(self, name: str) -> IndexedFile | None:
+        with self._lock:
+            for kept in (self._open, self._held):
+                if name in kept:
+                    kept.move_to_end(name)
+                    return kept[name]
+        return None
+
+    def _hold(self, name: str, rows: IndexedFile) -> IndexedFile:
+        """Keep rows that lie in no copy, as long as there is room; old ones go first."""
+        with self._lock:
+            if name not in self._held and rows.batch.nbytes <= HELD_BYTES_MAX:
+                self._held[name] = rows
+                self.held_bytes += rows.batch.nbytes
+            while self.held_bytes > HELD_BYTES_MAX:
+                _, gone = self._held.popitem(last=False)
+                self.held_bytes -= gone.batch.nbytes
+        return rows
+
+    def _spend(self, name: str, rows: int) -> None:
+        with self._lock:
+            self._spent[name] = rows
+            self._spent.move_to_end(name)
+            if len(self._spent) > MAPS_MAX:
+                self._spent.popitem(last=False)
+
+    def _ready(self, source: str, name: str, rows: int, *, copy: bool) -> IndexedFile:
+        try:
+            return self._map(name, rows) or self._make(source, name, rows, copy=copy)
+        except MemoryError:
+            with self._lock:
+                self._open.clear()
+                self._held.clear()
+                self.held_bytes = 0
+            return self._map(name, rows) or self._make(source, name, rows, copy=copy)
 
     def _map(self, name: str, rows: int) -> IndexedFile | None:
         path = self._folder / name
@@ -138,20 +182,28 @@ class IndexCache:
             return None
         except pa.ArrowException:
             return None
-        return IndexedFile(batch) if batch.num_rows == rows else None
+        if batch.num_rows != rows:
+            return None
+        mapped = IndexedFile(batch, sorted_=batch.schema.metadata != _UNSORTED)
+        with self._lock:
+            self._open[name] = mapped
+            self._open.move_to_end(name)
+            if len(self._open) > MAPS_MAX:
+                self._open.popitem(last=False)
+        return mapped
 
-    def _make(self, source: str, name: str, rows: int) -> IndexedFile:
-        table = _read(source)
-        if table.num_rows != rows:
-            msg = f"{source} has {table.num_rows} rows, its log says {rows}"
-            raise InvariantError(msg)
-        batch = _one_batch(table)
-        if not _ascending(batch):
-            batch = batch.take(pa.compute.sort_indices(batch, [("_hash", "ascending")]))
-        with contextlib.suppress(OSError):
-            self._write(name, batch)
-            return self._map(name, rows) or IndexedFile(batch)
-        return IndexedFile(batch)
+    def _make(self, source: str, name: str, rows: int, *, copy: bool) -> IndexedFile:
+        batch = _one_batch(_read(source, rows))
+        in_order = ascending(batch)
+        if not in_order:
+            batch = batch.replace_schema_metadata(_UNSORTED)
+        if copy:
+            with contextlib.suppress(OSError):
+                self._write(name, batch)
+                mapped = self._map(name, rows)
+                if mapped is not None:
+                    return mapped
+        return self._hold(name, IndexedFile(batch, sorted_=in_order))
 
     def _write(self, name: str, batch: pa.RecordBatch) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -184,25 +236,43 @@ class IndexCache:
             total -= size
 
 
-def _read(source: str) -> pa.Table:
-    """Return a data file's rows; without a map of it, where none is allowed.
+def _name(table_id: str, path: str, size: int) -> str:
+    return f"{table_id}-{re.sub('[^A-Za-z0-9.=-]', '_', path)}-{size}.arrow"
+
+
+def _read(source: str, rows: int) -> pa.Table:
+    """Return a data file's rows.
 
     Raises:
-        InvariantError: If the file is gone or damaged.
+        InvariantError: If the file is gone or damaged, or has other rows than its log says.
     """
+    file = _open_parquet(source, rows)
+    try:
+        return file.read(use_threads=False)
+    except pa.ArrowInvalid as exc:
+        message = f"{source} is damaged: {exc}"
+        raise InvariantError(message, path=source) from exc
+
+
+def _open_parquet(source: str, rows: int) -> pq.ParquetFile:
+    """Open a data file; without a map of it, where none is allowed."""
     try:
         try:
-            return pq.ParquetFile(source, memory_map=True).read(use_threads=False)
+            file = pq.ParquetFile(source, memory_map=True)
         except OSError as exc:
             if not _no_memory(exc):
                 raise
-            return pq.ParquetFile(source).read(use_threads=False)
+            file = pq.ParquetFile(source)
     except FileNotFoundError as exc:
         message = f"{source} is gone, though the log of its table shows it"
         raise InvariantError(message, path=source) from exc
     except pa.ArrowInvalid as exc:
         message = f"{source} is damaged: {exc}"
         raise InvariantError(message, path=source) from exc
+    if file.metadata.num_rows != rows:
+        message = f"{source} has {file.metadata.num_rows} rows, its log says {rows}"
+        raise InvariantError(message, path=source)
+    return file
 
 
 def _no_memory(exc: OSError) -> bool:
@@ -229,11 +299,6 @@ def _widen(type_: pa.DataType) -> pa.DataType:
     if pa.types.is_binary(type_):
         return pa.large_binary()
     return type_
-
-
-def _ascending(batch: pa.RecordBatch) -> bool:
-    hashes = batch.column(batch.schema.get_field_index("_hash")).to_numpy()
-    return bool(np.all(hashes[:-1] <= hashes[1:]))
 
 
 def _boot_id() -> str:

@@ -1,0 +1,128 @@
+"""Every way to look up rows finds and takes the same ones; the choice is by cost."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap64
+
+from cbp.engine.state import access, bucket
+from cbp.engine.state.access import choose_rows, choose_search
+from cbp.engine.state.bucket import BucketState, LiveFile, StateTable
+from cbp.engine.state.index import IndexCache
+from cbp.engine.state.lookup import IndexedFile, RowGroups, ascending, matches
+from cbp.engine.state.vectors import inline_vector
+
+HASHES = st.integers(-6, 6)
+SEARCHES = {"index": 10.0**9, "scan": 0.0}
+
+
+def content_of(hashes: list[int]) -> pa.Table:
+    """Return rows that each say where they lie."""
+    column = pa.array(hashes, pa.int64())
+    texts = [f"row {at}" * 3 for at in range(len(hashes))]
+    return pa.table({"text": texts, "nested": [[t] for t in texts], "_hash": column})
+
+
+@given(hashes=st.lists(HASHES, max_size=30), wanted=st.sets(HASHES))
+def test_both_searches_are_those_of_a_test_of_every_row(
+    hashes: list[int], wanted: set[int]
+) -> None:
+    """Every row of a wanted hash, as often as it is there, from either side."""
+    column = np.sort(np.array(hashes, np.int64))
+    expected = np.flatnonzero(np.isin(column, list(wanted))).tolist()
+    for share in SEARCHES.values():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(access, "_SCAN_FROM", share)
+            assert matches(column, np.array(sorted(wanted), np.int64)).tolist() == expected
+
+
+@settings(max_examples=50, deadline=None)
+@given(data=st.data(), in_order=st.booleans(), statistics=st.booleans())
+def test_row_groups_and_copies_give_the_same_rows(
+    data: st.DataObject, in_order: bool, statistics: bool
+) -> None:
+    """Same hashes and records, whether all rows are there or the groups that may have them."""
+    hashes = data.draw(st.lists(HASHES, min_size=1, max_size=30))
+    content = content_of(sorted(hashes) if in_order else hashes)
+    wanted = data.draw(st.one_of(st.none(), st.sets(HASHES)))
+    asked = None if wanted is None else np.array(sorted(wanted), np.int64)
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/f.parquet"
+        pq.write_table(content, path, row_group_size=4, write_statistics=statistics)
+        groups = RowGroups(pq.ParquetFile(path))
+        (batch,) = content.combine_chunks().to_batches()
+        whole = IndexedFile(batch, sorted_=ascending(batch))
+        positions, found = groups.find(asked)
+        assert (positions.tolist(), found.tolist()) == tuple(a.tolist() for a in whole.find(asked))
+        if len(positions):
+            chosen = np.array(data.draw(st.permutations(positions.tolist())), np.int64)
+            taken = groups.take(chosen, ["nested", "text"])
+            assert taken.to_pylist() == whole.take(chosen, ["nested", "text"]).to_pylist()
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_a_bucket_finds_its_live_records_by_every_way(data: st.DataObject) -> None:
+    """Files, vectors, duplicates, shared hashes: index and scan give one list of records."""
+    files = data.draw(st.lists(st.lists(HASHES, min_size=1, max_size=12).map(sorted), max_size=3))
+    dead = [data.draw(st.sets(st.integers(0, len(file) - 1))) for file in files]
+    wanted = data.draw(st.one_of(st.none(), st.sets(HASHES)))
+    asked = None if wanted is None else np.array(sorted(wanted), np.int64)
+    expected = sorted(
+        (hash_, at, row)
+        for at, file in enumerate(files)
+        for row, hash_ in enumerate(file)
+        if row not in dead[at] and (wanted is None or hash_ in wanted)
+    )
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        live = []
+        for at, (file, gone) in enumerate(zip(files, dead, strict=True)):
+            path = Path(folder) / f"{at}.parquet"
+            pq.write_table(content_of(file), path, row_group_size=3)
+            vector = inline_vector(BitMap64(gone)) if gone else None
+            live.append(LiveFile(path.name, path.stat().st_size, len(file), vector))
+        table = StateTable(folder, "id", {0: tuple(live)})
+        for small, share, mask in ((0, 1.0, 64), (0, 0.0, 0), (99, 1.0, 10**9)):
+            patch.setattr(access, "SMALL_ROWS", small)
+            patch.setattr(access, "_SCAN_FROM", share)
+            patch.setattr(bucket, "_SEARCH_COST", mask)
+            for _ in range(3):  # cold, then with what the first look-ups left behind
+                state = BucketState(table, IndexCache(f"{folder}/cache-{small}-{share}"), 0)
+                found = state.find(asked)
+                rows = zip(found.hashes, found.file, found.position, strict=True)
+                assert [tuple(map(int, row)) for row in rows] == expected
+                if expected:
+                    texts = state.take(found, ["text"]).column("text").to_pylist()
+                    assert texts == [f"row {row}" * 3 for _, _, row in expected]
+                assert sum(state.lookups.values()) == len(files)
+
+
+def test_the_shorter_side_is_searched() -> None:
+    """Few keys of many rows are searched; few rows for many keys are scanned."""
+    assert choose_search(rows=1_000_000, wanted=1000) == "index"
+    assert choose_search(rows=1000, wanted=1_000_000) == "scan"
+    assert choose_search(rows=1000, wanted=1000) == "scan"
+
+
+def test_a_copy_is_made_once_direct_reads_have_cost_a_part_of_it() -> None:
+    """A look-up of few groups of rows rents them; who comes again, or wants much, buys."""
+    assert choose_rows(rows=1_000_000, touched=131_072, spent=0) == "groups"
+    assert choose_rows(rows=1_000_000, touched=131_072, spent=131_072) == "copy"
+    assert choose_rows(rows=1_000_000, touched=500_000, spent=0) == "copy"
+
+
+def test_adjoining_rows_are_not_copied() -> None:
+    """A scan of all rows costs no memory: what it takes is a view."""
+    batch = pa.record_batch({"_hash": np.arange(100_000)})
+    before = pa.total_allocated_bytes()
+    taken = IndexedFile(batch).take(np.arange(10, 90_000), ["_hash"])
+    assert taken.num_rows == 89_990
+    assert pa.total_allocated_bytes() - before < 10_000
