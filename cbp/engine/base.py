@@ -20,15 +20,24 @@ Layout of one dataflow's folder, relative paths in every record:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from cbp.engine.collect import Retention, TablePlan
 from cbp.model.dataflow import StageNode
 from cbp.model.increment import Increment
 from cbp.model.intention import Intention, TableChange
 
-__all__ = ["Engine", "PreparedRun", "RunPlan", "flow_table", "source_folder", "state_table"]
+__all__ = [
+    "Engine",
+    "PreparedRun",
+    "RunPlan",
+    "flow_table",
+    "source_folder",
+    "stage_tables",
+    "state_table",
+]
 
 
 def state_table(stage: str, state: str) -> str:
@@ -39,6 +48,12 @@ def state_table(stage: str, state: str) -> str:
 def flow_table(stage: str, output: str) -> str:
     """Return the folder of an output flow's table, relative to the dataflow's folder."""
     return f"flows/{stage}.{output}"
+
+
+def stage_tables(node: StageNode) -> list[str]:
+    """Return the folders of a stage's tables, state first."""
+    states = [state_table(node.name, state.name) for state in node.translator.states]
+    return states + [flow_table(node.name, output.name) for output in node.translator.outputs]
 
 
 def source_folder(source: str) -> str:
@@ -133,6 +148,32 @@ class Engine(Protocol):
 
     def read_state(self, folder: str, node: StageNode, state: str) -> Iterator[dict[str, Any]]:
         """Yield every published state record, bucket by bucket; any order within."""
+        ...
+
+    def collect(
+        self,
+        folder: str,
+        node: StageNode,
+        *,
+        queued: Callable[[], Collection[str]],
+        retention: Retention,
+        dry_run: bool = False,
+    ) -> Mapping[str, TablePlan]:
+        """Remove what nobody needs of a stage's tables; a bounded part of it.
+
+        May be called at any time, while the stage runs too, and repeated after a crash.
+
+        Args:
+            folder: The dataflow's folder.
+            node: The stage.
+            queued: Returns the paths of all files that wait in connectors, relative to
+                `folder`; called after the tables were looked at.
+            retention: What stays readable.
+            dry_run: Remove nothing, only tell.
+
+        Returns:
+            Table folder to what goes.
+        """
         ...
 
     def cancel(self, run: str) -> None:

@@ -7,7 +7,7 @@ prepared run, and publishes recorded intentions. An *executor* carries the tasks
 simulations that need no cluster). Both run the same task code on the same files.
 
 Guaranteed: `prepare` publishes nothing; `publish` is redo and may be repeated.
-Not guaranteed: files of failed attempts are removed later, by whoever collects garbage.
+Not guaranteed: files of failed attempts stay until `collect` finds them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
-from cbp.engine.base import PreparedRun, RunPlan, flow_table, state_table
+from cbp.engine.base import PreparedRun, RunPlan, flow_table, stage_tables, state_table
+from cbp.engine.collect import Retention, TablePlan, collect_table, plan_table
 from cbp.engine.delta.actions import AddFile, RemoveFile
 from cbp.engine.delta.fence import placement, require_placement
 from cbp.engine.delta.tables import ManagedTable, create_table, open_table
@@ -210,6 +212,30 @@ class DirectEngine:
             self._state(folder, node, state), node, state, index_cache(self._cache)
         )
 
+    def collect(
+        self,
+        folder: str,
+        node: StageNode,
+        *,
+        queued: Callable[[], Collection[str]],
+        retention: Retention,
+        dry_run: bool = False,
+    ) -> Mapping[str, TablePlan]:
+        """Remove what nobody needs of a stage's tables; see `Engine.collect`."""
+        plans: dict[str, TablePlan] = {}
+        for name in stage_tables(node):
+            table = self._table(f"{folder}/{name}")
+            plans[name] = plan_table(
+                table,
+                self._files,
+                queued=partial(_below, name, queued),
+                retention=retention,
+                now_ms=self._now_ms(),
+            )
+            if not dry_run:
+                collect_table(table, self._files, plans[name])
+        return plans
+
     def cancel(self, run: str) -> None:
         """Ask a run to stop."""
         self._executor.cancel(run)
@@ -308,6 +334,11 @@ class LocalEngine(DirectEngine):
 
     def __init__(self, *, cache: str, **options: Any) -> None:
         super().__init__(LocalExecutor(), cache=cache, **options)
+
+
+def _below(table: str, queued: Callable[[], Collection[str]]) -> set[str]:
+    prefix = f"{table}/"
+    return {path.removeprefix(prefix) for path in queued() if path.startswith(prefix)}
 
 
 def _state_value(path: str, table_id: str, live: Mapping[str, AddFile]) -> StateTable:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -30,7 +31,7 @@ from urllib.parse import unquote, urlsplit
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.errors import DiskFullError, NotFoundError, OperatingError
 
-__all__ = ["Exists", "Files", "LocalFiles", "Written", "files_for", "local_path"]
+__all__ = ["Exists", "Files", "LocalFiles", "StoredFile", "Written", "files_for", "local_path"]
 
 _TEMPORARY = ".tmp"
 
@@ -49,6 +50,22 @@ class Exists:
     """
 
     data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file as a collector sees it.
+
+    Attributes:
+        path: Relative to the folder that was listed.
+        age_seconds: Since it was last written, by the clock of this machine.
+        temporary: An unfinished put or write, perhaps of a writer that was killed.
+    """
+
+    path: str
+    bytes: int
+    age_seconds: float
+    temporary: bool
 
 
 class Files(Protocol):
@@ -76,6 +93,9 @@ class Files(Protocol):
 
     def list_names(self, path: str) -> list[str]:
         """Return the names in a folder, sorted, temporaries left out; [] if absent."""
+
+    def list_files(self, path: str) -> list[StoredFile]:
+        """Return every file below a folder, temporaries included, by path; [] if absent."""
 
     def remove(self, path: str, *, what: str = "clean_up") -> None:
         """Remove a file if it is there; not synced, so it may come back after a crash."""
@@ -188,6 +208,12 @@ class LocalFiles:
         """Return the names in a folder, sorted; see `Files`."""
         return [name for name in _names(local_path(path)) if not _is_temporary(name)]
 
+    def list_files(self, path: str) -> list[StoredFile]:
+        """Return every file below a folder; see `Files`."""
+        root = local_path(path).rstrip("/")
+        with _operating(root):
+            return sorted(_below(root, time.time()), key=lambda file: file.path)
+
     def remove(self, path: str, *, what: str = "clean_up") -> None:
         """Remove a file if it is there; see `Files`."""
         path = local_path(path)
@@ -260,6 +286,17 @@ def _names(path: str) -> list[str]:
             return sorted(os.listdir(path))
         except FileNotFoundError:
             return []
+
+
+def _below(root: str, now: float) -> Iterator[StoredFile]:
+    for folder, _, names in os.walk(root):
+        for name in names:
+            full = f"{folder}/{name}"
+            with suppress(FileNotFoundError):  # removed meanwhile
+                found = os.stat(full)
+                path = full.removeprefix(f"{root}/")
+                age = now - found.st_mtime
+                yield StoredFile(path, found.st_size, age, _is_temporary(name))
 
 
 def _is_same_file(one: str, other: str) -> bool:

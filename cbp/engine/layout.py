@@ -10,11 +10,15 @@ Sorting by everything left of `p0`, then by `_seq`, gives each flow as one run i
 order (bucket, hash, key, order_by, increment, file, row), which is total: the same
 records come in the same order whatever the number of tasks and files.
 
-File names carry that order: `<increment:012d>-<part:05d>-<run>.parquet`.
+File names carry that order: `<increment:012d>-<part:05d>-<run>.parquet`. They also tell
+which epoch wrote a file, and so do those of deletion vectors: a collector that knows
+which epochs are published needs no other record of what a failed attempt left.
 """
 
 from __future__ import annotations
 
+import re
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,8 +30,10 @@ __all__ = [
     "ShuffleLayout",
     "bucket_file",
     "bucket_shift",
+    "file_epoch",
     "flow_file",
     "shuffle_layout",
+    "vectors_id",
 ]
 
 SEQUENCE_BITS = (36, 16)
@@ -44,9 +50,32 @@ def bucket_file(bucket: int, epoch: int, run: str, number: int) -> str:
     return f"_runs/_bucket={bucket}/{epoch:012d}-{number:05d}-{run}.parquet"
 
 
+def vectors_id(epoch: int) -> uuid.UUID:
+    """Return a new id for a file of deletion vectors: 48 bits of epoch, then 80 random ones."""
+    return uuid.UUID(int=epoch << _RANDOM_BITS | uuid.uuid4().int & ((1 << _RANDOM_BITS) - 1))
+
+
+def file_epoch(path: str) -> int | None:
+    """Return the epoch whose run wrote a data file or a file of vectors.
+
+    `None` for names that no run gives.
+    """
+    match = _WRITTEN.search(path)
+    if match is None:
+        return None
+    return int(match["data"]) if match["data"] else int(match["high"] + match["low"], 16)
+
+
 def bucket_shift(buckets: int) -> int:
     """Return by how many bits an unsigned hash is shifted to give its bucket."""
     return 64 - (buckets.bit_length() - 1)
+
+
+_RANDOM_BITS = 80
+_WRITTEN = re.compile(
+    r"(?:^|/)(?:(?P<data>\d{12})-\d{5}-[^/]*\.parquet"
+    r"|deletion_vector_(?P<high>[0-9a-f]{8})-(?P<low>[0-9a-f]{4})-[^/]*\.bin)\Z"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import gc
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -28,7 +27,7 @@ from cbp.engine.call import Emitted
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import LocalFiles
 from cbp.engine.groups import FlowRun
-from cbp.engine.layout import ShuffleLayout, bucket_file
+from cbp.engine.layout import ShuffleLayout, bucket_file, vectors_id
 from cbp.engine.outputs import Follower, TaskOutputs
 from cbp.engine.records import RecordRun, Share
 from cbp.engine.sink import ParquetSink, sync_files
@@ -340,7 +339,8 @@ class StageTask:
             return
         folder = self.plan.states[name].folder
         files = LocalFiles(self.plan.faults)
-        written = write_vectors(folder, "_vectors", uuid.uuid4(), bitmaps, files=files)
+        name_id = vectors_id(self.plan.epoch)
+        written = write_vectors(folder, "_vectors", name_id, bitmaps, files=files)
         for path, vector in written.items():
             self._done.append(
                 {"kind": "vector", "state": name, "path": path, "vector": vector.to_json()}

@@ -163,6 +163,11 @@ class FileEngine:
         entries = [json.loads(self._files.read(f"{log}/{n}")) for n in self._files.list_names(log)]
         return [row for paths in entries for path in paths for row in _rows(f"{folder}/{path}")]
 
+    def collect(
+        self, folder: str, node: StageNode, *, queued: Any, retention: Any, dry_run: bool = False
+    ) -> Mapping[str, Any]:
+        return {}
+
     def cancel(self, run: str) -> None:
         self.cancelled.append(run)
 

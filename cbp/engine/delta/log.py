@@ -108,6 +108,10 @@ class DeltaLog:
         """Return the versions that have a checkpoint, ascending."""
         return self._matching(_CHECKPOINT)
 
+    def base_of(self, version: int) -> int:
+        """Return the newest checkpoint that is not above `version`; 0 if there is none."""
+        return max((v for v in self.checkpoints() if v <= version), default=0)
+
     def latest_version(self) -> int:
         """Return the newest version; -1 when there is no log."""
         return max([-1, *self.versions(), *self.checkpoints()])
@@ -163,6 +167,13 @@ class DeltaLog:
             return self.snapshot()
         return snapshot.after(entries) if entries else snapshot
 
+    def stamp(self, version: int) -> int:
+        """Return the in-commit timestamp of an entry in milliseconds; 0 if it has none."""
+        for action in self.entry(version):
+            if isinstance(action, CommitInfo):
+                return action.in_commit_ms or 0
+        return 0
+
     def first_with(self, app_id: str, version: int) -> int:
         """Return the oldest version, of those that can be read, with a transaction.
 
@@ -202,10 +213,10 @@ class DeltaLog:
         # Oldest first, so that an interrupted clean-up leaves no gap.
         for old in self.versions():
             if old < version:
-                self._files.remove(self.entry_path(old))
+                self._files.remove(self.entry_path(old), what="dead_entry")
         for old in self.checkpoints():
             if old < version:
-                self._files.remove(self.checkpoint_path(old))
+                self._files.remove(self.checkpoint_path(old), what="dead_entry")
 
     def _snapshot(self, at: int | None, visit: Visit | None) -> Snapshot:
         replay = _Replay()

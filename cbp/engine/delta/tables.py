@@ -350,9 +350,17 @@ class ManagedTable:
             The oldest version that can be read afterwards.
         """
         with self._lock:
+            return self.clean_before(self._snapshot.version - keep_versions)
+
+    def clean_before(self, version: int) -> int:
+        """Remove the log before the newest checkpoint that is not above `version`.
+
+        Returns:
+            The oldest version that can be read afterwards.
+        """
+        with self._lock:
             self._files.remove_temporaries(self.log.folder)
-            limit = self._snapshot.version - keep_versions
-            keep = max((v for v in self.log.checkpoints() if v <= limit), default=0)
+            keep = self.log.base_of(version)
             self.log.remove_before(keep)
             return keep
 

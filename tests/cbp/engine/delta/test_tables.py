@@ -408,7 +408,9 @@ def test_an_interrupted_clean_up_leaves_a_readable_log(tmp_path: Path) -> None:
     """The oldest entries go first, so what is left has no gap."""
     make_state(str(tmp_path))
     table = open_table(
-        str(tmp_path), LocalFiles(PlannedFaults("clean_up.after", passage=2)), checkpoint_interval=3
+        str(tmp_path),
+        LocalFiles(PlannedFaults("dead_entry.after", passage=2)),
+        checkpoint_interval=3,
     )
     for epoch in range(1, 9):
         publish(table, epoch, f"f{epoch}")

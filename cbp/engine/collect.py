@@ -1,0 +1,200 @@
+"""Collection of one table: which versions stay readable, and which files nobody needs.
+
+A table is cleaned in two steps. First the log is cut before a checkpoint, the *base*:
+the oldest version that stays readable. Then every file goes that (1) a run wrote whose
+epoch is below the one that the base shows, and (2) neither the base nor a queue names.
+
+Why that is enough. Runs of a stage are serial and publish in order, so the base has
+seen everything that an epoch below its own ever published; a file of such an epoch
+that it does not name was replaced, or belongs to an attempt that was never recorded,
+and no later version can name it again. A run under way, a recorded run that is not
+published yet, and whatever a deposed controller still writes have later epochs. So
+no lock is needed, and no clock decides whether a file is dead.
+
+Guaranteed, whatever crashes or runs meanwhile: every version from the base on, every
+increment in a queue and every unpublished intention keep their files
+(tests/cbp/engine/test_collect.py). A reader of a version that was the newest one less
+than `Retention.seconds` ago finds its files, unless `versions_max` newer ones exist.
+Not guaranteed: that all garbage goes in one call; each removes at most `FILES_MAX`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from cbp.engine.delta.actions import Action, AddFile, Txn
+from cbp.engine.delta.log import DeltaLog
+from cbp.engine.delta.tables import ManagedTable
+from cbp.engine.files import Files, StoredFile
+from cbp.engine.layout import file_epoch
+from cbp.engine.state.vectors import vector_path
+
+__all__ = ["Dead", "Retention", "TablePlan", "collect_table", "plan_table"]
+
+FILES_MAX = 2_000
+"""Files that one call removes of a table: some tenths of a second."""
+
+_FOLDERS = ("_runs", "_vectors")
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long a table's past stays readable; all three hold.
+
+    Attributes:
+        versions_min: Versions before the newest that stay, however old they are.
+        versions_max: Versions before the newest that may stay, however young they are.
+        seconds: A version stays that was the newest one within this time.
+        attempt_seconds: Longest time that a task writes: a temporary, or a file of a
+            failed attempt, is left alone until it is older.
+    """
+
+    versions_min: int = 20
+    versions_max: int = 10_000
+    seconds: float = 86_400.0
+    attempt_seconds: float = 3_600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """A file that goes, and why, in words.
+
+    Attributes:
+        path: Relative to the table.
+    """
+
+    path: str
+    bytes: int
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """What a collection removes.
+
+    Attributes:
+        base: The oldest version that stays readable.
+        entries: Log entries and checkpoints before it.
+        dead: Files, oldest epoch first.
+    """
+
+    base: int
+    entries: int
+    dead: tuple[Dead, ...]
+
+
+def oldest_kept(
+    versions: Sequence[int], stamp: Callable[[int], int], retention: Retention, *, now_ms: int
+) -> int:
+    """Return the oldest version that has to stay readable; pure but for `stamp`.
+
+    Args:
+        versions: Those whose entries are there, ascending, at least one.
+        stamp: Version to its in-commit timestamp, which rises with the version.
+        retention: What is asked for.
+        now_ms: Milliseconds since 1970.
+    """
+    newest, horizon = versions[-1], now_ms - int(retention.seconds * 1000)
+    first = max(versions[0], newest - retention.versions_max)
+    last = max(versions[0], newest - retention.versions_min)
+    if first >= last:
+        return last
+    # The version that was the newest one at the horizon, found in a few entries.
+    at = bisect_right(range(first, last + 1), horizon, key=stamp)
+    return first + max(at - 1, 0)
+
+
+def dead_files(
+    stored: Iterable[StoredFile], named: Collection[str], floor: int, *, attempt_seconds: float
+) -> list[Dead]:
+    """Return the files that the header's rule gives up, oldest epoch first; pure.
+
+    Args:
+        stored: Files of the table; paths relative to it.
+        named: What the base or a queue names.
+        floor: The epoch that the base shows.
+        attempt_seconds: See `Retention`.
+    """
+    dead: list[tuple[int, Dead]] = []
+    for file in stored:
+        epoch = file_epoch(file.path)
+        if file.age_seconds < attempt_seconds or file.path in named:
+            continue
+        if file.temporary:
+            dead.append((-1, Dead(file.path, file.bytes, "an unfinished write")))
+        elif epoch is not None and epoch < floor:
+            because = f"written by epoch {epoch}; not in the table as of epoch {floor}"
+            dead.append((epoch, Dead(file.path, file.bytes, because)))
+    return [file for _, file in sorted(dead, key=lambda pair: (pair[0], pair[1].path))]
+
+
+def plan_table(
+    table: ManagedTable,
+    files: Files,
+    *,
+    queued: Callable[[], Collection[str]],
+    retention: Retention,
+    now_ms: int,
+) -> TablePlan:
+    """Decide what a collection of a table removes; reads only.
+
+    Args:
+        table: The table, as its publisher knows it.
+        files: Where it lies.
+        queued: Returns the files that connectors still need, relative to the table. Called
+            last: what was published before is queued by then, unless it was consumed.
+        retention: What stays readable.
+        now_ms: Milliseconds since 1970.
+    """
+    log = table.log
+    versions = log.versions()
+    base = log.base_of(oldest_kept(versions, log.stamp, retention, now_ms=now_ms))
+    old = sum(v < base for v in versions) + sum(v < base for v in log.checkpoints())
+    floor, named = _named(log, base)
+    stored = [
+        StoredFile(f"{folder}/{file.path}", file.bytes, file.age_seconds, file.temporary)
+        for folder in _FOLDERS
+        for file in files.list_files(f"{table.path}/{folder}")
+    ]
+    named.update(queued())
+    dead = dead_files(stored, named, floor, attempt_seconds=retention.attempt_seconds)
+    return TablePlan(base, old, tuple(dead[:FILES_MAX]))
+
+
+def collect_table(table: ManagedTable, files: Files, plan: TablePlan) -> None:
+    """Carry out a plan; may be interrupted anywhere, and repeated.
+
+    The log goes first: what cannot be opened any more needs no files.
+    """
+    table.clean_before(plan.base)
+    for file in plan.dead:
+        files.remove(f"{table.path}/{file.path}", what="dead_file")
+
+
+def _named(log: DeltaLog, base: int) -> tuple[int, set[str]]:
+    """Return the epoch that a version shows, and the files that its epochs name."""
+    snapshot = log.snapshot(base)
+    floor = max(snapshot.txns.values(), default=-1)
+    named = _paths(snapshot.live.values())
+    # An epoch may take several entries: those of the base's own follow it.
+    for _, actions in log.entries_since(base):
+        if _epoch(actions, floor) > floor:
+            break
+        named |= _paths(action for action in actions if isinstance(action, AddFile))
+    return floor, named
+
+
+def _epoch(actions: Sequence[Action], otherwise: int) -> int:
+    numbers = [action.version for action in actions if isinstance(action, Txn)]
+    return max(numbers, default=otherwise)
+
+
+def _paths(adds: Iterable[AddFile]) -> set[str]:
+    found = set()
+    for add in adds:
+        found.add(add.path)
+        if add.deletion_vector is not None and (path := vector_path(add.deletion_vector)):
+            found.add(path)
+    return found
