@@ -1,11 +1,21 @@
 """Continuous bulk processing: keep derived tables up to date, one increment at a time."""
 
 from cbp.sdk import (
+    Align,
+    Connector,
+    CountWindow,
     DataflowBuilder,
+    Decision,
     Input,
+    KeyWindow,
     Output,
+    Phase,
+    Phases,
+    RunAll,
+    RunAny,
     Schema,
     State,
+    StaticTable,
     Translate,
     TranslateRecords,
     by,
@@ -13,11 +23,21 @@ from cbp.sdk import (
 )
 
 __all__ = [
+    "Align",
+    "Connector",
+    "CountWindow",
     "DataflowBuilder",
+    "Decision",
     "Input",
+    "KeyWindow",
     "Output",
+    "Phase",
+    "Phases",
+    "RunAll",
+    "RunAny",
     "Schema",
     "State",
+    "StaticTable",
     "Translate",
     "TranslateRecords",
     "by",

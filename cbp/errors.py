@@ -4,6 +4,9 @@
     |- DefinitionError            an author's mistake, found at registration
     |  '- DataflowInvalidError    all mistakes of one dataflow at once
     |- AuthorCodeError            author's code failed while a run used it
+    |  '- DecisionInvalidError    a Runnable answered what cannot be done
+    |     |- MemoInvalidError     its memo is not JSON
+    |     '- AlignmentError       framing keys of an aligned input go backwards
     |- OperatingError             the world failed: disk, network, a foreign writer
     |  |- TableForeignError       a folder holds something that is not our table
     |  |  '- PlacementDiffersError  its records lie by another hash or number of buckets
@@ -29,16 +32,19 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 __all__ = [
+    "AlignmentError",
     "AlreadyExistsError",
     "AuthorCodeError",
     "CbpError",
     "DataflowInvalidError",
+    "DecisionInvalidError",
     "DefinitionError",
     "DiskFullError",
     "ForeignWriterError",
     "IncrementDamagedError",
     "InvariantError",
     "LogConflictError",
+    "MemoInvalidError",
     "Mistake",
     "NotFoundError",
     "OperatingError",
@@ -140,6 +146,66 @@ class AuthorCodeError(CbpError):
             place=place,
             cause=cause,
             **more,
+        )
+
+
+class DecisionInvalidError(AuthorCodeError):
+    """A Runnable answered what cannot be done; its stage stops until it is mended.
+
+    `stage`, `function` and `place` are filled in by whoever asked: a rule does not know
+    which stage it decides for.
+    """
+
+    code = "decision_invalid"
+
+    def __init__(
+        self,
+        cause: str,
+        *,
+        stage: str = "",
+        function: str = "runnable",
+        place: str = "",
+        **more: Any,
+    ) -> None:
+        super().__init__(stage=stage, function=function, place=place, cause=cause, **more)
+        self._cause, self._more = cause, more
+
+    def at(self, *, stage: str, function: str, place: str) -> DecisionInvalidError:
+        """Return the error with the stage, the function and its `file.py:12`."""
+        found = type(self).__new__(type(self))
+        DecisionInvalidError.__init__(
+            found, self._cause, stage=stage, function=function, place=place, **self._more
+        )
+        return found
+
+
+class MemoInvalidError(DecisionInvalidError):
+    """A memo holds what JSON cannot; it would be lost with the process."""
+
+    code = "memo_not_serialisable"
+
+    def __init__(self, path: str, kind: str) -> None:
+        super().__init__(
+            f"{path} is a {kind}, which is not serialisable: use null, booleans, numbers, "
+            "texts, lists, and mappings with texts as keys",
+            path=path,
+            kind=kind,
+        )
+
+
+class AlignmentError(DecisionInvalidError):
+    """An aligned input's framing keys go backwards, or have no order."""
+
+    code = "alignment_backwards"
+
+    def __init__(self, input_: str, *, key: int | str, before: int | str, of: str = "") -> None:
+        behind = f"{before!r} of input {of!r}" if of else f"{before!r}"
+        super().__init__(
+            f"input {input_!r} came to framing key {key!r} behind {behind}: keys of aligned "
+            "inputs are all numbers or all texts, and never go backwards",
+            input=input_,
+            framing_key=key,
+            before=before,
         )
 
 

@@ -17,7 +17,8 @@ from cbp.engine.arrow import arrow_schema
 from cbp.engine.base import Engine, RunPlan, source_folder
 from cbp.engine.files import LocalFiles
 from cbp.engine.intentions import IntentionLog
-from cbp.model.connector import Connector, runnable_all
+from cbp.model.connector import Connector
+from cbp.model.consult import consult
 from cbp.model.dataflow import Dataflow
 from cbp.model.fusion import choose_leaders, physical_stages
 from cbp.model.increment import DataFile, Increment
@@ -40,6 +41,7 @@ class Driver:
             name: {input_: Connector(input_) for input_ in unit.leader.wiring}
             for name, unit in self.units.items()
         }
+        self.memos: dict[str, Any] = {}
         self.epochs = dict.fromkeys(self.units, 0)
         self.indexes = dict.fromkeys(dataflow.sources, 0)
         self.increments: dict[str, list[Increment]] = {}
@@ -68,7 +70,8 @@ class Driver:
 
     def run(self, stage: str) -> bool:
         """Run one epoch of a physical stage, if it is runnable."""
-        decision = runnable_all(self.connectors[stage], None)
+        rule = self.units[stage].leader.runnable
+        decision = consult(stage, rule, self.connectors[stage], self.memos.get(stage))
         if not decision.runnable:
             return False
         (node, *others), epoch = self.units[stage].members, self.epochs[stage]
@@ -98,6 +101,7 @@ class Driver:
                 tuple(decision.read.get(name, ())), tuple(decision.remove.get(name, ()))
             )
         self.epochs[stage] += 1
+        self.memos[stage] = decision.memo
         for increment in prepared.outputs.values():
             self._enqueue(increment)
         return True

@@ -17,9 +17,10 @@ from typing import Any
 from cbp.engine.reference_stage import ReferenceStage, ordered_rows
 from cbp.engine.values import Row, typed, typed_row
 from cbp.errors import NotFoundError
-from cbp.model.connector import Connector, runnable_all
+from cbp.model.connector import Connector
+from cbp.model.consult import consult
 from cbp.model.dataflow import Dataflow
-from cbp.model.increment import Increment
+from cbp.model.increment import DataFile, Increment
 from cbp.model.schema import Schema
 
 __all__ = ["ReferenceEngine"]
@@ -44,6 +45,7 @@ class ReferenceEngine:
             name: {input_.name: Connector(input_.name) for input_ in stage.translator.inputs}
             for name, stage in dataflow.stages.items()
         }
+        self._memos: dict[str, Any] = dict.fromkeys(dataflow.stages)
         self._order = _topological_order(dataflow)
 
     def feed(self, source: str, records: Iterable[Any]) -> None:
@@ -68,6 +70,7 @@ class ReferenceEngine:
 
         Raises:
             AuthorCodeError: The author's code failed; what it read stays queued.
+            DecisionInvalidError: A Runnable answered what cannot be done.
         """
         epochs = 0
         while ran := sum([self._run(name) for name in self._order]):
@@ -100,7 +103,7 @@ class ReferenceEngine:
     def _run(self, name: str) -> bool:
         """Run one epoch of a stage if it may run."""
         connectors, node = self._connectors[name], self._dataflow.stages[name]
-        decision = runnable_all(connectors, None)
+        decision = consult(name, node.runnable, connectors, self._memos[name])
         if not decision.runnable:
             return False
         inputs = {}
@@ -115,6 +118,7 @@ class ReferenceEngine:
             connectors[input_name] = connector.after(
                 decision.read.get(input_name, ()), decision.remove.get(input_name, ())
             )
+        self._memos[name] = decision.memo
         for output, rows in outputs.items():
             self._append(f"{name}.{output}", rows)
         return True
@@ -122,9 +126,12 @@ class ReferenceEngine:
     def _append(self, flow: str, rows: list[Row]) -> None:
         index = len(self._contents[flow])
         self._contents[flow].append(rows)
+        # Nothing is on disk: the name of the file only carries the number of its records.
+        files = (DataFile(f"{flow}/{index}", len(rows), 0),) if rows else ()
+        increment = Increment(flow, index, index, files)
         for stage, input_ in self._dataflow.consumers(flow):
             connectors = self._connectors[stage]
-            connectors[input_] = connectors[input_].append(Increment(flow, index, index))
+            connectors[input_] = connectors[input_].append(increment)
 
 
 def _topological_order(dataflow: Dataflow) -> list[str]:

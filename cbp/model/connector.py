@@ -1,9 +1,9 @@
-"""Connectors and runnability: what waits at a stage, and whether it may run.
+"""Connectors and decisions: what waits at a stage, and what a run of it takes.
 
 A *connector* is the ordered queue of a single input flow of a single stage; a
 queued increment carries a read mark once it was read and not removed. A
-*Runnable* looks at all connectors of a stage and says what to read and what to
-remove. Both are plain values: nothing here does I/O.
+*Runnable* (`cbp.model.runnable`) looks at all connectors of a stage and answers
+with a `Decision`: what to read and what to remove. All are plain values.
 
 Invariant: what a `Decision` names is queued; removing happens oldest first per
 input only by choice of the Runnable, never by accident (tests/cbp/model/test_connector.py).
@@ -18,9 +18,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cbp.errors import InvariantError
-from cbp.model.increment import Increment
+from cbp.model.increment import FramingKey, Increment
 
-__all__ = ["Connector", "Decision", "Queued", "Runnable", "runnable_all"]
+__all__ = ["Connector", "Decision", "Queued", "Runnable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,26 @@ class Connector:
     def unread(self) -> tuple[Increment, ...]:
         """Increments without a read mark, oldest first."""
         return tuple(queued.increment for queued in self.queue if not queued.read)
+
+    @property
+    def waiting(self) -> tuple[Increment, ...]:
+        """All increments, those with a read mark included, oldest first."""
+        return tuple(queued.increment for queued in self.queue)
+
+    @property
+    def framing_keys(self) -> tuple[FramingKey, ...]:
+        """Framing keys of the unread increments, oldest first."""
+        return tuple(increment.framing_key for increment in self.unread)
+
+    @property
+    def records(self) -> int:
+        """Records of the unread increments."""
+        return sum(increment.records for increment in self.unread)
+
+    @property
+    def bytes(self) -> int:
+        """Size of the unread increments in bytes."""
+        return sum(increment.bytes for increment in self.unread)
 
     def append(self, increment: Increment) -> Connector:
         """Return the connector with one more increment at its end."""
@@ -76,8 +96,11 @@ class Decision:
 
     Attributes:
         read: Input name to increment indexes, in order; empty: the stage may not run.
-        remove: The same, of increments to drop from the queue.
-        memo: The Runnable's durable memory after this run; dropped when nothing is read.
+            Inputs that are not named look empty to the groups.
+        remove: The same, of increments to drop from the queue; one that is not read and
+            carries no read mark is dropped unseen, which is counted and shown.
+        memo: The Runnable's durable memory after this run, JSON values; forgotten when
+            nothing is read.
         waits_for: In words, what is missing when nothing is to be read.
     """
 
@@ -91,17 +114,17 @@ class Decision:
         """Whether there is anything to read."""
         return any(self.read.values())
 
+    def dropped(self, connectors: Mapping[str, Connector]) -> tuple[Increment, ...]:
+        """Return what would be removed although nobody ever read it."""
+        return tuple(
+            queued.increment
+            for name, connector in connectors.items()
+            for queued in connector.queue
+            if not queued.read
+            and queued.increment.index in self.remove.get(name, ())
+            and queued.increment.index not in self.read.get(name, ())
+        )
+
 
 Runnable = Callable[[Mapping[str, Connector], Any], Decision]
-
-
-def runnable_all(connectors: Mapping[str, Connector], memo: Any) -> Decision:
-    """Run when every input has an increment; read and remove the oldest of each.
-
-    Source: CBP (SoCC'10), section 2.4, `RunnableAll`, the default.
-    """
-    missing = [name for name, connector in connectors.items() if not connector.unread]
-    if missing or not connectors:
-        return Decision(memo=memo, waits_for="waits for an increment on " + ", ".join(missing))
-    oldest = {name: (connector.unread[0].index,) for name, connector in connectors.items()}
-    return Decision(read=oldest, remove=oldest, memo=memo)
+"""`(input name to connector, memo) -> decision`; deterministic, free of side effects."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from cbp.errors import DataflowInvalidError, Mistake
 from cbp.model.schema import Schema, is_name
-from cbp.model.stage import TranslatorSpec
+from cbp.model.stage import RunnableSpec, TranslatorSpec
 
 __all__ = ["FORMATS", "Dataflow", "SourceNode", "StageNode"]
 
@@ -51,6 +51,7 @@ class StageNode:
         wiring: Input name to flow name.
         buckets: Hash partitions of its groups and state; a power of two.
         fuse: Whether it may run together with its neighbours; see `cbp.model.fusion`.
+        rule: When it runs, if not as the translator says; see `runnable`.
     """
 
     name: str
@@ -60,6 +61,12 @@ class StageNode:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     buckets: int = BUCKETS_DEFAULT
     fuse: bool = True
+    rule: RunnableSpec | None = None
+
+    @property
+    def runnable(self) -> RunnableSpec:
+        """When the stage runs: as its dataflow says, else as its translator does."""
+        return self.rule or self.translator.runnable
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +150,7 @@ def _stage_mistakes(stage: StageNode, flows: Mapping[str, Schema]) -> Iterator[M
             f"{where}.buckets",
             f"{stage.buckets} buckets; use a power of two from 2 to {BUCKETS_MAX}",
         )
+    yield from _rule_mistakes(stage)
     declared = {input_.name for input_ in spec.inputs}
     for name in declared - stage.wiring.keys():
         yield Mistake(
@@ -166,6 +174,18 @@ def _stage_mistakes(stage: StageNode, flows: Mapping[str, Schema]) -> Iterator[M
                 at,
                 f"flow {flow!r} does not fit {spec.name}.{name}: {mismatch}",
                 spec.place,
+            )
+
+
+def _rule_mistakes(stage: StageNode) -> Iterator[Mistake]:
+    has = [input_.name for input_ in stage.translator.inputs]
+    for name in stage.runnable.named:
+        if name not in has:
+            yield Mistake(
+                "runnable_input_unknown",
+                f"stages.{stage.name}.runnable",
+                f"{stage.runnable.name} names the input {name!r}; there is {', '.join(has)}",
+                stage.runnable.place,
             )
 
 

@@ -15,7 +15,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from cbp.model.connector import Connector, Decision, Runnable, runnable_all
+from cbp.errors import CbpError
+from cbp.model.connector import Connector, Decision
+from cbp.model.consult import consult
+from cbp.model.stage import RunnableSpec
 
 __all__ = ["Schedule", "StageView", "Start", "decide"]
 
@@ -43,7 +46,7 @@ class StageView:
     paused_because: str = ""
     retry_at: datetime | None = None
     memo: Any = None
-    runnable: Runnable = field(default=runnable_all)
+    runnable: RunnableSpec = field(default=RunnableSpec())
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +66,12 @@ class Schedule:
     Attributes:
         starts: In the order in which to start them.
         waiting: (dataflow, stage) to the reason why it does not start now.
+        failed: Of those that wait, whose Runnable failed; they must not be asked again.
     """
 
     starts: tuple[Start, ...]
     waiting: Mapping[tuple[str, str], str]
+    failed: Mapping[tuple[str, str], CbpError] = field(default_factory=dict)
 
 
 def decide(stages: Iterable[StageView], *, now: datetime, parallel_max: int) -> Schedule:
@@ -75,15 +80,20 @@ def decide(stages: Iterable[StageView], *, now: datetime, parallel_max: int) -> 
     free = parallel_max - sum(view.running for view in views)
     starts: list[Start] = []
     waiting: dict[tuple[str, str], str] = {}
+    failed: dict[tuple[str, str], CbpError] = {}
     for view in views:
-        reason, decision = _judge(view, now)
+        try:
+            reason, decision = _judge(view, now)
+        except CbpError as error:
+            failed[view.dataflow, view.stage] = error
+            reason, decision = error.message, None
         if not reason and len(starts) >= free:
             reason = f"waits for one of {parallel_max} places for runs"
         if reason or decision is None:
             waiting[view.dataflow, view.stage] = reason
         else:
             starts.append(Start(view.dataflow, view.stage, view.epoch, decision))
-    return Schedule(tuple(starts), waiting)
+    return Schedule(tuple(starts), waiting, failed)
 
 
 def _judge(view: StageView, now: datetime) -> tuple[str, Decision | None]:
@@ -94,5 +104,5 @@ def _judge(view: StageView, now: datetime) -> tuple[str, Decision | None]:
         return view.paused_because or "is paused", None
     if view.retry_at is not None and now < view.retry_at:
         return f"tries again at {view.retry_at:%Y-%m-%d %H:%M:%S} UTC", None
-    decision = view.runnable(view.connectors, view.memo)
+    decision = consult(view.stage, view.runnable, view.connectors, view.memo)
     return ("", decision) if decision.runnable else (decision.waits_for, None)

@@ -13,9 +13,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from cbp.model.connector import Runnable
+from cbp.model.runnable import RunAll
 from cbp.model.schema import DataType, Schema
 
-__all__ = ["Computed", "Grouping", "InputSpec", "OutputSpec", "StateSpec", "TranslatorSpec"]
+__all__ = [
+    "Computed",
+    "Grouping",
+    "InputSpec",
+    "OutputSpec",
+    "RunnableSpec",
+    "StateSpec",
+    "TranslatorSpec",
+]
 
 Grouping = Literal["inner", "outer"]
 
@@ -84,6 +94,34 @@ class StateSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class RunnableSpec:
+    """When a stage runs, and on what.
+
+    Attributes:
+        function: A rule of `cbp.model.runnable`, or the author's function.
+        place: `file.py:12` of the function, or of the class that names the rule.
+    """
+
+    function: Runnable = RunAll()  # noqa: RUF009 - a frozen value
+    place: str = ""
+
+    @property
+    def name(self) -> str:
+        """The rule's name, or the function's, for messages."""
+        return getattr(self.function, "__name__", type(self.function).__name__)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Inputs that a rule names; of a function, none is known."""
+        return getattr(self.function, "named", ())
+
+    @property
+    def default(self) -> bool:
+        """Whether it is the default: every input, one increment of each."""
+        return self.function == RunAll()
+
+
+@dataclass(frozen=True, slots=True)
 class TranslatorSpec:
     """One translator, ready for an engine.
 
@@ -92,6 +130,7 @@ class TranslatorSpec:
         place: `file.py:12` of the translate function.
         key: Columns of the group's key; `None` for a record-wise translator.
         translate: `translate(key, group, out)`, or `translate(record, out)` record-wise.
+        runnable: When it runs; a stage may say otherwise (`StageNode.runnable`).
     """
 
     name: str
@@ -101,6 +140,7 @@ class TranslatorSpec:
     states: tuple[StateSpec, ...]
     translate: Callable[..., None] = field(compare=False)
     place: str = ""
+    runnable: RunnableSpec = RunnableSpec()
 
     @property
     def record_wise(self) -> bool:

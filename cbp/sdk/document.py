@@ -5,6 +5,10 @@
      "stages": {"count": {"translator": "count_per_key", "parameters": {"key": "word STRING"},
                           "inputs": {"items": "split.words"}, "buckets": 8}}}
 
+When a stage runs is what its translator says, or a rule by name, with its arguments:
+
+    "runnable": "run_any"                  or      "runnable": {"align": {"inputs": ["a", "b"]}}
+
 A document only *names* translators; `resolve` turns a name and parameters into an
 instance. Every mistake of a document is found in one pass. A pair that a parser
 met twice arrives in `duplicates`, since a mapping cannot hold it.
@@ -19,6 +23,7 @@ from typing import Any, TypeVar
 from cbp.errors import CbpError, DataflowInvalidError, DefinitionError, Mistake
 from cbp.model.dataflow import BUCKETS_DEFAULT, Dataflow, SourceNode, StageNode
 from cbp.model.schema import Schema
+from cbp.sdk.rules import read_rule
 from cbp.sdk.translate import Translate, TranslateRecords
 
 __all__ = ["Resolve", "dataflow_from_document"]
@@ -32,7 +37,7 @@ _ANY_STAGE = ""
 
 _TOP = {"name", "sources", "stages", "description"}
 _SOURCE = {"schema", "format", "options"}
-_STAGE = {"translator", "parameters", "inputs", "buckets", "fuse"}
+_STAGE = {"translator", "parameters", "inputs", "buckets", "fuse", "runnable"}
 
 
 def dataflow_from_document(
@@ -117,6 +122,7 @@ class _Reader:
         if not isinstance(fuse, bool):
             self._note("fuse_invalid", f"{where}.fuse", f"expected true or false, got {fuse!r}")
             fuse = True
+        rule = self._noted(lambda: read_rule(node.get("runnable"), f"{where}.runnable"))
         for input_, flow in wiring.items():
             if not isinstance(flow, str):
                 self._note(
@@ -152,7 +158,16 @@ class _Reader:
             MappingProxyType(dict(parameters)),
             buckets,
             fuse,
+            rule,
         )
+
+    def _noted(self, read: Callable[[], _T]) -> _T | None:
+        """Return what was read; note the mistake if it cannot be."""
+        try:
+            return read()
+        except DefinitionError as error:
+            self._mistakes.append(error.mistake)
+            return None
 
     def _mapping(
         self, where: str, value: Any, allowed: set[str] | None = None

@@ -31,12 +31,20 @@ from typing import Any, NoReturn, cast, get_args
 
 from cbp.errors import DefinitionError, Mistake
 from cbp.model.schema import Schema, is_name
-from cbp.model.stage import Computed, Grouping, InputSpec, OutputSpec, StateSpec, TranslatorSpec
+from cbp.model.stage import (
+    Computed,
+    Grouping,
+    InputSpec,
+    OutputSpec,
+    RunnableSpec,
+    StateSpec,
+    TranslatorSpec,
+)
 
 __all__ = ["Input", "Output", "State", "Translate", "TranslateRecords", "by", "place_of"]
 
 
-_RESERVED = ("key", "spec", "translate")
+_RESERVED = ("key", "runnable", "spec", "translate")
 """Attributes of every translator; a flow of that name would hide them."""
 
 
@@ -126,6 +134,7 @@ class State:
 class _Stage:
     """What both kinds of translators share: the collection of declarations."""
 
+    # Not declared, so that a class may set a rule or define a method: `runnable`.
     key: str | None = None
 
     def spec(self) -> TranslatorSpec:
@@ -139,6 +148,9 @@ class _Stage:
 
 class Translate(_Stage):
     """A groupwise translator: called once for each group of an epoch.
+
+    When it runs, and on what, says `runnable`: a rule such as `runnable = Align()`, or a
+    method `runnable(self, connectors, memo) -> Decision`; by default `RunAll()`.
 
     Attributes:
         key: DDL of the group's key, such as `"site STRING"`; by default the columns
@@ -202,7 +214,23 @@ class _Compiler:
             states,
             self._translate,
             self._place,
+            self._runnable(),
         )
+
+    def _runnable(self) -> RunnableSpec:
+        """The rule or the method that says when the stage runs."""
+        rule = getattr(self._stage, "runnable", None)
+        if rule is None:
+            return RunnableSpec()
+        if isinstance(rule, type) or not callable(rule):
+            self._fail(
+                "runnable_invalid",
+                "runnable",
+                f"{rule!r} is no rule; use one such as RunAny(), or define "
+                "runnable(self, connectors, memo) -> Decision",
+            )
+        place = place_of(rule) if inspect.isroutine(rule) else place_of(type(self._stage))
+        return RunnableSpec(rule, place)
 
     def _check_function(self) -> None:
         function = inspect.unwrap(type(self._stage).translate)  # type: ignore[attr-defined]

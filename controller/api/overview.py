@@ -140,6 +140,8 @@ def _stage(
         failures=stage.failures,
         retry_at=stage.retry_at,
         last_success_at=_last_success(services, record.name, stage.stage),
+        runnable="" if node is None else node.runnable.name,
+        memo=stage.memo,
         queues=queues,
         outputs={}
         if spec is None

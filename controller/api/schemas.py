@@ -109,6 +109,8 @@ class StageOut(Model):
     failures: int = Field(description="Failed tries of the next run, in a row.")
     retry_at: datetime | None
     last_success_at: datetime | None
+    runnable: str = Field(description="The rule or function that says when it runs.")
+    memo: Any = Field(description="What that rule remembers of its last run.")
     queues: list[QueueOut]
     outputs: dict[str, str] = Field(description="Flow to its columns.")
     states: list[StateOut]

@@ -21,7 +21,8 @@ from cbp.engine.base import Engine, RunPlan, source_folder
 from cbp.engine.files import LocalFiles
 from cbp.engine.intentions import IntentionLog
 from cbp.engine.layout import flow_file
-from cbp.model.connector import Connector, Decision, runnable_all
+from cbp.model.connector import Connector, Decision
+from cbp.model.consult import consult
 from cbp.model.dataflow import Dataflow
 from cbp.model.increment import DataFile, Increment
 from cbp.model.intention import Intention
@@ -97,7 +98,8 @@ class DataflowDrive:
 
     def _run(self, stage: str) -> StageRun | None:
         started = time.perf_counter()
-        decision = runnable_all(self._connectors[stage], None)
+        rule = self.dataflow.stages[stage].runnable
+        decision = consult(stage, rule, self._connectors[stage], None)
         if not decision.runnable:
             return None
         node, epoch = self.dataflow.stages[stage], self._epochs[stage]

@@ -16,7 +16,7 @@ this controller starts nothing any more.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -37,6 +37,7 @@ from cbp.errors import (
     TableForeignError,
 )
 from cbp.model.dataflow import StageNode
+from cbp.model.increment import Increment
 from cbp.model.intention import Intention, RunStatus
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
@@ -79,6 +80,7 @@ class Job:
     Attributes:
         stage: The stage as it was when the run was decided.
         memo: The Runnable's new memo.
+        dropped: Increments that this run removes although nobody ever read them.
     """
 
     record: DataflowRecord
@@ -87,6 +89,7 @@ class Job:
     run: RunRecord
     plan: RunPlan
     memo: Any = None
+    dropped: tuple[Increment, ...] = ()
 
     @property
     def id(self) -> StageId:
@@ -251,7 +254,7 @@ class Runs:
             changes=prepared.changes,
             dataflow_version=job.record.version,
             memo=job.memo,
-            figures=prepared.figures,
+            figures={**prepared.figures, **_dropped(job.dropped)},
         )
 
     def _next_ms(self, job: Job) -> int:
@@ -357,6 +360,14 @@ def _described(error: Exception) -> dict[str, Any]:
         return error.as_dict()
     message = f"{type(error).__name__}: {error}"
     return {"error_code": "unexpected", "message": message, "details": {}}
+
+
+def _dropped(increments: Sequence[Increment]) -> dict[str, float]:
+    """Return the figures of what was removed unread; none where nothing was."""
+    if not increments:
+        return {}
+    records = sum(increment.records for increment in increments)
+    return {"increments_dropped": len(increments), "records_dropped": records}
 
 
 def _plain(figures: Mapping[str, float]) -> dict[str, float]:

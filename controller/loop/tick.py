@@ -19,6 +19,7 @@ import structlog
 from cbp.engine.base import RunPlan
 from cbp.errors import CbpError
 from cbp.model.connector import Connector
+from cbp.model.dataflow import StageNode
 from cbp.model.intention import RunStatus
 from cbp.model.schedule import Schedule, StageView, Start, decide
 from controller.loop.catalog import Catalog
@@ -88,13 +89,14 @@ class Ticker:
         for record in self._store.dataflows():
             stages = self._store.stages(record.name)
             try:
-                self._catalog.compiled(record)
+                nodes = self._catalog.compiled(record).stages
             except CbpError as error:
                 broken.update({(record.name, stage.stage): error.message for stage in stages})
                 continue
             connectors = self._store.connectors(record.name)
             for stage in stages:
-                view = self._view(record, stage, connectors.get(stage.stage, {}), busy)
+                node = nodes[stage.stage]
+                view = self._view(record, node, stage, connectors.get(stage.stage, {}), busy)
                 views[record.name, stage.stage] = record, stage, view
         schedule = decide(
             (view for _, _, view in views.values()),
@@ -102,6 +104,10 @@ class Ticker:
             parallel_max=self._parallel_max,
         )
         waiting = {**schedule.waiting, **broken}
+        for (dataflow, stage_name), failure in schedule.failed.items():
+            # A Runnable is deterministic: it would fail at every tick until it is mended.
+            _log.warning("runnable.failed", dataflow=dataflow, error=failure.as_dict())
+            self._store.pause_stage(dataflow, stage_name, failure.message)
         started = []
         for start in schedule.starts:
             try:
@@ -116,6 +122,7 @@ class Ticker:
     def _view(
         self,
         record: DataflowRecord,
+        node: StageNode,
         stage: StageRecord,
         connectors: Mapping[str, Connector],
         busy: Mapping[StageId, str],
@@ -139,6 +146,7 @@ class Ticker:
             paused_because=because,
             retry_at=stage.retry_at,
             memo=stage.memo,
+            runnable=node.runnable,
         )
 
     def _start(
@@ -166,7 +174,8 @@ class Ticker:
             for name in node.wiring
         }
         plan = RunPlan(record.folder, record.name, node, start.epoch, run.id, inputs)
-        self._runs.start(Job(record, node, stage, run, plan, start.decision.memo))
+        dropped = start.decision.dropped(view.connectors)
+        self._runs.start(Job(record, node, stage, run, plan, start.decision.memo, dropped))
 
     def _attempt(self, stage: StageRecord) -> int:
         last = self._store.runs(stage.dataflow, stage=stage.stage, limit=1).items

@@ -10,13 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cbp import DataflowBuilder, Input, Output, State, Translate, TranslateRecords, by
+from cbp import (
+    DataflowBuilder,
+    Decision,
+    Input,
+    Output,
+    State,
+    StaticTable,
+    Translate,
+    TranslateRecords,
+    by,
+)
 from cbp.engine.hashing import key_hash
 from cbp.engine.reference import ReferenceEngine
 from cbp.engine.reference_stage import ReferenceStage
 from cbp.errors import AuthorCodeError, NotFoundError
 from cbp.model.dataflow import Dataflow
 from cbp.model.schema import DataType
+from cbp.testing import run_epochs
 
 THIS = Path(__file__).name
 
@@ -437,3 +448,45 @@ def test_unknown_names_are_told() -> None:
     ):
         with pytest.raises(NotFoundError):
             call()
+
+
+def test_a_runnable_decides_what_an_epoch_reads() -> None:
+    """A table is read in every epoch and kept; inputs that are not read look empty."""
+
+    class Lookup(Translate):
+        runnable = StaticTable("names", latest=True)  # type: ignore[arg-type]
+        items = Input("k INT", route_by="k")
+        names = Input("k INT, name STRING", route_by="k")
+        found = Output("k INT, name STRING")
+
+        def translate(self, key: Any, group: Any, out: Any) -> None:
+            for row in group.names if any(True for _ in group.items) else ():
+                out.found(k=row.k, name=row.name)
+
+    result = run_epochs(
+        Lookup, [{"names": [(1, "a")]}, {"items": [1]}, {"items": [1], "names": [(1, "b")]}]
+    )
+    assert [list(map(tuple, epoch)) for epoch in result.outputs["found"]] == [
+        [],
+        [(1, "a")],
+        [(1, "b")],
+    ]
+
+
+def test_a_memo_reaches_the_next_epoch() -> None:
+    """What a decision remembers is handed to the next one, as JSON brings it back."""
+    seen: list[Any] = []
+
+    class Remembers(Translate):
+        items = Input("k INT", route_by="k")
+
+        def runnable(self, connectors: Any, memo: Any) -> Decision:
+            seen.append(memo)
+            waiting = {n: (c.unread[0].index,) for n, c in connectors.items() if c.unread}
+            return Decision(waiting, waiting, (len(seen),))
+
+        def translate(self, key: Any, group: Any, out: Any) -> None:
+            """Emit nothing."""
+
+    run_epochs(Remembers, [[1], [2]])
+    assert seen == [None, [1], [1], [3]]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cbp.errors import InvariantError
-from cbp.model.connector import Connector, Decision, runnable_all
+from cbp.model.connector import Connector
 from cbp.model.increment import Increment
 
 
@@ -48,34 +46,3 @@ def test_what_is_not_queued_cannot_be_read_or_removed(
     """A decision about an increment that is not there is our own mistake."""
     with pytest.raises(InvariantError):
         queue(0, 1).after(read, remove)
-
-
-def test_runnable_all_takes_the_oldest_of_each() -> None:
-    """Every input has one: the oldest unread of each is read and removed; the memo is kept."""
-    decision = runnable_all({"a": queue(1, 2), "b": queue(7)}, "memo")
-    assert decision == Decision({"a": (1,), "b": (7,)}, {"a": (1,), "b": (7,)}, "memo")
-    assert decision.runnable
-
-
-def test_runnable_all_says_what_it_waits_for() -> None:
-    """Inputs without an unread increment are named."""
-    decision = runnable_all({"a": queue(1), "b": queue(), "c": queue(0).after((0,), ())}, None)
-    assert not decision.runnable
-    assert decision.waits_for == "waits for an increment on b, c"
-    assert not runnable_all({}, None).runnable
-
-
-@given(st.lists(st.integers(0, 3), max_size=20))
-def test_runnable_all_reads_everything_once_and_in_order(arrivals: list[int]) -> None:
-    """However arrivals and runs alternate, each increment is read once, oldest first."""
-    seen: list[int] = []
-    connector, fed = Connector("items"), 0
-    for count in [*arrivals, 0]:
-        for _ in range(count):
-            connector, fed = connector.append(Increment("flow", fed, fed)), fed + 1
-        decision = runnable_all({"items": connector}, None)
-        if decision.runnable:
-            seen += decision.read["items"]
-            connector = connector.after(decision.read["items"], decision.remove["items"])
-    assert seen == list(range(len(seen)))
-    assert [index for index, _ in indexes(connector)] == list(range(len(seen), fed))

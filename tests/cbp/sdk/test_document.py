@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from cbp import Input, Output, Translate, TranslateRecords, dataflow_from_document
+from cbp import (
+    CountWindow,
+    Input,
+    Output,
+    RunAny,
+    StaticTable,
+    Translate,
+    TranslateRecords,
+    dataflow_from_document,
+)
 from cbp.errors import DataflowInvalidError, DefinitionError, Mistake, NotFoundError
 
 
@@ -158,3 +167,37 @@ def test_all_mistakes_are_listed_at_once_with_the_authors_place() -> None:
     }
     assert "refused.py:3" in {mistake.place for mistake in caught.value.mistakes}
     assert len(caught.value.as_dict()["details"]["mistakes"]) == 3
+
+
+def test_a_document_names_the_rule_that_says_when_a_stage_runs() -> None:
+    """By name alone, or with arguments; rules may stand inside of rules."""
+
+    def rule_of(value: Any) -> Any:
+        return dataflow_from_document(stages(runnable=value), resolve).stages["count"].runnable
+
+    assert rule_of(None).default
+    assert rule_of("run_any").function == RunAny()
+    assert rule_of({"count_window": {"size": 3, "slide": 1}}).function == CountWindow(3, 1)
+    nested = rule_of({"static_table": {"tables": "items", "rule": {"run_any": {"batch": 2}}}})
+    assert nested.function == StaticTable(("items",), RunAny(2))
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        ("run_al", "runnable_unknown"),
+        ({"run_all": {"batch": 0}}, "runnable_invalid"),
+        ({"run_all": {"much": 1}}, "runnable_invalid"),
+        ({"run_all": 3}, "runnable_invalid"),
+        (["run_all"], "runnable_invalid"),
+        ({"align": {"inputs": ["other"]}}, "runnable_input_unknown"),
+        ({"static_table": {"tables": ["items"], "rule": "x"}}, "runnable_unknown"),
+    ],
+)
+def test_a_wrong_rule_is_a_mistake_with_its_place(value: Any, code: str) -> None:
+    """Unknown names, arguments and inputs are found at registration."""
+    with pytest.raises(DataflowInvalidError) as refused:
+        dataflow_from_document(stages(runnable=value), resolve)
+    (mistake,) = refused.value.mistakes
+    assert mistake.code == code
+    assert mistake.where.startswith("stages.count.runnable")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cbp import Input, Output, State, Translate, TranslateRecords, by
+from cbp import Decision, Input, Output, RunAny, State, Translate, TranslateRecords, by
 from cbp.errors import DefinitionError, Mistake
 from cbp.model.schema import DataType
 from cbp.model.stage import Computed
@@ -54,6 +54,18 @@ def test_a_class_compiles_to_plain_values() -> None:
     assert spec.state("counts").grouping == "outer"
     line = UrlCount.translate.__code__.co_firstlineno
     assert spec.place.endswith(f"{THIS}:{line}")
+
+
+def test_a_rule_or_a_method_says_when_it_runs() -> None:
+    """Both compile to the same shape, each with the author's place; without, it is RunAll."""
+    assert groupwise(urls=URLS).spec().runnable.default
+    ruled = groupwise(urls=URLS, runnable=RunAny()).spec().runnable
+    assert (ruled.function, ruled.name, ruled.default) == (RunAny(), "RunAny", False)
+    made = groupwise(urls=URLS, runnable=lambda self, connectors, memo: Decision(memo=memo))
+    spec = made.spec().runnable
+    assert spec.function({}, 7) == Decision(memo=7)
+    assert spec.place.partition(":")[0].endswith(THIS)
+    assert mistake_of(groupwise(urls=URLS, runnable=RunAny)).code == "runnable_invalid"
 
 
 def test_declarations_keep_their_order_and_the_instance_comes_last() -> None:

@@ -1,0 +1,136 @@
+"""Ask a Runnable, and believe nothing it says: the one place where rules are called.
+
+Every engine and the controller ask through `consult`, so that what a Runnable may
+answer is checked once, before anything is started:
+
+- it names inputs that exist and increments that wait there, each once;
+- it removes only in a run: a decision that reads nothing removes nothing;
+- its memo is JSON, so that it is the same after a crash.
+
+A breach is a coded error that names the stage, the function and its file and line.
+
+Source: ours; what is checked follows from CBP (SoCC'10), section 4.1.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import traceback
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from cbp.errors import AuthorCodeError, DecisionInvalidError, MemoInvalidError
+from cbp.model.connector import Connector, Decision
+from cbp.model.stage import RunnableSpec
+
+__all__ = ["consult", "json_memo"]
+
+
+def consult(
+    stage: str, runnable: RunnableSpec, connectors: Mapping[str, Connector], memo: Any
+) -> Decision:
+    """Return what a stage would read now.
+
+    Args:
+        stage: Name, for errors.
+        runnable: The rule or the author's function.
+        connectors: All inputs of the stage, in order.
+        memo: What the last run left; the function gets a copy.
+
+    Returns:
+        A checked decision, whose memo is plain JSON values. One that reads nothing keeps
+        the old memo.
+
+    Raises:
+        AuthorCodeError: The function failed.
+        DecisionInvalidError: It answered what cannot be done.
+        MemoInvalidError: Its memo is not JSON.
+        AlignmentError: An aligned input's keys go backwards.
+    """
+    try:
+        decision = runnable.function(connectors, json_memo(memo))
+        _check(decision, connectors)
+        kept = json_memo(decision.memo if decision.runnable else memo)
+        return replace(decision, memo=kept)
+    except DecisionInvalidError as error:
+        raise error.at(stage=stage, function=runnable.name, place=runnable.place) from error
+    except Exception as error:  # author's code may raise anything
+        raise AuthorCodeError(
+            stage=stage,
+            function=runnable.name,
+            place=_line(error, runnable.place),
+            cause=f"{type(error).__name__}: {error}",
+        ) from error
+
+
+def json_memo(value: Any, path: str = "memo") -> Any:
+    """Return a copy of a memo as JSON brings it back; tuples become lists.
+
+    Raises:
+        MemoInvalidError: Naming the first part that JSON cannot hold.
+    """
+    if isinstance(value, list | tuple):
+        return [json_memo(item, f"{path}[{i}]") for i, item in enumerate(value)]
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                part = f"the key {key!r} of {path}"
+                raise MemoInvalidError(part, type(key).__name__)
+        return {key: json_memo(item, f"{path}.{key}") for key, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        raise MemoInvalidError(path, repr(value))
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    raise MemoInvalidError(path, type(value).__name__)
+
+
+def _check(decision: Any, connectors: Mapping[str, Connector]) -> None:
+    if not isinstance(decision, Decision):
+        message = f"it must return a Decision, and returned {_shown(decision)}"
+        raise DecisionInvalidError(message)
+    taken: tuple[tuple[str, Any], ...] = (("reads", decision.read), ("removes", decision.remove))
+    for verb, chosen in taken:
+        if not isinstance(chosen, Mapping):
+            message = f"it {verb} {_shown(chosen)}; expected a mapping of inputs to indexes"
+            raise DecisionInvalidError(message)
+        for name, indexes in chosen.items():
+            _check_input(verb, name, indexes, connectors)
+    if not decision.runnable and any(decision.remove.values()):
+        message = "it removes increments in a decision that reads nothing: only a run removes"
+        raise DecisionInvalidError(message)
+
+
+def _check_input(verb: str, name: str, indexes: Any, connectors: Mapping[str, Connector]) -> None:
+    if name not in connectors:
+        has = ", ".join(connectors)
+        message = f"it {verb} from the input {name!r}, which does not exist; there is {has}"
+        raise DecisionInvalidError(message, input=name)
+    if not isinstance(indexes, list | tuple):
+        message = f"it {verb} {_shown(indexes)} of input {name!r}; expected a tuple of indexes"
+        raise DecisionInvalidError(message, input=name)
+    waiting = [increment.index for increment in connectors[name].waiting]
+    if len(set(indexes)) != len(indexes):
+        message = f"it {verb} an increment of input {name!r} twice: {_shown(indexes)}"
+        raise DecisionInvalidError(message, input=name)
+    absent = [index for index in indexes if index not in waiting]
+    if absent:
+        message = (
+            f"it {verb} increment {absent[0]!r} of input {name!r}, which is not there; "
+            f"there is {_shown(waiting) if waiting else 'none'}"
+        )
+        raise DecisionInvalidError(message, input=name, index=absent[0])
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, default=repr)
+    return text if len(text) <= 200 else text[:200] + "..."
+
+
+def _line(error: Exception, place: str) -> str:
+    """Return the innermost line of the author's file that the error went through."""
+    file = place.rpartition(":")[0]
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == file]
+    return f"{file}:{lines[-1]}" if lines else place

@@ -1,0 +1,62 @@
+"""Rules of documents: `runnable: run_any`, or `runnable: {count_window: {size: 3}}`.
+
+The names are those of `cbp.model.runnable.RULES`; the arguments those of its classes.
+A rule inside a rule (`static_table`'s `rule`) is written the same way.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from cbp.errors import DefinitionError, Mistake
+from cbp.model.runnable import RULES, Rule
+from cbp.model.stage import RunnableSpec
+
+__all__ = ["read_rule"]
+
+_NESTED = "rule"
+
+
+def read_rule(value: Any, where: str) -> RunnableSpec | None:
+    """Read a rule of a document; `None` stays `None`: as the translator says.
+
+    Args:
+        value: The name of a rule, or a mapping of one name to its arguments.
+        where: Its place in the document, for mistakes.
+
+    Raises:
+        DefinitionError: Rule `runnable_unknown` with the names that there are, or
+            `runnable_invalid` with the arguments that the rule takes.
+    """
+    return None if value is None else RunnableSpec(_rule(value, where), where)
+
+
+def _rule(value: Any, where: str) -> Rule:
+    if isinstance(value, str):
+        value = {value: {}}
+    if not isinstance(value, Mapping) or len(value) != 1:
+        _fail("runnable_invalid", where, f"expected one rule with its arguments, got {value!r}")
+    ((name, arguments),) = value.items()
+    if name not in RULES:
+        near = difflib.get_close_matches(str(name), RULES, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(RULES)}"
+        _fail("runnable_unknown", where, f"there is no rule {name!r}; {hint}")
+    takes = ", ".join(map(str, inspect.signature(RULES[name]).parameters.values()))
+    if not isinstance(arguments, Mapping):
+        _fail("runnable_invalid", where, f"{name} takes ({takes}) by name, got {arguments!r}")
+    given = {
+        key: _rule(argument, f"{where}.{name}.{key}") if key == _NESTED else argument
+        for key, argument in arguments.items()
+    }
+    try:
+        rule: Rule = RULES[name](**given)
+    except (TypeError, ValueError) as error:
+        _fail("runnable_invalid", where, f"{name}: {error}; it takes ({takes})")
+    return rule
+
+
+def _fail(rule: str, where: str, message: str) -> NoReturn:
+    raise DefinitionError(Mistake(rule, where, message))
