@@ -29,14 +29,25 @@ class Driver:
     """One dataflow on one engine; `folder` holds its tables.
 
     With `fused`, stages run together as `cbp.model.fusion` chooses.
+
+    Attributes:
+        publish_every: Epochs of a stage after which everything recorded is published.
     """
 
     def __init__(
-        self, engine: Engine, dataflow: Dataflow, folder: Path, *, fused: bool = False
+        self,
+        engine: Engine,
+        dataflow: Dataflow,
+        folder: Path,
+        *,
+        fused: bool = False,
+        publish_every: int = 1,
     ) -> None:
         self.engine, self.dataflow, self.folder = engine, dataflow, str(folder)
         leaders = choose_leaders(dataflow) if fused else tuple(dataflow.stages)
         self.units = physical_stages(dataflow, leaders)
+        self.publish_every = publish_every
+        self.unpublished: dict[str, list[Intention]] = {name: [] for name in self.units}
         self.connectors = {
             name: {input_: Connector(input_) for input_ in unit.leader.wiring}
             for name, unit in self.units.items()
@@ -48,7 +59,8 @@ class Driver:
         self.figures: list[dict[str, Any]] = []
         self.log = IntentionLog(self.folder, LocalFiles())
         self.runs = itertools.count()
-        self.clock = itertools.count(1_700_000_000_000)
+        # Later than the tables were made, and two apart: a compaction comes one later.
+        self.clock = itertools.count(2_000_000_000_000, 2)
         engine.create_tables(self.folder, dataflow.name, list(dataflow.stages.values()))
 
     def feed(self, source: str, records: list[dict[str, Any]]) -> None:
@@ -80,7 +92,16 @@ class Driver:
             for name, indexes in decision.read.items()
         }
         run = f"r{next(self.runs):06d}"  # an epoch that is tried again is another run
-        plan = RunPlan(self.folder, self.dataflow.name, node, epoch, run, inputs, tuple(others))
+        plan = RunPlan(
+            self.folder,
+            self.dataflow.name,
+            node,
+            epoch,
+            run,
+            inputs,
+            tuple(others),
+            tuple(self.unpublished[stage]),
+        )
         prepared = self.engine.prepare(plan)
         self.figures.append({"stage": stage, **prepared.figures})
         intention = Intention(
@@ -95,7 +116,9 @@ class Driver:
             prepared.changes,
         )
         self.log.put(intention)
-        self.engine.publish(self.folder, node, Intention.from_json(intention.to_json()))
+        self.unpublished[stage].append(Intention.from_json(intention.to_json()))
+        if len(self.unpublished[stage]) >= self.publish_every:
+            self.publish()
         for name, connector in self.connectors[stage].items():
             self.connectors[stage][name] = connector.after(
                 tuple(decision.read.get(name, ())), tuple(decision.remove.get(name, ()))
@@ -105,6 +128,14 @@ class Driver:
         for increment in prepared.outputs.values():
             self._enqueue(increment)
         return True
+
+    def publish(self) -> None:
+        """Publish everything that is recorded, all stages together."""
+        now = next(self.clock)
+        for intentions in self.unpublished.values():
+            if intentions:
+                self.engine.publish(self.folder, intentions, timestamp_ms=now)
+                intentions.clear()
 
     def outputs(self, flow: str) -> list[list[dict[str, Any]]]:
         """Return a flow's records, per epoch, in order."""

@@ -1,9 +1,11 @@
 """The interface between a service and an engine: a run is planned, prepared, published.
 
 A run goes: `prepare` (does the work, writes files, publishes nothing) -> the
-caller puts the intention (`cbp.engine.intentions`), the commit point -> `publish`
-(redo: idempotent, may be repeated after any crash). An engine keeps no truth of
-its own: everything it needs is in the plan, the tables and the intention.
+caller puts the intention (`cbp.engine.intentions`), the commit point -> sooner or
+later `publish`, alone or with other runs (redo: idempotent, may be repeated after any
+crash). Runs go on without publishing: the plan names the intentions that the tables do
+not show yet. An engine keeps no truth of its own: everything it needs is in the plan,
+the tables and the intentions.
 
 Every engine calls the groups of an epoch by (unsigned hash, key), and gives a group's
 records in this order, which authors may rely on: of an input by (order_by, increment,
@@ -73,6 +75,8 @@ class RunPlan:
         inputs: Input name to the increments to read, in order.
         fused: Stages that run in the same epoch, each behind the one that writes its only
             input; see `cbp.model.fusion`.
+        unpublished: What this stage recorded before and its tables may not show yet, oldest
+            first and without gaps up to `epoch`; what they show already does no harm.
     """
 
     folder: str
@@ -82,6 +86,7 @@ class RunPlan:
     run: str
     inputs: Mapping[str, tuple[Increment, ...]]
     fused: tuple[StageNode, ...] = ()
+    unpublished: tuple[Intention, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +98,9 @@ class PreparedRun:
             stage, `stage.output` to its increment.
         changes: How the tables change, state first, then outputs.
         figures: `records_in`, `groups`, `records_out`, `state_written`, `state_removed`,
-            `bytes_read`, `bytes_shuffled`, `bytes_written`, and `seconds_*` by step. Of a
-            run of several stages: of all together, and `<stage>/<figure>` of each.
+            `bytes_read`, `bytes_shuffled`, `bytes_written` to files, `bytes_dropped` of files
+            that are live no longer, and `seconds_*` by step. Of a run of several stages: of
+            all together, and `<stage>/<figure>` of each.
     """
 
     outputs: Mapping[str, Increment]
@@ -126,11 +132,20 @@ class Engine(Protocol):
         """
         ...
 
-    def publish(self, folder: str, node: StageNode, intention: Intention) -> Mapping[str, int]:
-        """Make the tables show what a recorded intention says; idempotent redo.
+    def publish(
+        self, folder: str, intentions: Sequence[Intention], *, timestamp_ms: int
+    ) -> Mapping[str, int]:
+        """Make the tables of one stage show what it recorded; idempotent redo.
+
+        Args:
+            folder: The dataflow's folder.
+            intentions: Of one stage, oldest first, without gaps from the first one that is
+                not published; those that are do no harm. At least one.
+            timestamp_ms: In-commit timestamp of the entries, the same for all stages that
+                are published together, later than every earlier one.
 
         Returns:
-            Table folder to the version at which this epoch is visible.
+            Folder of each table that changed, to the version that shows the last epoch.
         """
         ...
 

@@ -28,7 +28,7 @@ from cbp.engine.spool import Spool
 from cbp.engine.state.bucket import BucketState, LiveFile, Positions, StateTable
 from cbp.engine.state.index import IndexCache, index_cache
 from cbp.engine.state.lookup import IndexedFile, StateRows
-from cbp.engine.task import StageTask, TaskPlan
+from cbp.engine.task import StageTask, TaskPlan, dropped
 from cbp.errors import InvariantError, TableFeatureError
 from cbp.model.increment import DataFile, Increment
 from cbp.model.stage import InputSpec, StateSpec, TranslatorSpec
@@ -40,7 +40,7 @@ def with_state_as_input(plan: RunPlan, task: TaskPlan) -> tuple[RunPlan, TaskPla
     """Return plan and task with every state as a further input flow, behind the others.
 
     Raises:
-        TableFeatureError: If a state table has deletion vectors.
+        TableFeatureError: If a state table has deletion vectors, or deletes to be published.
     """
     spec = task.spec
     assert spec.key is not None, "a record-wise stage keeps no state"
@@ -135,7 +135,7 @@ class BlackboxTask(StageTask):
         self.counts["state_removed"] += len(keep) - int(keep.sum())
         self.counts["state_written"] += rows.num_rows
         for file in self.plan.states[name].live.get(bucket, ()):
-            self._done.append({"kind": "drop", "state": name, "path": file.path})
+            self._done.append(dropped(name, file))
         if rows.num_rows:
             table, copies = self.plan.states[name], _NoCopies(self.plan.cache)
             self._write_run(name, table, bucket, rows, 0, copies)
@@ -193,7 +193,7 @@ def _narrow(spec: TranslatorSpec) -> TranslatorSpec:
 
 def _increment(folder: str, table: StateTable) -> Increment:
     live = [file for files in table.live.values() for file in files]
-    if any(file.vector for file in live):
+    if any(file.dead for file in live):
         raise TableFeatureError(table.folder, ["deletionVectors, in the black-box mode"])
     files = tuple(DataFile(f"{folder}/{file.path}", file.rows, file.size) for file in live)
     return Increment(folder, 0, 0, files)

@@ -22,7 +22,6 @@ from typing import Any, Protocol
 
 from cbp.engine.base import PreparedRun, RunPlan, flow_table, stage_tables, state_table
 from cbp.engine.collect import Retention, TablePlan, collect_table, plan_table
-from cbp.engine.delta.actions import AddFile, RemoveFile
 from cbp.engine.delta.fence import placement, require_placement
 from cbp.engine.delta.tables import ManagedTable, create_table, open_table
 from cbp.engine.faults import NO_FAULTS, Faults
@@ -30,9 +29,10 @@ from cbp.engine.files import Files, LocalFiles
 from cbp.engine.fused import followers_of, joined, only_flow, phases, reading, with_members
 from cbp.engine.layout import shuffle_layout
 from cbp.engine.prepared import assemble, empty_outputs, raise_first_error
+from cbp.engine.publication import live_files, plan_entries
 from cbp.engine.read import look_up, read_records, read_state_rows
 from cbp.engine.records import record_shares
-from cbp.engine.state.bucket import LiveFile, StateTable
+from cbp.engine.state.bucket import StateTable
 from cbp.engine.state.index import index_cache
 from cbp.engine.task import BEHIND, StageTask, TaskPlan, Then
 from cbp.model.dataflow import StageNode
@@ -133,7 +133,7 @@ class DirectEngine:
         prepared, more = self._prepare(first, behind)
         behind = reading(behind, prepared)
         # A single task may have done both phases; otherwise the second is a job of its own.
-        rest = self._assemble(behind, more) if more else self._prepare(behind)[0]
+        rest = assemble(behind, more, now_ms=self._now_ms()) if more else self._prepare(behind)[0]
         return joined(plan, with_members(first, prepared), with_members(behind, rest))
 
     def _prepare(
@@ -144,8 +144,7 @@ class DirectEngine:
         records = sum(i.records for increments in plan.inputs.values() for i in increments)
         if not records:
             return PreparedRun(empty_outputs(plan), (), {"records_in": 0, "groups": 0}), []
-        live = self._live(plan)
-        task = self._task(plan, live, records)
+        task = self._task(plan, records)
         if behind is not None:
             task = replace(task, then=self._then(plan, behind))
         ready = time.perf_counter()
@@ -155,7 +154,7 @@ class DirectEngine:
         raise_first_error(descriptors)
         done = time.perf_counter()
         mine = [d for d in descriptors if d.get("phase") != BEHIND]
-        prepared = assemble(plan, mine, live, now_ms=self._now_ms())
+        prepared = assemble(plan, mine, now_ms=self._now_ms())
         figures = {
             **prepared.figures,
             "tasks": task.tasks,
@@ -166,31 +165,35 @@ class DirectEngine:
         more = [d for d in descriptors if d.get("phase") == BEHIND]
         return PreparedRun(prepared.outputs, prepared.changes, figures), more
 
-    def _assemble(self, plan: RunPlan, descriptors: Sequence[dict[str, Any]]) -> PreparedRun:
-        return assemble(plan, descriptors, self._live(plan), now_ms=self._now_ms())
-
     def _then(self, plan: RunPlan, behind: RunPlan) -> Then | None:
         """Return what the only task of a phase may go on with; `None`: there are several."""
         outer = any(state.grouping == "outer" for state in behind.node.translator.states)
         if outer or len(record_shares(plan, self._executor.slots)) > 1:
             return None
-        task = self._task(behind, self._live(behind), records=1)
+        task = self._task(behind, records=1)
         return Then(only_flow(behind.node), task)
 
-    def publish(self, folder: str, node: StageNode, intention: Intention) -> Mapping[str, int]:
-        """Write the log entries of a recorded intention; idempotent, see `Engine.publish`."""
-        versions: dict[str, int] = {}
-        for change in intention.changes:
-            kind = "run" if change.data_change else "compaction"
-            versions[change.table] = self._table(f"{folder}/{change.table}").publish(
-                adds=[AddFile.from_json(add) for add in change.adds],
-                removes=[RemoveFile.from_json(remove) for remove in change.removes],
-                app_id=f"cbp/{intention.dataflow}/{change.table}/{kind}",
-                version=intention.epoch,
-                intention_id=intention.id,
-                timestamp_ms=intention.prepared_ms,
+    def publish(
+        self, folder: str, intentions: Sequence[Intention], *, timestamp_ms: int
+    ) -> Mapping[str, int]:
+        """Write the log entries of recorded intentions; idempotent, see `Engine.publish`.
+
+        All vectors of all tables are durable before the first entry is written.
+        """
+        names = [change.table for intention in intentions for change in intention.changes]
+        planned = []
+        for name in dict.fromkeys(names):
+            table = self._table(f"{folder}/{name}")
+            entries = plan_entries(
+                folder,
+                name,
+                table.refresh(),
+                intentions,
+                timestamp_ms=timestamp_ms,
+                files=self._files,
             )
-        return versions
+            planned += [(name, table, entry) for entry in entries]
+        return {name: entry.put_into(table, timestamp_ms) for name, table, entry in planned}
 
     def look_up(
         self, folder: str, node: StageNode, state: str, key: Mapping[str, Any]
@@ -250,20 +253,10 @@ class DirectEngine:
         """Release the executor."""
         self._executor.close()
 
-    def _task(
-        self, plan: RunPlan, live: Mapping[str, Mapping[str, AddFile]], records: int
-    ) -> TaskPlan:
+    def _task(self, plan: RunPlan, records: int) -> TaskPlan:
         spec, node = plan.node.translator, plan.node
         outer = any(state.grouping == "outer" for state in spec.states)
         wanted = node.buckets if outer else -(-records // ROWS_PER_GROUP_TASK)
-        states = {
-            state.name: _state_value(
-                f"{plan.folder}/{state_table(node.name, state.name)}",
-                _table_id(plan.dataflow, node.name, state.name),
-                live[state.name],
-            )
-            for state in spec.states
-        }
         return TaskPlan(
             folder=plan.folder,
             stage=node.name,
@@ -273,7 +266,12 @@ class DirectEngine:
             layout=None if spec.record_wise else shuffle_layout(spec),
             buckets=node.buckets,
             tasks=max(1, min(wanted, self._executor.slots, node.buckets)),
-            states=states,
+            states={
+                state.name: self._state(
+                    plan.folder, node, state.name, plan.unpublished, refresh=False
+                )
+                for state in spec.states
+            },
             cache=self._cache,
             inputs={
                 name: tuple((f"{plan.folder}/{f.path}", f.records) for i in many for f in i.files)
@@ -284,22 +282,22 @@ class DirectEngine:
             faults=self._fault,
         )
 
-    def _live(self, plan: RunPlan) -> dict[str, Mapping[str, AddFile]]:
-        return {
-            state.name: self._state_of(plan.folder, plan.node, state.name).snapshot.live
-            for state in plan.node.translator.states
-        }
-
-    def _state(self, folder: str, node: StageNode, state: str) -> StateTable:
-        table = self._state_of(folder, node, state)
-        snapshot = table.refresh()
-        return _state_value(table.path, snapshot.metadata.id, snapshot.live)
-
-    def _state_of(self, folder: str, node: StageNode, state: str) -> ManagedTable:
-        """Return a state's table; refuse one whose records lie elsewhere than we would look."""
-        table = self._table(f"{folder}/{state_table(node.name, state)}")
-        require_placement(table.path, table.snapshot.metadata, buckets=node.buckets)
-        return table
+    def _state(
+        self,
+        folder: str,
+        node: StageNode,
+        state: str,
+        unpublished: Sequence[Intention] = (),
+        *,
+        refresh: bool = True,
+    ) -> StateTable:
+        """Return a state's live files; refuse one whose records lie elsewhere than we look."""
+        name = state_table(node.name, state)
+        table = self._table(f"{folder}/{name}")
+        snapshot = table.refresh() if refresh else table.snapshot
+        require_placement(table.path, snapshot.metadata, buckets=node.buckets)
+        live = live_files(snapshot, name, unpublished)
+        return StateTable(table.path, snapshot.metadata.id, live)
 
     def _table(self, path: str) -> ManagedTable:
         with self._lock:
@@ -339,15 +337,6 @@ class LocalEngine(DirectEngine):
 def _below(table: str, queued: Callable[[], Collection[str]]) -> set[str]:
     prefix = f"{table}/"
     return {path.removeprefix(prefix) for path in queued() if path.startswith(prefix)}
-
-
-def _state_value(path: str, table_id: str, live: Mapping[str, AddFile]) -> StateTable:
-    buckets: dict[int, list[LiveFile]] = {}
-    for add in live.values():
-        bucket = int(dict(add.partition_values)["_bucket"] or 0)
-        file = LiveFile(add.path, add.size, add.rows, add.deletion_vector)
-        buckets.setdefault(bucket, []).append(file)
-    return StateTable(path, table_id, {b: tuple(files) for b, files in buckets.items()})
 
 
 def _table_id(dataflow: str, stage: str, name: str) -> str:

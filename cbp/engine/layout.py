@@ -17,6 +17,7 @@ which epochs are published needs no other record of what a failed attempt left.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import uuid
 from collections.abc import Sequence
@@ -50,13 +51,18 @@ def bucket_file(bucket: int, epoch: int, run: str, number: int) -> str:
     return f"_runs/_bucket={bucket}/{epoch:012d}-{number:05d}-{run}.parquet"
 
 
-def vectors_id(epoch: int) -> uuid.UUID:
-    """Return a new id for a file of deletion vectors: 48 bits of epoch, then 80 random ones."""
-    return uuid.UUID(int=epoch << _RANDOM_BITS | uuid.uuid4().int & ((1 << _RANDOM_BITS) - 1))
+def vectors_id(epoch: int, content: bytes) -> uuid.UUID:
+    """Return the id of a file of deletion vectors: 48 bits of epoch, then 80 of its content.
+
+    Whoever publishes again writes the same bytes under the same name, and other bytes
+    under another one.
+    """
+    digest = hashlib.sha256(content).digest()[: _CONTENT_BITS // 8]
+    return uuid.UUID(int=epoch << _CONTENT_BITS | int.from_bytes(digest))
 
 
 def file_epoch(path: str) -> int | None:
-    """Return the epoch whose run wrote a data file or a file of vectors.
+    """Return the epoch whose run wrote a data file, or what it deleted, or the last one of vectors.
 
     `None` for names that no run gives.
     """
@@ -71,9 +77,9 @@ def bucket_shift(buckets: int) -> int:
     return 64 - (buckets.bit_length() - 1)
 
 
-_RANDOM_BITS = 80
+_CONTENT_BITS = 80
 _WRITTEN = re.compile(
-    r"(?:^|/)(?:(?P<data>\d{12})-\d{5}-[^/]*\.parquet"
+    r"(?:^|/)(?:(?P<data>\d{12})-\d{5}-[^/]*\.(?:parquet|deletes)"
     r"|deletion_vector_(?P<high>[0-9a-f]{8})-(?P<low>[0-9a-f]{4})-[^/]*\.bin)\Z"
 )
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cbp.engine.base import PreparedRun, RunPlan, flow_table, state_table
-from cbp.engine.delta.actions import AddFile, DeletionVector, RemoveFile
+from cbp.engine.delta.actions import AddFile
 from cbp.errors import IncrementDamagedError, error_from_dict
 from cbp.model.increment import DataFile, Increment
 from cbp.model.intention import TableChange
@@ -18,8 +18,6 @@ from cbp.model.intention import TableChange
 __all__ = ["assemble", "empty_outputs", "raise_first_error"]
 
 Descriptor = Mapping[str, Any]
-Live = Mapping[str, Mapping[str, AddFile]]
-"""State name -> path -> live file of its table before this run."""
 
 
 def empty_outputs(plan: RunPlan) -> dict[str, Increment]:
@@ -40,9 +38,7 @@ def raise_first_error(descriptors: Iterable[Descriptor]) -> None:
         raise error_from_dict(first["type"], first)
 
 
-def assemble(
-    plan: RunPlan, descriptors: Sequence[Descriptor], live: Live, *, now_ms: int
-) -> PreparedRun:
+def assemble(plan: RunPlan, descriptors: Sequence[Descriptor], *, now_ms: int) -> PreparedRun:
     """Put together increments, table changes and figures.
 
     Raises:
@@ -61,17 +57,18 @@ def assemble(
     for state in plan.node.translator.states:
         mine = [d for d in descriptors if d.get("state") == state.name]
         table = state_table(plan.node.name, state.name)
-        changes.extend(_state_changes(table, mine, live[state.name], now_ms))
+        changes.extend(_state_changes(table, mine, now_ms))
     changes.extend(_output_changes(plan, outputs, now_ms))
-    written = sum(d["size"] for d in descriptors if "size" in d)
-    vectors = {
-        (d["vector"]["pathOrInlineDv"], d["vector"].get("offset")): d["vector"]["sizeInBytes"]
-        for d in descriptors
-        if d["kind"] == "vector"
-    }
-    figures["bytes_written"] = written + sum(vectors.values())
+    figures["bytes_written"] = _bytes_written(descriptors)
+    figures["bytes_dropped"] = sum(d.get("bytes_dropped", 0) for d in descriptors)
     figures["bytes_in"] = sum(i.bytes for increments in plan.inputs.values() for i in increments)
     return PreparedRun(outputs, tuple(changes), figures)
+
+
+def _bytes_written(descriptors: Sequence[Descriptor]) -> int:
+    """Return the bytes of all files; what lies inside the intention is not among them."""
+    deletes = [d["deletes"] for d in descriptors if d["kind"] == "deletes"]
+    return sum(d.get("size", 0) for d in [*descriptors, *deletes])
 
 
 def _figures(descriptors: Sequence[Descriptor]) -> dict[str, float]:
@@ -103,32 +100,22 @@ def _outputs(plan: RunPlan, descriptors: Sequence[Descriptor]) -> dict[str, Incr
     return outputs
 
 
-def _state_changes(
-    table: str, mine: Sequence[Descriptor], live: Mapping[str, AddFile], now_ms: int
-) -> list[TableChange]:
+def _state_changes(table: str, mine: Sequence[Descriptor], now_ms: int) -> list[TableChange]:
     """Return the change of the records, then, apart from it, the change of the layout."""
-    adds = [_add(d, now_ms) for d in mine if d["kind"] == "run"]
-    removes = []
-    vectors: dict[str, AddFile] = {}
-    for descriptor in mine:
-        if descriptor["kind"] == "vector":
-            old = live[descriptor["path"]]
-            vectors[old.path] = _marked(old, DeletionVector.from_json(descriptor["vector"]))
-            removes.append(_remove(old, now_ms))
-            adds.append(vectors[old.path])
-        elif descriptor["kind"] == "drop":
-            removes.append(_remove(live[descriptor["path"]], now_ms))
-    changes = [_change(table, adds, removes, data_change=True)] if adds or removes else []
+    records = TableChange(
+        table,
+        adds=tuple(_add(d, now_ms) for d in mine if d["kind"] == "run"),
+        drops=tuple(d["path"] for d in mine if d["kind"] == "drop"),
+        deletes={d["path"]: d["deletes"] for d in mine if d["kind"] == "deletes"},
+    )
     merged = [d for d in mine if d["kind"] == "merge"]
-    if merged:
-        gone = [
-            _remove(vectors.get(path, live[path]), now_ms, data_change=False)
-            for d in merged
-            for path in d["replaces"]
-        ]
-        made = [_add(d, now_ms, data_change=False) for d in merged]
-        changes.append(_change(table, made, gone, data_change=False))
-    return changes
+    layout = TableChange(
+        table,
+        adds=tuple(_add(d, now_ms) for d in merged),
+        drops=tuple(path for d in merged for path in d["replaces"]),
+        data_change=False,
+    )
+    return [change for change in (records, layout) if change.adds or change.drops or change.deletes]
 
 
 def _output_changes(
@@ -151,42 +138,15 @@ def _output_changes(
             for file in increment.files
         ]
         if adds:
-            changes.append(_change(table, adds, [], data_change=True))
+            changes.append(TableChange(table, tuple(add.to_json() for add in adds)))
     return changes
 
 
-def _change(
-    table: str, adds: list[AddFile], removes: list[RemoveFile], *, data_change: bool
-) -> TableChange:
-    return TableChange(
-        table,
-        tuple(add.to_json() for add in adds),
-        tuple(remove.to_json() for remove in removes),
-        data_change,
-    )
-
-
-def _add(descriptor: Descriptor, now_ms: int, *, data_change: bool = True) -> AddFile:
+def _add(descriptor: Descriptor, now_ms: int) -> dict[str, Any]:
     return AddFile(
         path=descriptor["path"],
         partition_values={"_bucket": str(descriptor["bucket"])},
         size=descriptor["size"],
         rows=descriptor["rows"],
         modified_ms=now_ms,
-        data_change=data_change,
-    )
-
-
-def _marked(old: AddFile, vector: DeletionVector) -> AddFile:
-    return AddFile(
-        path=old.path,
-        partition_values=old.partition_values,
-        size=old.size,
-        rows=old.rows,
-        modified_ms=old.modified_ms,
-        deletion_vector=vector,
-    )
-
-
-def _remove(old: AddFile, now_ms: int, *, data_change: bool = True) -> RemoveFile:
-    return RemoveFile.of(old, deletion_ms=now_ms, data_change=data_change)
+    ).to_json()

@@ -27,19 +27,19 @@ from cbp.engine.call import Emitted
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import LocalFiles
 from cbp.engine.groups import FlowRun
-from cbp.engine.layout import ShuffleLayout, bucket_file, vectors_id
+from cbp.engine.layout import ShuffleLayout, bucket_file
 from cbp.engine.outputs import Follower, TaskOutputs
 from cbp.engine.records import RecordRun, Share
 from cbp.engine.sink import ParquetSink, sync_files
 from cbp.engine.spool import Spool
-from cbp.engine.state.bucket import BucketState, StateTable
+from cbp.engine.state.bucket import BucketState, LiveFile, StateTable
 from cbp.engine.state.compaction import compact
+from cbp.engine.state.deletes import INLINE_BYTES_MAX, write_deletes
 from cbp.engine.state.index import IndexCache, index_cache
-from cbp.engine.state.vectors import write_vectors
 from cbp.errors import CbpError
 from cbp.model.stage import TranslatorSpec
 
-__all__ = ["BEHIND", "StageTask", "TaskPlan", "Then"]
+__all__ = ["BEHIND", "StageTask", "TaskPlan", "Then", "dropped"]
 
 BEHIND = 2
 """`phase` of the descriptors of a stage that a task went on with."""
@@ -106,6 +106,11 @@ class Then:
 
     flow: str
     plan: TaskPlan
+
+
+def dropped(state: str, file: LiveFile) -> Descriptor:
+    """Describe a data file of a state that is live no longer."""
+    return {"kind": "drop", "state": state, "path": file.path, "bytes_dropped": file.size}
 
 
 @dataclass
@@ -210,7 +215,7 @@ class StageTask:
         layout = self.plan.layout
         assert layout is not None, "a record-wise stage has a task of its own"
         cache = index_cache(self.plan.cache)
-        vectors: dict[str, dict[str, Any]] = {name: {} for name in self.plan.states}
+        deleted: dict[str, dict[str, Any]] = {name: {} for name in self.plan.states}
         with Spool(layout) as spool:
             spool.take(batches)
             for i, flow in enumerate(layout.flows):
@@ -219,9 +224,9 @@ class StageTask:
                 runs = [
                     self._flow_run(i, spool.bucket(i, bucket)) for i in range(len(layout.flows))
                 ]
-                self._bucket(bucket, runs, cache, vectors)
-        for name, bitmaps in vectors.items():
-            self._write_vectors(name, bitmaps)
+                self._bucket(bucket, runs, cache, deleted)
+        for name, bitmaps in deleted.items():
+            self._write_deletes(name, bitmaps)
 
     def _buckets(self, spool: Spool) -> list[int]:
         """Buckets with records; where state is grouped outer, every bucket with state."""
@@ -251,7 +256,7 @@ class StageTask:
         bucket: int,
         runs: list[FlowRun],
         cache: IndexCache,
-        vectors: dict[str, dict[str, Any]],
+        deleted: dict[str, dict[str, Any]],
     ) -> None:
         states = {
             name: BucketState(table, cache, bucket) for name, table in self.plan.states.items()
@@ -267,7 +272,7 @@ class StageTask:
         work.run()
         self.counts["groups"] += work.groups
         for name, state in states.items():
-            self._finish_state(name, state, work.written[name], vectors[name], cache)
+            self._finish_state(name, state, work.written[name], deleted[name], cache)
             self.counts["bytes_read"] += state.bytes_read
             for way, lookups in state.lookups.items():
                 self.counts[f"lookups_{way}"] += lookups
@@ -277,17 +282,17 @@ class StageTask:
         name: str,
         state: BucketState,
         written: list[pa.Table],
-        vectors: dict[str, Any],
+        deleted: dict[str, Any],
         cache: IndexCache,
     ) -> None:
-        died = state.vectors()
+        died = state.deaths()
         for at, bitmap in died.items():
             file = state.files[at]
-            self.counts["state_removed"] += len(bitmap) - file.dead
-            if len(bitmap) == file.rows:
-                self._done.append({"kind": "drop", "state": name, "path": file.path})
+            self.counts["state_removed"] += len(bitmap)
+            if file.dead + len(bitmap) == file.rows:
+                self._done.append(dropped(name, file))
             else:
-                vectors[file.path] = bitmap
+                deleted[file.path] = bitmap
         if written:
             table = pa.concat_tables(written)
             self.counts["state_written"] += table.num_rows
@@ -296,7 +301,15 @@ class StageTask:
         if merged is not None:
             descriptor = self._write_run(name, state.table, state.bucket, merged.table, 1, cache)
             self._done.remove(descriptor)
-            self._done.append({**descriptor, "kind": "merge", "replaces": list(merged.replaces)})
+            replaced = [state.files[at] for at in merged.replaces]
+            self._done.append(
+                {
+                    **descriptor,
+                    "kind": "merge",
+                    "replaces": [file.path for file in replaced],
+                    "bytes_dropped": sum(file.size for file in replaced),
+                }
+            )
 
     def _write_run(
         self,
@@ -334,14 +347,17 @@ class StageTask:
         self._done.extend(files)
         self.counts.update(self._outputs.counts())
 
-    def _write_vectors(self, name: str, bitmaps: dict[str, Any]) -> None:
-        if not bitmaps:
-            return
-        folder = self.plan.states[name].folder
-        files = LocalFiles(self.plan.faults)
-        name_id = vectors_id(self.plan.epoch)
-        written = write_vectors(folder, "_vectors", name_id, bitmaps, files=files)
-        for path, vector in written.items():
+    def _write_deletes(self, name: str, bitmaps: dict[str, Any]) -> None:
+        plan = self.plan
+        file = f"{plan.epoch:012d}-{self.part:05d}-{plan.run}-{self.attempt}"
+        written = write_deletes(
+            plan.states[name].folder,
+            file,
+            bitmaps,
+            inline_bytes_max=INLINE_BYTES_MAX // plan.tasks,
+            files=LocalFiles(plan.faults),
+        )
+        for path, deletes in written.items():
             self._done.append(
-                {"kind": "vector", "state": name, "path": path, "vector": vector.to_json()}
+                {"kind": "deletes", "state": name, "path": path, "deletes": deletes.to_json()}
             )

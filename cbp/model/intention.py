@@ -7,7 +7,9 @@
 INTENDED lives in the SQL store only: a crash there leaves orphan files and the
 epoch runs again with the same read set. The record written at PREPARED is the
 truth: what was read and removed, what was written, and how every table changes.
-Everything after it is redo, and idempotent. A record names no table version.
+Everything after it is redo, and idempotent. A record names no table version, and says
+nothing of what its tables show when it is put: a publication may cover many records
+(`cbp.model.publication`), and until then the records are what the state is.
 
 Invariant: `Intention.from_json(i.to_json()) == i`; a record is put once per
 (stage, epoch) (tests/cbp/model/test_intention.py).
@@ -27,7 +29,7 @@ from cbp.model.increment import Increment
 
 __all__ = ["Intention", "RunStatus", "TableChange"]
 
-FORMAT = 1
+FORMAT = 2
 
 
 class RunStatus(StrEnum):
@@ -41,28 +43,46 @@ class RunStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """How one run changes one table, as Delta actions without a version.
+    """How one run changes one table, whatever the table shows by then.
+
+    Paths are relative to the table. A file that a run made can be named by the deletes and
+    drops of later runs before any reader of the table has seen it.
 
     Attributes:
         table: Folder relative to the dataflow's root.
-        adds: `add` actions (JSON values), one per path.
-        removes: `remove` actions (JSON values), one per path.
+        adds: New data files as `add` actions (JSON values), one per path, all rows live.
+        drops: Data files that are live no longer.
+        deletes: Data file to the rows of it that this run deleted, as the engine writes them
+            (`cbp.engine.state.deletes`); rows that were deleted before are left out.
         data_change: False when only the layout changes (compaction).
     """
 
     table: str
     adds: tuple[Mapping[str, Any], ...] = ()
-    removes: tuple[Mapping[str, Any], ...] = ()
+    drops: tuple[str, ...] = ()
+    deletes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     data_change: bool = True
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Return plain JSON values; `from_json` is the inverse."""
         return {
             "table": self.table,
             "adds": list(self.adds),
-            "removes": list(self.removes),
+            "drops": list(self.drops),
+            "deletes": dict(self.deletes),
             "data_change": self.data_change,
         }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> TableChange:
+        """Read what `to_json` wrote."""
+        return cls(
+            value["table"],
+            tuple(value["adds"]),
+            tuple(value["drops"]),
+            value["deletes"],
+            value["data_change"],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +91,11 @@ class Intention:
 
     Attributes:
         run: Unique id of the attempt that prepared it.
-        prepared_ms: Milliseconds since 1970 (UTC); the in-commit timestamp of its entries.
+        prepared_ms: Milliseconds since 1970 (UTC); rises from record to record of a dataflow.
         read, remove: Input to increment indexes, as decided.
         outputs: Output name to the increment it got, empty ones included.
-        changes: One per table, in publication order.
+        changes: In order; a table's compaction comes behind its change of records.
+        unpublished_from: First epoch of the stage that was not published when this was put.
         figures: Counts and seconds for people; nothing decides by them.
     """
 
@@ -88,6 +109,7 @@ class Intention:
     outputs: Mapping[str, Increment]
     changes: tuple[TableChange, ...]
     dataflow_version: int = 1
+    unpublished_from: int = 0
     memo: Any = None
     figures: Mapping[str, float] = field(default_factory=dict)
 
@@ -109,6 +131,7 @@ class Intention:
             "read": {name: list(indexes) for name, indexes in self.read.items()},
             "remove": {name: list(indexes) for name, indexes in self.remove.items()},
             "outputs": {name: value.to_json() for name, value in self.outputs.items()},
+            "unpublished_from": self.unpublished_from,
             "changes": [change.to_json() for change in self.changes],
             "memo": self.memo,
             "figures": dict(self.figures),
@@ -133,11 +156,9 @@ class Intention:
             read={name: tuple(indexes) for name, indexes in value["read"].items()},
             remove={name: tuple(indexes) for name, indexes in value["remove"].items()},
             outputs={n: Increment.from_json(v) for n, v in value["outputs"].items()},
-            changes=tuple(
-                TableChange(c["table"], tuple(c["adds"]), tuple(c["removes"]), c["data_change"])
-                for c in value["changes"]
-            ),
+            changes=tuple(TableChange.from_json(change) for change in value["changes"]),
             dataflow_version=value["dataflow_version"],
+            unpublished_from=value["unpublished_from"],
             memo=value["memo"],
             figures=value["figures"],
         )

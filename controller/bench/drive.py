@@ -123,7 +123,7 @@ class DataflowDrive:
         )
         self._log.put(intention)
         recorded = time.perf_counter()
-        self.engine.publish(str(self.folder), node, intention)
+        self.engine.publish(str(self.folder), [intention], timestamp_ms=intention.prepared_ms)
         published = time.perf_counter()
         self._take_over(stage, decision, intention)
         figures = prepared.figures

@@ -113,12 +113,9 @@ def soak(
 
 
 def _changed_bytes(run: StageRun) -> int:
-    """Return the bytes of the state records that a run wrote for the first time.
-
-    A file that gets a new vector is added again under its old name; only new files count.
-    """
+    """Return the bytes of the state records that a run wrote for the first time."""
     changes = [c for c in run.intention.changes if c.data_change and c.table.startswith("state/")]
-    return sum(add["size"] for c in changes for add in c.adds if "deletionVector" not in add)
+    return sum(add["size"] for c in changes for add in c.adds)
 
 
 def _live_files(tables: list[Path]) -> int:

@@ -279,7 +279,7 @@ class Runs:
         key = record.name, node.name
         try:
             self.log(record.folder).put(intention)
-            self._engine.publish(record.folder, node, intention)
+            self._engine.publish(record.folder, [intention], timestamp_ms=intention.prepared_ms)
             self._store.commit(intention, finished_at=self._clock())
         except LogConflictError as error:
             self.depose(error.message)

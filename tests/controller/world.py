@@ -133,13 +133,17 @@ class FileEngine:
         self._fault("job.after")
         return PreparedRun(outputs, changes, {"records_in": len(rows)})
 
-    def publish(self, folder: str, node: StageNode, intention: Intention) -> Mapping[str, int]:
-        self.on_publish(intention)
-        for change in intention.changes:
-            data = json.dumps([add["path"] for add in change.adds]).encode()
-            path = f"{folder}/{change.table}/log/{intention.epoch:020d}.json"
-            self._files.put_if_absent(path, data)
-        return {change.table: intention.epoch for change in intention.changes}
+    def publish(
+        self, folder: str, intentions: Sequence[Intention], *, timestamp_ms: int
+    ) -> Mapping[str, int]:
+        for intention in intentions:
+            self.on_publish(intention)
+        for intention in intentions:
+            for change in intention.changes:
+                data = json.dumps([add["path"] for add in change.adds]).encode()
+                path = f"{folder}/{change.table}/log/{intention.epoch:020d}.json"
+                self._files.put_if_absent(path, data)
+        return {change.table: intentions[-1].epoch for change in intentions[-1].changes}
 
     def look_up(
         self, folder: str, node: StageNode, state: str, key: Mapping[str, Any]

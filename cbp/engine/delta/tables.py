@@ -256,6 +256,7 @@ class ManagedTable:
         based_on: int | None = None,
         operation: str = "CBP RUN",
         data_change: bool = True,
+        also: Sequence[str] = (),
     ) -> int:
         """Make the table show a change, once; idempotent redo.
 
@@ -274,6 +275,7 @@ class ManagedTable:
             based_on: Version that `after` was derived from; the newest one seen unless told.
             operation: What the table's history shows.
             data_change: For `after`: False when the records stay the same.
+            also: Further applications whose `version` the same entry holds.
 
         Returns:
             The table version at which (`app_id`, `version`) is visible.
@@ -311,7 +313,8 @@ class ManagedTable:
                     intention_id,
                     not any(isinstance(action, RemoveFile) for action in change),
                 )
-                if self._put([info, Txn(app_id, version, stamp), *change]):
+                txns = [Txn(name, version, stamp) for name in (app_id, *also)]
+                if self._put([info, *txns, *change]):
                     return self._snapshot.version
 
     def version_of(self, app_id: str, version: int) -> int:

@@ -1,8 +1,9 @@
 """One bucket of one state table as a task sees it: find records, replace records.
 
-`find` looks up the records of the called groups; `Changes` collects which of them
-die and which are new; `finish` writes a new run file and returns the vectors of the
-files that lost rows. Records that stay the same cost nothing.
+`find` looks up the records of the called groups, `kill` marks those that die, `deaths`
+tells which rows the run deleted from which file. Records that stay the same cost nothing.
+Dead are the rows of the published vector and those that later runs deleted: the task sees
+the state as of the newest record, whatever is published.
 
 Row positions are physical rows of an immutable data file, so they mean the same in
 the index copy, in the deletion vector and to every Delta reader.
@@ -19,6 +20,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from cbp.engine.delta.actions import DeletionVector
+from cbp.engine.state.deletes import Deletes, read_deletes
 from cbp.engine.state.index import IndexCache
 from cbp.engine.state.lookup import IndexedFile, StateRows
 from cbp.engine.state.vectors import bitmap_of, read_vector, rows_of
@@ -33,23 +35,26 @@ _SEARCH_COST = 64
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A data file that a table's log shows as live.
+    """A data file that is live as of the newest recorded run.
 
     Attributes:
         path: Relative to the table.
         rows: Physical rows, dead ones included.
-        dead: Number of rows that `vector` marks.
+        vector: Rows that the published table shows as dead.
+        unpublished: Rows that runs deleted since.
     """
 
     path: str
     size: int
     rows: int
     vector: DeletionVector | None = None
+    unpublished: tuple[Deletes, ...] = ()
 
     @property
     def dead(self) -> int:
-        """Rows that are marked as removed."""
-        return self.vector.cardinality if self.vector else 0
+        """Number of rows that are dead; a row is deleted once."""
+        published = self.vector.cardinality if self.vector else 0
+        return published + sum(deletes.rows for deletes in self.unpublished)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,7 @@ class BucketState:
     bytes_read: int = field(init=False, default=0)
     lookups: dict[str, int] = field(init=False)
     _readers: dict[int, StateRows] = field(init=False, default_factory=dict)
-    _vectors: dict[int, BitMap64] = field(init=False, default_factory=dict)
+    _dead: dict[int, BitMap64] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.files = self.table.live.get(self.bucket, ())
@@ -128,11 +133,13 @@ class BucketState:
 
     def dead_rows(self, at: int) -> BitMap64:
         """Return the rows of a file that were removed before this run."""
-        bitmap = self._vectors.get(at)
+        bitmap = self._dead.get(at)
         if bitmap is None:
-            vector = self.files[at].vector
-            bitmap = read_vector(self.table.folder, vector) if vector else BitMap64()
-            self._vectors[at] = bitmap
+            file, folder = self.files[at], self.table.folder
+            bitmap = read_vector(folder, file.vector) if file.vector else BitMap64()
+            for deletes in file.unpublished:
+                bitmap |= read_deletes(folder, deletes)
+            self._dead[at] = bitmap
         return bitmap
 
     def find(self, wanted: Positions | None) -> Found:
@@ -179,16 +186,13 @@ class BucketState:
         if len(dead.position):
             self.died.append(dead)
 
-    def vectors(self) -> dict[int, BitMap64]:
-        """Return the new vector of every file that lost rows in this run."""
+    def deaths(self) -> dict[int, BitMap64]:
+        """Return the rows that this run deleted, of every file that lost some."""
         if not self.died:
             return {}
         file = np.concatenate([dead.file for dead in self.died])
         position = np.concatenate([dead.position for dead in self.died])
-        return {
-            at: self.dead_rows(at) | bitmap_of(position[file == at])
-            for at in np.unique(file).tolist()
-        }
+        return {at: bitmap_of(position[file == at]) for at in np.unique(file).tolist()}
 
 
 def _contains(dead: BitMap64, positions: Positions, rows: int) -> npt.NDArray[np.bool_]:

@@ -32,17 +32,17 @@ _ROWS_MAX = 8_000_000
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Records of some files, and the paths of the files that they replace."""
+    """Records of some files, and the positions of the files that they replace."""
 
     table: pa.Table
-    replaces: tuple[str, ...]
+    replaces: tuple[int, ...]
 
 
 def compact(state: BucketState, died: Mapping[int, BitMap64]) -> Merged | None:
     """Merge what is worth merging; `None` when nothing is.
 
     Args:
-        died: New vectors of this run, by file; they belong to the same commit.
+        died: Rows that this run deleted, by file; they belong to the same commit.
     """
     chosen = choose(
         [_live_rows(state, at, died) for at in range(len(state.files))],
@@ -53,7 +53,7 @@ def compact(state: BucketState, died: Mapping[int, BitMap64]) -> Merged | None:
     parts = [_live(state, at, died) for at in chosen]
     table = pa.concat_tables(parts)
     order = np.argsort(table.column("_hash").to_numpy(), kind="stable")
-    return Merged(table.take(pa.array(order)), tuple(state.files[at].path for at in chosen))
+    return Merged(table.take(pa.array(order)), tuple(chosen))
 
 
 def choose(live: list[int], rows: list[int]) -> list[int]:
@@ -81,12 +81,12 @@ def _tier(rows: int) -> int:
 
 
 def _live_rows(state: BucketState, at: int, died: Mapping[int, BitMap64]) -> int:
-    dead = len(died[at]) if at in died else state.files[at].dead
+    dead = state.files[at].dead + (len(died[at]) if at in died else 0)
     return state.files[at].rows - dead
 
 
 def _live(state: BucketState, at: int, died: Mapping[int, BitMap64]) -> pa.Table:
-    dead = died[at] if at in died else state.dead_rows(at)
+    dead = state.dead_rows(at) | died[at] if at in died else state.dead_rows(at)
     keep = np.ones(state.files[at].rows, np.bool_)
     keep[rows_of(dead)] = False
     batch = state.open(at).batch.filter(pa.array(keep))

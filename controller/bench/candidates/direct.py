@@ -92,8 +92,7 @@ def figures_of(runs: list[StageRun]) -> Figures:
 
 def _rewritten(run: StageRun) -> int:
     """Return what a black-box run read: its input, and all files that it replaced."""
-    removed = sum(int(r["size"]) for change in run.intention.changes for r in change.removes)
-    return int(run.figures.get("bytes_in", 0)) + removed
+    return int(run.figures.get("bytes_in", 0) + run.figures.get("bytes_dropped", 0))
 
 
 def _buckets(slots: int) -> int:

@@ -142,11 +142,11 @@ def test_a_run_under_way_loses_nothing(tmp_path: Path) -> None:
     before = counts(driver)
     publish = engine.publish
 
-    def late(*args: Any) -> Any:
+    def late(*args: Any, **named: Any) -> Any:
         collect(driver)  # between the record and its publication
-        return publish(*args)
+        return publish(*args, **named)
 
-    engine.publish = late  # type: ignore[method-assign, assignment]
+    engine.publish = late  # type: ignore[method-assign]
     play(driver, 12, retention=None)
     assert sum(counts(driver).values()) == sum(before.values()) + 12 * 3
     assert state in collect(driver)
@@ -228,8 +228,8 @@ def test_versions_stay_by_number_and_by_age(retention: Retention, expected: int)
 def test_only_files_of_published_epochs_die() -> None:
     """Names tell the epoch, of data files and of vectors; foreign names are left alone."""
     names = [
-        f"_vectors/deletion_vector_{vectors_id(4)}.bin",
-        f"_vectors/deletion_vector_{vectors_id(5)}.bin",
+        f"_vectors/deletion_vector_{vectors_id(4, b'a')}.bin",
+        f"_vectors/deletion_vector_{vectors_id(5, b'a')}.bin",
         bucket_file(1, 4, "r-0", 0),
         bucket_file(1, 5, "r-0", 0),
         f"_runs/{flow_file(3, 0, 'r-0')}",

@@ -53,8 +53,8 @@ def _drive(folder: str, name: str, barrier: Barrier) -> None:
             log.lost += 1
             winner = log.read("stage", epoch)
             assert winner is not None
-            stage = driver.dataflow.stages["stage"]
-            driver.engine.publish(driver.folder, stage, winner)
+            driver.unpublished["stage"] = [winner]
+            driver.publish()
             connector = driver.connectors["stage"]["urls"]
             driver.connectors["stage"]["urls"] = connector.after((epoch,), (epoch,))
             driver.epochs["stage"] += 1

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cbp.engine import task
 from cbp.engine.delta.tables import open_table
 from cbp.engine.direct import LocalEngine
 from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
@@ -16,6 +17,12 @@ from tests.driver import Driver
 
 ROWS: list[dict[str, Any]] = [{"url": f"{i % 7}{i}", "drop": False} for i in range(60)]
 EPOCHS = [{"items": ROWS}, {"items": [{**row, "drop": row["url"] > "3"} for row in ROWS[::2]]}]
+
+
+@pytest.fixture(autouse=True)
+def _stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no deleted rows be so few that they need no file."""
+    monkeypatch.setattr(task, "INLINE_BYTES_MAX", 0)
 
 
 class Crashing(Driver):

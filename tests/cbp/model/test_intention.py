@@ -36,9 +36,18 @@ INTENTIONS = st.builds(
         NAMES, st.builds(Increment, NAMES, st.integers(0), st.integers() | st.text(), FILES)
     ),
     changes=st.lists(
-        st.builds(TableChange, NAMES, ACTIONS, ACTIONS, st.booleans()), max_size=2
+        st.builds(
+            TableChange,
+            NAMES,
+            ACTIONS,
+            st.lists(NAMES, max_size=2).map(tuple),
+            st.dictionaries(NAMES, st.dictionaries(NAMES, JSON, max_size=2), max_size=2),
+            st.booleans(),
+        ),
+        max_size=2,
     ).map(tuple),
     dataflow_version=st.integers(1),
+    unpublished_from=st.integers(0),
     memo=JSON,
     figures=st.dictionaries(NAMES, st.floats(allow_nan=False, allow_infinity=False)),
 )
@@ -53,7 +62,7 @@ def test_json_round_trip(intention: Intention) -> None:
 def test_a_record_of_another_format_is_refused() -> None:
     """A version that does not know the format stops instead of guessing."""
     value = Intention("d", "s", 7, "r", 0, {}, {}, {}, ()).to_json()
-    for wrong in ({**value, "format": 2}, {k: v for k, v in value.items() if k != "format"}):
+    for wrong in ({**value, "format": 1}, {k: v for k, v in value.items() if k != "format"}):
         with pytest.raises(InvariantError):
             Intention.from_json(wrong)
 

@@ -1,0 +1,266 @@
+"""From recorded runs to what their tables are, and to the log entries that show it.
+
+Between publications the intention log is the truth: a table *is* its published snapshot
+and, on top of it, the changes of the recorded runs since. `live_files` gives that view to
+the runs that follow. A publication writes the difference between the two, whatever number
+of runs lies between: a file that came and went is never mentioned, and a file that lost
+rows in ten runs gets one vector.
+
+    snapshot ---- change ---- change ---- change ----> view
+        '------------- one entry ---------------------> the same, published
+
+Records and layout (compaction) are two entries where they can be told apart for nothing:
+readers of a table's changes then skip the second one. Where a compaction took up rows that
+runs of the same publication deleted, telling them apart would need vectors that nobody ever
+reads, so they are one entry.
+
+Invariants: what is published is the view (tests/cbp/engine/test_publication.py); which
+changes a table shows already is told by its transactions alone, so that a publication may
+be repeated, alone or together with later runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from pyroaring import BitMap64
+
+from cbp.engine.delta.actions import AddFile, RemoveFile, difference
+from cbp.engine.delta.log import Snapshot
+from cbp.engine.delta.tables import ManagedTable
+from cbp.engine.files import Files
+from cbp.engine.layout import vectors_id
+from cbp.engine.state.bucket import LiveFile
+from cbp.engine.state.deletes import Deletes, read_deletes
+from cbp.engine.state.vectors import read_vector, write_vectors
+from cbp.errors import InvariantError
+from cbp.model.intention import Intention, TableChange
+
+__all__ = ["Entry", "app_id", "files_named", "live_files", "plan_entries", "unpublished"]
+
+RECORDS, LAYOUT = "run", "compaction"
+
+Changes = Sequence[TableChange]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One log entry of one table, without a version.
+
+    Attributes:
+        app_ids: Whose transactions reach `epoch` with it; the first one names the entry.
+        epoch: Last epoch of the stage that it covers.
+        intention_id: Of that epoch.
+        data_change: False when only the layout changes.
+        removes, adds: One of a type per path.
+    """
+
+    app_ids: tuple[str, ...]
+    epoch: int
+    intention_id: str
+    data_change: bool
+    removes: tuple[RemoveFile, ...]
+    adds: tuple[AddFile, ...]
+
+    def put_into(self, table: ManagedTable, timestamp_ms: int) -> int:
+        """Write the entry unless the table has it; return the version that shows it."""
+        return table.publish(
+            adds=self.adds,
+            removes=self.removes,
+            app_id=self.app_ids[0],
+            also=self.app_ids[1:],
+            version=self.epoch,
+            intention_id=self.intention_id,
+            timestamp_ms=timestamp_ms,
+            operation="CBP RUN" if self.data_change else "CBP COMPACT",
+        )
+
+
+def app_id(dataflow: str, table: str, kind: str) -> str:
+    """Return the name under which a table's log counts epochs; `kind` is run or compaction."""
+    return f"cbp/{dataflow}/{table}/{kind}"
+
+
+def unpublished(
+    txns: Mapping[str, int], table: str, intentions: Iterable[Intention]
+) -> list[TableChange]:
+    """Return the changes of a table that a snapshot with these transactions does not show.
+
+    Args:
+        txns: Of the snapshot: application to its newest version.
+        table: Folder of the table, relative to the dataflow's.
+        intentions: Of the table's stage, oldest first.
+    """
+    return [
+        change
+        for intention in intentions
+        for change in intention.changes
+        if change.table == table
+        and intention.epoch > txns.get(app_id(intention.dataflow, table, _kind(change)), -1)
+    ]
+
+
+def live_files(
+    snapshot: Snapshot, table: str, intentions: Iterable[Intention]
+) -> dict[int, tuple[LiveFile, ...]]:
+    """Return the files of a state table as of the newest of these intentions, by bucket.
+
+    Args:
+        snapshot: What is published; intentions that it shows are passed over.
+        table: Folder of the table, relative to the dataflow's.
+        intentions: Of the table's stage, oldest first.
+
+    Raises:
+        InvariantError: If a change does not fit what was there before it.
+    """
+    view = _view(snapshot.live, unpublished(snapshot.txns, table, intentions))
+    buckets: dict[int, list[LiveFile]] = {}
+    for path, (add, deletes) in view.items():
+        bucket = int(dict(add.partition_values)["_bucket"] or 0)
+        file = LiveFile(path, add.size, add.rows, add.deletion_vector, deletes)
+        buckets.setdefault(bucket, []).append(file)
+    return {bucket: tuple(files) for bucket, files in buckets.items()}
+
+
+def files_named(intentions: Iterable[Intention]) -> set[str]:
+    """Return the files that these records need until they are published, and all they add.
+
+    Whoever collects files keeps these, for every intention that is not published: data
+    files, and files of deleted rows. Relative to the dataflow's folder.
+    """
+    named: set[str] = set()
+    for change in (change for intention in intentions for change in intention.changes):
+        named.update(f"{change.table}/{add['path']}" for add in change.adds)
+        named.update(f"{change.table}/{path}" for path in change.deletes)
+        stored = (Deletes.from_json(deletes).path for deletes in change.deletes.values())
+        named.update(f"{change.table}/{path}" for path in stored if path)
+    return named
+
+
+def plan_entries(
+    folder: str,
+    table: str,
+    snapshot: Snapshot,
+    intentions: Sequence[Intention],
+    *,
+    timestamp_ms: int,
+    files: Files,
+) -> list[Entry]:
+    """Return the entries after which a table shows these intentions; vectors are durable then.
+
+    Pure but for the vectors, which are named after the last epoch and their content.
+
+    Args:
+        folder: The dataflow's folder.
+        table: Folder of the table, relative to it.
+        snapshot: What the table shows now.
+        intentions: Of the table's stage, oldest first; at least one.
+        timestamp_ms: When what goes is deleted.
+        files: Where the vectors are written.
+
+    Raises:
+        InvariantError: If a change does not fit what was there before it.
+    """
+    entries: list[Entry] = []
+    live, last = dict(snapshot.live), intentions[-1]
+    for changes in _groups(unpublished(snapshot.txns, table, intentions)):
+        touched = _touched(changes)
+        before = {path: live[path] for path in touched if path in live}
+        view = _view(before, changes)
+        after = _marked(f"{folder}/{table}", view, last.epoch, files)
+        kinds = sorted({_kind(change) for change in changes}, reverse=True)
+        records = RECORDS in kinds
+        actions = difference(before, after, now_ms=timestamp_ms, data_change=records)
+        ids = tuple(app_id(last.dataflow, table, kind) for kind in kinds)
+        removes = tuple(action for action in actions if isinstance(action, RemoveFile))
+        adds = tuple(action for action in actions if isinstance(action, AddFile))
+        entries.append(Entry(ids, last.epoch, last.id, records, removes, adds))
+        for path in touched:
+            live.pop(path, None)
+        live.update(after)
+    return entries
+
+
+class _File(NamedTuple):
+    """A live file: as published or as added, and what was deleted from it since."""
+
+    add: AddFile
+    deletes: tuple[Deletes, ...] = ()
+
+
+def _view(live: Mapping[str, AddFile], changes: Changes) -> dict[str, _File]:
+    view = {path: _File(add) for path, add in live.items()}
+    for change in changes:
+        for path, deletes in change.deletes.items():
+            file = _known(view, change, path)
+            view[path] = _File(file.add, (*file.deletes, Deletes.from_json(deletes)))
+        for path in change.drops:
+            _known(view, change, path)
+            del view[path]
+        for body in change.adds:
+            add = AddFile.from_json(body)
+            if add.path in view:
+                message = f"{change.table}: {add.path} is live already"
+                raise InvariantError(message, path=add.path)
+            view[add.path] = _File(add)
+    return view
+
+
+def _known(view: Mapping[str, _File], change: TableChange, path: str) -> _File:
+    if path not in view:
+        message = f"{change.table}: {path} is to lose rows, but is not live"
+        raise InvariantError(message, path=path)
+    return view[path]
+
+
+def _groups(changes: Changes) -> list[list[TableChange]]:
+    """Return the changes by entry: records, then layout; or all in one, see the header."""
+    records = [change for change in changes if change.data_change]
+    layout = [change for change in changes if not change.data_change]
+    moved = _touched(layout)
+    if any(not moved.isdisjoint([*change.deletes, *change.drops]) for change in records):
+        return [list(changes)]
+    return [group for group in (records, layout) if group]
+
+
+def _touched(changes: Changes) -> set[str]:
+    return {
+        path
+        for change in changes
+        for path in [*change.drops, *change.deletes, *(add["path"] for add in change.adds)]
+    }
+
+
+def _marked(table: str, view: Mapping[str, _File], epoch: int, files: Files) -> dict[str, AddFile]:
+    """Return the files as the log shall show them; writes the vectors of those that lost rows."""
+    bitmaps = {
+        path: _dead(table, file, files) for path, file in sorted(view.items()) if file.deletes
+    }
+    for bitmap in bitmaps.values():
+        bitmap.run_optimize()
+    content = [path.encode() + bytes(bitmap.serialize()) for path, bitmap in bitmaps.items()]
+    name = vectors_id(epoch, b"".join(content))
+    vectors = write_vectors(table, "_vectors", name, bitmaps, files=files)
+    return {
+        path: replace(file.add, deletion_vector=vectors.get(path, file.add.deletion_vector))
+        for path, file in view.items()
+    }
+
+
+def _dead(table: str, file: _File, files: Files) -> BitMap64:
+    old = file.add.deletion_vector
+    dead = read_vector(table, old, files=files) if old else BitMap64()
+    expected = len(dead)
+    for deletes in file.deletes:
+        dead |= read_deletes(table, deletes, files=files)
+        expected += deletes.rows
+    if len(dead) != expected or len(dead) >= file.add.rows:
+        message = f"{table}/{file.add.path}: {len(dead)} of {file.add.rows} rows are dead"
+        raise InvariantError(message, expected=expected)
+    return dead
+
+
+def _kind(change: TableChange) -> str:
+    return RECORDS if change.data_change else LAYOUT
