@@ -1,13 +1,17 @@
 """Continuous bulk processing: keep derived tables up to date, one increment at a time."""
 
 from cbp.sdk import (
+    ALL,
     Align,
+    All,
     Connector,
     CountWindow,
     DataflowBuilder,
     Decision,
     Input,
     KeyWindow,
+    Loopback,
+    Multicast,
     Output,
     Phase,
     Phases,
@@ -20,16 +24,21 @@ from cbp.sdk import (
     TranslateRecords,
     by,
     dataflow_from_document,
+    route,
 )
 
 __all__ = [
+    "ALL",
     "Align",
+    "All",
     "Connector",
     "CountWindow",
     "DataflowBuilder",
     "Decision",
     "Input",
     "KeyWindow",
+    "Loopback",
+    "Multicast",
     "Output",
     "Phase",
     "Phases",
@@ -42,4 +51,5 @@ __all__ = [
     "TranslateRecords",
     "by",
     "dataflow_from_document",
+    "route",
 ]

@@ -118,7 +118,7 @@ def run_epochs(translator: Author, epochs: Iterable[Any]) -> Result:
         TypeError: A record does not fit its input.
     """
     spec = (translator() if isinstance(translator, type) else translator).spec()
-    increments: dict[str, list[Iterable[Any]]] = {input_.name: [] for input_ in spec.inputs}
+    increments: dict[str, list[Iterable[Any]]] = {name: [] for name in _outside(spec)}
     for epoch in epochs:
         given = _by_input(epoch, spec)
         for name, records in increments.items():
@@ -178,21 +178,28 @@ def _named(records: Iterable[Mapping[str, Any]], flow: str, schema: Schema) -> l
 
 
 def _by_input(epoch: Any, spec: TranslatorSpec) -> Mapping[str, Iterable[Any]]:
+    names = _outside(spec)
     if not isinstance(epoch, Mapping):
-        if len(spec.inputs) > 1:
-            names = ", ".join(input_.name for input_ in spec.inputs)
-            message = f"{spec.name} has the inputs {names}: give each epoch as a dict of them"
+        if len(names) > 1:
+            message = (
+                f"{spec.name} has the inputs {', '.join(names)}: give each epoch as a dict of them"
+            )
             raise TypeError(message)
-        return {spec.inputs[0].name: epoch}
+        return {names[0]: epoch}
     for name in epoch:
-        if name not in {input_.name for input_ in spec.inputs}:
+        if name not in names:
             raise NotFoundError(kind="input", name=name)
     return epoch
 
 
+def _outside(spec: TranslatorSpec) -> list[str]:
+    """Return the inputs that are fed from outside; loopbacks feed themselves."""
+    return [input_.name for input_ in spec.inputs if not input_.loopback]
+
+
 def _one_stage(spec: TranslatorSpec) -> Dataflow:
     """Return a dataflow whose sources are named like the inputs of the only stage."""
-    sources = {i.name: SourceNode(i.name, i.schema) for i in spec.inputs}
+    sources = {name: SourceNode(name, spec.input(name).schema) for name in _outside(spec)}
     node = StageNode(_STAGE, spec, MappingProxyType({name: name for name in sources}))
     return Dataflow("in_memory", sources, {_STAGE: node})
 

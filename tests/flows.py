@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cbp import Input, Output, State, Translate, TranslateRecords, by
+from cbp import Input, Output, State, Translate, TranslateRecords, by, route
 
 
 class UrlCount(Translate):
@@ -107,3 +107,14 @@ class Split(TranslateRecords):
             out.words(url=word)
         if record.text:
             out.lengths(k=len(record.text), v=record.text)
+
+
+class BothEnds(Translate):
+    """Several keys per record: an edge is known at both ends."""
+
+    key = "node INT"
+    edges = Input("src INT, dst INT", route_by=route(lambda e: [e.src, e.dst], "INT"))
+    degrees = Output("node INT, n BIGINT")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        out.degrees(key.node, sum(1 for _ in group.edges))

@@ -115,6 +115,8 @@ class Engine(Protocol):
         """Create the tables of these stages; does nothing where they exist already.
 
         Raises:
+            DataflowInvalidError: Rule `engine_unsupported`: a stage needs what this engine
+                cannot do.
             TableForeignError: If a folder holds something else.
         """
         ...

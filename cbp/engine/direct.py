@@ -28,6 +28,7 @@ from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import Files, LocalFiles
 from cbp.engine.fused import followers_of, joined, only_flow, phases, reading, with_members
 from cbp.engine.layout import shuffle_layout
+from cbp.engine.limits import refuse_unbuilt
 from cbp.engine.prepared import assemble, empty_outputs, raise_first_error
 from cbp.engine.publication import live_files, plan_entries
 from cbp.engine.read import look_up, read_records, read_state_rows
@@ -95,6 +96,7 @@ class DirectEngine:
 
     def create_tables(self, folder: str, dataflow: str, nodes: Sequence[StageNode]) -> None:
         """Create state and output tables of these stages, where they do not exist."""
+        refuse_unbuilt(dataflow, nodes)
         for node in nodes:
             for state in node.translator.states:
                 create_table(
@@ -141,6 +143,7 @@ class DirectEngine:
     ) -> tuple[PreparedRun, list[dict[str, Any]]]:
         """Do one phase; return it with what its task reported of the one behind it."""
         started = time.perf_counter()
+        refuse_unbuilt(plan.dataflow, [plan.node, *plan.fused])
         records = sum(i.records for increments in plan.inputs.values() for i in increments)
         if not records:
             return PreparedRun(empty_outputs(plan), (), {"records_in": 0, "groups": 0}), []

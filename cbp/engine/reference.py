@@ -40,6 +40,7 @@ class ReferenceEngine:
         self._dataflow = dataflow
         self._schemas = dataflow.flows()
         self._stages = {n: ReferenceStage(n, s.translator) for n, s in dataflow.stages.items()}
+        self._figures: dict[str, list[Mapping[str, int]]] = {name: [] for name in self._stages}
         self._contents: dict[str, list[list[Row]]] = {flow: [] for flow in self._schemas}
         self._connectors = {
             name: {input_.name: Connector(input_.name) for input_ in stage.translator.inputs}
@@ -100,6 +101,16 @@ class ReferenceEngine:
         rows = [row for rows in self._stages[stage].state[state].values() for row in rows]
         return [_as_dict(row, schema) for row in ordered_rows(rows, schema)]
 
+    def figures(self, stage: str) -> list[Mapping[str, int]]:
+        """Return what each epoch of a stage counted; see `ReferenceStage.figures`.
+
+        Raises:
+            NotFoundError: There is no such stage.
+        """
+        if stage not in self._stages:
+            raise NotFoundError(kind="stage", name=stage)
+        return self._figures[stage]
+
     def _run(self, name: str) -> bool:
         """Run one epoch of a stage if it may run."""
         connectors, node = self._connectors[name], self._dataflow.stages[name]
@@ -113,7 +124,9 @@ class ReferenceEngine:
             inputs[input_.name] = [
                 _project(i, self._schemas[flow], input_.schema) for i in increments
             ]
-        outputs = self._stages[name].run(inputs)
+        loopbacks = {i.name: decision.read.get(i.name, ()) for i in node.translator.loopbacks}
+        outputs = self._stages[name].run(inputs, epochs=loopbacks)
+        self._figures[name].append(self._stages[name].figures)
         for input_name, connector in connectors.items():
             connectors[input_name] = connector.after(
                 decision.read.get(input_name, ()), decision.remove.get(input_name, ())
@@ -131,6 +144,8 @@ class ReferenceEngine:
         increment = Increment(flow, index, index, files)
         for stage, input_ in self._dataflow.consumers(flow):
             connectors = self._connectors[stage]
+            if not rows and self._dataflow.stages[stage].translator.input(input_).loopback:
+                continue
             connectors[input_] = connectors[input_].append(increment)
 
 

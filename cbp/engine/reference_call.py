@@ -10,15 +10,16 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections import namedtuple
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, NoReturn
 
 from cbp.engine.values import Row, typed_row, unify
 from cbp.errors import AuthorCodeError
+from cbp.model.routing import checked_address
 from cbp.model.schema import Schema
-from cbp.model.stage import TranslatorSpec
+from cbp.model.stage import StateSpec, TranslatorSpec
 
 __all__ = ["AuthorCall", "Emitter", "key_type", "record_type"]
 
@@ -56,45 +57,59 @@ class Emitter:
 
     Attributes:
         out: The object that the author calls.
-        emitted: Output or state name to its records.
+        outputs: Output or loopback name to its records.
+        states: State name to its records, each with the key that it belongs to.
+        bindings: (address, key) pairs of `associate`.
     """
 
-    def __init__(self, spec: TranslatorSpec, key: Row = ()) -> None:
-        self._spec, self._key = spec, key
-        self._states = {state.name for state in spec.states}
-        schemas = {output.name: output.schema for output in spec.outputs}
-        schemas.update((state.name, state.schema) for state in spec.states)
-        self.emitted: dict[str, list[Row]] = {flow: [] for flow in schemas}
-        functions = {flow: self._function(flow, schema) for flow, schema in schemas.items()}
+    def __init__(self, spec: TranslatorSpec) -> None:
+        self._spec = spec
+        self.outputs: dict[str, list[Row]] = {output.name: [] for output in spec.outputs}
+        self.states: dict[str, list[tuple[Row, Row]]] = {state.name: [] for state in spec.states}
+        self.bindings: list[tuple[str | int, Row]] = []
+        functions = {
+            o.name: _emit(o.name, o.schema, self.outputs[o.name].append) for o in spec.outputs
+        }
+        for state in spec.states:
+            functions[state.name] = _emit(state.name, state.schema, self._writer(state))
+        if spec.multicasts:
+            functions["associate"] = self._associate
         self.out: Any = _Namespace("output", functions)
 
     def group(self, flows: Mapping[str, Iterable[Row]]) -> Any:
         """Return the author's `group`: one iterator per input and state."""
         return _Namespace("input", {name: iter(records) for name, records in flows.items()})
 
-    def _function(self, flow: str, schema: Schema) -> Any:
-        names = schema.names
-
-        def emit(*args: Any, **kwargs: Any) -> None:
-            if args and not kwargs and len(args) == len(names):
-                values = args
-            elif not args and kwargs.keys() == set(names):
-                values = tuple(kwargs[name] for name in names)
-            else:
-                values = _bound(flow, names, args, kwargs)
-            row = typed_row(values, schema)
-            if flow in self._states:
-                self._check_key(flow, row, schema)
-            self.emitted[flow].append(row)
-
-        return emit
-
-    def _check_key(self, state: str, row: Row, schema: Schema) -> None:
+    def _writer(self, state: StateSpec) -> Callable[[Row], None]:
         assert self._spec.key is not None, "a stage with state has a key"
-        key = unify([row[schema.index(name)] for name in self._spec.key.names])
-        if key != self._key:
-            message = f"state {state!r}: a record of key {key!r} was emitted by another group"
-            raise ValueError(message)
+        at = [state.schema.index(name) for name in self._spec.key.names]
+        written = self.states[state.name]
+        return lambda row: written.append((unify([row[i] for i in at]), row))
+
+    def _associate(self, key: Any, address: str | int) -> None:
+        assert self._spec.key is not None, "a stage with loopbacks has a key"
+        values = key if isinstance(key, tuple) else (key,)
+        if len(values) != len(self._spec.key):
+            message = f"out.associate: the key is ({self._spec.key}), got {key!r}"
+            raise TypeError(message)
+        bound = unify(typed_row(values, self._spec.key))
+        self.bindings.append((checked_address(address), bound))
+
+
+def _emit(flow: str, schema: Schema, take: Callable[[Row], None]) -> Callable[..., None]:
+    """Return the function that an author calls to emit one record."""
+    names = schema.names
+
+    def emit(*args: Any, **kwargs: Any) -> None:
+        if args and not kwargs and len(args) == len(names):
+            values = args
+        elif not args and kwargs.keys() == set(names):
+            values = tuple(kwargs[name] for name in names)
+        else:
+            values = _bound(flow, names, args, kwargs)
+        take(typed_row(values, schema))
+
+    return emit
 
 
 def _bound(flow: str, names: Sequence[str], args: Row, kwargs: Mapping[str, Any]) -> Row:

@@ -1,15 +1,8 @@
 """One stage of the reference engine: one epoch of groups or of single records.
 
-For one epoch of a groupwise stage:
-
-1. Every record is routed to its group; with a state of grouping `outer`, every key of
-   that state is a group too. An epoch that reads no record at all calls nobody.
-2. Groups are visited in the order (unsigned hash of the key, key).
-3. Within group and input, records come in the order (order_by: nulls first, ascending;
-   increment; position). A group's state records come ordered by all columns.
-4. What a called group emits to its state replaces what the group had there; groups not
-   called keep theirs. What is written is seen in the next epoch.
-5. Every output gets one increment per epoch, in visiting order, empty ones included.
+A groupwise stage does what `cbp.model.routing` specifies: `cbp.engine.reference_route` finds
+the groups, here they are called in order and their state is settled. Every output gets one
+increment per epoch, in visiting order, empty ones included.
 
 A record-wise stage is called once per record, in the order of arrival.
 
@@ -25,16 +18,15 @@ from typing import Any
 
 from cbp.engine.hashing import key_hash
 from cbp.engine.reference_call import AuthorCall, Emitter, key_type, record_type
-from cbp.engine.values import Row, order_key, row_order, typed, typed_row, unify
-from cbp.model.schema import DataType, Schema
-from cbp.model.stage import Computed, InputSpec, TranslatorSpec
+from cbp.engine.reference_route import Bindings, Group, Key, Part, route_records
+from cbp.engine.values import Row, row_order, typed_row
+from cbp.model.schema import Schema
+from cbp.model.stage import TranslatorSpec
 
 __all__ = ["ReferenceStage", "ordered_rows"]
 
-Key = tuple[Any, ...]
 _Order = tuple[Any, ...]
-_Group = dict[str, list[tuple[_Order, Row]]]
-"""Input name to its records in the order of arrival, each with its order key."""
+_COUNTED = ("groups", "deliveries", "dead_letters", "state_remote", "bindings")
 
 
 @dataclass
@@ -45,39 +37,64 @@ class ReferenceStage:
         name: Of the stage, for errors.
         spec: What to execute.
         state: State name to key to the records of that key.
+        bindings: What each epoch bound to multicast addresses; its length is the next epoch.
+        figures: Of the last epoch: `records_in`, `deliveries` (pairs of a record and a group),
+            `groups`, `records_out`, `state_remote` (remote writes), `bindings`, `dead_letters`.
     """
 
     name: str
     spec: TranslatorSpec
     state: dict[str, dict[Key, list[Row]]] = field(default_factory=dict)
+    bindings: list[Bindings] = field(default_factory=list)
+    figures: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for state in self.spec.states:
             self.state.setdefault(state.name, {})
 
-    def run(self, inputs: Mapping[str, Sequence[Sequence[Row]]]) -> dict[str, list[Row]]:
+    def run(
+        self,
+        inputs: Mapping[str, Sequence[Sequence[Row]]],
+        *,
+        epochs: Mapping[str, Sequence[int]] | None = None,
+    ) -> dict[str, list[Row]]:
         """Execute one epoch.
 
         Args:
             inputs: Input name to increments to records, as tuples of the input's columns.
+            epochs: Loopback name to the epochs of this stage that wrote its increments.
 
         Returns:
             Output name to its records, in the order in which they were emitted.
 
         Raises:
-            AuthorCodeError: The author's code failed; the state is what it was.
+            AuthorCodeError: The author's code failed; state and bindings are what they were.
         """
-        outputs: dict[str, list[Row]] = {output.name: [] for output in self.spec.outputs}
-        if any(increment for increments in inputs.values() for increment in increments):
+        done = _Epoch({output.name: [] for output in self.spec.outputs})
+        done.figures["records_in"] = sum(len(rows) for many in inputs.values() for rows in many)
+        if done.figures["records_in"]:
             if self.spec.record_wise:
-                self._run_record_wise(inputs, outputs)
+                self._run_record_wise(inputs, done)
             else:
-                self._run_groups(inputs, outputs)
-        return outputs
+                self._run_groups(self._parts(inputs, epochs or {}), done)
+        # Only now, so that an epoch that fails half-way leaves everything as it was.
+        self.bindings.append(done.bindings)
+        for name, table in self.state.items():
+            _settle(table, name, done)
+        self.figures = {**done.figures, "records_out": sum(map(len, done.outputs.values()))}
+        return done.outputs
 
-    def _run_record_wise(
-        self, inputs: Mapping[str, Sequence[Sequence[Row]]], outputs: dict[str, list[Row]]
-    ) -> None:
+    def _parts(
+        self, inputs: Mapping[str, Sequence[Sequence[Row]]], epochs: Mapping[str, Sequence[int]]
+    ) -> dict[str, list[Part]]:
+        """Give each increment of a loopback the bindings of the epoch that wrote it."""
+        parts = {name: [Part(rows) for rows in many] for name, many in inputs.items()}
+        for name, wrote in epochs.items():
+            pairs = zip(inputs[name], wrote, strict=True)
+            parts[name] = [Part(rows, self.bindings[epoch]) for rows, epoch in pairs]
+        return parts
+
+    def _run_record_wise(self, inputs: Mapping[str, Sequence[Sequence[Row]]], done: _Epoch) -> None:
         (input_,) = self.spec.inputs
         make = record_type(input_.name, input_.schema)
         for increment in inputs.get(input_.name, ()):
@@ -85,88 +102,84 @@ class ReferenceStage:
                 emitter = Emitter(self.spec)
                 with AuthorCall(self.name, self.spec, inputs={input_.name: [row]}):
                     self.spec.translate(make(*row), emitter.out)
-                _extend(outputs, emitter.emitted)
+                done.take(emitter)
 
-    def _run_groups(
-        self, inputs: Mapping[str, Sequence[Sequence[Row]]], outputs: dict[str, list[Row]]
-    ) -> None:
-        groups = self._groups(inputs)
-        written: dict[Key, dict[str, list[Row]]] = {}
-        for key in sorted(groups, key=self._visiting_order):
-            emitter = self._call(key, groups[key])
-            written[key] = emitter.emitted
-            _extend(outputs, emitter.emitted)
-        # Only now, so that an epoch that fails half-way leaves the state as it was.
-        for key, emitted in written.items():
-            for name, table in self.state.items():
-                table.pop(key, None)
-                if emitted[name]:
-                    table[key] = emitted[name]
-
-    def _groups(self, inputs: Mapping[str, Sequence[Sequence[Row]]]) -> dict[Key, _Group]:
-        groups: dict[Key, _Group] = {}
-        for input_ in self.spec.inputs:
-            for increment in inputs.get(input_.name, ()):
-                for row in increment:
-                    key, order = self._place(input_, row)
-                    group = groups.setdefault(key, {})
-                    group.setdefault(input_.name, []).append((order, row))
-        for state in self.spec.states:
-            if state.grouping == "outer":
-                for key in self.state[state.name]:
-                    groups.setdefault(key, {})
-        return groups
-
-    def _place(self, input_: InputSpec, row: Row) -> tuple[Key, _Order]:
-        """Return the group's key of a record, and what orders the record in its group."""
-        key = self._values(input_, "route_by", row)
-        order = self._values(input_, "order_by", row)
-        return unify([value for value, _ in key]), tuple(order_key(*each) for each in order)
-
-    def _values(self, input_: InputSpec, option: str, row: Row) -> list[tuple[Any, DataType]]:
-        """Return the values of `route_by` or `order_by` for one record, with their types."""
-        by: tuple[str, ...] | Computed | None = getattr(input_, option)
-        if not isinstance(by, Computed):
-            names = by or ()
-            return [(row[input_.schema.index(n)], input_.schema[n].type) for n in names]
-        function, inputs = f"{input_.name}.{option}", {input_.name: [row]}
-        call = AuthorCall(self.name, self.spec, function=function, place=by.place, inputs=inputs)
-        with call:
-            value = by.function(record_type(input_.name, input_.schema)(*row))
-            values = (value,) if len(by.types) == 1 else value
-            return [(typed(v, type_), type_) for v, type_ in zip(values, by.types, strict=True)]
+    def _run_groups(self, parts: Mapping[str, Sequence[Part]], done: _Epoch) -> None:
+        routed = route_records(self.name, self.spec, parts, self.state)
+        for key in sorted(routed.groups, key=self._visiting_order):
+            done.take(self._call(key, routed.groups[key]), key)
+        done.figures.update(
+            groups=len(routed.groups),
+            deliveries=routed.deliveries,
+            dead_letters=routed.dead_letters,
+            state_remote=sum(len(each) for each in done.remote.values()),
+            bindings=sum(map(len, done.bindings.values())),
+        )
 
     def _visiting_order(self, key: Key) -> _Order:
         assert self.spec.key is not None, "a record-wise stage has no groups"
         types = [column.type for column in self.spec.key.fields]
         return key_hash(key, types) & (2**64 - 1), row_order(key, types)
 
-    def _call(self, key: Key, group: _Group) -> Emitter:
+    def _call(self, key: Key, group: Group) -> Emitter:
         """Call the author for one group, and return what was emitted."""
         flows: dict[str, list[Any]] = {}
         for input_ in self.spec.inputs:
-            # The sort is stable: equal records stay in the order (increment, position).
             records = sorted(group.get(input_.name, ()), key=lambda record: record[0])
             make = record_type(input_.name, input_.schema)
-            flows[input_.name] = [make(*row) for _, row in records]
+            # Values of its own for every group: an author may change a list.
+            flows[input_.name] = [make(*typed_row(row, input_.schema)) for _, row in records]
         for state in self.spec.states:
             make = record_type(state.name, state.schema)
             flows[state.name] = [
                 make(*typed_row(row, state.schema))
                 for row in ordered_rows(self.state[state.name].get(key, ()), state.schema)
             ]
-        emitter = Emitter(self.spec, key)
+        emitter = Emitter(self.spec)
         with AuthorCall(self.name, self.spec, key=key, inputs=flows):
             self.spec.translate(key_type(self.spec)(*key), emitter.group(flows), emitter.out)
         return emitter
+
+
+@dataclass
+class _Epoch:
+    """What the calls of one epoch emitted.
+
+    Attributes:
+        local: State name to called key to what that group keeps.
+        remote: State name to (key, record) pairs, written by other groups.
+        bindings: Address to keys.
+    """
+
+    outputs: dict[str, list[Row]]
+    local: dict[str, dict[Key, list[Row]]] = field(default_factory=dict)
+    remote: dict[str, list[tuple[Key, Row]]] = field(default_factory=dict)
+    bindings: dict[str | int, dict[Key, None]] = field(default_factory=dict)
+    figures: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTED, 0))
+
+    def take(self, emitter: Emitter, key: Key = ()) -> None:
+        """Add what one call emitted."""
+        for name, rows in emitter.outputs.items():
+            self.outputs[name].extend(rows)
+        for name, written in emitter.states.items():
+            own = [row for to, row in written if to == key]
+            self.local.setdefault(name, {})[key] = own
+            self.remote.setdefault(name, []).extend(each for each in written if each[0] != key)
+        for address, to in emitter.bindings:
+            self.bindings.setdefault(address, {})[to] = None
+
+
+def _settle(table: dict[Key, list[Row]], name: str, done: _Epoch) -> None:
+    """Replace the records of called keys, then append those that others wrote for a key."""
+    for key, rows in done.local.get(name, {}).items():
+        table.pop(key, None)
+        if rows:
+            table[key] = list(rows)
+    for key, row in done.remote.get(name, ()):
+        table.setdefault(key, []).append(row)
 
 
 def ordered_rows(rows: Iterable[Row], schema: Schema) -> list[Row]:
     """Return records ordered by all columns, nulls first."""
     types = [column.type for column in schema.fields]
     return sorted(rows, key=lambda row: row_order(row, types))
-
-
-def _extend(outputs: dict[str, list[Row]], emitted: Mapping[str, list[Row]]) -> None:
-    for name, rows in outputs.items():
-        rows.extend(emitted[name])

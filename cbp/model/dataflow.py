@@ -48,7 +48,7 @@ class StageNode:
     Attributes:
         reference: The registered name of the translator; `""` when built in code.
         parameters: What the translator was made with, as JSON values.
-        wiring: Input name to flow name.
+        wiring: Input name to flow name; loopbacks wire themselves.
         buckets: Hash partitions of its groups and state; a power of two.
         fuse: Whether it may run together with its neighbours; see `cbp.model.fusion`.
         rule: When it runs, if not as the translator says; see `runnable`.
@@ -67,6 +67,12 @@ class StageNode:
     def runnable(self) -> RunnableSpec:
         """When the stage runs: as its dataflow says, else as its translator does."""
         return self.rule or self.translator.runnable
+
+    def __post_init__(self) -> None:
+        own = {spec.name: f"{self.name}.{spec.name}" for spec in self.translator.loopbacks}
+        if own:
+            # What an author wired by hand stays, so that `check` can say what is wrong.
+            object.__setattr__(self, "wiring", MappingProxyType({**own, **self.wiring}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +171,13 @@ def _stage_mistakes(stage: StageNode, flows: Mapping[str, Schema]) -> Iterator[M
             has = ", ".join(sorted(declared))
             yield Mistake(
                 "input_unknown", at, f"{spec.name} has no input {name!r}; it has {has}", spec.place
+            )
+        elif spec.input(name).loopback and flow != f"{stage.name}.{name}":
+            yield Mistake(
+                "loopback_wired",
+                at,
+                f"{spec.name}.{name} is a loopback: it wires itself, leave it out",
+                spec.place,
             )
         elif flow not in flows:
             yield _unknown_flow(at, flow, flows)

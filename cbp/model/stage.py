@@ -39,11 +39,14 @@ class Computed:
             deterministic and free of side effects.
         types: Types of the values, in order.
         place: `file.py:12` of the function.
+        many: Of a `route_by`: the function gives any destinations, one or a list
+            (`cbp.model.routing`); else exactly one key.
     """
 
     function: Callable[[Any], Any]
     types: tuple[DataType, ...]
     place: str = ""
+    many: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +58,14 @@ class InputSpec:
             record is its own group (RouteByRcd).
         order_by: Columns, or a function, that give the order within a group;
             `None`: the order of arrival (OrderByAny, made deterministic).
+        loopback: Wired to the output of the same name of its own stage: messages.
     """
 
     name: str
     schema: Schema
     route_by: tuple[str, ...] | Computed | None = None
     order_by: tuple[str, ...] | Computed | None = None
+    loopback: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +151,18 @@ class TranslatorSpec:
     def record_wise(self) -> bool:
         """Whether every record is its own group, so that nothing is shuffled."""
         return self.key is None
+
+    @property
+    def loopbacks(self) -> tuple[InputSpec, ...]:
+        """Inputs that the stage feeds itself; each has an output of its name and schema."""
+        return tuple(spec for spec in self.inputs if spec.loopback)
+
+    @property
+    def multicasts(self) -> bool:
+        """Whether groups may be bound to addresses: some loopback has a route function."""
+        return any(
+            isinstance(spec.route_by, Computed) and spec.route_by.many for spec in self.loopbacks
+        )
 
     def input(self, name: str) -> InputSpec:
         """Return the input of this name."""

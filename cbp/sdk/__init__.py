@@ -1,6 +1,7 @@
 """What an author imports: translators, their inputs and outputs, and the builder."""
 
 from cbp.model.connector import Connector, Decision
+from cbp.model.routing import ALL, All, Multicast
 from cbp.model.runnable import (
     Align,
     CountWindow,
@@ -14,16 +15,29 @@ from cbp.model.runnable import (
 from cbp.model.schema import Schema
 from cbp.sdk.builder import DataflowBuilder
 from cbp.sdk.document import dataflow_from_document
-from cbp.sdk.translate import Input, Output, State, Translate, TranslateRecords, by
+from cbp.sdk.translate import (
+    Input,
+    Loopback,
+    Output,
+    State,
+    Translate,
+    TranslateRecords,
+    by,
+    route,
+)
 
 __all__ = [
+    "ALL",
     "Align",
+    "All",
     "Connector",
     "CountWindow",
     "DataflowBuilder",
     "Decision",
     "Input",
     "KeyWindow",
+    "Loopback",
+    "Multicast",
     "Output",
     "Phase",
     "Phases",
@@ -36,4 +50,5 @@ __all__ = [
     "TranslateRecords",
     "by",
     "dataflow_from_document",
+    "route",
 ]

@@ -26,10 +26,11 @@ from __future__ import annotations
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, cast, get_args
 
 from cbp.errors import DefinitionError, Mistake
+from cbp.model.runnable import RunAll, RunAny
 from cbp.model.schema import Schema, is_name
 from cbp.model.stage import (
     Computed,
@@ -41,11 +42,21 @@ from cbp.model.stage import (
     TranslatorSpec,
 )
 
-__all__ = ["Input", "Output", "State", "Translate", "TranslateRecords", "by", "place_of"]
+__all__ = [
+    "Input",
+    "Loopback",
+    "Output",
+    "State",
+    "Translate",
+    "TranslateRecords",
+    "by",
+    "place_of",
+    "route",
+]
 
 
-_RESERVED = ("key", "runnable", "spec", "translate")
-"""Attributes of every translator; a flow of that name would hide them."""
+_RESERVED = ("associate", "key", "runnable", "spec", "translate")
+"""Attributes of every translator, or of `out`; a flow of that name would hide them."""
 
 
 def place_of(function: Callable[..., Any] | type) -> str:
@@ -57,6 +68,22 @@ def place_of(function: Callable[..., Any] | type) -> str:
         return f"{inspect.getsourcefile(function)}:{inspect.getsourcelines(function)[1]}"
     except (OSError, TypeError):
         return ""
+
+
+def route(function: Callable[[Any], Any], type_: str) -> Computed:
+    """Send a record to any groups: several keys, `ALL`, multicast addresses, or none.
+
+        Input("src BIGINT, dst BIGINT", route_by=route(lambda e: [e.src, e.dst], "BIGINT"))
+        Input("total DOUBLE", route_by=route(lambda r: All("ranks"), "BIGINT"))
+        Loopback("src BIGINT, n INT", route_by=route(lambda m: Multicast(m.src), "BIGINT"))
+
+    Args:
+        function: `record -> destination`, or a list or set of destinations. A destination
+            is a key (a tuple when `type_` names several), `ALL`, `All("flow", ...)`, or, on
+            a `Loopback`, `Multicast(address)`; see `cbp.model.routing`.
+        type_: Types of the key, such as `"STRING"` or `"STRING, BIGINT"`.
+    """
+    return replace(by(function, type_), many=True)
 
 
 def by(function: Callable[[Any], Any], type_: str) -> Computed:
@@ -90,9 +117,30 @@ class Input:
 
     Args:
         schema: DDL, such as `"url STRING, n BIGINT"`; a wired flow may have more columns.
-        route_by: Column or comma-separated columns of the group's key, or `by(...)`.
-            Their types must be the same on every input of one translator.
+        route_by: Column or comma-separated columns of the group's key, `by(...)`, or
+            `route(...)` for several groups. The key's types must be the same on every input
+            of one translator.
         order_by: Columns, or `by(...)`, that order the records of a group.
+    """
+
+    schema: str
+    route_by: str | Computed | None = None
+    order_by: str | Computed | None = None
+
+
+@dataclass(frozen=True)
+class Loopback:
+    """Messages that groups of a stage send to groups of the same stage.
+
+    What `out.<name>(...)` emits in one epoch comes back as `group.<name>` in a later one (the
+    next, unless the stage's Runnable prefers other inputs) and calls the groups that it
+    reaches. It wires itself. On a loopback with `route(...)`, `out.associate(key, address)`
+    binds a key to the address of a `Multicast` for the messages of the same epoch.
+
+    Args:
+        schema: DDL of a message.
+        route_by: Who gets it; as of an `Input`.
+        order_by: As of an `Input`.
     """
 
     schema: str
@@ -120,7 +168,8 @@ class State:
     """Records that are kept between epochs, grouped by the key.
 
     The records of a *called* group are kept only if `translate` emits them again;
-    groups that are not called keep theirs. Writes are visible in the next epoch.
+    groups that are not called keep theirs. Writes are visible in the next epoch. A record
+    of another key is appended to that key's, and does not call it.
 
     Args:
         schema: DDL; holds every column of the stage's key, by name.
@@ -150,7 +199,8 @@ class Translate(_Stage):
     """A groupwise translator: called once for each group of an epoch.
 
     When it runs, and on what, says `runnable`: a rule such as `runnable = Align()`, or a
-    method `runnable(self, connectors, memo) -> Decision`; by default `RunAll()`.
+    method `runnable(self, connectors, memo) -> Decision`; by default `RunAll()`, or with
+    a `Loopback` `RunAny()`.
 
     Attributes:
         key: DDL of the group's key, such as `"site STRING"`; by default the columns
@@ -165,8 +215,9 @@ class Translate(_Stage):
             key: The group's key, with a field per key column.
             group: One iterator of records per input and state, by name. They may be
                 read in any order, once, or not at all; a group may exceed memory.
-            out: One function per output and state, by name; takes the columns by
-                keyword, or a record by `out.name(*record)`.
+            out: One function per output, loopback and state, by name; takes the columns
+                by keyword, or a record by `out.name(*record)`. With multicast also
+                `associate(key, address)`; see `Loopback`.
         """
 
 
@@ -196,9 +247,13 @@ class _Compiler:
         self._check_function()
         found = self._declarations()
         record_wise = isinstance(self._stage, TranslateRecords)
-        inputs = tuple(self._input(n, d) for n, d in found.items() if isinstance(d, Input))
-        outputs = tuple(self._output(n, d) for n, d in found.items() if isinstance(d, Output))
-        if not inputs:
+        inputs = tuple(
+            self._input(n, d) for n, d in found.items() if isinstance(d, Input | Loopback)
+        )
+        outputs = tuple(
+            self._output(n, d) for n, d in found.items() if isinstance(d, Output | Loopback)
+        )
+        if all(spec.loopback for spec in inputs):
             self._fail("input_missing", "", "declare at least one Input")
         if record_wise:
             self._check_record_wise(inputs, found)
@@ -214,14 +269,15 @@ class _Compiler:
             states,
             self._translate,
             self._place,
-            self._runnable(),
+            self._runnable(inputs),
         )
 
-    def _runnable(self) -> RunnableSpec:
+    def _runnable(self, inputs: tuple[InputSpec, ...]) -> RunnableSpec:
         """The rule or the method that says when the stage runs."""
         rule = getattr(self._stage, "runnable", None)
         if rule is None:
-            return RunnableSpec()
+            # A stage that waited for its own messages before its first run would never run.
+            return RunnableSpec(RunAny() if any(spec.loopback for spec in inputs) else RunAll())
         if isinstance(rule, type) or not callable(rule):
             self._fail(
                 "runnable_invalid",
@@ -243,13 +299,15 @@ class _Compiler:
                 "must be a plain function: emit with out.<output>(...), not with yield or await",
             )
 
-    def _declarations(self) -> dict[str, Input | Output | State]:
+    def _declarations(self) -> dict[str, Input | Loopback | Output | State]:
         """Class attributes in the order of definition, base classes first, then the instance's."""
         values: dict[str, Any] = {}
         for class_ in reversed(type(self._stage).__mro__):
             values.update(vars(class_))
         values.update(vars(self._stage))
-        found = {n: v for n, v in values.items() if isinstance(v, Input | Output | State)}
+        found = {
+            n: v for n, v in values.items() if isinstance(v, Input | Loopback | Output | State)
+        }
         for name in found:
             if not is_name(name) or name in _RESERVED:
                 self._fail(
@@ -262,17 +320,27 @@ class _Compiler:
                 self._fail("schema_invalid", name, "the schema is DDL text, such as 'url STRING'")
         return found
 
-    def _input(self, name: str, declared: Input) -> InputSpec:
+    def _input(self, name: str, declared: Input | Loopback) -> InputSpec:
         schema = Schema.parse(declared.schema, where=f"{self._name}.{name}")
         return InputSpec(
             name,
             schema,
             self._columns(name, "route_by", declared.route_by, schema),
-            self._columns(name, "order_by", declared.order_by, schema),
+            self._order(name, declared.order_by, schema),
+            isinstance(declared, Loopback),
         )
 
-    def _output(self, name: str, declared: Output) -> OutputSpec:
+    def _order(
+        self, name: str, value: str | Computed | None, schema: Schema
+    ) -> tuple[str, ...] | Computed | None:
+        if isinstance(value, Computed) and value.many:
+            self._fail("order_by_invalid", name, "route(...) gives no order; use by(...)")
+        return self._columns(name, "order_by", value, schema)
+
+    def _output(self, name: str, declared: Output | Loopback) -> OutputSpec:
         schema = Schema.parse(declared.schema, where=f"{self._name}.{name}")
+        if isinstance(declared, Loopback):
+            return OutputSpec(name, schema)
         key = self._columns(name, "key", declared.key, schema)
         if isinstance(key, Computed):
             self._fail("key_invalid", name, "the key of an output names columns")
@@ -296,6 +364,8 @@ class _Compiler:
             self._fail("record_wise_shape", "", "needs exactly one Input, without route_by")
         if any(isinstance(declared, State) for declared in found.values()):
             self._fail("record_wise_shape", "", "cannot keep state; derive from Translate instead")
+        if any(isinstance(declared, Loopback) for declared in found.values()):
+            self._fail("record_wise_shape", "", "cannot send messages; derive from Translate")
 
     def _key(self, inputs: tuple[InputSpec, ...]) -> Schema:
         """The stage's key: declared, or the columns that the first input routes by."""
@@ -307,7 +377,7 @@ class _Compiler:
                     "a groupwise translator needs route_by on every input; "
                     "derive from TranslateRecords for record-wise work",
                 )
-        first = inputs[0]
+        first = next(spec for spec in inputs if not spec.loopback)
         if self._stage.key is not None:
             key = Schema.parse(self._stage.key, where=f"{self._name}.key")
         elif isinstance(first.route_by, tuple):

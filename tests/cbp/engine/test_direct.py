@@ -19,6 +19,7 @@ from cbp import DataflowBuilder
 from cbp.engine import bucket, records, spool, window
 from cbp.engine.direct import LocalEngine
 from cbp.engine.reference import ReferenceEngine
+from cbp.errors import DataflowInvalidError
 from cbp.model.dataflow import Dataflow
 from tests import flows
 from tests.driver import Driver
@@ -153,3 +154,16 @@ def test_the_files_of_a_bucket_stay_few(tmp_path: Path) -> None:
     table = driver.engine._table(str(tmp_path / "t" / "state/stage.counts"))  # type: ignore[attr-defined]
     assert len(table.snapshot.live) <= 4 * 8
     assert sum(row["n"] for row in driver.state("stage", "counts")) == 60 * 20
+
+
+def test_what_the_engine_cannot_route_is_refused_before_it_runs(tmp_path: Path) -> None:
+    """A stage with several destinations is refused with its place, and leaves no table."""
+    builder = DataflowBuilder("many")
+    edges = builder.source("edges", "src INT, dst INT")
+    builder.stage("stage", flows.BothEnds(), edges=edges)
+    with pytest.raises(DataflowInvalidError) as caught:
+        Driver(LocalEngine(cache=str(tmp_path / "cache")), builder.build(), tmp_path / "t")
+    (mistake,) = caught.value.mistakes
+    assert (mistake.code, mistake.where) == ("engine_unsupported", "stages.stage.inputs.edges")
+    assert "flows.py:" in mistake.place
+    assert not (tmp_path / "t").exists()

@@ -286,7 +286,6 @@ def test_emitted_values_take_their_declared_types() -> None:
         (lambda key, group, out: out.kept(k="a", n=None), "BIGINT NOT NULL, got None"),
         (lambda key, group, out: out.total(k="a", n=1), "no output 'total'; there is totals"),
         (lambda key, group, out: list(group.item), "no input 'item'; there is items"),
-        (lambda key, group, out: out.kept(k="b", n=1), "state 'kept': a record of key ('b',)"),
     ],
 )
 def test_a_mistake_names_stage_function_line_key_and_cause(act: Any, cause: str) -> None:

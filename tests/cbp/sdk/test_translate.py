@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from cbp import Decision, Input, Output, RunAny, State, Translate, TranslateRecords, by
+from cbp import (
+    Decision,
+    Input,
+    Loopback,
+    Output,
+    RunAny,
+    State,
+    Translate,
+    TranslateRecords,
+    by,
+    route,
+)
 from cbp.errors import DefinitionError, Mistake
 from cbp.model.schema import DataType
 from cbp.model.stage import Computed
@@ -100,6 +111,18 @@ def test_by_takes_several_types() -> None:
     computed = by(lambda r: (1, 2), "BIGINT, DECIMAL(10,2)")
     assert computed.types == (DataType("BIGINT"), DataType("DECIMAL", precision=10, scale=2))
     assert THIS in computed.place
+
+
+def test_a_loopback_is_an_input_and_an_output() -> None:
+    """Both have its name and schema; addresses need a loopback with `route`."""
+    mail = Loopback("url STRING, n INT", route_by=route(lambda m: [m.url], "STRING"), order_by="n")
+    spec = groupwise(urls=URLS, mail=mail).spec()
+    assert spec.loopbacks == (spec.input("mail"),)
+    assert spec.output("mail").schema == spec.input("mail").schema
+    assert spec.input("mail").order_by == ("n",)
+    assert spec.multicasts
+    assert spec.runnable.function == RunAny()
+    assert not groupwise(urls=URLS, mail=Loopback("url STRING", route_by="url")).spec().multicasts
 
 
 def test_a_record_wise_class_has_no_key() -> None:
@@ -205,6 +228,26 @@ def test_a_record_wise_class_has_no_key() -> None:
             "derive from Translate",
         ),
         (record_wise(words=Output("t STRING")), "input_missing", "Made", "Input"),
+        (
+            record_wise(a=Input("t STRING"), mail=Loopback("t STRING")),
+            "record_wise_shape",
+            "Made",
+            "derive from Translate",
+        ),
+        (groupwise(mail=Loopback("t STRING", route_by="t")), "input_missing", "Made", "Input"),
+        (groupwise(urls=URLS, mail=Loopback("t INT")), "route_by_missing", "Made.mail", "route_by"),
+        (
+            groupwise(urls=URLS, associate=Output("t INT")),
+            "name_invalid",
+            "Made.associate",
+            "taken",
+        ),
+        (
+            groupwise(urls=Input("u INT", route_by="u", order_by=route(lambda r: r.u, "INT"))),
+            "order_by_invalid",
+            "Made.urls",
+            "use by(...)",
+        ),
     ],
 )
 def test_each_mistake_names_rule_attribute_and_way_out(

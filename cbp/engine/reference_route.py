@@ -1,0 +1,195 @@
+"""Which groups the records of an epoch reach, in the reference engine.
+
+Follows the rules of `cbp.model.routing` in their order: first keys and addresses, which
+find groups; then `outer` states; then `ALL`, which reaches what was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cbp.engine.reference_call import AuthorCall, record_type
+from cbp.engine.values import Row, order_key, typed, unify
+from cbp.model.routing import All, Multicast, Targets, targets
+from cbp.model.schema import DataType
+from cbp.model.stage import Computed, InputSpec, TranslatorSpec
+
+__all__ = ["Bindings", "Group", "Key", "Part", "Routed", "route_records"]
+
+Key = tuple[Any, ...]
+Order = tuple[Any, ...]
+
+Bindings = Mapping[str | int, Collection[Key]]
+"""Address to the keys that one epoch bound to it."""
+
+Group = dict[str, list[tuple[Order, Row]]]
+"""Input name to the records that reach a group, each with what orders it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Records of one increment, as tuples of the input's columns.
+
+    Attributes:
+        bindings: Of the epoch that wrote the increment; of a loopback only.
+    """
+
+    rows: Sequence[Row]
+    bindings: Bindings = field(default_factory=dict)
+
+
+@dataclass
+class Routed:
+    """The groups of one epoch.
+
+    Attributes:
+        groups: Every group to call, with its records.
+        deliveries: Pairs of a record and a group that it reaches.
+        dead_letters: Destinations that reached nobody.
+    """
+
+    groups: dict[Key, Group] = field(default_factory=dict)
+    deliveries: int = 0
+    dead_letters: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Broadcast:
+    input: str
+    order: Order
+    row: Row
+    named: set[Key]
+    alls: tuple[All, ...]
+
+
+def route_records(
+    stage: str,
+    spec: TranslatorSpec,
+    inputs: Mapping[str, Sequence[Part]],
+    state: Mapping[str, Mapping[Key, Any]],
+) -> Routed:
+    """Route every record of an epoch.
+
+    Args:
+        stage: Name of the stage, for errors.
+        inputs: Input name to what is read of it, in order.
+        state: State name to its keys.
+
+    Raises:
+        AuthorCodeError: A route or order function failed, or gave what cannot be used.
+    """
+    return _Router(stage, spec, state).route(inputs)
+
+
+class _Router:
+    def __init__(
+        self, stage: str, spec: TranslatorSpec, state: Mapping[str, Mapping[Key, Any]]
+    ) -> None:
+        self._stage, self._spec, self._state = stage, spec, state
+        self._routed = Routed()
+        self._found: dict[str, set[Key]] = {input_.name: set() for input_ in spec.inputs}
+        self._found.update((name, set(keys)) for name, keys in state.items())
+        self._broadcasts: list[_Broadcast] = []
+
+    def route(self, inputs: Mapping[str, Sequence[Part]]) -> Routed:
+        for input_ in self._spec.inputs:
+            arrival = 0
+            for part in inputs.get(input_.name, ()):
+                for row in part.rows:
+                    self._name(input_, row, arrival, part.bindings)
+                    arrival += 1
+        for state in self._spec.states:
+            if state.grouping == "outer":
+                for key in self._state[state.name]:
+                    self._routed.groups.setdefault(key, {})
+        for broadcast in self._broadcasts:
+            self._broadcast(broadcast)
+        return self._routed
+
+    def _name(self, input_: InputSpec, row: Row, arrival: int, bindings: Bindings) -> None:
+        """Bring a record to the groups that it names by key or by address."""
+        went = self._targets(input_, row)
+        named = {unify(key) for key in went.keys}
+        for address in went.addresses:
+            bound = bindings.get(address, ())
+            self._routed.dead_letters += not bound
+            named.update(bound)
+        # The arrival makes the order total: equal records stay by (increment, position).
+        order = (*self._order(input_, row), arrival)
+        for key in named:
+            self._deliver(key, input_.name, order, row)
+        self._found[input_.name] |= named
+        if went.alls:
+            self._broadcasts.append(_Broadcast(input_.name, order, row, named, went.alls))
+
+    def _broadcast(self, broadcast: _Broadcast) -> None:
+        reached: set[Key] = set()
+        for destination in broadcast.alls:
+            flows = destination.flows or tuple(self._found)
+            found = set().union(*(self._found[flow] for flow in flows))
+            self._routed.dead_letters += not found
+            reached |= found
+        for key in reached - broadcast.named:
+            self._deliver(key, broadcast.input, broadcast.order, broadcast.row)
+
+    def _deliver(self, key: Key, flow: str, order: Order, row: Row) -> None:
+        group = self._routed.groups.setdefault(key, {})
+        group.setdefault(flow, []).append((order, row))
+        self._routed.deliveries += 1
+
+    def _targets(self, input_: InputSpec, row: Row) -> Targets:
+        by = input_.route_by
+        if not isinstance(by, Computed):
+            return Targets(keys=(tuple(row[input_.schema.index(name)] for name in by or ()),))
+        with self._author(input_, "route_by", row, by):
+            given = by.function(record_type(input_.name, input_.schema)(*row))
+            went = targets(given, self._found) if by.many else _one_key(given)
+            if went.addresses and not input_.loopback:
+                message = (
+                    f"{Multicast(went.addresses[0])}: an address reaches only records of a "
+                    "Loopback, since bindings belong to the epoch that wrote the record"
+                )
+                raise ValueError(message)
+            keys = tuple(_key(key, by.types) for key in went.keys)
+        return Targets(keys, went.addresses, went.alls)
+
+    def _order(self, input_: InputSpec, row: Row) -> Order:
+        by = input_.order_by
+        if not isinstance(by, Computed):
+            columns = [(row[input_.schema.index(n)], input_.schema[n].type) for n in by or ()]
+            return tuple(order_key(value, type_) for value, type_ in columns)
+        with self._author(input_, "order_by", row, by):
+            values = _key(by.function(record_type(input_.name, input_.schema)(*row)), by.types)
+        return tuple(order_key(value, t) for value, t in zip(values, by.types, strict=True))
+
+    def _author(self, input_: InputSpec, option: str, row: Row, by: Computed) -> AuthorCall:
+        return AuthorCall(
+            self._stage,
+            self._spec,
+            function=f"{input_.name}.{option}",
+            place=by.place,
+            inputs={input_.name: [row]},
+        )
+
+
+def _one_key(given: Any) -> Targets:
+    if isinstance(given, list | set | frozenset | All | Multicast):
+        message = (
+            f"by(...) gives one key, got {given!r}; "
+            "for several keys, ALL or Multicast declare route_by=route(...)"
+        )
+        raise TypeError(message)
+    return Targets(keys=(given,))
+
+
+def _key(given: Any, types: Sequence[DataType]) -> Key:
+    """Return a key, or what orders a record, in its declared types; the error shows the value."""
+    values = (given,) if len(types) == 1 else given
+    try:
+        return tuple(typed(value, type_) for value, type_ in zip(values, types, strict=True))
+    except (TypeError, ValueError, OverflowError) as exc:
+        declared = ", ".join(map(str, types))
+        message = f"a key is declared ({declared}), got {given!r}: {exc}"
+        raise TypeError(message) from exc

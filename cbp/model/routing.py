@@ -1,0 +1,142 @@
+"""Where records go: keys, `ALL`, multicast; messages and state. The exact semantics, once.
+
+This is the specification that every engine is tested against. "Groups" are called
+once per epoch with all records that reach them. Where the paper is silent it says so: [d].
+
+**Routing.** `route_by` of an input is asked once per record. Columns, or `by(...)`, give
+exactly one key. `route(...)` gives one destination, or a list or set of them:
+
+1. A *key*: calls the group of that key, whether or not it has state. Null is a key; equal
+   floats (both zeros, all NaNs) are one key.
+2. `ALL`: every group found in this epoch's flows. A group is *found* in an input when a
+   record of that input names it by key or by address, and in a state when the state
+   holds its key. `All("a", "b")` reaches only the groups found in these inputs or states.
+   Where it reaches a state, every key in it is called, also when its grouping is `inner`.
+   What an `ALL` reaches is not thereby found for another `ALL` [d].
+3. `Multicast(address)`: every key bound to the address. Only for records of a `Loopback`,
+   and the bindings are those that were made in the epoch that wrote the record; so address
+   and binding are written together, in any order, by any group of the stage. Bindings
+   serve all loopbacks of the stage. Addresses are texts or integers; `1` and `"1"` differ [d].
+
+A record reaches a *set* of groups: duplicates collapse, whatever named them [d: over kinds].
+No destination (an empty list) means nobody, on purpose [d]. An address that nobody bound, or
+an `ALL` that finds no group, is a *dead letter*: counted (`dead_letters`, one per destination),
+no error, since the author cannot know who is there [d].
+
+**Order.** Within group and input: (order_by, nulls first, ascending; increment; position),
+however the record came to the group [d]. State: by all columns. Groups are visited by
+(unsigned hash of the key, key).
+
+**Which groups are called.** Those that some record reaches; with a state of grouping `outer`,
+every key of that state too. An epoch that reads no record calls nobody, also with `outer` [d].
+
+**State.** All writes of an epoch are visible in the next. Of a *called* group, local writes
+replace what it had: records that are not emitted again are gone. Groups that are not called
+keep theirs. A write for another key is *remote*: it is appended to that key's records, after
+the key's own local writes if it is called in the same epoch, and does not call it. Equal
+records that are appended twice are two records [d]. Remote writes never replace.
+
+**Messages.** A `Loopback` is an output of the stage that is wired to an input of the same
+name: what an epoch writes there is an increment that the stage consumes in a later epoch (the
+next, unless its Runnable prefers other inputs), and it counts as an input: its records wake
+groups. An empty one is not enqueued. The default Runnable of a stage with a loopback is `RunAny`:
+`RunAll` would wait for messages that nobody can have sent [d]. The flow has a name like any other, `stage.loopback`.
+
+**Default.** Without grouping every record is its own group (`TranslateRecords`).
+
+Source: CBP (SoCC'10), sections 2.1, 2.3, 4.5.1 and 4.5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["ALL", "All", "Multicast", "Targets", "checked_address", "targets"]
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class All:
+    """Every group found in the named inputs and states; without names, in any.
+
+    Attributes:
+        flows: Names of inputs and states; empty: all of them.
+    """
+
+    flows: tuple[str, ...]
+
+    def __init__(self, *flows: str) -> None:
+        object.__setattr__(self, "flows", flows)
+
+
+ALL = All()
+"""Every group that is found in this epoch, in any input or state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Multicast:
+    """Every key that was bound to this address in the epoch that wrote the record."""
+
+    address: str | int
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What a route function gave for one record, taken apart; nothing is resolved yet.
+
+    Attributes:
+        keys: As the author gave them; types are not checked.
+        addresses: Of multicasts.
+        alls: Broadcasts.
+    """
+
+    keys: tuple[Any, ...] = ()
+    addresses: tuple[str | int, ...] = ()
+    alls: tuple[All, ...] = ()
+
+
+def targets(given: Any, flows: Collection[str]) -> Targets:
+    """Take apart what a route function returned.
+
+    Args:
+        given: One destination, or a list, set or frozenset of them.
+        flows: Names that an `All` may give.
+
+    Raises:
+        TypeError: An address is neither text nor integer, or a flow's name is no text.
+        ValueError: An `All` names a flow that is not there.
+    """
+    keys, addresses, alls = [], [], []
+    for each in given if isinstance(given, list | set | frozenset) else (given,):
+        if isinstance(each, Multicast):
+            addresses.append(checked_address(each.address))
+        elif isinstance(each, All):
+            _check_flows(each, flows)
+            alls.append(each)
+        else:
+            keys.append(each)
+    return Targets(tuple(keys), tuple(addresses), tuple(alls))
+
+
+def checked_address(address: Any) -> str | int:
+    """Return a multicast address; refuse what could not be kept durably.
+
+    Raises:
+        TypeError: It is neither text nor integer.
+    """
+    if isinstance(address, bool) or not isinstance(address, str | int):
+        message = f"a multicast address is a text or an integer, got {address!r}"
+        raise TypeError(message)
+    return address
+
+
+def _check_flows(destination: All, flows: Collection[str]) -> None:
+    given: tuple[Any, ...] = destination.flows
+    for name in given:
+        if not isinstance(name, str):
+            message = f"All(...) takes names of inputs and states, got {name!r}"
+            raise TypeError(message)
+        if name not in flows:
+            message = f"All names the flow {name!r}; there is {', '.join(flows)}"
+            raise ValueError(message)
