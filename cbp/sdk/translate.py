@@ -360,12 +360,12 @@ class _Compiler:
         return StateSpec(name, schema, declared.grouping)
 
     def _check_record_wise(self, inputs: tuple[InputSpec, ...], found: dict[str, Any]) -> None:
+        if any(isinstance(declared, Loopback) for declared in found.values()):
+            self._fail("record_wise_shape", "", "cannot send messages; derive from Translate")
         if len(inputs) != 1 or inputs[0].route_by is not None:
             self._fail("record_wise_shape", "", "needs exactly one Input, without route_by")
         if any(isinstance(declared, State) for declared in found.values()):
             self._fail("record_wise_shape", "", "cannot keep state; derive from Translate instead")
-        if any(isinstance(declared, Loopback) for declared in found.values()):
-            self._fail("record_wise_shape", "", "cannot send messages; derive from Translate")
 
     def _key(self, inputs: tuple[InputSpec, ...]) -> Schema:
         """The stage's key: declared, or the columns that the first input routes by."""
