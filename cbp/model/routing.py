@@ -40,7 +40,8 @@ records that are appended twice are two records [d]. Remote writes never replace
 name: what an epoch writes there is an increment that the stage consumes in a later epoch (the
 next, unless its Runnable prefers other inputs), and it counts as an input: its records wake
 groups. An empty one is not enqueued. The default Runnable of a stage with a loopback is `RunAny`:
-`RunAll` would wait for messages that nobody can have sent [d]. The flow has a name like any other, `stage.loopback`.
+`RunAll` would wait for messages that nobody can have sent [d]. The flow has a name like
+any other, `stage.loopback`.
 
 **Default.** Without grouping every record is its own group (`TranslateRecords`).
 
