@@ -14,25 +14,27 @@ author emitted for it; of every other group what they were (tests/cbp/engine/tes
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
-import numpy as np
 import pyarrow as pa
 
 from cbp.engine.arrow import arrow_schema
-from cbp.engine.call import Emitted, author_error, group_type
-from cbp.engine.groups import FlowRun, Int64s, group_ranges, key_rows, window_ends
-from cbp.engine.rows import Row, encode_rows
+from cbp.engine.call import Emitted, author_error, calling_loop, group_type
+from cbp.engine.groups import FlowRun, Int64s, group_ranges, union, window_ends
+from cbp.engine.rows import Row, encode_rows, identity
 from cbp.engine.settle import Settled, settle
 from cbp.engine.state.bucket import BucketState, Found
+from cbp.engine.values import unify
 from cbp.engine.window import Source, Window, WindowReader
 from cbp.errors import InvariantError
 from cbp.model.stage import StateSpec, TranslatorSpec
 
 __all__ = ["ENCODE_ERRORS", "WINDOW_ROWS", "BucketRun", "state_file_schema"]
 
-WINDOW_ROWS = 16_384
+WINDOW_ROWS = 32_768
 ENCODE_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 
@@ -62,6 +64,8 @@ class BucketRun:
     def __post_init__(self) -> None:
         self.written = {name: [] for name in self.states}
         self._group = group_type(self.spec)()
+        flows = [*(i.name for i in self.spec.inputs), *(s.name for s in self.spec.states)]
+        self._loop = calling_loop(tuple(flows), tuple(self.states))
 
     def run(self) -> None:
         """Call the author for every group of this bucket."""
@@ -79,16 +83,17 @@ class BucketRun:
         start = 0
         for stop in window_ends(ranges, len(hashes), WINDOW_ROWS):
             self._work(reader.read(start, stop))
+            gc.collect(0)  # cycles that the author's code left; the window itself is gone
             start = stop
 
     def _look_up(self) -> tuple[Int64s, dict[str, Found]]:
         """Return the hashes to call, and the records that each state has for them."""
-        hashes = np.unique(np.concatenate([run.hashes for run in self.runs]))
+        hashes = union([run.hashes for run in self.runs])
         found: dict[str, Found] = {}
         for spec in self.spec.states:
             if spec.grouping == "outer":
                 found[spec.name] = self.states[spec.name].find(None)
-                hashes = np.union1d(hashes, found[spec.name].hashes)
+                hashes = union([hashes, found[spec.name].hashes])
         for spec in self.spec.states:
             if spec.grouping == "inner":
                 found[spec.name] = self.states[spec.name].find(hashes)
@@ -108,28 +113,32 @@ class BucketRun:
 
     def _call(self, window: Window) -> dict[str, list[int]]:
         """Call the author for every group; return where each group's state emissions end."""
-        translate, group, out = self.spec.translate, self._group, self.emitted.out
-        ends: dict[str, list[int]] = {name: [] for name in self.states}
-        marks = [(self.emitted.buffers[name], ends[name]) for name in self.states]
-        flows = [(s.name, s.rows, s.starts, s.stops) for s in window.sources]
         large = [source for source in window.sources if source.chunks is not None]
-        at = 0
+        ends: list[list[int]] = [[] for _ in self.states]
+        flows: list[Iterator[Iterable[Row]]] = [
+            source.groups() if source.chunks is None else iter([self._lazily(source)])
+            for source in window.sources
+        ]
+        done = count()
         try:
-            for at, key in enumerate(window.keys):
-                for name, rows, starts, stops in flows:
-                    setattr(group, name, iter(rows[starts[at] : stops[at]]))
-                for source in large:
-                    setattr(group, source.name, self._lazily(source))
-                translate(key, group, out)
-                for buffer, mark in marks:
-                    mark.append(len(buffer))
+            buffers = [self.emitted.buffers[name] for name in self.states]
+            self._loop(
+                window.keys,
+                flows,
+                done,
+                self.spec.translate,
+                self._group,
+                self.emitted.out,
+                buffers,
+                ends,
+            )
         except ENCODE_ERRORS as exc:
             # Of a large group, emitted records are encoded while the author still reads.
             again = self._explain(window, exc) if large else exc
-            raise self._failure(again, window, at) from exc
+            raise self._failure(again, window, next(done) - 1) from exc
         except Exception as exc:
-            raise self._failure(exc, window, at) from exc
-        return ends
+            raise self._failure(exc, window, next(done) - 1) from exc
+        return dict(zip(self.states, ends, strict=True))
 
     def _lazily(self, source: Source) -> Iterator[Row]:
         """Yield a large group's records; what was emitted meanwhile leaves memory."""
@@ -148,30 +157,36 @@ class BucketRun:
     def _settle(self, spec: StateSpec, source: Source, window: Window, ends: list[int]) -> None:
         settled = settle(source, self.emitted.buffers[spec.name], ends)
         assert source.origin is not None, "state records know where they lie"
-        dead = source.origin.at(settled.died)
-        self.states[spec.name].kill(dead)
+        self.states[spec.name].kill(source.origin.at(settled.died))
         if settled.born:
-            self._check_keys(spec, settled, window)
-            hashes = [window.hashes[group] for group in settled.groups]
-            columns = [*encode_rows(settled.born, spec.schema), pa.array(hashes, pa.int64())]
-            table = pa.Table.from_arrays(columns, schema=state_file_schema(spec))
+            columns = encode_rows(settled.born, spec.schema)
+            self._check_keys(spec, settled, columns, window)
+            hashes = pa.array(window.hashes[settled.groups])
+            table = pa.Table.from_arrays([*columns, hashes], schema=state_file_schema(spec))
             self.written[spec.name].append(table)
 
-    def _check_keys(self, spec: StateSpec, settled: Settled, window: Window) -> None:
+    def _check_keys(
+        self, spec: StateSpec, settled: Settled, columns: list[pa.Array], window: Window
+    ) -> None:
         """Refuse state for another key than the group's."""
         assert self.spec.key is not None, "only groupwise translators keep state"
+        schema = window.key_table.schema
         places = [spec.schema.index(name) for name in self.spec.key.names]
-        born = zip(*([row[at] for row in settled.born] for at in places), strict=True)
-        got = key_rows(born, [column.type for column in self.spec.key.fields])
-        expected = [window.keys[group] for group in settled.groups]
-        if got == expected:
+        arrays = [
+            columns[place].cast(field.type) for place, field in zip(places, schema, strict=True)
+        ]
+        expected = window.key_table.take(pa.array(settled.groups))
+        if pa.Table.from_arrays(arrays, schema=schema).equals(expected):
             return
-        wrong = next(i for i, key in enumerate(got) if key != expected[i])
-        message = (
-            f"state {spec.name!r} was emitted for the key {got[wrong]!r}, "
-            "not for the key of its group; emit it where that key is called"
-        )
-        raise self._failure(ValueError(message), window, settled.groups[wrong])
+        # Not alike as columns, as NaN never is; as values, one by one, they may be.
+        for group, row in zip(settled.groups.tolist(), settled.born, strict=True):
+            key = tuple(row[place] for place in places)
+            if identity(unify(key)) != identity(unify(window.keys[group])):
+                message = (
+                    f"state {spec.name!r} was emitted for the key {key!r}, "
+                    "not for the key of its group; emit it where that key is called"
+                )
+                raise self._failure(ValueError(message), window, group)
 
     def _failure(self, exc: Exception, window: Window, at: int) -> Exception:
         inputs = {source.name: source.of(at) for source in window.sources}

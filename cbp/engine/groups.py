@@ -4,8 +4,7 @@ Records arrive as one sorted run per flow. Grouping is done on whole columns: th
 unique hashes of the bucket, and for every flow the range of rows of each hash. No
 record is touched in Python here, so a group costs the same whatever else there is.
 
-Two keys may share a hash. `collided` finds that out by comparing keys, never by
-trusting the hash; the caller then takes such a window apart by key.
+Two keys may share a hash: `cbp.engine.keys` compares them, and never trusts the hash.
 
 Memory: 8 bytes per record and 24 per group and flow, while a bucket is worked on.
 """
@@ -20,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cbp.engine.rows import Row, decode_columns
+from cbp.engine.rows import Row, decode_columns, decode_lists
 from cbp.engine.values import unify
 from cbp.model.schema import DataType
 
-__all__ = ["FlowRun", "Ranges", "group_ranges", "key_rows", "window_ends"]
+__all__ = ["FlowRun", "Ranges", "group_ranges", "key_rows", "union", "window_ends"]
 
 _FLOATS = ("DOUBLE", "FLOAT")
 
@@ -62,10 +61,24 @@ class FlowRun:
         hashes: Int64s = self.table.column("_hash").to_numpy()
         return hashes
 
-    def rows(self, start: int, stop: int) -> list[tuple[object, ...]]:
-        """Return the author's columns of some records."""
+    def lists(self, start: int, stop: int) -> list[list[object]]:
+        """Return the author's columns of some records, each as a list."""
         part = self.table.slice(start, stop - start)
-        return list(decode_columns(part, self.columns, self.types))
+        return decode_lists(part, self.columns, self.types)
+
+    def rows(self, start: int, stop: int) -> list[tuple[object, ...]]:
+        """Return the author's columns of some records, record by record."""
+        return list(zip(*self.lists(start, stop), strict=True))
+
+    def key_table(self, start: int, stop: int) -> pa.Table:
+        """Return the key columns of some records; a view."""
+        return self.table.select(list(self.keys)).slice(start, stop - start)
+
+    def keys_in(self, lists: list[list[object]]) -> list[list[object]] | None:
+        """Return the key columns out of `lists`, unless the author computes them."""
+        if not set(self.keys) <= set(self.columns):
+            return None
+        return [lists[self.columns.index(key)] for key in self.keys]
 
     def keys_at(self, rows: Int64s) -> list[tuple[object, ...]]:
         """Return the keys of some records."""
@@ -80,15 +93,30 @@ def key_rows(rows: Iterable[Row], types: Sequence[DataType]) -> list[Row]:
     return list(rows)
 
 
+def union(runs: Sequence[Int64s]) -> Int64s:
+    """Return every hash of some ascending runs once, ascending."""
+    full = [run for run in runs if len(run)]
+    if not full:
+        return np.empty(0, np.int64)
+    hashes = full[0] if len(full) == 1 else np.sort(np.concatenate(full), kind="stable")
+    new = np.empty(len(hashes), np.bool_)
+    new[0] = True
+    np.not_equal(hashes[1:], hashes[:-1], out=new[1:])
+    found: Int64s = hashes[new]
+    return found
+
+
 def group_ranges(hashes: Int64s, runs: Sequence[Int64s]) -> list[Ranges]:
     """Return for every run (ascending hashes) the rows of each of `hashes` (ascending, unique)."""
-    return [
-        Ranges(
-            np.searchsorted(run, hashes, "left").astype(np.int64),
-            np.searchsorted(run, hashes, "right").astype(np.int64),
-        )
-        for run in runs
-    ]
+    return [_ranges(hashes, run) for run in runs]
+
+
+def _ranges(hashes: Int64s, run: Int64s) -> Ranges:
+    starts = np.searchsorted(run, hashes, "left").astype(np.int64)
+    if len(run) and bool(np.all(run[1:] != run[:-1])):
+        here = run[np.minimum(starts, len(run) - 1)] == hashes
+        return Ranges(starts, starts + (here & (starts < len(run))))
+    return Ranges(starts, np.searchsorted(run, hashes, "right").astype(np.int64))
 
 
 def window_ends(ranges: Sequence[Ranges], groups: int, rows_max: int) -> list[int]:

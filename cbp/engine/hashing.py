@@ -16,7 +16,6 @@ Source: Spark, catalyst `XxHash64Function` and `XXH64`; the XXH64 specification.
 
 from __future__ import annotations
 
-import itertools
 import struct
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -28,6 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh64_intdigest
 
+from cbp.engine.xxh64 import P1, P2, P3, P4, P5, avalanche, rotate, xxh64
 from cbp.model.schema import DataType
 
 __all__ = ["SEED", "bucket_of", "hash_columns", "key_hash"]
@@ -38,12 +38,6 @@ _LONG_DIGITS = 18
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = date(1970, 1, 1)
 _INT_KINDS = frozenset({"INT", "SMALLINT", "TINYINT"})
-
-_P1 = np.uint64(0x9E3779B185EBCA87)
-_P2 = np.uint64(0xC2B2AE3D27D4EB4F)
-_P3 = np.uint64(0x165667B19E3779F9)
-_P4 = np.uint64(0x85EBCA77C2B2AE63)
-_P5 = np.uint64(0x27D4EB2F165667C5)
 
 _Hashes = npt.NDArray[np.uint64]
 
@@ -208,9 +202,8 @@ def _hash_floats(array: pa.Array, kind: str, seeds: _Hashes) -> _Hashes:
 
 def _hash_binary(array: pa.Array, seeds: _Hashes) -> _Hashes:
     _, offsets, content = array.buffers()
-    ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1].tolist()
-    view = memoryview(content if content is not None else b"")
-    return _digests((view[a:b] for a, b in itertools.pairwise(ends)), seeds)
+    ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    return xxh64(memoryview(content if content is not None else b""), ends, seeds)
 
 
 def _hash_decimal(array: pa.Array, precision: int, seeds: _Hashes) -> _Hashes:
@@ -228,20 +221,10 @@ def _digests(values: Iterable[Any], seeds: _Hashes) -> _Hashes:
 
 
 def _hash_ints(values: npt.NDArray[np.uint32], seeds: _Hashes) -> _Hashes:
-    mixed = (seeds + _P5 + np.uint64(4)) ^ (values.astype(np.uint64) * _P1)
-    return _avalanche(_rotate(mixed, 23) * _P2 + _P3)
+    mixed = (seeds + P5 + np.uint64(4)) ^ (values.astype(np.uint64) * P1)
+    return avalanche(rotate(mixed, 23) * P2 + P3)
 
 
 def _hash_longs(values: _Hashes, seeds: _Hashes) -> _Hashes:
-    mixed = (seeds + _P5 + np.uint64(8)) ^ (_rotate(values * _P2, 31) * _P1)
-    return _avalanche(_rotate(mixed, 27) * _P1 + _P4)
-
-
-def _rotate(values: _Hashes, bits: int) -> _Hashes:
-    return (values << np.uint64(bits)) | (values >> np.uint64(64 - bits))
-
-
-def _avalanche(values: _Hashes) -> _Hashes:
-    values = (values ^ (values >> np.uint64(33))) * _P2
-    values = (values ^ (values >> np.uint64(29))) * _P3
-    return values ^ (values >> np.uint64(32))
+    mixed = (seeds + P5 + np.uint64(8)) ^ (rotate(values * P2, 31) * P1)
+    return avalanche(rotate(mixed, 27) * P1 + P4)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections import namedtuple
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -24,9 +24,11 @@ __all__ = [
     "Row",
     "check_row",
     "decode_columns",
+    "decode_lists",
     "emit_function",
     "encode_rows",
     "identity",
+    "row_maker",
     "row_type",
 ]
 
@@ -54,6 +56,11 @@ def row_type(name: str, columns: tuple[str, ...]) -> Any:
     return namedtuple(name, columns)
 
 
+def row_maker(name: str, columns: tuple[str, ...]) -> Callable[[Iterable[Any]], Row]:
+    """Return what makes a record from its values; `_make` without its cost in Python."""
+    return partial(tuple.__new__, row_type(name, columns))
+
+
 def emit_function(
     output: str, columns: Sequence[str], take: Callable[[Row], None]
 ) -> Callable[..., None]:
@@ -76,8 +83,14 @@ def decode_columns(
     table: pa.Table, columns: Sequence[str], types: Sequence[DataType]
 ) -> Iterator[Row]:
     """Yield the records of a table as plain tuples of the named columns."""
-    lists = [_decode(table.column(c), t) for c, t in zip(columns, types, strict=True)]
-    return zip(*lists, strict=True)
+    return zip(*decode_lists(table, columns, types), strict=True)
+
+
+def decode_lists(
+    table: pa.Table, columns: Sequence[str], types: Sequence[DataType]
+) -> list[list[Any]]:
+    """Return the named columns of a table, each as a list of Python values."""
+    return [_decode(table.column(c), t) for c, t in zip(columns, types, strict=True)]
 
 
 def _decode(column: pa.ChunkedArray, type_: DataType) -> list[Any]:

@@ -8,7 +8,9 @@ one record per group before, and one after: these are compared as whole lists.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
+from operator import ne
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,8 @@ from cbp.engine.rows import Row, identity
 from cbp.engine.window import Source
 
 __all__ = ["Settled", "settle"]
+
+Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -29,9 +33,9 @@ class Settled:
         born: The new records.
     """
 
-    died: npt.NDArray[np.int64]
-    groups: list[int] = field(default_factory=list)
-    born: list[Row] = field(default_factory=list)
+    died: Int64s
+    groups: Int64s
+    born: list[Row]
 
 
 def settle(source: Source, emitted: list[Row], ends: list[int]) -> Settled:
@@ -40,23 +44,23 @@ def settle(source: Source, emitted: list[Row], ends: list[int]) -> Settled:
     Args:
         ends: Group g emitted `emitted[ends[g - 1]:ends[g]]`.
     """
-    sizes = np.array(source.stops) - np.array(source.starts)
-    if len(emitted) == len(ends) == ends[-1] and np.all(np.diff(ends) == 1) and np.all(sizes <= 1):
+    sizes = source.sizes
+    if len(emitted) == len(ends) and np.all(sizes <= 1) and ends == list(range(1, len(ends) + 1)):
         return _settle_single(source, emitted, sizes)
     return _settle_many(source, emitted, ends)
 
 
-def _settle_single(source: Source, emitted: list[Row], sizes: npt.NDArray[np.int64]) -> Settled:
+def _settle_single(source: Source, emitted: list[Row], sizes: Int64s) -> Settled:
     """Every group had one record or none, and emitted exactly one."""
-    if len(source.rows) == len(emitted):
-        olds: list[Row | None] = list(source.rows)
-    else:
-        rows = iter(source.rows)
-        olds = [next(rows) if size else None for size in sizes.tolist()]
-    groups = [at for at, (old, new) in enumerate(zip(olds, emitted, strict=True)) if old != new]
-    changed = np.array(groups, np.int64)
-    died = np.array(source.starts, np.int64)[changed][sizes[changed] == 1]
-    return Settled(died, groups, [emitted[at] for at in groups])
+    olds: Iterable[Row | None] = source.rows
+    if len(source.rows) != len(emitted):
+        nothing = len(source.rows)
+        places = np.where(sizes == 1, source.starts, nothing)
+        olds = map([*source.rows, None].__getitem__, places.tolist())
+    changed = np.flatnonzero(np.fromiter(map(ne, olds, emitted), np.bool_, len(emitted)))
+    died = source.starts[changed][sizes[changed] == 1]
+    born = emitted if len(changed) == len(emitted) else [emitted[at] for at in changed.tolist()]
+    return Settled(died, changed, born)
 
 
 def _settle_many(source: Source, emitted: list[Row], ends: list[int]) -> Settled:
@@ -64,16 +68,18 @@ def _settle_many(source: Source, emitted: list[Row], ends: list[int]) -> Settled
     groups: list[int] = []
     born: list[Row] = []
     start = 0
-    for group, end in enumerate(ends):
-        olds, news = source.of(group), emitted[start:end]
+    starts = source.starts.tolist()
+    for group, (end, olds) in enumerate(zip(ends, source.groups(), strict=True)):
+        news = emitted[start:end]
         start = end
+        olds = list(olds)
         if olds == news:
             continue
         gone, new = _difference(olds, news)
-        died.extend(source.starts[group] + at for at in gone)
+        died.extend(starts[group] + at for at in gone)
         groups.extend([group] * len(new))
         born.extend(new)
-    return Settled(np.array(died, np.int64), groups, born)
+    return Settled(np.array(died, np.int64), np.array(groups, np.int64), born)
 
 
 def _difference(olds: list[Row], news: list[Row]) -> tuple[list[int], list[Row]]:

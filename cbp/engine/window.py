@@ -1,8 +1,8 @@
 """A window of groups: the records of every flow as Python objects, and each group's slice.
 
 Built from whole columns. A group's key is read from the first flow that has it; that all
-its records have that key is verified on lists, at C speed. Where one hash stands for
-several keys, `split` takes the window apart by key; only such a window pays for it.
+its records have that key is verified on Arrow columns. Where one hash stands for several
+keys, `_split` takes the window apart by key; only such a window pays for it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cbp.engine.arrow import arrow_schema
 from cbp.engine.groups import FlowRun, Int64s, Ranges, key_rows
-from cbp.engine.rows import Row, decode_columns, row_type
+from cbp.engine.keys import FlowKeys, group_keys
+from cbp.engine.rows import Row, decode_columns, row_maker
 from cbp.engine.state.bucket import BucketState, Found
 from cbp.model.stage import StateSpec, TranslatorSpec
 
@@ -35,7 +37,6 @@ class Source:
 
     Attributes:
         starts, stops: Group g has `rows[starts[g]:stops[g]]`.
-        keys: Of a state: the key of every record; of an input: empty.
         origin: Of a state: where every record lies; of an input: `None`.
         chunks: Of a group too large for a window: its records, chunk by chunk, each time
             anew; `rows` then holds only the first of them, for messages.
@@ -43,23 +44,39 @@ class Source:
 
     name: str
     rows: list[Row]
-    starts: list[int]
-    stops: list[int]
-    keys: list[Row]
+    starts: Int64s
+    stops: Int64s
     origin: Found | None = None
     chunks: Callable[[], Iterator[list[Row]]] | None = None
+
+    @property
+    def sizes(self) -> Int64s:
+        """Records of every group."""
+        return self.stops - self.starts
 
     def of(self, group: int) -> list[Row]:
         """Return the records of a group."""
         return self.rows[self.starts[group] : self.stops[group]]
 
+    def groups(self) -> Iterator[Sequence[Row]]:
+        """Yield the records of one group after the other."""
+        if len(self.rows) == len(self.starts) and bool(np.all(self.sizes == 1)):
+            return zip(self.rows, strict=True)
+        slices = map(slice, self.starts.tolist(), self.stops.tolist())
+        return map(self.rows.__getitem__, slices)
+
 
 @dataclass(slots=True)
 class Window:
-    """Some groups, ready to be called: parallel lists, one entry per group."""
+    """Some groups, ready to be called: parallel, one entry per group.
+
+    Attributes:
+        key_table: The keys once more, as Arrow columns.
+    """
 
     keys: list[Any]
-    hashes: list[int]
+    key_table: pa.Table
+    hashes: Int64s
     inputs: list[Source]
     states: list[Source]
 
@@ -91,12 +108,15 @@ class WindowReader:
         assert spec.key is not None, "only groupwise translators have groups"
         self._spec, self._runs, self._states, self._found = spec, runs, states, found
         self._hashes, self._ranges = hashes, ranges
-        self._key = row_type("Key", spec.key.names)
+        self._key_names = spec.key.names
+        self._key_types = tuple(column.type for column in spec.key.fields)
+        self._key_schema = arrow_schema(spec.key, wide=True)
+        self._key = row_maker("Key", spec.key.names)
         schemas = {
             **{input_.name: input_.schema for input_ in spec.inputs},
             **{state.name: state.schema for state in spec.states},
         }
-        self._rows = {name: row_type(name, schema.names) for name, schema in schemas.items()}
+        self._rows = {name: row_maker(name, schema.names) for name, schema in schemas.items()}
 
     def read(self, start: int, stop: int) -> Window:
         """Return the groups `start` to `stop`."""
@@ -109,28 +129,33 @@ class WindowReader:
 
     def _read(self, start: int, stop: int, *, large: int | None) -> tuple[Window, bool]:
         """Return a window, and whether every record of a group has the group's key."""
-        many = len(self._runs)
-        inputs = [
-            self._input(run, ranges, start, stop, large)
-            for run, ranges in zip(self._runs, self._ranges[:many], strict=True)
-        ]
-        states = [
-            self._state(spec, ranges, start, stop)
-            for spec, ranges in zip(self._spec.states, self._ranges[many:], strict=True)
-        ]
-        keys, pure = self._keys(states, start, stop)
-        hashes = self._hashes[start:stop].tolist()
-        return Window(list(map(self._key._make, keys)), hashes, inputs, states), pure
+        inputs, states, keys, flat = [], [], [], None
+        for run, ranges in zip(self._runs, self._ranges, strict=False):
+            first, last = int(ranges.starts[start]), int(ranges.stops[stop - 1])
+            starts, stops = ranges.starts[start:stop] - first, ranges.stops[start:stop] - first
+            table = run.key_table(first, last)
+            keys.append(FlowKeys(table, starts, stops, ordered=True))
+            if large is not None and stop - start == 1 and last - first > large:
+                inputs.append(self._large(run, self._rows[run.name], first, last))
+                continue
+            lists = run.lists(first, last)
+            rows = list(map(self._rows[run.name], zip(*lists, strict=True)))
+            inputs.append(Source(run.name, rows, starts, stops))
+            if not flat and len(rows) == stop - start and bool(np.all(stops - starts == 1)):
+                flat = run.keys_in(lists)
+        for spec, ranges in zip(self._spec.states, self._ranges[len(self._runs) :], strict=True):
+            source, table = self._state(spec, ranges, start, stop)
+            states.append(source)
+            keys.append(FlowKeys(table, source.starts, source.stops, ordered=False))
+        key_table, pure = group_keys(keys, stop - start, self._key_schema)
+        # Where a flow has one record per group, its columns are the keys already.
+        decoded = zip(*flat, strict=True) if flat and pure else self._decoded(key_table)
+        made = list(map(self._key, key_rows(decoded, self._key_types)))
+        hashes = self._hashes[start:stop]
+        return Window(made, key_table, hashes, inputs, states), pure
 
-    def _input(
-        self, run: FlowRun, ranges: Ranges, start: int, stop: int, large: int | None
-    ) -> Source:
-        first, last = int(ranges.starts[start]), int(ranges.stops[stop - 1])
-        make = self._rows[run.name]._make
-        if large is not None and stop - start == 1 and last - first > large:
-            return self._large(run, make, first, last)
-        rows = list(map(make, run.rows(first, last))) if last > first else []
-        return Source(run.name, rows, *_slices(ranges, start, stop, first), [])
+    def _decoded(self, key_table: pa.Table) -> Iterator[Row]:
+        return decode_columns(key_table, self._key_names, self._key_types)
 
     def _large(
         self, run: FlowRun, make: Callable[[Iterable[Any]], Row], first: int, last: int
@@ -142,50 +167,27 @@ class WindowReader:
                 yield list(map(make, run.rows(start, min(start + LARGE_ROWS, last))))
 
         shown = list(map(make, run.rows(first, first + _SHOWN_ROWS)))
-        return Source(run.name, shown, [0], [len(shown)], [], chunks=chunks)
+        return Source(run.name, shown, np.array([0]), np.array([len(shown)]), chunks=chunks)
 
-    def _state(self, spec: StateSpec, ranges: Ranges, start: int, stop: int) -> Source:
-        """Return a state's records, each group's ordered by all columns."""
+    def _state(
+        self, spec: StateSpec, ranges: Ranges, start: int, stop: int
+    ) -> tuple[Source, pa.Table]:
+        """Return a state's records, each group's ordered by all columns; and their keys."""
         found = self._found[spec.name]
         first, last = int(ranges.starts[start]), int(ranges.stops[stop - 1])
         origin = found.part(first, last)
         rows: list[Row] = []
-        keys: list[Row] = []
+        table = self._key_schema.empty_table()
         if last > first:
-            assert self._spec.key is not None
             table = self._states[spec.name].take(origin, spec.schema.names)
             if np.any(origin.hashes[1:] == origin.hashes[:-1]):
                 order = _state_order(table, origin.hashes, spec)
                 table, origin = table.take(pa.array(order)), origin.at(order)
             names = spec.schema.names
             decoded = decode_columns(table, names, [f.type for f in spec.schema.fields])
-            rows = list(map(self._rows[spec.name]._make, decoded))
-            places = [spec.schema.index(name) for name in self._spec.key.names]
-            found_keys = zip(*([row[at] for row in rows] for at in places), strict=True)
-            keys = key_rows(found_keys, [column.type for column in self._spec.key.fields])
-        return Source(spec.name, rows, *_slices(ranges, start, stop, first), keys, origin)
-
-    def _keys(self, states: list[Source], start: int, stop: int) -> tuple[list[Row], bool]:
-        """Return each group's key, and whether every record of a group has that key.
-
-        Records of one hash are sorted by key: if first and last agree, all do.
-        """
-        keys: list[Any] = [None] * (stop - start)
-        pure = True
-        for run, ranges in zip(self._runs, self._ranges[: len(self._runs)], strict=True):
-            starts, stops = ranges.starts[start:stop], ranges.stops[start:stop]
-            at = np.flatnonzero(stops > starts)
-            first = run.keys_at(starts[at])
-            pure = pure and bool(
-                np.all(stops[at] - starts[at] == 1) or first == run.keys_at(stops[at] - 1)
-            )
-            pure = _merge(keys, at.tolist(), first) and pure
-        for source in states:
-            sizes = np.array(source.stops) - np.array(source.starts)
-            pure = (
-                _merge(keys, np.repeat(np.arange(len(keys)), sizes).tolist(), source.keys) and pure
-            )
-        return keys, pure
+            rows = list(map(self._rows[spec.name], decoded))
+        starts, stops = ranges.starts[start:stop] - first, ranges.stops[start:stop] - first
+        return Source(spec.name, rows, starts, stops, origin), table.select(self._key_names)
 
     def _split(self, window: Window, start: int) -> Window:
         """Return the window's groups apart by key, keys of one hash in order.
@@ -194,19 +196,26 @@ class WindowReader:
         records stay what they are.
         """
         keys: list[Any] = []
-        hashes: list[int] = []
+        groups: list[int] = []
         chosen: list[list[list[int]]] = [[] for _ in window.sources]
-        for group, hash_ in enumerate(window.hashes):
+        for group in range(len(window.hashes)):
             by_key = [self._by_key(at, s, group, start) for at, s in enumerate(window.sources)]
             called = {key for at, found in enumerate(by_key) if self._calls(at) for key in found}
             for key in sorted(called, key=_nulls_first):
-                keys.append(self._key(*key))
-                hashes.append(hash_)
+                keys.append(self._key(key))
+                groups.append(group)
                 for at, found in enumerate(by_key):
                     chosen[at].append(found.get(key, []))
         sources = [_chosen(s, c) for s, c in zip(window.sources, chosen, strict=True)]
         many = len(window.inputs)
-        return Window(keys, hashes, sources[:many], sources[many:])
+        columns = zip(*keys, strict=True) if keys else ((),) * len(self._key_schema)
+        arrays = [
+            pa.array(column, field.type)
+            for column, field in zip(columns, self._key_schema, strict=True)
+        ]
+        key_table = pa.Table.from_arrays(arrays, schema=self._key_schema)
+        hashes = window.hashes[groups]
+        return Window(keys, key_table, hashes, sources[:many], sources[many:])
 
     def _calls(self, source: int) -> bool:
         """Whether a flow's records call their group."""
@@ -215,9 +224,13 @@ class WindowReader:
 
     def _by_key(self, at: int, source: Source, group: int, start: int) -> dict[Row, list[int]]:
         """Return key -> positions in `source.rows` of one group's records."""
-        rows = range(source.starts[group], source.stops[group])
+        rows = range(int(source.starts[group]), int(source.stops[group]))
+        keys: Iterable[Row]
         if source.origin is not None:
-            keys = source.keys[rows.start : rows.stop]
+            schema = self._spec.state(source.name).schema
+            places = [schema.index(name) for name in self._key_names]
+            raw = (tuple(source.rows[row][place] for place in places) for row in rows)
+            keys = key_rows(raw, self._key_types)
         else:
             ranges = self._ranges[at]
             first, last = ranges.starts[start + group], ranges.stops[start + group]
@@ -228,36 +241,14 @@ class WindowReader:
         return found
 
 
-def _merge(keys: list[Any], groups: list[int], found: list[Row]) -> bool:
-    """Fill in the keys of some groups; tell whether none of them had another key."""
-    before = [keys[group] for group in groups]
-    if before == found:
-        return True
-    pure = all(old is None or old == new for old, new in zip(before, found, strict=True))
-    for group, key in zip(groups, found, strict=True):
-        if pure and keys[group] is not None and keys[group] != key:
-            pure = False
-        keys[group] = key
-    return pure
-
-
-def _slices(ranges: Ranges, start: int, stop: int, first: int) -> tuple[list[int], list[int]]:
-    starts = (ranges.starts[start:stop] - first).tolist()
-    return starts, (ranges.stops[start:stop] - first).tolist()
-
-
 def _chosen(source: Source, groups: list[list[int]]) -> Source:
     """Return the source with exactly these records per group."""
     flat = [at for group in groups for at in group]
-    stops = np.cumsum([len(group) for group in groups]).tolist()
-    return Source(
-        source.name,
-        [source.rows[at] for at in flat],
-        [0, *stops[:-1]],
-        stops,
-        [source.keys[at] for at in flat] if source.keys else [],
-        None if source.origin is None else source.origin.at(np.array(flat, np.int64)),
-    )
+    stops = np.cumsum([len(group) for group in groups], dtype=np.int64)
+    starts = np.concatenate([np.zeros(1, np.int64), stops[:-1]])
+    rows = [source.rows[at] for at in flat]
+    origin = None if source.origin is None else source.origin.at(np.array(flat, np.int64))
+    return Source(source.name, rows, starts, stops, origin)
 
 
 def _nulls_first(key: Row) -> tuple[tuple[bool, Any], ...]:

@@ -39,7 +39,7 @@ def run_on_cluster(folder: Path, runs: int) -> None:
     engine = SparkEngine(settings, cache=str(folder / "cache"))
     for run in range(runs):
         for shuffled_above in (0, 50_000):
-            executor.ARRANGED_RECORDS_MAX = shuffled_above
+            executor.ARRANGED_READS_MAX = shuffled_above
             for case in ("sequences", "members", "split"):
                 dataflow = dataflow_of(case)
                 driver = Driver(engine, dataflow, folder / f"{case}-{run}-{shuffled_above}")

@@ -67,7 +67,7 @@ def test_every_epoch_equals_the_reference(
 ) -> None:
     """Spark gives the reference's outputs in its order, whichever way the records came."""
     if shuffled:
-        monkeypatch.setattr(executor, "ARRANGED_RECORDS_MAX", 0)
+        monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
     dataflow = dataflow_of(case)
     assert_same(dataflow, Driver(engine, dataflow, tmp_path / "t"), epochs_of(case, seed=7))
 
@@ -139,7 +139,7 @@ def test_a_missing_input_file_is_named(
 ) -> None:
     """A lost file fails the run; it never looks like a smaller increment."""
     if shuffled:
-        monkeypatch.setattr(executor, "ARRANGED_RECORDS_MAX", 0)
+        monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
     dataflow = dataflow_of("url_count")
     driver = Driver(engine, dataflow, tmp_path / "t")
     driver.feed("s_urls", [{"url": "a"}])

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from cbp.engine.base import RunPlan
 from cbp.engine.blackbox import BlackboxTask, require_all_state, with_state_as_input
@@ -27,13 +26,14 @@ class SparkBlackboxExecutor(SparkExecutor):
         require_all_state(task, descriptors)
         return descriptors
 
-    def _frame(self, plan: RunPlan, task: TaskPlan) -> DataFrame:
+    def _bodies(self, plan: RunPlan, task: TaskPlan) -> list[str]:
         if not task.spec.states:
-            return super()._frame(plan, task)
+            return super()._bodies(plan, task)
         wide_plan, wide = with_state_as_input(plan, task)
 
         def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             part, attempt = task_identity()
             yield from reported(BlackboxTask(wide, part, attempt).run(batches))
 
-        return self._shuffled(wide_plan, wide).mapInArrow(run, RESULT)
+        frame = self._shuffled(wide_plan, wide).mapInArrow(run, RESULT)
+        return [row.body for row in frame.collect()]

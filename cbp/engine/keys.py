@@ -1,0 +1,89 @@
+"""The key of every group of a window, and whether all records of a group have it.
+
+Groups are formed by hash. Two keys may share a hash, so keys are compared, never trusted:
+on Arrow columns, so that it costs nothing per record in Python.
+
+A comparison that cannot tell (NaN is not equal to itself) says "not alike": the caller
+then takes the window apart record by record, which is slower and always right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["FlowKeys", "group_keys"]
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowKeys:
+    """The keys of one flow's records in a window.
+
+    Attributes:
+        table: A key column per column, a row per record.
+        starts, stops: Group g has the rows `starts[g]` to `stops[g]`.
+        ordered: Whether the records of one hash are sorted by key: then all have one
+            key if the first and the last have.
+    """
+
+    table: pa.Table
+    starts: Int64s
+    stops: Int64s
+    ordered: bool
+
+    def firsts(self, groups: Int64s) -> pa.Table:
+        """Return the key of the first record of some groups; none of them is empty."""
+        rows = self.starts[groups]
+        if len(rows) == self.table.num_rows:  # one record each
+            return self.table
+        return self.table.take(pa.array(rows))
+
+    def alike(self, groups: Int64s, firsts: pa.Table) -> bool:
+        """Tell whether all records of each of these groups have the key of the first."""
+        sizes = self.stops[groups] - self.starts[groups]
+        several = np.flatnonzero(sizes > 1)
+        if not len(several):
+            return True
+        if self.ordered:
+            lasts = self.table.take(pa.array(self.stops[groups[several]] - 1))
+            return bool(lasts.equals(firsts.take(pa.array(several))))
+        every = np.concatenate(
+            [np.arange(self.starts[g], self.stops[g]) for g in groups[several].tolist()]
+        )
+        first = np.repeat(several, sizes[several])
+        return bool(self.table.take(pa.array(every)).equals(firsts.take(pa.array(first))))
+
+
+def group_keys(flows: Sequence[FlowKeys], groups: int, schema: pa.Schema) -> tuple[pa.Table, bool]:
+    """Return each group's key, and whether every record of a group has that key.
+
+    Args:
+        groups: Their number; each has a record in some flow.
+        schema: Of the keys; the tables of all flows are cast to it.
+    """
+    at = np.full(groups, -1, np.int64)
+    found = schema.empty_table()
+    pure = True
+    for flow in flows:
+        mine = np.flatnonzero(flow.stops > flow.starts)
+        if not len(mine):
+            continue
+        raw = flow.firsts(mine)
+        pure = pure and flow.alike(mine, raw)
+        keys = raw.rename_columns(schema.names).cast(schema)
+        known = at[mine] >= 0
+        if known.any():
+            before = found.take(pa.array(at[mine[known]]))
+            pure = pure and bool(before.equals(keys.filter(pa.array(known))))
+        if not known.all():
+            at[mine[~known]] = found.num_rows + np.flatnonzero(~known)
+            found = pa.concat_tables([found, keys])
+    if found.num_rows == groups and bool(np.all(at == np.arange(groups))):
+        return found, pure
+    return found.take(pa.array(at)), pure
