@@ -7,6 +7,7 @@ intentions, publishes. Tests compare engines with it; it holds no engine code.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from cbp.engine.intentions import IntentionLog
 from cbp.model.connector import Connector
 from cbp.model.consult import consult
 from cbp.model.dataflow import Dataflow
-from cbp.model.fusion import choose_leaders, physical_stages
+from cbp.model.fusion import PhysicalStage, choose_leaders, physical_stages
 from cbp.model.increment import DataFile, Increment
 from cbp.model.intention import Intention
 
@@ -44,8 +45,7 @@ class Driver:
         publish_every: int = 1,
     ) -> None:
         self.engine, self.dataflow, self.folder = engine, dataflow, str(folder)
-        leaders = choose_leaders(dataflow) if fused else tuple(dataflow.stages)
-        self.units = physical_stages(dataflow, leaders)
+        self._leaders = choose_leaders(dataflow) if fused else tuple(dataflow.stages)
         self.publish_every = publish_every
         self.unpublished: dict[str, list[Intention]] = {name: [] for name in self.units}
         self.connectors = {
@@ -62,6 +62,11 @@ class Driver:
         # Later than the tables were made, and two apart: a compaction comes one later.
         self.clock = itertools.count(2_000_000_000_000, 2)
         engine.create_tables(self.folder, dataflow.name, list(dataflow.stages.values()))
+
+    @property
+    def units(self) -> Mapping[str, PhysicalStage]:
+        """The physical stages of the dataflow as it is now; a test may exchange it."""
+        return physical_stages(self.dataflow, self._leaders)
 
     def feed(self, source: str, records: list[dict[str, Any]]) -> None:
         """Add one increment to a source."""
