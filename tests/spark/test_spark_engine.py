@@ -82,7 +82,7 @@ def test_keys_of_every_type_make_the_references_groups(
 ) -> None:
     """The JVM hashes, sorts and carries the keys of tests/keys.py as Python does."""
     if shuffled:
-        monkeypatch.setattr(executor, "ARRANGED_RECORDS_MAX", 0)
+        monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
     keys = [("STRING",), ("BINARY",), ("DOUBLE", "FLOAT"), *COMPOSED]
     dataflow = dataflow_of_keys(*keys)
     engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"), hash_mask=hash_mask)
