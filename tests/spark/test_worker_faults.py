@@ -55,7 +55,7 @@ def run_killed(folder: Path, kills: int) -> None:
 
     spark = start_session(SparkSettings(master="local[2,4]"))
     for number, (point, shuffled_above) in enumerate(POINTS[:kills]):
-        executor.ARRANGED_RECORDS_MAX = shuffled_above
+        executor.ARRANGED_READS_MAX = shuffled_above
         own = folder / str(number)
         own.mkdir()
         faults = KillOnce(point, str(own / "struck"))
