@@ -28,7 +28,7 @@ from controller.api.schemas import (
 )
 from controller.store.base import DataflowRecord, StageRecord
 
-__all__ = ["detail", "summarise"]
+__all__ = ["detail", "members_of", "summarise"]
 
 # The worst state that a stage is in is the state of its dataflow.
 _WORST_FIRST: tuple[tuple[StageState, DataflowState], ...] = (
@@ -80,7 +80,7 @@ def _summary(record: DataflowRecord, stages: list[StageOut]) -> DataflowSummary:
         queued_records=sum(queue.records for queue in queues),
         lag_seconds=max(lags, default=None),
         last_success_at=max(successes, default=None),
-        failures=sum(stage.failures for stage in stages),
+        failures=sum(stage.failures for stage in stages if stage.runs_with == stage.name),
         created_at=record.created_at,
     )
 
@@ -95,69 +95,75 @@ def _dataflow_state(record: DataflowRecord, stages: Iterable[StageOut]) -> Dataf
 def _stages(
     services: Services, record: DataflowRecord, dataflow: Dataflow | None, now: datetime
 ) -> list[StageOut]:
+    """Return every stage, those that run with another one behind it, led by their names."""
     waiting = services.controller.waiting(record.name)
     connectors = services.store.connectors(record.name)
     runs = services.store.intended_runs()
     running = {run.stage for run in runs if run.dataflow == record.name}
-    return [
-        _stage(
-            services,
-            record,
-            stage,
-            dataflow=dataflow,
-            queues=_queues(services, record, stage.stage, connectors.get(stage.stage, {})),
+    members = members_of(services, record.name)
+    found = []
+    for stage in services.store.stages(record.name):
+        queues = _queues(services, record, stage.stage, connectors.get(stage.stage, {}))
+        oldest = min((q.oldest_at for q in queues if q.oldest_at is not None), default=None)
+        leader = StageOut(
+            **_declared(record, stage.stage, dataflow),
+            runs_with=stage.stage,
             state=_stage_state(record, stage, stage.stage in running),
-            waiting=waiting.get(stage.stage, ""),
-            now=now,
+            waiting=stage.paused_because or waiting.get(stage.stage, ""),
+            epoch=stage.epoch,
+            lag_seconds=None if oldest is None else max(0.0, (now - oldest).total_seconds()),
+            failures=stage.failures,
+            retry_at=stage.retry_at,
+            last_success_at=_last_success(services, record.name, stage.stage),
+            memo=stage.memo,
+            queues=queues,
         )
-        for stage in services.store.stages(record.name)
-    ]
+        others = members.get(stage.stage, (stage.stage,))[1:]
+        found += [leader, *(_beside(leader, _declared(record, n, dataflow)) for n in others)]
+    return found
 
 
-def _stage(
-    services: Services,
-    record: DataflowRecord,
-    stage: StageRecord,
-    *,
-    dataflow: Dataflow | None,
-    queues: list[QueueOut],
-    state: StageState,
-    waiting: str,
-    now: datetime,
-) -> StageOut:
-    document = _node(record, stage.stage)
-    node = None if dataflow is None else dataflow.stages.get(stage.stage)
-    spec = None if node is None else node.translator
-    oldest = min((q.oldest_at for q in queues if q.oldest_at is not None), default=None)
-    return StageOut(
-        name=stage.stage,
-        translator=str(document.get("translator", spec.name if spec is not None else "")),
-        buckets=None if node is None else node.buckets,
-        state=state,
-        waiting=stage.paused_because or waiting,
-        epoch=stage.epoch,
-        lag_seconds=None if oldest is None else max(0.0, (now - oldest).total_seconds()),
-        failures=stage.failures,
-        retry_at=stage.retry_at,
-        last_success_at=_last_success(services, record.name, stage.stage),
-        runnable="" if node is None else node.runnable.name,
-        memo=stage.memo,
-        queues=queues,
-        outputs={}
-        if spec is None
-        else {f"{stage.stage}.{output.name}": str(output.schema) for output in spec.outputs},
-        states=[]
-        if spec is None
-        else [
+def members_of(services: Services, name: str) -> Mapping[str, tuple[str, ...]]:
+    """Return leader -> the stages that run together; empty when it cannot be compiled."""
+    try:
+        return services.controller.members(name)
+    except NotFoundError:
+        raise
+    except CbpError:
+        return {}
+
+
+def _beside(leader: StageOut, declared: Mapping[str, Any]) -> StageOut:
+    """Return a stage that runs with another one: it has no queue of its own to wait for."""
+    its_own = {**declared, "queues": [], "lag_seconds": None, "memo": None}
+    return leader.model_copy(update=its_own)
+
+
+def _declared(record: DataflowRecord, stage: str, dataflow: Dataflow | None) -> dict[str, Any]:
+    """Return what is known of a stage without looking at its runs."""
+    document = _node(record, stage)
+    node = None if dataflow is None else dataflow.stages.get(stage)
+    if node is None:
+        name = str(document.get("translator", ""))
+        unknown: dict[str, Any] = {"buckets": None, "runnable": "", "outputs": {}, "states": []}
+        return {"name": stage, "translator": name, **unknown}
+    spec = node.translator
+    return {
+        "name": stage,
+        "translator": str(document.get("translator", spec.name)),
+        "buckets": node.buckets,
+        "runnable": node.runnable.name,
+        "outputs": {f"{stage}.{output.name}": str(output.schema) for output in spec.outputs},
+        "states": [
             StateOut(
-                name=state_.name,
-                columns=str(state_.schema),
+                name=state.name,
+                columns=str(state.schema),
                 key=str(spec.key),
-                grouping=state_.grouping,
+                grouping=state.grouping,
             )
-            for state_ in spec.states
+            for state in spec.states
         ],
-    )
+    }
 
 
 def _stage_state(record: DataflowRecord, stage: StageRecord, running: bool) -> StageState:

@@ -101,8 +101,15 @@ class Controller(Protocol):
         """Forget a dataflow; with `purge`, remove its folder too."""
         ...
 
+    def members(self, name: str) -> Mapping[str, tuple[str, ...]]:
+        """Return the stages that run together: the leader -> all of them, itself first.
+
+        Raises `NotFoundError`, or `DataflowInvalidError` for what is no longer installed.
+        """
+        ...
+
     def waiting(self, name: str) -> Mapping[str, str]:
-        """Return stage -> why it did not start at the last decision, in words."""
+        """Return leading stage -> why it did not start at the last decision, in words."""
         ...
 
     def look_up(

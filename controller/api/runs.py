@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import Query
 from pydantic import Field
 
 from cbp.model.intention import RunStatus
+from controller.api.overview import members_of
+from controller.api.ports import Services
 from controller.api.problems import RunEndedError
 from controller.api.routing import ServicesParameter, page_size, problems, router
 from controller.api.schemas import Page, PageQuery, RunOut
@@ -23,7 +26,11 @@ class RunQuery(PageQuery):
     """Which runs to list."""
 
     dataflow: str | None = Field(None, max_length=200)
-    stage: str | None = Field(None, max_length=200)
+    stage: str | None = Field(
+        None,
+        max_length=200,
+        description="With `dataflow`, any stage; alone, one that leads its runs.",
+    )
     status: RunStatus | None = None
 
 
@@ -34,18 +41,21 @@ def list_runs(services: ServicesParameter, query: Annotated[RunQuery, Query()]) 
         services.store.dataflow(query.dataflow)
     page = services.store.runs(
         query.dataflow,
-        stage=query.stage,
+        stage=_leader(services, query.dataflow, query.stage),
         status=query.status,
         cursor=query.cursor,
         limit=page_size(services, query),
     )
-    return Page(items=[_shown(run) for run in page.items], cursor=page.cursor)
+    members = {run.dataflow: members_of(services, run.dataflow) for run in page.items}
+    shown = [_shown(run, members[run.dataflow]) for run in page.items]
+    return Page(items=shown, cursor=page.cursor)
 
 
 @routes.get("/runs/{run}", responses=problems(404))
 def show(run: str, services: ServicesParameter) -> RunOut:
     """Show one run with its figures, or with the error that ended it."""
-    return _shown(services.store.run(run))
+    record = services.store.run(run)
+    return _shown(record, members_of(services, record.dataflow))
 
 
 @routes.post("/runs/{run}/cancel", status_code=202, responses=problems(404, 409))
@@ -55,15 +65,24 @@ def cancel(run: str, services: ServicesParameter) -> RunOut:
     if record.status is not RunStatus.INTENDED:
         raise RunEndedError(run, record.status)
     services.controller.cancel(run)
-    return _shown(services.store.run(run))
+    return show(run, services)
 
 
-def _shown(run: RunRecord) -> RunOut:
+def _leader(services: Services, dataflow: str | None, stage: str | None) -> str | None:
+    """Return the stage in whose runs a stage of a dataflow runs."""
+    if dataflow is None or stage is None:
+        return stage
+    members = members_of(services, dataflow)
+    return next((leader for leader, names in members.items() if stage in names), stage)
+
+
+def _shown(run: RunRecord, members: Mapping[str, tuple[str, ...]]) -> RunOut:
     ended = run.finished_at
     return RunOut(
         id=run.id,
         dataflow=run.dataflow,
         stage=run.stage,
+        stages=list(members.get(run.stage, (run.stage,))),
         epoch=run.epoch,
         attempt=run.attempt,
         status=run.status,

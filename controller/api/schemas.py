@@ -100,6 +100,7 @@ class StageOut(Model):
     """One stage and how it gets on."""
 
     name: str
+    runs_with: str = Field(description="The stage in whose runs it runs; mostly itself.")
     translator: str
     buckets: int | None
     state: StageState
@@ -205,7 +206,8 @@ class RunOut(Model):
 
     id: str
     dataflow: str
-    stage: str
+    stage: str = Field(description="The one that leads; others may run with it.")
+    stages: list[str] = Field(description="All that run; of each, `<stage>/<figure>`.")
     epoch: int
     attempt: int
     status: str

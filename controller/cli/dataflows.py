@@ -172,7 +172,7 @@ def _print_stages(answer: dict[str, Any]) -> None:
     columns = ("stage", "state", "epoch", "lag", "queued", "failures", "last success", "why")
     rows = [
         (
-            stage["name"],
+            stage["name"] if stage["runs_with"] == stage["name"] else f"+ {stage['name']}",
             stage["state"],
             stage["epoch"],
             age(stage["lag_seconds"]),

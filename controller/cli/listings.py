@@ -161,7 +161,7 @@ def _print_runs(answer: dict[str, Any]) -> None:
         (
             item["id"],
             item["dataflow"],
-            item["stage"],
+            "+".join(item["stages"]),
             item["epoch"],
             item["status"],
             *(_figure(item, name) for name in ("records_in", "groups", "records_out")),
@@ -175,8 +175,9 @@ def _print_runs(answer: dict[str, Any]) -> None:
 
 
 def _print_run(run: dict[str, Any]) -> None:
+    stages = "+".join(run["stages"])
     print_text(
-        f"{run['dataflow']}.{run['stage']} epoch {run['epoch']}, attempt {run['attempt']}: "
+        f"{run['dataflow']}.{stages} epoch {run['epoch']}, attempt {run['attempt']}: "
         f"{run['status']}"
     )
     if run["error"]:

@@ -55,7 +55,7 @@ def judge(
         pages: The increment.
         before: All pages that arrived earlier.
     """
-    by_stage = {run.stage: run for run in runs}
+    by_stage = {stage: run for run in runs for stage in run.stages}
     judgements = []
     for expected in expected_touched(pages, before):
         spec, run = flow.stages[expected.stage].translator, by_stage[expected.stage]
@@ -64,10 +64,10 @@ def judge(
         judgements.append(
             Judgement(
                 expected.stage,
-                run.count("groups"),
+                run.count_of(expected.stage, "groups"),
                 expected.groups,
                 groups_in(state, spec.key.names),
-                run.count("state_written"),
+                run.count_of(expected.stage, "state_written"),
                 expected.state_written,
                 run.seconds,
             )

@@ -143,8 +143,8 @@ class _Demo:
             self._ready_seconds = time.monotonic() - self._started
 
     def _register(self, watch: DataflowWatch, flow: Dataflow) -> Tables:
-        folder = watch.register()
-        self._report.fact("dataflow", f"{watch.name}: {' > '.join(watch.stages)}")
+        folder, units = watch.register()
+        self._report.fact("dataflow", f"{watch.name}: {' > '.join(units)}")
         self.result["tables"] = folder
         return {table.label: table for table in tables_of(flow, folder)}
 
@@ -200,14 +200,16 @@ class _Demo:
             [
                 (
                     run.epoch,
-                    run.stage,
-                    run.count("records_in"),
-                    run.count("groups") if run.stage in grouped else None,
-                    run.count("state_written") if run.stage in grouped else None,
-                    run.seconds,
-                    bytes_text(run.count("bytes_written")),
+                    stage,
+                    run.count_of(stage, "records_in"),
+                    run.count_of(stage, "groups") if stage in grouped else None,
+                    run.count_of(stage, "state_written") if stage in grouped else None,
+                    # Of stages that run together, the first shows what is of all of them.
+                    run.seconds if stage == run.stage else None,
+                    bytes_text(run.count("bytes_written")) if stage == run.stage else None,
                 )
                 for run in watch.runs()
+                for stage in run.stages
             ],
         )
 
@@ -238,7 +240,7 @@ class _Demo:
             "stages": [asdict(one) for one in judged],
         }
         self.result["runs"] = [
-            {"stage": r.stage, "epoch": r.epoch, "seconds": r.seconds, "figures": dict(r.figures)}
+            {"stages": r.stages, "epoch": r.epoch, "seconds": r.seconds, "figures": dict(r.figures)}
             for r in watch.runs()
         ]
 

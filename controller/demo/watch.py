@@ -34,18 +34,28 @@ class Run:
     """One committed run.
 
     Attributes:
+        stages: All that ran together, the one that leads first.
         figures: Counts and bytes, see `cbp.engine.base.PreparedRun`.
     """
 
-    stage: str
+    stages: tuple[str, ...]
     epoch: int
     seconds: float
     finished_at: datetime
     figures: Mapping[str, float]
 
+    @property
+    def stage(self) -> str:
+        """The stage that leads."""
+        return self.stages[0]
+
     def count(self, name: str) -> int:
         """Return one of the figures as a whole number; 0 when it has none."""
         return int(self.figures.get(name, 0))
+
+    def count_of(self, stage: str, name: str) -> int:
+        """Return one of a stage's own figures, which is the run's if it ran alone."""
+        return self.count(name if len(self.stages) == 1 else f"{stage}/{name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +110,15 @@ class DataflowWatch:
         self._incoming = settings.drop_root / self.name / self.source / "incoming"
         self._dropped = 0
 
-    def register(self) -> str:
-        """Register the dataflow; return the folder of its tables."""
+    def register(self) -> tuple[str, list[str]]:
+        """Register the dataflow; return the folder of its tables, and what runs together."""
         content = json.dumps(self._document).encode()
         answer = self._client.post("dataflows", content=content, content_type="application/json")
-        return str(answer["folder"])
+        units: dict[str, list[str]] = {}
+        for stage in answer["stages"]:
+            units.setdefault(stage["runs_with"], []).append(stage["name"])
+        order = [name for name in self.stages if name in units]
+        return str(answer["folder"]), [" + ".join(units[name]) for name in order]
 
     def drop(self, file: Path, on_progress: Callable[[Progress], None]) -> Applied:
         """Drop a file as the next increment; return once every stage has applied it.
@@ -126,7 +140,7 @@ class DataflowWatch:
         answer = self._client.get("runs", dataflow=self.name, status="COMMITTED", limit=RUNS_MAX)
         runs = [
             Run(
-                item["stage"],
+                tuple(item["stages"]),
                 item["epoch"],
                 item["seconds"],
                 datetime.fromisoformat(item["finished_at"]),

@@ -1,5 +1,8 @@
 """Compiled dataflows, by name: what a stored document means, kept until it changes.
 
+Which stages run together was chosen at registration: the store has a row for each that
+leads, and what is compiled anew, by whatever version, never chooses again.
+
 Invariant: what is returned was compiled from the record that the store holds now;
 a name that was deleted and registered again is compiled again
 (tests/controller/test_loop.py).
@@ -7,11 +10,13 @@ a name that was deleted and registered again is compiled again
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from threading import Lock
 
 from cbp.errors import NotFoundError
 from cbp.model.dataflow import Dataflow, StageNode
+from cbp.model.fusion import PhysicalStage, physical_stages
 from controller.registry import Registry
 from controller.store.base import DataflowRecord, Store
 
@@ -25,6 +30,7 @@ class Catalog:
         self._store, self._registry = store, registry
         self._lock = Lock()
         self._compiled: dict[str, tuple[tuple[int, datetime], Dataflow]] = {}
+        self._units: dict[str, tuple[Dataflow, Mapping[str, PhysicalStage]]] = {}
 
     def compiled(self, record: DataflowRecord) -> Dataflow:
         """Return the dataflow of a record.
@@ -42,6 +48,29 @@ class Catalog:
             self._compiled[record.name] = made_from, dataflow
         return dataflow
 
+    def units(self, record: DataflowRecord) -> Mapping[str, PhysicalStage]:
+        """Return the physical stages of a dataflow by their leaders.
+
+        Raises:
+            DataflowInvalidError: See `compiled`.
+            InvariantError: If the store's stages are not those of the document.
+        """
+        dataflow = self.compiled(record)
+        with self._lock:
+            found = self._units.get(record.name)
+        if found is not None and found[0] is dataflow:
+            return found[1]
+        leaders = {stage.stage for stage in self._store.stages(record.name)}
+        units = physical_stages(dataflow, leaders)
+        with self._lock:
+            self._units[record.name] = dataflow, units
+        return units
+
+    def leader(self, name: str, stage: str) -> str:
+        """Return the stage that another one, or itself, runs with; raises `NotFoundError`."""
+        record, _ = self.stage(name, stage)
+        return next(n for n, unit in self.units(record).items() if stage in unit.names)
+
     def find(self, name: str) -> tuple[DataflowRecord, Dataflow]:
         """Return a registered dataflow with its record; raises `NotFoundError`."""
         record = self._store.dataflow(name)
@@ -58,3 +87,4 @@ class Catalog:
         """Drop what is kept about a dataflow that was deleted."""
         with self._lock:
             self._compiled.pop(name, None)
+            self._units.pop(name, None)

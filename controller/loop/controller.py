@@ -27,6 +27,7 @@ from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import Files
 from cbp.errors import AlreadyExistsError, CbpError, LogConflictError, OperatingError
 from cbp.model.dataflow import Dataflow
+from cbp.model.fusion import choose_leaders, physical_stages
 from cbp.model.schedule import Schedule
 from controller.loop.catalog import Catalog
 from controller.loop.folder import claim_folder, described, purge_folder, remove_purged
@@ -138,18 +139,19 @@ class Controller:
         with self.exclusive(dataflow.name):
             if any(known.name == dataflow.name for known in self._store.dataflows()):
                 raise AlreadyExistsError(kind="dataflow", name=dataflow.name)
-            described_before = claim_folder(self._files, record.folder, document)
+            claimed = claim_folder(self._files, record.folder, document, choose_leaders(dataflow))
+            units = physical_stages(dataflow, claimed.leaders or tuple(dataflow.stages))
             self._engine.create_tables(
                 record.folder, dataflow.name, tuple(dataflow.stages.values())
             )
             if self.arrivals is not None:
                 self.arrivals.prepare(record, dataflow)
-            wiring = {stage.name: dict(stage.wiring) for stage in dataflow.stages.values()}
+            wiring = {name: dict(unit.leader.wiring) for name, unit in units.items()}
             with self._ticker.lock:
                 self._store.register(record, wiring)
-                if described_before:
+                if claimed.before:
                     self._take_over(record, dataflow)
-        _log.info("dataflow.registered", dataflow=record.name, taken_over=described_before)
+        _log.info("dataflow.registered", dataflow=record.name, taken_over=claimed.before)
         self.wake()
         return record
 
@@ -186,8 +188,7 @@ class Controller:
         Raises:
             NotFoundError: If there is no such stage.
         """
-        self._catalog.stage(dataflow, stage)
-        self._store.pause_stage(dataflow, stage, "")
+        self._store.pause_stage(dataflow, self._catalog.leader(dataflow, stage), "")
         self.wake()
 
     def cancel(self, run: str) -> None:
@@ -251,8 +252,21 @@ class Controller:
         """Start nothing any more: another controller has taken over."""
         self._runs.depose(reason)
 
+    def members(self, name: str) -> dict[str, tuple[str, ...]]:
+        """Return the stages that run together: the leader -> all of them, itself first.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+            DataflowInvalidError: If the document names what is no longer installed.
+        """
+        units = self._catalog.units(self._store.dataflow(name))
+        return {leader: unit.names for leader, unit in units.items()}
+
     def waiting(self, name: str) -> dict[str, str]:
-        """Return stage -> why it did not start at the last decision, in words."""
+        """Return stage -> why it did not start at the last decision, in words.
+
+        Only stages that lead are in it; the others run with them.
+        """
         return {
             stage: why
             for (dataflow, stage), why in self._ticker.waiting.items()

@@ -14,14 +14,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cbp.engine.faults import Faults
 from cbp.engine.files import Exists, Files, local_path
 from cbp.errors import DataflowInvalidError, Mistake, OperatingError, TableForeignError
 
-__all__ = ["claim_folder", "described", "purge_folder", "remove_purged"]
+__all__ = ["Claimed", "claim_folder", "described", "purge_folder", "remove_purged"]
 
 FORMAT = 1
 FIRST = f"{1:020d}.json"
@@ -30,17 +31,37 @@ SHOWN_MAX = 5
 _PURGED = ".purged-"
 
 
-def claim_folder(files: Files, folder: str, document: Mapping[str, Any]) -> bool:
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A folder that belongs to a dataflow.
+
+    Attributes:
+        before: Whether it was described before: it may hold tables of an earlier life.
+        leaders: The stages that lead others, as its life began with; `None`: each leads itself.
+    """
+
+    before: bool
+    leaders: tuple[str, ...] | None
+
+
+def claim_folder(
+    files: Files, folder: str, document: Mapping[str, Any], leaders: Sequence[str]
+) -> Claimed:
     """Make a folder belong to a dataflow; succeeds again for the same document.
 
-    Returns:
-        Whether it was described before: it may hold tables of an earlier life.
+    Args:
+        files: The port.
+        folder: To claim.
+        document: That describes the dataflow.
+        leaders: The stages that lead others, unless the folder is older: epochs and
+            intentions in it go by what was chosen then.
 
     Raises:
         TableForeignError: If it holds anything else.
         DataflowInvalidError: If the document holds what JSON cannot hold.
     """
-    description = {"format": FORMAT, "version": 1, "document": document}
+    stated = {"format": FORMAT, "version": 1, "document": document}
+    description = {**stated, "leaders": list(leaders)}
     try:
         data = json.dumps(description, allow_nan=False, sort_keys=True, indent=1).encode()
     except (TypeError, ValueError) as error:
@@ -56,10 +77,12 @@ def claim_folder(files: Files, folder: str, document: Mapping[str, Any]) -> bool
             raise TableForeignError(folder, ", ".join(others[:SHOWN_MAX]))
     result = files.put_if_absent(f"{folder}/{DESCRIPTION}/{FIRST}", data)
     if not isinstance(result, Exists):
-        return False
-    if _parsed(result.data) != json.loads(data):
+        return Claimed(False, tuple(leaders))
+    found = _parsed(result.data)
+    known = found.pop("leaders", None) if isinstance(found, dict) else None
+    if found != json.loads(json.dumps(stated)):
         raise TableForeignError(folder, "a dataflow with another description")
-    return True
+    return Claimed(True, None if known is None else tuple(known))
 
 
 def described(files: Files, tables_root: str) -> dict[str, Any]:

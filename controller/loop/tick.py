@@ -89,13 +89,13 @@ class Ticker:
         for record in self._store.dataflows():
             stages = self._store.stages(record.name)
             try:
-                nodes = self._catalog.compiled(record).stages
+                units = self._catalog.units(record)
             except CbpError as error:
                 broken.update({(record.name, stage.stage): error.message for stage in stages})
                 continue
             connectors = self._store.connectors(record.name)
             for stage in stages:
-                node = nodes[stage.stage]
+                node = units[stage.stage].leader
                 view = self._view(record, node, stage, connectors.get(stage.stage, {}), busy)
                 views[record.name, stage.stage] = record, stage, view
         schedule = decide(
@@ -152,7 +152,7 @@ class Ticker:
     def _start(
         self, start: Start, record: DataflowRecord, stage: StageRecord, view: StageView
     ) -> None:
-        node = self._catalog.compiled(record).stages[stage.stage]
+        node, *fused = self._catalog.units(record)[stage.stage].members
         recorded = self._recovery.read(record, stage.stage, stage.epoch)
         if recorded is not None:
             # The store lost this epoch, or has not seen it yet: it is done, never done twice.
@@ -173,7 +173,7 @@ class Ticker:
             name: tuple(view.connectors[name].find(i) for i in start.decision.read.get(name, ()))
             for name in node.wiring
         }
-        plan = RunPlan(record.folder, record.name, node, start.epoch, run.id, inputs)
+        plan = RunPlan(record.folder, record.name, node, start.epoch, run.id, inputs, tuple(fused))
         dropped = start.decision.dropped(view.connectors)
         self._runs.start(Job(record, node, stage, run, plan, start.decision.memo, dropped))
 

@@ -16,7 +16,7 @@ from controller.settings import Settings
 
 DOCUMENT = {"name": "counts", "sources": {"urls": {}}, "stages": {"count": {}}}
 RUN = {
-    "stage": "count",
+    "stages": ["count"],
     "epoch": 0,
     "seconds": 1.0,
     "finished_at": "2126-01-01T00:00:00+00:00",

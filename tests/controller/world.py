@@ -21,11 +21,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cbp import Input, Output, State, Translate
+from cbp import Input, Output, State, Translate, TranslateRecords
 from cbp.engine.arrow import arrow_schema
 from cbp.engine.base import Engine, PreparedRun, RunPlan, flow_table, source_folder, state_table
 from cbp.engine.faults import NO_FAULTS, Crash, Faults
 from cbp.engine.files import Files, LocalFiles
+from cbp.engine.prepared import empty_outputs
 from cbp.errors import RunCancelledError
 from cbp.model.dataflow import StageNode
 from cbp.model.increment import DataFile, Increment
@@ -71,6 +72,16 @@ class Join(Translate):
         out.both(word=key.word, n=left + right)
 
 
+class Upper(TranslateRecords):
+    """Write words in capitals."""
+
+    words = Input("word STRING, n BIGINT")
+    capitals = Output("word STRING, n BIGINT")
+
+    def translate(self, record: Any, out: Any) -> None:
+        out.capitals(word=record.word.upper(), n=record.n)
+
+
 SCHEMA = "word STRING, n BIGINT"
 ONE: dict[str, Any] = {
     "name": "one",
@@ -88,6 +99,15 @@ DIAMOND: dict[str, Any] = {
             "inputs": {"left": "left.totals", "right": "right.totals"},
             "buckets": 2,
         },
+    },
+}
+FUSED: dict[str, Any] = {
+    "name": "fused",
+    "sources": {"a": {"schema": SCHEMA}},
+    "stages": {
+        "upper": {"translator": "upper", "inputs": {"words": "a"}},
+        "sum": {"translator": "sum", "inputs": {"items": "upper.capitals"}, "buckets": 2},
+        "again": {"translator": "upper", "inputs": {"words": "sum.totals"}},
     },
 }
 
@@ -119,15 +139,11 @@ class FileEngine:
         self.prepared.append((plan.node.name, plan.epoch))
         read = [increment for increments in plan.inputs.values() for increment in increments]
         rows = sorted(self.read(plan.folder, read, offset=0, limit=10**9), key=repr)
-        files = {table: self._write(plan, table, rows) for table in _tables(plan.node)}
+        nodes = (plan.node, *plan.fused)
+        files = {t: self._write(plan, t, rows) for node in nodes for t in _tables(node)}
         outputs = {
-            spec.name: Increment(
-                f"{plan.node.name}.{spec.name}",
-                plan.epoch,
-                plan.epoch,
-                (files[flow_table(plan.node.name, spec.name)],),
-            )
-            for spec in plan.node.translator.outputs
+            key: replace(empty, files=(files[flow_table(*empty.flow.split("."))],))
+            for key, empty in empty_outputs(plan).items()
         }
         changes = tuple(TableChange(t, adds=({"path": f.path},)) for t, f in files.items())
         self._fault("job.after")
@@ -267,7 +283,7 @@ class World:
         self.store = open_store(f"sqlite:///{root}/cbp.db", faults=self.faults)
         self.executor, self._parallel_max = executor or Inline(), parallel_max
         self._make_engine = engine or FileEngine
-        self.translators: dict[str, Any] = {"sum": Sum, "join": Join}
+        self.translators: dict[str, Any] = {"sum": Sum, "join": Join, "upper": Upper}
         self.restart()
 
     def restart(self) -> None:
@@ -366,6 +382,7 @@ class World:
 
 __all__ = [
     "DIAMOND",
+    "FUSED",
     "ONE",
     "Crash",
     "Deferred",

@@ -178,6 +178,7 @@ class FakeController:
         self.asked: list[tuple[Any, ...]] = []
         self.problem = ""
         self.fails_with: Exception | None = None
+        self.beside: tuple[str, ...] = ()
         self.reasons: dict[str, str] = {"count": "waits for an increment on urls"}
 
     def register(
@@ -215,6 +216,9 @@ class FakeController:
     def delete(self, name: str, purge: bool = False) -> None:
         self.asked.append(("delete", name, purge))
         del self.store.records[name]
+
+    def members(self, name: str) -> Mapping[str, tuple[str, ...]]:
+        return {stage: (stage, *self.beside) for stage in self.dataflow(name).stages}
 
     def waiting(self, name: str) -> Mapping[str, str]:
         return self.reasons

@@ -305,3 +305,18 @@ def test_what_openapi_promises_is_what_comes(client: httpx.Client) -> None:
         answer = client.request(method, path.format(name="clicks", run="r1"), **more)
         assert answer.status_code == status
         assert str(status) in paths[path][method]["responses"]
+
+
+def test_stages_that_run_together_are_shown_one_by_one(service: Service) -> None:
+    """A stage that another one leads is listed with it, and finds its runs by its own name."""
+    service.fill()
+    service.controller.beside = ("score",)
+    with service.client() as client:
+        stages = client.get("/api/v1/dataflows/clicks").json()["stages"]
+        query = {"dataflow": "clicks", "stage": "score"}
+        runs = client.get("/api/v1/runs", params=query).json()["items"]
+    assert [(s["name"], s["runs_with"], len(s["queues"])) for s in stages] == [
+        ("count", "count", 1),
+        ("score", "count", 0),
+    ]
+    assert [run["stages"] for run in runs] == [["count", "score"]] * 3
