@@ -183,8 +183,9 @@ class Engine(Protocol):
         Args:
             folder: The dataflow's folder.
             node: The stage.
-            queued: Returns the paths of all files that wait in connectors, relative to
-                `folder`; called after the tables were looked at.
+            queued: Returns the paths of all files that wait in connectors, and those that
+                unpublished records name, relative to `folder`; called after the tables
+                were looked at.
             retention: What stays readable.
             dry_run: Remove nothing, only tell.
 

@@ -2,14 +2,13 @@
 
 A table is cleaned in two steps. First the log is cut before a checkpoint, the *base*:
 the oldest version that stays readable. Then every file goes that (1) a run wrote whose
-epoch is below the one that the base shows, and (2) neither the base nor a queue names.
+epoch is below the one that the base shows, and (2) no readable version, no queue and
+no unpublished record names.
 
-Why that is enough. Runs of a stage are serial and publish in order, so the base has
-seen everything that an epoch below its own ever published; a file of such an epoch
-that it does not name was replaced, or belongs to an attempt that was never recorded,
-and no later version can name it again. A run under way, a recorded run that is not
-published yet, and whatever a deposed controller still writes have later epochs. So
-no lock is needed, and no clock decides whether a file is dead.
+Why that is enough. Runs of a stage are serial and publish in order, so a file of an
+epoch below the base's was published, or belongs to an attempt that was never recorded
+and never will be. A run under way, and whatever a deposed controller still writes,
+have later epochs. So no lock is needed, and no clock decides whether a file is dead.
 
 Guaranteed, whatever crashes or runs meanwhile: every version from the base on, every
 increment in a queue and every unpublished intention keep their files
@@ -24,14 +23,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from cbp.engine.delta.actions import Action, AddFile, Txn
+from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.delta.tables import ManagedTable
 from cbp.engine.files import Files, StoredFile
 from cbp.engine.layout import file_epoch
 from cbp.engine.state.vectors import vector_path
 
-__all__ = ["Dead", "Retention", "TablePlan", "collect_table", "plan_table"]
+__all__ = ["Dead", "NamedFiles", "Retention", "TablePlan", "collect_table", "plan_table"]
 
 FILES_MAX = 2_000
 """Files that one call removes of a table: some tenths of a second."""
@@ -85,6 +84,30 @@ class TablePlan:
     dead: tuple[Dead, ...]
 
 
+class NamedFiles:
+    """What the readable versions of one table name; reads each log entry once.
+
+    Args:
+        log: Of the table.
+    """
+
+    def __init__(self, log: DeltaLog) -> None:
+        self._log = log
+        self._added: dict[int, frozenset[str]] = {}
+
+    def since(self, base: int) -> tuple[int, set[str]]:
+        """Return the newest epoch that a version shows, and what it and later ones name."""
+        snapshot = self._log.snapshot(base)
+        for version in self._log.versions():
+            if version > base and version not in self._added:
+                actions = self._log.entry(version)
+                adds = (action for action in actions if isinstance(action, AddFile))
+                self._added[version] = frozenset(_paths(adds))
+        self._added = {v: paths for v, paths in self._added.items() if v > base}
+        named = _paths(snapshot.live.values()).union(*self._added.values())
+        return max(snapshot.txns.values(), default=-1), named
+
+
 def oldest_kept(
     versions: Sequence[int], stamp: Callable[[int], int], retention: Retention, *, now_ms: int
 ) -> int:
@@ -113,7 +136,7 @@ def dead_files(
 
     Args:
         stored: Files of the table; paths relative to it.
-        named: What the base or a queue names.
+        named: What somebody needs.
         floor: The epoch that the base shows.
         attempt_seconds: See `Retention`.
     """
@@ -134,6 +157,7 @@ def plan_table(
     table: ManagedTable,
     files: Files,
     *,
+    named: NamedFiles,
     queued: Callable[[], Collection[str]],
     retention: Retention,
     now_ms: int,
@@ -143,8 +167,10 @@ def plan_table(
     Args:
         table: The table, as its publisher knows it.
         files: Where it lies.
-        queued: Returns the files that connectors still need, relative to the table. Called
-            last: what was published before is queued by then, unless it was consumed.
+        named: Of this table, from call to call.
+        queued: Returns the files that connectors and unpublished records still need,
+            relative to the table. Called last: what was published before is queued by
+            then, unless it was consumed.
         retention: What stays readable.
         now_ms: Milliseconds since 1970.
     """
@@ -152,14 +178,14 @@ def plan_table(
     versions = log.versions()
     base = log.base_of(oldest_kept(versions, log.stamp, retention, now_ms=now_ms))
     old = sum(v < base for v in versions) + sum(v < base for v in log.checkpoints())
-    floor, named = _named(log, base)
+    floor, alive = named.since(base)
     stored = [
         StoredFile(f"{folder}/{file.path}", file.bytes, file.age_seconds, file.temporary)
         for folder in _FOLDERS
         for file in files.list_files(f"{table.path}/{folder}")
     ]
-    named.update(queued())
-    dead = dead_files(stored, named, floor, attempt_seconds=retention.attempt_seconds)
+    alive.update(queued())
+    dead = dead_files(stored, alive, floor, attempt_seconds=retention.attempt_seconds)
     return TablePlan(base, old, tuple(dead[:FILES_MAX]))
 
 
@@ -171,24 +197,6 @@ def collect_table(table: ManagedTable, files: Files, plan: TablePlan) -> None:
     table.clean_before(plan.base)
     for file in plan.dead:
         files.remove(f"{table.path}/{file.path}", what="dead_file")
-
-
-def _named(log: DeltaLog, base: int) -> tuple[int, set[str]]:
-    """Return the epoch that a version shows, and the files that its epochs name."""
-    snapshot = log.snapshot(base)
-    floor = max(snapshot.txns.values(), default=-1)
-    named = _paths(snapshot.live.values())
-    # An epoch may take several entries: those of the base's own follow it.
-    for _, actions in log.entries_since(base):
-        if _epoch(actions, floor) > floor:
-            break
-        named |= _paths(action for action in actions if isinstance(action, AddFile))
-    return floor, named
-
-
-def _epoch(actions: Sequence[Action], otherwise: int) -> int:
-    numbers = [action.version for action in actions if isinstance(action, Txn)]
-    return max(numbers, default=otherwise)
 
 
 def _paths(adds: Iterable[AddFile]) -> set[str]:

@@ -21,7 +21,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from cbp.engine.base import PreparedRun, RunPlan, flow_table, stage_tables, state_table
-from cbp.engine.collect import Retention, TablePlan, collect_table, plan_table
+from cbp.engine.collect import NamedFiles, Retention, TablePlan, collect_table, plan_table
+from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.fence import placement, require_placement
 from cbp.engine.delta.tables import ManagedTable, create_table, open_table
 from cbp.engine.faults import NO_FAULTS, Faults
@@ -30,15 +31,17 @@ from cbp.engine.fused import followers_of, joined, only_flow, phases, reading, w
 from cbp.engine.layout import shuffle_layout
 from cbp.engine.limits import refuse_unbuilt
 from cbp.engine.prepared import assemble, empty_outputs, raise_first_error
-from cbp.engine.publication import live_files, plan_entries
+from cbp.engine.publication import live_adds, live_files, plan_entries
 from cbp.engine.read import look_up, read_records, read_state_rows
 from cbp.engine.records import record_shares
 from cbp.engine.state.bucket import StateTable
 from cbp.engine.state.index import index_cache
 from cbp.engine.task import BEHIND, StageTask, TaskPlan, Then
+from cbp.engine.tiers import FANOUT, live_of, merged_change
+from cbp.errors import NotFoundError
 from cbp.model.dataflow import StageNode
 from cbp.model.increment import Increment
-from cbp.model.intention import Intention
+from cbp.model.intention import Intention, TableChange
 
 __all__ = ["DirectEngine", "Executor", "LocalEngine", "LocalExecutor"]
 
@@ -92,6 +95,7 @@ class DirectEngine:
         self._files = files or LocalFiles(faults)
         self._now_ms, self._fault, self._hash_mask = clock_ms, faults, hash_mask
         self._tables: dict[str, ManagedTable] = {}
+        self._named: dict[str, NamedFiles] = {}
         self._lock = threading.Lock()
 
     def create_tables(self, folder: str, dataflow: str, nodes: Sequence[StageNode]) -> None:
@@ -127,6 +131,33 @@ class DirectEngine:
 
     def prepare(self, plan: RunPlan) -> PreparedRun:
         """Run stages over their increments; see `Engine.prepare`."""
+        prepared = self._run(plan)
+        # A look costs a step per live file, so not in every epoch.
+        if not prepared.changes or plan.epoch % FANOUT:
+            return prepared
+        return replace(prepared, changes=(*prepared.changes, *self._merged_outputs(plan)))
+
+    def _merged_outputs(self, plan: RunPlan) -> list[TableChange]:
+        """Compact the output tables of a run, as far as they are published."""
+        changes = []
+        for node in (plan.node, *plan.fused):
+            for output in node.translator.outputs:
+                table = flow_table(node.name, output.name)
+                change = merged_change(
+                    table,
+                    f"{plan.folder}/{table}",
+                    live_adds(
+                        self._table(f"{plan.folder}/{table}").snapshot, table, plan.unpublished
+                    ),
+                    epoch=plan.epoch,
+                    run=plan.run,
+                    now_ms=self._now_ms(),
+                    faults=self._fault,
+                )
+                changes += [change] if change else []
+        return changes
+
+    def _run(self, plan: RunPlan) -> PreparedRun:
         first, behind = phases(plan)
         if not plan.fused:
             return self._prepare(plan)[0]
@@ -209,8 +240,10 @@ class DirectEngine:
     def read(
         self, folder: str, increments: Sequence[Increment], *, offset: int, limit: int
     ) -> list[dict[str, Any]]:
-        """Return records of increments, in order."""
-        return read_records(folder, increments, offset=offset, limit=limit)
+        """Return records of increments, in order; of old ones, out of their tables."""
+        return read_records(
+            folder, increments, offset=offset, limit=limit, live_of=self._live_output
+        )
 
     def read_state(self, folder: str, node: StageNode, state: str) -> Iterator[dict[str, Any]]:
         """Yield every published record of a state."""
@@ -234,6 +267,7 @@ class DirectEngine:
             plans[name] = plan_table(
                 table,
                 self._files,
+                named=self._named.setdefault(table.path, NamedFiles(table.log)),
                 queued=partial(_below, name, queued),
                 retention=retention,
                 now_ms=self._now_ms(),
@@ -251,6 +285,7 @@ class DirectEngine:
         with self._lock:
             for path in [path for path in self._tables if path.startswith(f"{folder}/")]:
                 del self._tables[path]
+                self._named.pop(path, None)
 
     def close(self) -> None:
         """Release the executor."""
@@ -284,6 +319,14 @@ class DirectEngine:
             hash_mask=self._hash_mask,
             faults=self._fault,
         )
+
+    def _live_output(self, folder: str, increment: Increment) -> list[AddFile]:
+        """Return the live files that hold an increment's records now, in order."""
+        stage, _, output = increment.flow.partition(".")
+        if not output:
+            raise NotFoundError(kind="increment", name=increment.name)
+        snapshot = self._table(f"{folder}/{flow_table(stage, output)}").refresh()
+        return live_of(snapshot.live.values(), increment.index)
 
     def _state(
         self,

@@ -33,6 +33,7 @@ __all__ = [
     "bucket_shift",
     "file_epoch",
     "flow_file",
+    "merged_file",
     "shuffle_layout",
     "vectors_id",
 ]
@@ -44,6 +45,11 @@ SEQUENCE_BITS = (36, 16)
 def flow_file(index: int, part: int, run: str) -> str:
     """Return the name of a file of an increment; fixed positions, see the header."""
     return f"{index:012d}-{part:05d}-{run}.parquet"
+
+
+def merged_file(epoch: int, run: str) -> str:
+    """Return the file of an output table into which a run merges others, relative to its table."""
+    return f"_runs/{flow_file(epoch, 0, f'{run}-merged')}"
 
 
 def bucket_file(bucket: int, epoch: int, run: str, number: int) -> str:

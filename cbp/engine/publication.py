@@ -38,7 +38,15 @@ from cbp.engine.state.vectors import read_vector, write_vectors
 from cbp.errors import InvariantError
 from cbp.model.intention import Intention, TableChange
 
-__all__ = ["Entry", "app_id", "files_named", "live_files", "plan_entries", "unpublished"]
+__all__ = [
+    "Entry",
+    "app_id",
+    "files_named",
+    "live_adds",
+    "live_files",
+    "plan_entries",
+    "unpublished",
+]
 
 RECORDS, LAYOUT = "run", "compaction"
 
@@ -122,6 +130,15 @@ def live_files(
         file = LiveFile(path, add.size, add.rows, add.deletion_vector, deletes)
         buckets.setdefault(bucket, []).append(file)
     return {bucket: tuple(files) for bucket, files in buckets.items()}
+
+
+def live_adds(snapshot: Snapshot, table: str, intentions: Iterable[Intention]) -> list[AddFile]:
+    """Return the live files of an output table as of the newest of these intentions.
+
+    Args and errors are those of `live_files`.
+    """
+    view = _view(snapshot.live, unpublished(snapshot.txns, table, intentions))
+    return [file.add for file in view.values()]
 
 
 def files_named(intentions: Iterable[Intention]) -> set[str]:

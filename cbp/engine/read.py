@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from cbp.engine.base import flow_table
+from cbp.engine.delta.actions import AddFile
 from cbp.engine.hashing import bucket_of, key_hash
 from cbp.engine.rows import decode_columns
 from cbp.engine.state.bucket import BucketState, Found, StateTable
@@ -81,25 +84,73 @@ def _schema(node: StageNode, state: str) -> Any:
     raise NotFoundError(msg, f"{node.name}.{state}")
 
 
+LiveOf = Callable[[str, Increment], Sequence[AddFile]]
+"""Folder of the dataflow and increment to the files of its table that hold its records now."""
+
+
 def read_records(
-    folder: str, increments: Sequence[Increment], *, offset: int, limit: int
+    folder: str,
+    increments: Sequence[Increment],
+    *,
+    offset: int,
+    limit: int,
+    live_of: LiveOf,
 ) -> list[dict[str, Any]]:
-    """Return at most `limit` records from `offset` on, over all files in order."""
+    """Return at most `limit` records from `offset` on, over all increments in order.
+
+    An increment whose own files were compacted and collected is read out of its table:
+    the same records in the same order, picked by `_epoch`.
+    """
     records: list[dict[str, Any]] = []
-    for file in (file for increment in increments for file in increment.files):
-        if len(records) >= limit:
+    for increment in increments:
+        wanted = limit - len(records)
+        if wanted <= 0:
             break
-        if offset >= file.records:
-            offset -= file.records
+        if offset >= increment.records:
+            offset -= increment.records
             continue
-        records += _slice(f"{folder}/{file.path}", offset, limit - len(records))
+        try:
+            records += _of_files(folder, increment, offset, wanted)
+        except FileNotFoundError:
+            records += _of_table(folder, increment, offset, wanted, live_of)
         offset = 0
     return records
 
 
-def _slice(path: str, offset: int, limit: int) -> list[dict[str, Any]]:
+def _of_files(folder: str, increment: Increment, offset: int, limit: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    for batch in pq.ParquetFile(path).iter_batches(_BATCH_ROWS, use_threads=False):
+    for file in increment.files:
+        if len(rows) >= limit:
+            break
+        if offset >= file.records:
+            offset -= file.records
+            continue
+        rows += _page(_batches(f"{folder}/{file.path}"), offset, limit - len(rows))
+        offset = 0
+    return rows
+
+
+def _of_table(
+    folder: str, increment: Increment, offset: int, limit: int, live_of: LiveOf
+) -> list[dict[str, Any]]:
+    stage, _, output = increment.flow.partition(".")
+    table = f"{folder}/{flow_table(stage, output)}"
+    batches = (
+        batch.filter(pc.equal(batch.column("_epoch"), increment.index))
+        for file in live_of(folder, increment)
+        for batch in _batches(f"{table}/{file.path}")
+    )
+    return _page(batches, offset, limit)
+
+
+def _batches(path: str) -> Iterator[pa.RecordBatch]:
+    yield from pq.ParquetFile(path).iter_batches(_BATCH_ROWS, use_threads=False)
+
+
+def _page(batches: Iterator[pa.RecordBatch], offset: int, limit: int) -> list[dict[str, Any]]:
+    """Return at most `limit` rows from `offset` on."""
+    rows: list[dict[str, Any]] = []
+    for batch in batches:
         if offset >= batch.num_rows:
             offset -= batch.num_rows
             continue

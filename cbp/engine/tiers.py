@@ -1,0 +1,173 @@
+"""Compaction of an output table by tiers, inside the runs that write it.
+
+Every epoch leaves a file or more. As soon as `FANOUT` neighbouring epochs of one tier
+stand side by side, their files become one of the next tier: so a record is rewritten
+at most once per tier, and the files of a table are few per tier, and large ones.
+
+Kept by every merge: the records, their order (epoch, file, row), and `_epoch`, so that
+an old increment can still be read out of the table (`live_of`). Only neighbours are
+merged, and always whole epochs: sorted by their epochs, the files give the flow.
+
+Not touched: files that connectors hold. They stay on disk, out of the table, until
+nobody needs them (`cbp.engine.collect`).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cbp.engine.delta.actions import AddFile
+from cbp.engine.faults import Faults
+from cbp.engine.layout import merged_file
+from cbp.engine.sink import ParquetSink, sync_files
+from cbp.errors import InvariantError
+from cbp.model.intention import TableChange
+
+__all__ = ["FANOUT", "choose", "live_of", "merge", "merged_change"]
+
+FANOUT = 8
+_TIER_ZERO_BYTES = 16 << 10
+_TIERS = 4
+"""Files of this tier, 8 MB and more, are large enough: they stay."""
+_BATCH_ROWS = 65_536
+
+_logger = logging.getLogger(__name__)
+
+Epochs = tuple[int, int]
+
+
+def epochs_of(file: AddFile) -> Epochs:
+    """Return the first and the last epoch that a file of an output table holds."""
+    low, high = dict(file.min_values or {}), dict(file.max_values or {})
+    if "_epoch" not in low or "_epoch" not in high:
+        message = f"{file.path} has no statistics of _epoch"
+        raise InvariantError(message, path=file.path)
+    return int(low["_epoch"]), int(high["_epoch"])
+
+
+def in_order(files: Iterable[AddFile]) -> list[AddFile]:
+    """Return the files of an output table in the order of the flow."""
+    return sorted(files, key=lambda file: (*epochs_of(file), file.path))
+
+
+def live_of(files: Iterable[AddFile], epoch: int) -> list[AddFile]:
+    """Return the live files that may hold records of an epoch, in order."""
+    covering = (file for file in files if epochs_of(file)[0] <= epoch <= epochs_of(file)[1])
+    return in_order(covering)
+
+
+def choose(files: Iterable[AddFile]) -> list[AddFile]:
+    """Return the files to merge into one, in order; none when nothing is worth it; pure.
+
+    A full tier goes with every smaller neighbour; the largest full tier is taken.
+    """
+    blocks = _blocks(in_order(files))
+    tiers = [_tier(sum(file.size for file in block)) for block in blocks]
+    for tier in sorted({tier for tier in tiers if tier < _TIERS}, reverse=True):
+        for first, last in _stretches(tiers, tier):
+            if sum(tiers[at] == tier for at in range(first, last)) >= FANOUT:
+                return [file for block in blocks[first:last] for file in block]
+    return []
+
+
+def merge(
+    folder: str, files: Sequence[AddFile], *, epoch: int, run: str, now_ms: int, faults: Faults
+) -> AddFile:
+    """Write the records of some files, in their order, into one; durable, and unpublished.
+
+    Raises:
+        InvariantError: If a file has lost records.
+        OSError: If one cannot be read.
+    """
+    path = merged_file(epoch, run)
+    schema = pq.read_schema(f"{folder}/{files[0].path}").remove_metadata()
+    sink = ParquetSink(f"{folder}/{path}", schema, faults=faults)
+    for file in files:
+        for batch in pq.ParquetFile(f"{folder}/{file.path}").iter_batches(
+            _BATCH_ROWS, use_threads=False
+        ):
+            sink.write(pa.Table.from_batches([batch]).cast(schema))
+    expected = sum(file.rows for file in files)
+    if sink.rows != expected:
+        message = f"{folder}: {len(files)} files hold {sink.rows} records instead of {expected}"
+        raise InvariantError(message, table=folder)
+    written = sink.close()
+    assert written is not None, "no file of a table is empty"
+    sync_files([written.path], faults=faults)
+    return AddFile(
+        path,
+        {},
+        written.bytes,
+        written.rows,
+        now_ms,
+        min_values={"_epoch": epochs_of(files[0])[0]},
+        max_values={"_epoch": epochs_of(files[-1])[1]},
+    )
+
+
+def merged_change(
+    table: str,
+    folder: str,
+    live: Iterable[AddFile],
+    *,
+    epoch: int,
+    run: str,
+    now_ms: int,
+    faults: Faults,
+) -> TableChange | None:
+    """Merge what is worth it of one table; `None` when nothing is, or it has to wait.
+
+    A file that cannot be read is told, and left: a new epoch does not depend on it.
+
+    Args:
+        table: Folder relative to the dataflow's, as the intention names it.
+        folder: The same in full.
+        live: Its live files, published or recorded.
+        epoch: Of the run that compacts.
+        run: Its attempt.
+        now_ms: Milliseconds since 1970.
+        faults: Told at the file.
+    """
+    chosen = choose(live)
+    if not chosen:
+        return None
+    try:
+        made = merge(folder, chosen, epoch=epoch, run=run, now_ms=now_ms, faults=faults)
+    except (OSError, pa.ArrowException, InvariantError) as exc:
+        _logger.warning("no compaction of %s: %s", folder, exc)
+        return None
+    drops = tuple(file.path for file in chosen)
+    return TableChange(table, (made.to_json(),), drops, data_change=False)
+
+
+def _blocks(files: Sequence[AddFile]) -> list[list[AddFile]]:
+    """Cut files into the smallest parts that share no epoch."""
+    blocks: list[list[AddFile]] = []
+    end = -1
+    for file in files:
+        low, high = epochs_of(file)
+        if blocks and low <= end:
+            blocks[-1].append(file)
+        else:
+            blocks.append([file])
+        end = max(end, high)
+    return blocks
+
+
+def _tier(size: int) -> int:
+    return max(0, math.ceil(math.log(max(size, 1) / _TIER_ZERO_BYTES, FANOUT)))
+
+
+def _stretches(tiers: Sequence[int], limit: int) -> Iterable[tuple[int, int]]:
+    """Yield the longest stretches, as half-open ranges, of tiers up to a limit."""
+    first = 0
+    for at, tier in enumerate([*tiers, limit + 1]):
+        if tier > limit:
+            if at > first:
+                yield first, at
+            first = at + 1
