@@ -18,9 +18,13 @@
     >>> result.last("totals")
     {'a': 2, 'b': 2}
 
-The test that finds most mistakes: any split of the input into epochs gives the answer
-of one batch. With hypothesis: draw `st.lists(st.lists(...))`, compare `last` (or the
-state) with plain Python over all records at once.
+The test that finds most mistakes: any split of the input into epochs gives the answer of
+one batch. `check_split` makes it, for epochs drawn with hypothesis (`st.lists(st.lists(...))`);
+compare `last` or the state with plain Python over all records besides.
+
+    >>> batch = check_split(UrlCount, [["a", "b"], [], ["a"]])
+    >>> batch.last("totals")
+    {'a': 2, 'b': 1}
 
 Guarantees: the semantics of the reference engine (`cbp.engine.reference`), to which the
 product's engine is held by its own tests. Nothing here reads a clock or starts a process.
@@ -39,8 +43,9 @@ from cbp.engine.reference import ReferenceEngine
 from cbp.engine.reference_call import record_type
 from cbp.errors import NotFoundError
 from cbp.model.dataflow import Dataflow, SourceNode, StageNode
+from cbp.model.equality import output_view, state_view, view_difference
 from cbp.model.schema import Schema
-from cbp.model.stage import TranslatorSpec
+from cbp.model.stage import OutputSpec, TranslatorSpec
 from cbp.sdk.translate import Translate, TranslateRecords
 
 __all__ = [
@@ -50,6 +55,7 @@ __all__ = [
     "ManualClock",
     "PlannedFaults",
     "Result",
+    "check_split",
     "run_dataflow",
     "run_epochs",
 ]
@@ -66,11 +72,14 @@ class Result:
     Attributes:
         outputs: Output to epochs to records, as named tuples in the order of emission.
         state: State to records after the last epoch, ordered by all columns.
+        figures: Stage to what each of its epochs counted: `records_in`, `deliveries`, `groups`,
+            `records_out`, `state_remote`, `bindings`, `dead_letters`; see `ReferenceStage`.
     """
 
     outputs: Mapping[str, Sequence[Sequence[Any]]]
     state: Mapping[str, Sequence[Any]]
-    _keys: Mapping[str, tuple[str, ...]] = field(repr=False, default_factory=dict)
+    figures: Mapping[str, Sequence[Mapping[str, int]]]
+    _specs: Mapping[str, OutputSpec] = field(repr=False, default_factory=dict)
 
     def last(self, output: str) -> dict[Any, Any]:
         """Return the last value per declared key: what an updated view shows.
@@ -83,7 +92,7 @@ class Result:
         """
         if output not in self.outputs:
             raise NotFoundError(kind="output", name=output)
-        if not (keys := self._keys.get(output)):
+        if output not in self._specs or not (keys := self._specs[output].key):
             message = f'output {output!r} declares no key; declare Output(..., key="...")'
             raise ValueError(message)
         view = {}
@@ -93,13 +102,34 @@ class Result:
                 view[_columns(row, keys)] = _columns(row, rest)
         return view
 
+    def difference(self, other: Result) -> str:
+        """Say where another result differs, by `cbp.model.equality`; `""` if nowhere.
+
+        Raises:
+            NotFoundError: It lacks a state or an output of this one.
+        """
+        for name, rows in self.state.items():
+            if found := view_difference(state_view(rows), state_view(_of(other.state, name))):
+                return f"state {name}: {found}"
+        for name, spec in self._specs.items():
+            theirs = output_view(spec, _of(other.outputs, name))
+            if found := view_difference(output_view(spec, self.outputs[name]), theirs):
+                return f"output {name}: {found}"
+        return ""
+
+
+def _of(flows: Mapping[str, Any], name: str) -> Any:
+    if name not in flows:
+        raise NotFoundError(kind="flow", name=name)
+    return flows[name]
+
 
 def _columns(row: Any, names: Sequence[str]) -> Any:
     values = tuple(getattr(row, name) for name in names)
     return values[0] if len(values) == 1 else values
 
 
-def run_epochs(translator: Author, epochs: Iterable[Any]) -> Result:
+def run_epochs(translator: Author, epochs: Iterable[Any], *, at_once: bool = False) -> Result:
     """Run one translator over some epochs, one increment per input and epoch.
 
     Args:
@@ -107,9 +137,11 @@ def run_epochs(translator: Author, epochs: Iterable[Any]) -> Result:
         epochs: For each epoch the records of the only input; or, with several inputs, a
             dict from input to records (an input left out gets an empty increment). A
             record is a dict by column, a tuple, or the bare value of a single column.
+        at_once: All increments arrive before the first run, instead of each when the stage
+            has nothing left to do; with loopbacks, input and messages then mix.
 
     Returns:
-        Outputs and state by the names that the translator declares.
+        Outputs and state by the names that the translator declares; its stage is `stage`.
 
     Raises:
         DefinitionError: The translator's declarations are wrong.
@@ -123,21 +155,56 @@ def run_epochs(translator: Author, epochs: Iterable[Any]) -> Result:
         given = _by_input(epoch, spec)
         for name, records in increments.items():
             records.append(given.get(name, ()))
-    result = run_dataflow(_one_stage(spec), increments)
+    result = run_dataflow(_one_stage(spec), increments, at_once=at_once)
     prefix = f"{_STAGE}."
     return Result(
         {n.removeprefix(prefix): v for n, v in result.outputs.items()},
         {n.removeprefix(prefix): v for n, v in result.state.items()},
-        {output.name: output.key for output in spec.outputs},
+        result.figures,
+        {n.removeprefix(prefix): v for n, v in result._specs.items()},
     )
 
 
-def run_dataflow(dataflow: Dataflow, increments: Mapping[str, Iterable[Iterable[Any]]]) -> Result:
+def check_split(translator: Author, epochs: Sequence[Any]) -> Result:
+    """Check that these epochs, one by one or all at once, give the answer of one batch.
+
+    Args:
+        translator: As of `run_epochs`.
+        epochs: As of `run_epochs`.
+
+    Returns:
+        The result of the batch, to compare with an oracle.
+
+    Raises:
+        AssertionError: Naming the first state or output that differs, and where.
+    """
+    spec = (translator() if isinstance(translator, type) else translator).spec()
+    whole: dict[str, list[Any]] = {name: [] for name in _outside(spec)}
+    for epoch in epochs:
+        for name, records in _by_input(epoch, spec).items():
+            whole[name].extend(records)
+    batch = run_epochs(translator, [whole])
+    for at_once in (False, True):
+        split = run_epochs(translator, epochs, at_once=at_once)
+        if found := batch.difference(split):
+            how = "all at once" if at_once else "one by one"
+            message = f"{spec.name}: one batch against {len(epochs)} epochs {how}: {found}"
+            raise AssertionError(message)
+    return batch
+
+
+def run_dataflow(
+    dataflow: Dataflow,
+    increments: Mapping[str, Iterable[Iterable[Any]]],
+    *,
+    at_once: bool = False,
+) -> Result:
     """Run a whole dataflow; the n-th increments of all sources arrive at the same time.
 
     Args:
         dataflow: As a builder or a document gives it.
         increments: Source to its increments; each is an iterable of records.
+        at_once: As of `run_epochs`.
 
     Returns:
         Outputs by flow (`stage.output`), state by `stage.state`.
@@ -153,24 +220,28 @@ def run_dataflow(dataflow: Dataflow, increments: Mapping[str, Iterable[Iterable[
         for source, arrivals in waiting.items():
             if number < len(arrivals):
                 engine.feed(source, arrivals[number])
-        engine.run_until_idle()
+        if not at_once:
+            engine.run_until_idle()
+    engine.run_until_idle()
     return _result(dataflow, engine)
 
 
 def _result(dataflow: Dataflow, engine: ReferenceEngine) -> Result:
     outputs: dict[str, list[list[Any]]] = {}
     state: dict[str, list[Any]] = {}
-    keys: dict[str, tuple[str, ...]] = {}
+    specs: dict[str, OutputSpec] = {}
     for name, node in dataflow.stages.items():
         for output in node.translator.outputs:
             flow = f"{name}.{output.name}"
             epochs = engine.outputs(flow)
             outputs[flow] = [_named(epoch, output.name, output.schema) for epoch in epochs]
-            keys[flow] = output.key
+            if output.name not in {loopback.name for loopback in node.translator.loopbacks}:
+                specs[flow] = output
         for kept in node.translator.states:
             records = engine.state(name, kept.name)
             state[f"{name}.{kept.name}"] = _named(records, kept.name, kept.schema)
-    return Result(outputs, state, keys)
+    figures = {name: engine.figures(name) for name in dataflow.stages}
+    return Result(outputs, state, figures, specs)
 
 
 def _named(records: Iterable[Mapping[str, Any]], flow: str, schema: Schema) -> list[Any]:

@@ -12,9 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cbp import DataflowBuilder, Input, Output, State, Translate, TranslateRecords, testing
+from cbp import (
+    DataflowBuilder,
+    Input,
+    Loopback,
+    Output,
+    State,
+    Translate,
+    TranslateRecords,
+    testing,
+)
 from cbp.errors import DefinitionError, NotFoundError
-from cbp.testing import Crash, ManualClock, PlannedFaults, run_dataflow, run_epochs
+from cbp.testing import Crash, ManualClock, PlannedFaults, check_split, run_dataflow, run_epochs
 
 
 class Count(Translate):
@@ -82,6 +91,62 @@ def test_split_property_finds_forgotten_state() -> None:
     """A translator that forgets to emit its state again passes examples and fails the property."""
     assert not wrong_counts(Forgetful, [["a", "b", "a"], ["b"]])
     assert wrong_counts(Forgetful, [["a"], ["a"], ["a"]])
+
+
+class Relay(Translate):
+    """Sums what it is told, one hop later; wrong when it is told twice in one epoch."""
+
+    items = Input("k STRING", route_by="k")
+    mail = Loopback("k STRING", route_by="k")
+    sums = State("k STRING, n INT")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        n = sum(row.n for row in group.sums)
+        for _ in group.items:
+            out.mail(key.k)
+        if any(True for _ in group.mail):
+            n += 1
+        out.sums(key.k, n)
+
+
+@given(EPOCHS)
+def test_check_split_returns_the_batch(epochs: list[list[str]]) -> None:
+    """A translator that keeps its promise passes for every split."""
+    batch = check_split(Count, epochs)
+    assert batch.last("totals") == Counter(chain.from_iterable(epochs))
+
+
+@pytest.mark.parametrize(
+    ("translator", "epochs", "says"),
+    [
+        (Forgetful, [["a"], ["a"], ["a"]], "3 epochs one by one: state counts"),
+        (Relay, [["a"], ["a"]], "2 epochs one by one: state sums"),
+    ],
+)
+def test_check_split_says_how_and_where_a_split_differs(
+    translator: type[Translate], epochs: list[list[str]], says: str
+) -> None:
+    """The way of arrival, the flow, and both values."""
+    with pytest.raises(AssertionError, match=says):
+        check_split(translator, epochs)
+
+
+def test_check_split_leaves_messages_alone() -> None:
+    """What is sent may depend on the split; only what it leads to is compared."""
+    result = run_epochs(Relay, [["a", "a"]])
+    other = run_epochs(Relay, [["a"]])
+    assert result.outputs["mail"] != other.outputs["mail"]
+    assert result.difference(other) == ""
+    with pytest.raises(ValueError, match="no key"):
+        result.last("mail")
+
+
+def test_figures_count_what_each_epoch_did() -> None:
+    """One entry per epoch of each stage; empty epochs count nothing."""
+    first, second, third = run_epochs(Relay, [["a", "a"], []]).figures["stage"]
+    assert (first["records_in"], first["groups"], first["records_out"]) == (2, 1, 2)
+    assert (second["records_in"], second["records_out"]) == (2, 0)
+    assert not any(third.values())
 
 
 def test_result_keeps_epochs_apart() -> None:

@@ -2,44 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping
-from dataclasses import replace
 from itertools import chain
-from typing import Any
 
 from hypothesis import given
 
-from cbp import Translate, TranslateRecords, dataflow_from_document
-from cbp.model.dataflow import Dataflow
 from cbp.testing import run_dataflow
-from stages.flows.crawl_queue import crawl_queue, document
+from stages.flows.crawl_queue import crawl_queue
 from tests.stages.crawl import INCREMENTS, Page, links_of, site_of, sites_of
-
-CLASSES = {
-    "count_in_links": "CountInLinks",
-    "extract_links": "ExtractLinks",
-    "merge": "Merge",
-    "score": "Score",
-    "threshold": "Threshold",
-}
-
-
-def resolve(name: str, parameters: Mapping[str, Any]) -> Translate | TranslateRecords:
-    module = importlib.import_module(f"stages.translators.{name}")
-    made: Translate | TranslateRecords = getattr(module, CLASSES[name])(**parameters)
-    return made
-
-
-def without_references(flow: Dataflow) -> dict[str, Any]:
-    return {n: replace(s, reference="", parameters={}) for n, s in flow.stages.items()}
+from tests.stages.documents import same_graph
 
 
 def test_the_document_and_the_builder_give_the_same_dataflow() -> None:
     """What is registered is what the Python text says, stage by stage."""
-    registered, built = dataflow_from_document(document(), resolve), crawl_queue()
-    assert (registered.name, registered.sources) == (built.name, built.sources)
-    assert without_references(registered) == without_references(built)
+    same_graph("crawl_queue", crawl_queue())
 
 
 def test_crawl_queue_over_two_increments() -> None:

@@ -1,0 +1,37 @@
+"""Clustering coefficients: how tightly the neighbours of each node are knit.
+
+    edges -> coefficients -> co
+                 '-- fof --'
+
+`coefficients.co` is the result, a view: the last value per node. An edge takes two epochs.
+
+Source: CBP (SoCC'10), section 3.1.1, figure 6.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from cbp import DataflowBuilder
+from cbp.model.dataflow import Dataflow
+from stages.translators.clustering_coefficients import ClusteringCoefficients
+
+__all__ = ["clustering", "document"]
+
+
+def document() -> dict[str, Any]:
+    """Return the document to register, as JSON values."""
+    text = resources.files("stages.flows").joinpath("clustering.yaml").read_text("utf-8")
+    content: dict[str, Any] = yaml.safe_load(text)
+    return content
+
+
+def clustering(*, multicast: bool = True) -> Dataflow:
+    """Build the dataflow; by default the same as `document`."""
+    flow = DataflowBuilder("clustering")
+    edges = flow.source("edges", "src BIGINT NOT NULL, dst BIGINT NOT NULL")
+    flow.stage("coefficients", ClusteringCoefficients(multicast), edges=edges)
+    return flow.build()
