@@ -10,6 +10,7 @@ The hash is the JVM's (`cbp.engine.hashing`), so that both ways agree on every b
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -62,18 +63,34 @@ def arrange(
 def _order(table: pa.Table, layout: ShuffleLayout) -> npt.NDArray[np.int64]:
     """Return the order of the shuffle.
 
-    Sorting by numbers alone is several times faster than by keys; it is the same order
-    unless two keys share a hash, or an input is ordered by the author.
+    Sorting by the hash alone is several times faster than by keys; it is the same order
+    unless two keys share a hash, or an input is ordered by the author. Records come flow
+    by flow, each flow's in the order of arrival.
     """
     if not layout.orders:
-        numbers = [table.column(c).to_numpy() for c in ("_seq", "_hash", "_bucket", "_flow")]
-        order = np.lexsort(numbers)
-        if not _shared_hash(table, layout, numbers[1][order], order):
+        flows, hashes = table.column("_flow").to_numpy(), table.column("_hash").to_numpy()
+        edges = [0, *(np.flatnonzero(np.diff(flows)) + 1).tolist(), len(flows)]
+        unsigned = hashes.view(np.uint64)  # its high bits are the bucket
+        order = np.concatenate(
+            [a + _stable_order(unsigned[a:b]) for a, b in itertools.pairwise(edges)]
+        )
+        if not _shared_hash(table, layout, hashes[order], order):
             return order
     keys = [(column, "ascending", "at_start") for column in layout.sort_columns]
     found = pc.sort_indices(table, sort_keys=keys)
     sorted_: npt.NDArray[np.int64] = found.to_numpy().astype(np.int64)
     return sorted_
+
+
+def _stable_order(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """Return the stable ascending order, by the unstable sort, which is twice as fast."""
+    order = np.argsort(values)
+    found = values[order]
+    same = found[1:] == found[:-1]
+    if same.any():
+        tied = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
+        order[tied] = order[tied][np.lexsort((order[tied], found[tied]))]
+    return order
 
 
 def _shared_hash(

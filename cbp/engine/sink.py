@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,19 +34,20 @@ class WrittenFile:
     bytes: int
 
 
-def sync_files(paths: Sequence[str], *, faults: Faults) -> None:
+def sync_files(paths: Sequence[str]) -> None:
     """Make closed files and their folder entries durable, many at the same time.
 
     A journal commits what waits for it together, so this costs about one flush.
     """
-    if not paths:
-        return
-    faults("data_sync.before")
     folders = {os.path.dirname(path) for path in paths}
-    with ThreadPoolExecutor(max_workers=_SYNC_THREADS) as pool:
-        list(pool.map(_sync, paths))
-        list(pool.map(_sync, folders))
-    faults("data_sync.after")
+    list(_threads().map(_sync, paths))
+    list(_threads().map(_sync, folders))
+
+
+@lru_cache(maxsize=1)
+def _threads() -> ThreadPoolExecutor:
+    """Return this process's threads that only wait for the disk; a worker keeps them."""
+    return ThreadPoolExecutor(max_workers=_SYNC_THREADS, thread_name_prefix="cbp-sync")
 
 
 def _sync(path: str) -> None:
