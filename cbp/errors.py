@@ -9,7 +9,9 @@
     |     '- AlignmentError       framing keys of an aligned input go backwards
     |- OperatingError             the world failed: disk, network, a foreign writer
     |  |- TableForeignError       a folder holds something that is not our table
-    |  |  '- PlacementDiffersError  its records lie by another hash or number of buckets
+    |  |  |- PlacementDiffersError  its records lie by another hash or number of buckets
+    |  |  '- TableReleasedError   its fence was taken away
+    |  |- RepairImpossibleError   what a table showed cannot be brought back
     |  |- TableFeatureError       a table uses a feature we refuse to write
     |  |- ForeignWriterError      somebody else wrote into a managed table
     |  |- LogConflictError        another controller wrote the same log entry
@@ -49,9 +51,11 @@ __all__ = [
     "NotFoundError",
     "OperatingError",
     "PlacementDiffersError",
+    "RepairImpossibleError",
     "RunCancelledError",
     "TableFeatureError",
     "TableForeignError",
+    "TableReleasedError",
     "error_from_dict",
 ]
 
@@ -251,6 +255,35 @@ class PlacementDiffersError(TableForeignError):
         )
 
 
+class TableReleasedError(TableForeignError):
+    """A table of ours was released: anybody may write it, so the service does not."""
+
+    code = "table_released"
+
+    def __init__(self, path: str) -> None:
+        OperatingError.__init__(
+            self,
+            f"{path} was released, so the service writes it no more; "
+            "`cbp repair TABLE` takes it back",
+            path=path,
+        )
+
+
+class RepairImpossibleError(OperatingError):
+    """What a table showed before a foreign writer came cannot be brought back."""
+
+    code = "table_not_repairable"
+    retryable = False
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(
+            f"{path} cannot be repaired: {why}; move the dataflow's folder away and let it begin "
+            "anew from its sources",
+            path=path,
+            why=why,
+        )
+
+
 class TableFeatureError(OperatingError):
     """A table uses a Delta feature that this engine does not write."""
 
@@ -274,7 +307,7 @@ class ForeignWriterError(OperatingError):
     def __init__(self, path: str, *, version: int, operation: str, engine: str) -> None:
         super().__init__(
             f"{path}: version {version} was written by {engine} ({operation}); the stage stops. "
-            "Restore the table to the version before, then resume the dataflow",
+            "Take it back with `cbp repair TABLE`, then resume the dataflow",
             path=path,
             version=version,
             operation=operation,

@@ -60,6 +60,8 @@ STATUS: Mapping[str, int] = {
     "operating_failure": 503,
     "table_foreign": 409,
     "table_placement_differs": 409,
+    "table_released": 409,
+    "table_not_repairable": 409,
     "table_feature_unsupported": 409,
     "table_foreign_writer": 409,
     "log_conflict": 503,

@@ -18,7 +18,18 @@ from typing import Any
 import typer
 
 from cbp.errors import CbpError
-from controller.cli import bench, dataflows, demo, doctor, drop, listings, release, serve, state
+from controller.cli import (
+    bench,
+    dataflows,
+    demo,
+    doctor,
+    drop,
+    listings,
+    release,
+    repair,
+    serve,
+    state,
+)
 from controller.cli.output import print_error
 from controller.cli.session import Session
 
@@ -53,6 +64,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "retry": dataflows.retry_command,
     "delete": dataflows.delete_command,
     "release": release.release_command,
+    "repair": repair.repair_command,
 }
 
 for _name, _command in _COMMANDS.items():

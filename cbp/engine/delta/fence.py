@@ -5,7 +5,7 @@ writer to refuse a table with an unknown one, and every reader to go on. A write
 does not keep the protocol is noticed by `ForeignWatch`, through the entries it leaves.
 
 Not guaranteed: that a foreign entry is noticed when its writer forges `engineInfo`,
-or when this engine accepted it and wrote behind it (`accept_foreign`).
+or when this engine wrote behind it, as a repair does (`cbp.engine.delta.repair`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from cbp.engine.delta.actions import Action, AddFile, CommitInfo, Metadata
+from cbp.engine.delta.actions import Action, AddFile, CommitInfo, Metadata, Protocol
 from cbp.engine.delta.log import Snapshot
 from cbp.errors import (
     ForeignWriterError,
@@ -22,6 +22,7 @@ from cbp.errors import (
     PlacementDiffersError,
     TableFeatureError,
     TableForeignError,
+    TableReleasedError,
 )
 
 __all__ = [
@@ -32,12 +33,15 @@ __all__ = [
     "READER_FEATURES",
     "WRITER_FEATURES",
     "ForeignWatch",
+    "foreign_features",
+    "is_ours",
     "placement",
     "require_features",
     "require_ours",
     "require_placement",
     "require_readable",
     "require_same",
+    "written_by_us",
 ]
 
 ENGINE = "cbp/1"
@@ -78,7 +82,7 @@ class ForeignWatch:
     def __call__(self, version: int, actions: Sequence[Action]) -> None:
         """Look at one entry; to be called in the order of versions."""
         infos = [action for action in actions if isinstance(action, CommitInfo)]
-        if infos and infos[0].engine.startswith("cbp/"):
+        if written_by_us(actions):
             self._found = None
         elif len(infos) < len(actions) and self._found is None:
             self._found = ForeignWriterError(
@@ -94,10 +98,32 @@ class ForeignWatch:
             raise self._found
 
 
-def require_ours(path: str, snapshot: Snapshot) -> None:
-    """Raise TableForeignError unless the table carries the fence."""
-    if FENCE not in snapshot.protocol.writer_features:
+def written_by_us(actions: Sequence[Action]) -> bool:
+    """Tell whether an entry says that this engine wrote it."""
+    infos = [action for action in actions if isinstance(action, CommitInfo)]
+    return bool(infos) and infos[0].engine.startswith("cbp/")
+
+
+def is_ours(snapshot: Snapshot) -> bool:
+    """Tell whether this engine made a table, fenced still or not."""
+    fenced = FENCE in snapshot.protocol.writer_features
+    return fenced or any(key.startswith("cbp.") for key in snapshot.metadata.configuration)
+
+
+def require_ours(path: str, snapshot: Snapshot, watch: ForeignWatch | None = None) -> None:
+    """Raise unless the table carries the fence, and nobody else wrote last.
+
+    Raises:
+        TableForeignError: If this service never managed it.
+        ForeignWriterError: If `watch` saw foreign entries, fence or not.
+        TableReleasedError: If the fence is gone.
+    """
+    if not is_ours(snapshot):
         raise TableForeignError(path, "a Delta table that this service does not manage")
+    if watch is not None:
+        watch.check()
+    if FENCE not in snapshot.protocol.writer_features:
+        raise TableReleasedError(path)
 
 
 def require_readable(path: str, add: AddFile) -> None:
@@ -145,11 +171,16 @@ def require_placement(path: str, found: Metadata, *, buckets: int) -> None:
             raise PlacementDiffersError(path, setting=setting, found=value, expected=expected)
 
 
+def foreign_features(protocol: Protocol) -> list[str]:
+    """Return the features of a table that this engine does not know, sorted."""
+    found = set(protocol.reader_features) | set(protocol.writer_features)
+    return sorted(found - _KNOWN_FEATURES)
+
+
 def require_features(path: str, snapshot: Snapshot) -> None:
     """Refuse what this engine would write wrong: it would corrupt the table silently."""
-    protocol, metadata = snapshot.protocol, snapshot.metadata
-    found = set(protocol.reader_features) | set(protocol.writer_features)
-    refused = found - _KNOWN_FEATURES
+    metadata = snapshot.metadata
+    refused = set(foreign_features(snapshot.protocol))
     for key, feature in _REFUSED_SETTINGS.items():
         if metadata.configuration.get(key, "false") not in ("false", "none"):
             refused.add(feature)

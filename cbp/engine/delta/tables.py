@@ -135,7 +135,6 @@ def open_table(
     files: Files,
     *,
     checkpoint_interval: int = CHECKPOINT_INTERVAL,
-    accept_foreign: bool = False,
 ) -> ManagedTable:
     """Open a managed table.
 
@@ -143,17 +142,15 @@ def open_table(
         path: Folder of the table.
         files: Where the table lies.
         checkpoint_interval: Entries after which `publish` writes a checkpoint.
-        accept_foreign: Open it though somebody else wrote last; for repair only.
 
     Raises:
         NotFoundError: If there is no table.
         TableFeatureError: If it uses a feature that this engine does not write.
-        TableForeignError: If it is not managed, or was released.
-        ForeignWriterError: If somebody else wrote the newest entries.
+        TableForeignError: If it is not managed.
+        TableReleasedError: If it was released.
+        ForeignWriterError: If somebody else wrote the newest entries; see `repair`.
     """
-    return ManagedTable(
-        path, files, checkpoint_interval=checkpoint_interval, accept_foreign=accept_foreign
-    )
+    return ManagedTable(path, files, checkpoint_interval=checkpoint_interval)
 
 
 def next_timestamp(tables: Iterable[ManagedTable], now_ms: int) -> int:
@@ -211,17 +208,14 @@ class ManagedTable:
         files: Files,
         *,
         checkpoint_interval: int = CHECKPOINT_INTERVAL,
-        accept_foreign: bool = False,
     ) -> None:
         self.path, self.log = path, DeltaLog(path, files)
         self._files, self._interval = files, checkpoint_interval
         self._lock = threading.RLock()
         watch = ForeignWatch(path)
         self._snapshot = self.log.snapshot(visit=watch)
+        require_ours(path, self._snapshot, watch)
         require_features(path, self._snapshot)
-        require_ours(path, self._snapshot)
-        if not accept_foreign:
-            watch.check()
         self._checkpointed = max(self.log.checkpoints(), default=0)
 
     @property
@@ -403,16 +397,14 @@ class ManagedTable:
         for version, actions in entries:
             watch(version, actions)
         newer = self._snapshot.after(entries)
-        require_ours(self.path, newer)
-        watch.check()
+        require_ours(self.path, newer, watch)
         self._snapshot = newer
 
     def _reload(self) -> None:
         """Start over: so many entries came that the log was cleaned behind us."""
         watch = ForeignWatch(self.path)
         newer = self.log.snapshot(visit=watch)
-        require_ours(self.path, newer)
-        watch.check()
+        require_ours(self.path, newer, watch)
         self._snapshot = newer
 
     def _checked(self, adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -> list[Action]:

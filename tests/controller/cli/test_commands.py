@@ -11,6 +11,8 @@ import httpx
 import pytest
 import yaml
 
+from cbp.engine.delta.tables import open_table
+from cbp.engine.files import LocalFiles
 from controller.api.keys import NULL_PARAMETER
 from controller.api.routing import PREFIX
 from controller.api.security import OPEN_PATHS
@@ -18,6 +20,7 @@ from controller.cli import client
 from controller.cli.main import app
 from controller.cli.session import Session
 from controller.settings import Settings
+from tests.cbp.engine.delta.harness import make_state
 from tests.controller.api.fakes import DOCUMENT, TOKEN, AppTransport, Service
 from tests.controller.cli.conftest import Cbp
 
@@ -286,6 +289,21 @@ def test_a_table_is_released_after_a_question_only(
     assert cbp("release", tmp_path).status == 1
     outcome = cbp("release", tmp_path, "--yes")
     assert (outcome.status, "not_found" in outcome.err) == (1, True)
+
+
+def test_a_released_table_is_repaired_after_a_question_only(
+    cbp: Cbp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The way back that the error of a foreign writer names is there, and says what it did."""
+    monkeypatch.setattr("sys.stdin", open("/dev/null"))  # noqa: SIM115
+    table = make_state(str(tmp_path / "t"))
+    assert cbp("release", table.path, "--yes").status == 0
+    assert cbp("repair", table.path).status == 1
+    outcome = cbp("repair", table.path, "--json")
+    assert (outcome.json["version"], outcome.json["shows"], outcome.json["undone"]) == (2, 1, [])
+    assert open_table(table.path, LocalFiles()).snapshot.version == 2
+    assert "as version 2" in cbp("repair", table.path, "--yes").out
+    assert cbp("repair", tmp_path / "nothing", "--yes").status == 1
 
 
 def test_uploads_come_through_whole(cbp: Cbp, service: Service, tmp_path: Path) -> None:

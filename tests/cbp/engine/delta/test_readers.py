@@ -22,9 +22,10 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from cbp.engine.delta.actions import AddFile
+from cbp.engine.delta.repair import repair
 from cbp.engine.delta.tables import ManagedTable, create_table, open_table, release
 from cbp.engine.files import LocalFiles
-from cbp.errors import TableForeignError
+from cbp.errors import ForeignWriterError
 from cbp.model.schema import Schema
 from tests.cbp.engine.delta.harness import (
     StateTable,
@@ -149,10 +150,9 @@ def test_delta_rs_writes_into_a_released_table(tmp_path: Path) -> None:
     assert release(state.path) == version
     write_deltalake(state.path, table_row(), mode="append")
     assert with_delta_rs(state.path) == sorted([*state.expected(), 77])
-    with pytest.raises(TableForeignError):
-        state.publish()
-    with pytest.raises(TableForeignError):
-        open_table(state.path, LocalFiles())
+    for attempt in (state.publish, lambda: open_table(state.path, LocalFiles())):
+        with pytest.raises(ForeignWriterError):
+            attempt()
 
 
 def table_row() -> pa.Table:
@@ -279,12 +279,56 @@ def test_spark_cannot_write_into_a_managed_table_until_it_is_released(
         assert "cbp.managed" in str(caught.value), statement
     assert state.table.refresh().version == 7
     release(state.path, now_ms=int(time.time() * 1000))
-    # VACUUM works then too (tried by hand), but is by far the slowest of them.
     for statement in (*statements[:2], statements[3]):
         spark.sql(statement).collect()
     assert with_spark(spark, state.path) == state.expected()
-    with pytest.raises(TableForeignError):
-        state.publish()
+
+
+@pytest.mark.spark
+def test_what_spark_did_to_a_released_table_is_named_and_repaired(
+    tmp_path: Path, spark: Any
+) -> None:
+    """INSERT, OPTIMIZE, RESTORE: version, operation and writer are told, then undone."""
+    state = StateTable(str(tmp_path / "t"), int(time.time() * 1000) - 3_600_000)
+    live(state)
+    state.add(1, range(8000, 8010))
+    state.publish()
+    table = f"delta.`{state.path}`"
+    release(state.path, now_ms=int(time.time() * 1000))
+    for statement, operation in (
+        (f"insert into {table} values ('u77', 77, 77, 0)", "WRITE"),
+        (f"optimize {table}", "OPTIMIZE"),
+        (f"restore table {table} to version as of 2", "RESTORE"),
+    ):
+        spark.sql(statement).collect()
+        with pytest.raises(ForeignWriterError) as caught:
+            open_table(state.path, LocalFiles())
+        assert caught.value.details["operation"] == operation
+        assert "Spark" in caught.value.details["engine"]
+        repaired = repair(state.path, files=LocalFiles(), now_ms=int(time.time() * 1000))
+        assert caught.value.details["version"] in [u.version for u in repaired.undone]
+        assert with_spark(spark, state.path) == state.expected()
+        assert with_polars(state.path) == state.expected()
+        release(state.path, now_ms=int(time.time() * 1000))
+
+
+@pytest.mark.spark
+@pytest.mark.soak
+def test_a_foreign_vacuum_takes_nothing_away(tmp_path: Path, spark: Any) -> None:
+    """Of a released table, without any retention: all run files and vectors stay.
+
+    Those that are not published yet, too: they lie where VACUUM does not look.
+    """
+    state = StateTable(str(tmp_path / "t"), int(time.time() * 1000) - 3_600_000)
+    live(state)
+    unpublished = run_file(state.path, 0, "unpublished", [1])
+    before = sorted((tmp_path / "t").rglob("_[rv]*/**/*.*"))
+    release(state.path, now_ms=int(time.time() * 1000))
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    spark.sql(f"vacuum delta.`{state.path}` retain 0 hours").collect()
+    spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
+    assert f"{state.path}/{unpublished.path}" in map(str, before)
+    assert sorted((tmp_path / "t").rglob("_[rv]*/**/*.*")) == before
 
 
 def test_entries_hold_no_float_and_flat_texts(tmp_path: Path) -> None:

@@ -266,17 +266,6 @@ def test_a_foreign_entry_without_commit_info_is_foreign(tmp_path: Path) -> None:
         table.refresh()
 
 
-def test_a_repaired_table_is_ours_again(tmp_path: Path) -> None:
-    """Opened for repair, an entry by difference settles the foreign one."""
-    table = make_state(str(tmp_path))
-    publish(table, 1, "a", "b")
-    wanted = table.log.snapshot(1).live
-    forge(table, 2, [FOREIGN, RemoveFile.of(file("a"), deletion_ms=1)])
-    repair = open_table(str(tmp_path), LocalFiles(), accept_foreign=True)
-    repair.publish(wanted, app_id="repair", version=1, intention_id="r", timestamp_ms=1)
-    assert open_table(str(tmp_path), LocalFiles()).snapshot.live == wanted
-
-
 def test_an_entry_of_nothing_but_commit_info_is_stepped_over(tmp_path: Path) -> None:
     """It changes nothing, so the publication takes the next version."""
     table = make_state(str(tmp_path))

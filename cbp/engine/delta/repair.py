@@ -1,0 +1,165 @@
+"""The way back after a foreign writer: a table as this engine last left it, fence included.
+
+What others did is undone by one entry of difference: their versions stay in the history
+and can be read there, but no record of theirs is taken over, because a state table's
+records lie by hash and bucket, and nobody else writes them so. A table that was released
+is taken back by the same means.
+
+Guaranteed: afterwards the live set, schema, settings and protocol are those of our newest
+entry; application transactions stay, so that a publication under way goes on as if
+nothing had been (tests/cbp/engine/delta/test_repair.py). Nothing is written when a file
+of that version is gone: then only a rebuild of the dataflow helps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from cbp.engine.delta.actions import (
+    Action,
+    AddFile,
+    CommitInfo,
+    Metadata,
+    Protocol,
+    difference,
+    encode,
+)
+from cbp.engine.delta.fence import (
+    ENGINE,
+    FENCE,
+    WRITER_FEATURES,
+    foreign_features,
+    is_ours,
+    written_by_us,
+)
+from cbp.engine.delta.log import DeltaLog, Snapshot
+from cbp.engine.files import Exists, Files
+from cbp.engine.state.vectors import vector_path
+from cbp.errors import (
+    LogConflictError,
+    NotFoundError,
+    RepairImpossibleError,
+    TableFeatureError,
+    TableForeignError,
+)
+
+__all__ = ["Repaired", "Undone", "repair"]
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """A foreign entry whose effect was taken back."""
+
+    version: int
+    operation: str
+    engine: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What a repair did.
+
+    Attributes:
+        version: The table's newest version now.
+        shows: The version of ours whose records it shows.
+        undone: The foreign entries in between; empty when only the fence was put back.
+    """
+
+    version: int
+    shows: int
+    undone: tuple[Undone, ...]
+
+
+def repair(path: str, *, files: Files, now_ms: int) -> Repaired:
+    """Take a table back to this engine's newest entry, by one more entry; idempotent.
+
+    Args:
+        path: Folder of the table.
+        files: Where it lies.
+        now_ms: Milliseconds since 1970.
+
+    Raises:
+        NotFoundError: If there is no table.
+        TableForeignError: If it never was a table of this service.
+        TableFeatureError: If others gave it a feature that cannot be taken back.
+        RepairImpossibleError: If our newest version cannot be read any more.
+        LogConflictError: If somebody wrote at the same moment; try again.
+    """
+    log = DeltaLog(path, files)
+    newest = log.snapshot()
+    good, undone = _last_of_ours(log, newest)
+    if good.version == newest.version and FENCE in newest.protocol.writer_features:
+        return Repaired(newest.version, good.version, ())
+    if refused := foreign_features(newest.protocol):
+        raise TableFeatureError(path, refused)
+    _require_files(path, good, files)
+    target = newest.version + 1
+    stamp = max(now_ms, newest.in_commit_timestamp + 1)
+    info = CommitInfo(stamp, "CBP REPAIR", stamp, {"shows": str(good.version)}, ENGINE)
+    actions: list[Action] = [info, _protocol(good), _metadata(good, target, stamp)]
+    actions += difference(newest.live, good.live, now_ms=stamp)
+    data = encode(actions)
+    result = files.put_if_absent(log.entry_path(target), data)
+    if isinstance(result, Exists) and result.data != data:
+        raise LogConflictError(log.entry_path(target))
+    return Repaired(target, good.version, undone)
+
+
+def _last_of_ours(log: DeltaLog, newest: Snapshot) -> tuple[Snapshot, tuple[Undone, ...]]:
+    """Return the newest version that we wrote, and what others wrote since."""
+    undone: list[Undone] = []
+    try:
+        for version in reversed(log.versions()):
+            actions = log.entry(version)
+            if written_by_us(actions):
+                at = newest if version == newest.version else log.snapshot(version)
+                return at, tuple(reversed(undone))
+            infos = [action for action in actions if isinstance(action, CommitInfo)]
+            name = infos[0].operation if infos else "unknown operation"
+            engine = (infos[0].engine if infos else "") or "an unknown engine"
+            undone.append(Undone(version, name, engine))
+    except NotFoundError as exc:
+        why = "the log before the foreign entries was cleaned up"
+        raise RepairImpossibleError(log.path, why) from exc
+    if not is_ours(newest):
+        raise TableForeignError(log.path, "a Delta table that this service does not manage")
+    raise RepairImpossibleError(log.path, "its log has no entry of this service any more")
+
+
+def _require_files(path: str, good: Snapshot, files: Files) -> None:
+    gone = [file for file in _files_of(good) if not files.exists(f"{path}/{file}")]
+    if gone:
+        why = f"{len(gone)} file(s) of version {good.version} are gone, such as {gone[0]}"
+        raise RepairImpossibleError(path, why)
+
+
+def _files_of(snapshot: Snapshot) -> Iterator[str]:
+    vectors: set[str] = set()
+    for add in snapshot.live.values():
+        yield add.path
+        if (vector := _vector_of(add)) is not None and vector not in vectors:
+            vectors.add(vector)
+            yield vector
+
+
+def _vector_of(add: AddFile) -> str | None:
+    return None if add.deletion_vector is None else vector_path(add.deletion_vector)
+
+
+def _protocol(good: Snapshot) -> Protocol:
+    features = {*good.protocol.writer_features, *WRITER_FEATURES, FENCE}
+    return replace(good.protocol, writer_features=tuple(sorted(features)))
+
+
+def _metadata(good: Snapshot, version: int, stamp: int) -> Metadata:
+    """Return our metadata; in-commit timestamps begin anew where a release had ended them."""
+    settings = dict(good.metadata.configuration)
+    if FENCE not in good.protocol.writer_features:
+        settings |= {
+            "delta.enableExpiredLogCleanup": "false",
+            "delta.enableInCommitTimestamps": "true",
+            "delta.inCommitTimestampEnablementVersion": str(version),
+            "delta.inCommitTimestampEnablementTimestamp": str(stamp),
+        }
+    return replace(good.metadata, configuration=settings)
