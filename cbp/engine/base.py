@@ -111,12 +111,21 @@ class PreparedRun:
 class Engine(Protocol):
     """Executes single stages; safe to call from several threads for different stages."""
 
+    def check(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
+        """Refuse stages that need what this engine cannot do; touches nothing.
+
+        Called before a dataflow leaves any trace; `create_tables` and `prepare` check again.
+
+        Raises:
+            DataflowInvalidError: Rule `engine_unsupported`, naming stage, input and place.
+        """
+        ...
+
     def create_tables(self, folder: str, dataflow: str, nodes: Sequence[StageNode]) -> None:
         """Create the tables of these stages; does nothing where they exist already.
 
         Raises:
-            DataflowInvalidError: Rule `engine_unsupported`: a stage needs what this engine
-                cannot do.
+            DataflowInvalidError: As of `check`.
             TableForeignError: If a folder holds something else.
         """
         ...

@@ -98,6 +98,10 @@ class DirectEngine:
         self._named: dict[str, NamedFiles] = {}
         self._lock = threading.Lock()
 
+    def check(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
+        """Refuse what is not built; see `Engine.check`."""
+        refuse_unbuilt(dataflow, nodes)
+
     def create_tables(self, folder: str, dataflow: str, nodes: Sequence[StageNode]) -> None:
         """Create state and output tables of these stages, where they do not exist."""
         refuse_unbuilt(dataflow, nodes)

@@ -119,7 +119,9 @@ class Controller:
         Raises:
             DataflowInvalidError: Listing every mistake with its place.
         """
-        return self.registry.compile(document, duplicates)
+        dataflow = self.registry.compile(document, duplicates)
+        self._engine.check(dataflow.name, tuple(dataflow.stages.values()))
+        return dataflow
 
     def register(self, document: Any, duplicates: Iterable[str] = ()) -> DataflowRecord:
         """Register a dataflow; durable once this returns.

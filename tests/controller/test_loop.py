@@ -22,6 +22,7 @@ from cbp.errors import (
     DiskFullError,
     ForeignWriterError,
     InvariantError,
+    Mistake,
     NotFoundError,
     OperatingError,
     TableForeignError,
@@ -473,6 +474,22 @@ def test_a_dataflow_that_is_being_deleted_starts_nothing(
         deferred.controller.delete("diamond")
     assert seen == [(), "is being deleted"]
     assert [start.stage for start in deferred.controller.tick().starts] == ["right"]
+
+
+def test_what_the_engine_refuses_leaves_no_trace(world: World, tmp_path: Path) -> None:
+    """Neither validated nor registered, and no folder that a recovery would bring back."""
+    error = DataflowInvalidError("one", [Mistake("engine_unsupported", "stages.sum", "cannot")])
+
+    def refuse(dataflow: str) -> None:
+        raise error
+
+    before = sorted(tmp_path.rglob("*"))
+    world.engine.on_check = refuse
+    for call in (world.controller.validate, world.controller.register):
+        with pytest.raises(DataflowInvalidError):
+            call(ONE)
+    assert world.store.dataflows() == []
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_what_was_deleted_can_be_registered_again(world: World) -> None:

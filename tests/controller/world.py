@@ -116,15 +116,19 @@ class FileEngine:
     """An engine whose tables are folders of JSON files; see the module header.
 
     Attributes:
-        on_prepare, on_publish: Called first; what they raise is the engine's failure.
+        on_check, on_prepare, on_publish: Called first; what they raise is the engine's failure.
     """
 
     def __init__(self, *, files: Files, faults: Faults = NO_FAULTS, **_unused: Any) -> None:
         self._files, self._fault = files, faults
+        self.on_check: Callable[[str], None] = lambda dataflow: None
         self.on_prepare: Callable[[RunPlan], None] = lambda plan: None
         self.on_publish: Callable[[Intention], None] = lambda intention: None
         self.prepared: list[tuple[str, int]] = []
         self.cancelled: list[str] = []
+
+    def check(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
+        self.on_check(dataflow)
 
     def create_tables(self, folder: str, dataflow: str, nodes: Sequence[StageNode]) -> None:
         for node in nodes:
