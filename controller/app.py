@@ -29,6 +29,7 @@ from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
 from cbp.engine.base import Engine
+from cbp.engine.collect import Retention
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import files_for
 from cbp.errors import LogConflictError
@@ -123,6 +124,8 @@ class Service:
             retry=RetryPolicy(settings.failures_max, settings.retry_delays_seconds),
             executor=self._threads,
             faults=faults,
+            retention=_retention(settings),
+            collect_every=settings.collect_every,
         )
         self.drop_folder = DropFolder(
             store=self.store,
@@ -280,6 +283,15 @@ def configure_logging(settings: Settings) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
+    )
+
+
+def _retention(settings: Settings) -> Retention:
+    return Retention(
+        versions_min=settings.keep_versions_min,
+        versions_max=settings.keep_versions_max,
+        seconds=settings.keep_hours * 3600,
+        attempt_seconds=settings.attempt_hours * 3600,
     )
 
 

@@ -53,6 +53,11 @@ class Settings(BaseSettings):
         tick_seconds: Longest time between two looks at the queues.
         settle_seconds: How long a dropped file must stay unchanged before it is taken.
         scan_seconds: Time between two listings of the drop folders.
+        collect_every: Epochs of a dataflow between two collections of what nobody needs.
+        keep_versions_min, keep_versions_max: Versions of a table before the newest that stay
+            readable however old, and at most, however young they are.
+        keep_hours: For how long a version that was the newest one stays readable.
+        attempt_hours: Longest time that a task may write; its files are left alone so long.
         drain_seconds: How long a stop waits for runs that are under way.
         allowed_packages: Distributions whose translators may be named in a document.
         token: Bearer token of the API; by default the content of `token_file`.
@@ -82,6 +87,11 @@ class Settings(BaseSettings):
     tick_seconds: float = Field(default=1.0, gt=0, le=3600)
     settle_seconds: float = Field(default=1.0, ge=0, le=3600)
     scan_seconds: float = Field(default=1.0, gt=0, le=3600)
+    collect_every: int = Field(default=100, ge=1, le=1_000_000)
+    keep_versions_min: int = Field(default=20, ge=0, le=1_000_000)
+    keep_versions_max: int = Field(default=10_000, ge=0, le=1_000_000)
+    keep_hours: float = Field(default=24.0, ge=0, le=24 * 366)
+    attempt_hours: float = Field(default=1.0, ge=0, le=24 * 366)
     drain_seconds: float = Field(default=30.0, ge=0, le=3600)
     allowed_packages: Annotated[tuple[str, ...], NoDecode] = ("cbp",)
     token: SecretStr | None = None

@@ -30,7 +30,7 @@ from cbp.engine.files import Files, StoredFile
 from cbp.engine.layout import file_epoch
 from cbp.engine.state.vectors import vector_path
 
-__all__ = ["Dead", "NamedFiles", "Retention", "TablePlan", "collect_table", "plan_table"]
+__all__ = ["ONE_DAY", "Dead", "NamedFiles", "Retention", "TablePlan", "collect_table", "plan_table"]
 
 FILES_MAX = 2_000
 """Files that one call removes of a table: some tenths of a second."""
@@ -54,6 +54,10 @@ class Retention:
     versions_max: int = 10_000
     seconds: float = 86_400.0
     attempt_seconds: float = 3_600.0
+
+
+ONE_DAY = Retention()
+"""For whom nobody has chosen."""
 
 
 @dataclass(frozen=True, slots=True)

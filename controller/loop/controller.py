@@ -23,6 +23,7 @@ from typing import Any, Protocol
 import structlog
 
 from cbp.engine.base import Engine
+from cbp.engine.collect import ONE_DAY, Retention
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import Files
 from cbp.errors import AlreadyExistsError, CbpError, LogConflictError, OperatingError
@@ -31,6 +32,7 @@ from cbp.model.fusion import choose_leaders, physical_stages
 from cbp.model.schedule import Schedule
 from controller.loop.catalog import Catalog
 from controller.loop.folder import claim_folder, described, purge_folder, remove_purged
+from controller.loop.housekeeping import Housekeeping
 from controller.loop.reading import Reading
 from controller.loop.recovery import Recovery
 from controller.loop.runs import RetryPolicy, Runs
@@ -41,6 +43,7 @@ from controller.store.base import DataflowRecord, Store
 __all__ = ["Arrivals", "Controller"]
 
 CANCEL_SECONDS = 60.0
+COLLECT_EVERY = 100
 
 _log = structlog.get_logger(__name__)
 
@@ -79,6 +82,8 @@ class Controller:
         executor: Executor,
         faults: Faults = NO_FAULTS,
         random_hex: Callable[[int], str] = secrets.token_hex,
+        retention: Retention = ONE_DAY,
+        collect_every: int = COLLECT_EVERY,
     ) -> None:
         self.registry, self.arrivals = registry, None  # type: Registry, Arrivals | None
         self._store, self._files, self._clock = store, files, clock
@@ -110,6 +115,15 @@ class Controller:
         self._names_lock = threading.Lock()
         self._exclusive: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
         self._woken = threading.Event()
+        self._housekeeping = Housekeeping(
+            store=store,
+            engine=engine,
+            catalog=self._catalog,
+            runs=self._runs,
+            exclusive=self.exclusive,
+            retention=retention,
+            every=collect_every,
+        )
 
     # what exists
 
@@ -326,8 +340,14 @@ class Controller:
         return False
 
     def tick(self) -> Schedule:
-        """Look at all queues, start what can run, and remember why the rest waits."""
-        return self._ticker.tick()
+        """Look at all queues, start what can run, and remember why the rest waits.
+
+        Now and then, best when there is nothing to start, remove what nobody needs.
+        """
+        schedule = self._ticker.tick()
+        if not (self.problem or self._ticker.stopping):
+            self._housekeeping.keep(calm=not schedule.starts)
+        return schedule
 
     def _take_over(self, record: DataflowRecord, dataflow: Dataflow) -> None:
         if self.arrivals is not None:

@@ -279,6 +279,7 @@ class World:
         executor: Executor | None = None,
         parallel_max: int = 2,
         engine: Callable[..., Engine] | None = None,
+        **more: Any,
     ) -> None:
         root.mkdir(exist_ok=True)
         self.root, self.faults, self.clock = root, Switch(), ManualClock()
@@ -286,7 +287,7 @@ class World:
         self.files = LocalFiles(self.faults)
         self.store = open_store(f"sqlite:///{root}/cbp.db", faults=self.faults)
         self.executor, self._parallel_max = executor or Inline(), parallel_max
-        self._make_engine = engine or FileEngine
+        self._make_engine, self._more = engine or FileEngine, more
         self.translators: dict[str, Any] = {"sum": Sum, "join": Join, "upper": Upper}
         self.restart()
 
@@ -309,6 +310,7 @@ class World:
             retry=RetryPolicy(3, (1.0, 5.0)),
             executor=self.executor,
             faults=self.faults,
+            **self._more,
         )
 
     def close(self) -> None:

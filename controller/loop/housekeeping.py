@@ -1,0 +1,115 @@
+"""Housekeeping: what a dataflow leaves on disk stays bounded by what is still needed.
+
+Every `every` epochs of a dataflow, at the first tick that starts nothing, and after
+twice as many at any tick, its tables are collected (`cbp.engine.collect`): a bounded
+part at a time, on the thread that ticks, beside the runs under way.
+
+Invariant: nothing goes that a connector or a record which is not finished still needs,
+wherever it crashes (tests/controller/test_housekeeping.py). Nothing here is remembered:
+a restart looks at everything once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import structlog
+
+from cbp.engine.base import Engine
+from cbp.engine.collect import Retention
+from cbp.errors import CbpError
+from cbp.model.dataflow import StageNode
+from controller.loop.catalog import Catalog
+from controller.loop.runs import Runs
+from controller.store.base import DataflowRecord, Store
+
+__all__ = ["Housekeeping"]
+
+BUSY_TICKS = 32
+"""Ticks that start something pass, until one looks all the same whether much is due."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Housekeeping:
+    """Collects what nobody needs; called by one thread.
+
+    Args:
+        store: Where the connectors are.
+        engine: Whose tables they are.
+        catalog: Of compiled dataflows.
+        runs: Those under way.
+        exclusive: Gives the lock under which a dataflow is neither registered nor deleted.
+        retention: How long a table's past stays readable.
+        every: Epochs of a dataflow between two collections, over all its stages.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        engine: Engine,
+        catalog: Catalog,
+        runs: Runs,
+        exclusive: Callable[[str], AbstractContextManager[object]],
+        retention: Retention,
+        every: int,
+    ) -> None:
+        self._store, self._engine, self._catalog, self._runs = store, engine, catalog, runs
+        self._exclusive, self._retention, self._every = exclusive, retention, every
+        self._kept_at: dict[str, int] = {}
+        self._ticks = 0
+
+    def keep(self, *, calm: bool) -> None:
+        """Collect what is due.
+
+        Args:
+            calm: Whether the tick before started nothing.
+        """
+        self._ticks += 1
+        if not calm and self._ticks % BUSY_TICKS:
+            return
+        patience = self._every if calm else 2 * self._every
+        for record in self._store.dataflows():
+            epochs = sum(stage.epoch for stage in self._store.stages(record.name))
+            if epochs - self._kept_at.get(record.name, -patience) < patience or not epochs:
+                continue
+            self._kept_at[record.name] = epochs
+            with self._exclusive(record.name):
+                self._keep(record)
+
+    def _keep(self, record: DataflowRecord) -> None:
+        try:
+            parked = self._runs.parked()
+            for leader, unit in self._catalog.units(record).items():
+                # A publication that stopped half-way names files in no table yet.
+                if (record.name, leader) not in parked:
+                    for node in unit.members:
+                        self._collect(record, node)
+        except CbpError as error:
+            # Nothing is lost by waiting: the next time finds the same, and more.
+            _log.warning("collection.failed", dataflow=record.name, error=error.as_dict())
+
+    def _collect(self, record: DataflowRecord, node: StageNode) -> None:
+        plans = self._engine.collect(
+            record.folder,
+            node,
+            queued=lambda: self._needed(record.name),
+            retention=self._retention,
+        )
+        for table, plan in plans.items():
+            if plan.dead or plan.entries:
+                figures = {"files": len(plan.dead), "bytes": sum(f.bytes for f in plan.dead)}
+                figures |= {"entries": plan.entries, "base": plan.base}
+                _log.info("table.collected", dataflow=record.name, table=table, **figures)
+
+    def _needed(self, dataflow: str) -> set[str]:
+        """Return the files that wait in connectors."""
+        return {
+            file.path
+            for connectors in self._store.connectors(dataflow).values()
+            for connector in connectors.values()
+            for increment in connector.waiting
+            for file in increment.files
+        }
