@@ -46,7 +46,7 @@ from cbp.model.dataflow import Dataflow, SourceNode, StageNode
 from cbp.model.equality import output_view, state_view, view_difference
 from cbp.model.schema import Schema
 from cbp.model.stage import OutputSpec, TranslatorSpec
-from cbp.sdk.translate import Translate, TranslateRecords
+from cbp.sdk.translate import Declared
 
 __all__ = [
     "POINTS",
@@ -62,7 +62,7 @@ __all__ = [
 
 _STAGE = "stage"
 
-Author = Translate | TranslateRecords | type[Translate] | type[TranslateRecords]
+Author = Declared | type[Declared]
 
 
 @dataclass(frozen=True)

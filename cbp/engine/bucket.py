@@ -15,7 +15,7 @@ author emitted for it; of every other group what they were (tests/cbp/engine/tes
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -32,7 +32,7 @@ from cbp.engine.window import Source, Window, WindowReader
 from cbp.errors import InvariantError
 from cbp.model.stage import StateSpec, TranslatorSpec
 
-__all__ = ["ENCODE_ERRORS", "WINDOW_ROWS", "BucketRun", "state_file_schema"]
+__all__ = ["ENCODE_ERRORS", "WINDOW_ROWS", "BucketRun", "look_up", "state_file_schema"]
 
 WINDOW_ROWS = 32_768
 ENCODE_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
@@ -41,6 +41,22 @@ ENCODE_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 def state_file_schema(spec: StateSpec) -> pa.Schema:
     """Return the schema of a state table's data files: its columns, and the hash."""
     return arrow_schema(spec.schema).append(pa.field("_hash", pa.int64()))
+
+
+def look_up(
+    spec: TranslatorSpec, runs: Sequence[FlowRun], states: Mapping[str, BucketState]
+) -> tuple[Int64s, dict[str, Found]]:
+    """Return the hashes to call in a bucket, and the records that each state has for them."""
+    hashes = union([run.hashes for run in runs])
+    found: dict[str, Found] = {}
+    for state in spec.states:
+        if state.grouping == "outer":
+            found[state.name] = states[state.name].find(None)
+            hashes = union([hashes, found[state.name].hashes])
+    for state in spec.states:
+        if state.grouping == "inner":
+            found[state.name] = states[state.name].find(hashes)
+    return hashes, found
 
 
 @dataclass
@@ -69,7 +85,7 @@ class BucketRun:
 
     def run(self) -> None:
         """Call the author for every group of this bucket."""
-        hashes, found = self._look_up()
+        hashes, found = look_up(self.spec, self.runs, self.states)
         flows = [*(r.hashes for r in self.runs), *(found[s.name].hashes for s in self.spec.states)]
         ranges = group_ranges(hashes, flows)
         reader = WindowReader(
@@ -85,19 +101,6 @@ class BucketRun:
             self._work(reader.read(start, stop))
             gc.collect(0)  # cycles that the author's code left; the window itself is gone
             start = stop
-
-    def _look_up(self) -> tuple[Int64s, dict[str, Found]]:
-        """Return the hashes to call, and the records that each state has for them."""
-        hashes = union([run.hashes for run in self.runs])
-        found: dict[str, Found] = {}
-        for spec in self.spec.states:
-            if spec.grouping == "outer":
-                found[spec.name] = self.states[spec.name].find(None)
-                hashes = union([hashes, found[spec.name].hashes])
-        for spec in self.spec.states:
-            if spec.grouping == "inner":
-                found[spec.name] = self.states[spec.name].find(hashes)
-        return hashes, found
 
     def _work(self, window: Window) -> None:
         ends = self._call(window)

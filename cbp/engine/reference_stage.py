@@ -4,7 +4,8 @@ A groupwise stage does what `cbp.model.routing` specifies: `cbp.engine.reference
 the groups, here they are called in order and their state is settled. Every output gets one
 increment per epoch, in visiting order, empty ones included.
 
-A record-wise stage is called once per record, in the order of arrival.
+A record-wise stage is called once per record, in the order of arrival. A vectorised one is
+called once, with the tables of all groups in their order.
 
 Guarantee: an epoch that fails changes nothing, so it can be run again
 (tests/cbp/engine/test_reference.py).
@@ -19,6 +20,7 @@ from typing import Any
 from cbp.engine.hashing import key_hash
 from cbp.engine.reference_call import AuthorCall, Emitter, key_type, record_type
 from cbp.engine.reference_route import Bindings, Group, Key, Part, route_records
+from cbp.engine.reference_vectorised import call_vectorised
 from cbp.engine.values import Row, row_order, typed_row
 from cbp.model.schema import Schema
 from cbp.model.stage import TranslatorSpec
@@ -106,8 +108,14 @@ class ReferenceStage:
 
     def _run_groups(self, parts: Mapping[str, Sequence[Part]], done: _Epoch) -> None:
         routed = route_records(self.name, self.spec, parts, self.state)
-        for key in sorted(routed.groups, key=self._visiting_order):
-            done.take(self._call(key, routed.groups[key]), key)
+        called = sorted(routed.groups, key=self._visiting_order)
+        if self.spec.form == "arrow":
+            self._call_vectorised(
+                {key: self._flows(key, routed.groups[key]) for key in called}, done
+            )
+        else:
+            for key in called:
+                done.take(self._call(key, routed.groups[key]), key)
         done.figures.update(
             groups=len(routed.groups),
             deliveries=routed.deliveries,
@@ -123,6 +131,22 @@ class ReferenceStage:
 
     def _call(self, key: Key, group: Group) -> Emitter:
         """Call the author for one group, and return what was emitted."""
+        flows = self._flows(key, group)
+        emitter = Emitter(self.spec)
+        with AuthorCall(self.name, self.spec, key=key, inputs=flows):
+            self.spec.translate(key_type(self.spec)(*key), emitter.group(flows), emitter.out)
+        return emitter
+
+    def _call_vectorised(self, groups: Mapping[Key, dict[str, list[Any]]], done: _Epoch) -> None:
+        """Call the author once for all groups."""
+        emitted, written = call_vectorised(self.name, self.spec, groups)
+        for output in done.outputs:
+            done.outputs[output].extend(emitted[output])
+        for state in self.state:
+            done.local[state] = {key: rows[state] for key, rows in written.items()}
+
+    def _flows(self, key: Key, group: Group) -> dict[str, list[Any]]:
+        """Return the records of one group, in the order in which the author reads them."""
         flows: dict[str, list[Any]] = {}
         for input_ in self.spec.inputs:
             records = sorted(group.get(input_.name, ()), key=lambda record: record[0])
@@ -135,10 +159,7 @@ class ReferenceStage:
                 make(*typed_row(row, state.schema))
                 for row in ordered_rows(self.state[state.name].get(key, ()), state.schema)
             ]
-        emitter = Emitter(self.spec)
-        with AuthorCall(self.name, self.spec, key=key, inputs=flows):
-            self.spec.translate(key_type(self.spec)(*key), emitter.group(flows), emitter.out)
-        return emitter
+        return flows
 
 
 @dataclass

@@ -36,6 +36,7 @@ from cbp.engine.state.bucket import BucketState, LiveFile, StateTable
 from cbp.engine.state.compaction import compact
 from cbp.engine.state.deletes import INLINE_BYTES_MAX, write_deletes
 from cbp.engine.state.index import IndexCache, index_cache
+from cbp.engine.vectorised.bucket import VectorisedRun
 from cbp.errors import CbpError
 from cbp.model.stage import TranslatorSpec
 
@@ -260,14 +261,7 @@ class StageTask:
         states = {
             name: BucketState(table, cache, bucket) for name, table in self.plan.states.items()
         }
-        work = BucketRun(
-            stage=self.plan.stage,
-            spec=self.plan.spec,
-            runs=runs,
-            states=states,
-            emitted=self.emitted,
-            write_output=self._write_output,
-        )
+        work = self._bucket_run(runs, states)
         work.run()
         self.counts["groups"] += work.groups
         for name, state in states.items():
@@ -275,6 +269,21 @@ class StageTask:
             self.counts["bytes_read"] += state.bytes_read
             for way, lookups in state.lookups.items():
                 self.counts[f"lookups_{way}"] += lookups
+
+    def _bucket_run(
+        self, runs: list[FlowRun], states: dict[str, BucketState]
+    ) -> BucketRun | VectorisedRun:
+        stage, spec = self.plan.stage, self.plan.spec
+        if spec.form == "arrow":
+            return VectorisedRun(stage, spec, runs, states, self._write_output)
+        return BucketRun(
+            stage=stage,
+            spec=spec,
+            runs=runs,
+            states=states,
+            emitted=self.emitted,
+            write_output=self._write_output,
+        )
 
     def _finish_state(
         self,

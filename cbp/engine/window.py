@@ -22,7 +22,7 @@ from cbp.engine.rows import Row, decode_columns, row_maker
 from cbp.engine.state.bucket import BucketState, Found
 from cbp.model.stage import StateSpec, TranslatorSpec
 
-__all__ = ["LARGE_ROWS", "Source", "Window", "WindowReader"]
+__all__ = ["LARGE_ROWS", "Source", "Window", "WindowReader", "state_order"]
 
 LARGE_ROWS = 65_536
 """Records of one group and one input above which they are read chunk by chunk."""
@@ -181,7 +181,7 @@ class WindowReader:
         if last > first:
             table = self._states[spec.name].take(origin, spec.schema.names)
             if np.any(origin.hashes[1:] == origin.hashes[:-1]):
-                order = _state_order(table, origin.hashes, spec)
+                order = state_order(table, origin.hashes, spec)
                 table, origin = table.take(pa.array(order)), origin.at(order)
             names = spec.schema.names
             decoded = decode_columns(table, names, [f.type for f in spec.schema.fields])
@@ -255,7 +255,7 @@ def _nulls_first(key: Row) -> tuple[tuple[bool, Any], ...]:
     return tuple((value is not None, value) for value in key)
 
 
-def _state_order(table: pa.Table, hashes: Int64s, spec: StateSpec) -> Int64s:
+def state_order(table: pa.Table, hashes: Int64s, spec: StateSpec) -> Int64s:
     """Return the order by (hash, every column that can be compared), nulls first."""
     columns = [f.name for f in spec.schema.fields if not f.type.arguments]
     sortable = table.select(columns).append_column("_hash", pa.array(hashes))

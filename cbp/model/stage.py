@@ -19,6 +19,7 @@ from cbp.model.schema import DataType, Schema
 
 __all__ = [
     "Computed",
+    "Form",
     "Grouping",
     "InputSpec",
     "OutputSpec",
@@ -28,6 +29,9 @@ __all__ = [
 ]
 
 Grouping = Literal["inner", "outer"]
+
+Form = Literal["groupwise", "arrow", "sql"]
+"""How `translate` is called: per group, on Arrow tables of many groups, on Spark DataFrames."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +138,10 @@ class TranslatorSpec:
         name: The author's class, for messages.
         place: `file.py:12` of the translate function.
         key: Columns of the group's key; `None` for a record-wise translator.
-        translate: `translate(key, group, out)`, or `translate(record, out)` record-wise.
+        translate: `translate(key, group, out)`, or `translate(record, out)` record-wise;
+            `translate(groups, out)` and `translate(frames, out)` of the forms `arrow` and `sql`.
         runnable: When it runs; a stage may say otherwise (`StageNode.runnable`).
+        form: Which of these; a record-wise translator has no other than the default.
     """
 
     name: str
@@ -146,6 +152,7 @@ class TranslatorSpec:
     translate: Callable[..., None] = field(compare=False)
     place: str = ""
     runnable: RunnableSpec = RunnableSpec()
+    form: Form = "groupwise"
 
     @property
     def record_wise(self) -> bool:

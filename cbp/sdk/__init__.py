@@ -15,6 +15,7 @@ from cbp.model.runnable import (
 from cbp.model.schema import Schema
 from cbp.sdk.builder import DataflowBuilder
 from cbp.sdk.document import dataflow_from_document
+from cbp.sdk.forms import TranslateArrow
 from cbp.sdk.translate import (
     Input,
     Loopback,
@@ -47,6 +48,7 @@ __all__ = [
     "State",
     "StaticTable",
     "Translate",
+    "TranslateArrow",
     "TranslateRecords",
     "by",
     "dataflow_from_document",

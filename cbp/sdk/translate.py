@@ -27,13 +27,14 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, cast, get_args
+from typing import Any, ClassVar, NoReturn, cast, get_args
 
 from cbp.errors import DefinitionError, Mistake
 from cbp.model.runnable import RunAll, RunAny
 from cbp.model.schema import Schema, is_name
 from cbp.model.stage import (
     Computed,
+    Form,
     Grouping,
     InputSpec,
     OutputSpec,
@@ -43,6 +44,7 @@ from cbp.model.stage import (
 )
 
 __all__ = [
+    "Declared",
     "Input",
     "Loopback",
     "Output",
@@ -180,11 +182,18 @@ class State:
     grouping: Grouping = "inner"
 
 
-class _Stage:
-    """What both kinds of translators share: the collection of declarations."""
+class Declared:
+    """What all kinds of translators share: the collection of declarations.
+
+    Attributes:
+        form: How `translate` is called.
+        taken: Names that an input or state cannot have in this form.
+    """
 
     # Not declared, so that a class may set a rule or define a method: `runnable`.
     key: str | None = None
+    form: ClassVar[Form] = "groupwise"
+    taken: ClassVar[tuple[str, ...]] = ()
 
     def spec(self) -> TranslatorSpec:
         """Compile this instance to plain values.
@@ -195,7 +204,7 @@ class _Stage:
         return _Compiler(self).spec()
 
 
-class Translate(_Stage):
+class Translate(Declared):
     """A groupwise translator: called once for each group of an epoch.
 
     When it runs, and on what, says `runnable`: a rule such as `runnable = Align()`, or a
@@ -221,7 +230,7 @@ class Translate(_Stage):
         """
 
 
-class TranslateRecords(_Stage):
+class TranslateRecords(Declared):
     """A record-wise translator: every record is its own group, nothing is shuffled."""
 
     @abstractmethod
@@ -237,11 +246,13 @@ class TranslateRecords(_Stage):
 class _Compiler:
     """Turns the declarations of one instance into a `TranslatorSpec`."""
 
-    def __init__(self, stage: _Stage) -> None:
+    def __init__(self, stage: Declared) -> None:
         self._stage = stage
         self._name = type(stage).__name__
         self._translate: Callable[..., None] = stage.translate  # type: ignore[attr-defined]
-        self._place = place_of(type(stage).translate)  # type: ignore[attr-defined]
+        function = type(stage).translate  # type: ignore[attr-defined]
+        ours = inspect.unwrap(function).__module__.startswith(__package__)
+        self._place = place_of(type(stage) if ours else function)
 
     def spec(self) -> TranslatorSpec:
         self._check_function()
@@ -270,6 +281,7 @@ class _Compiler:
             self._translate,
             self._place,
             self._runnable(inputs),
+            self._stage.form,
         )
 
     def _runnable(self, inputs: tuple[InputSpec, ...]) -> RunnableSpec:
@@ -308,15 +320,15 @@ class _Compiler:
         found = {
             n: v for n, v in values.items() if isinstance(v, Input | Loopback | Output | State)
         }
-        for name in found:
-            if not is_name(name) or name in _RESERVED:
+        for name, declared in found.items():
+            taken = _RESERVED if isinstance(declared, Output) else (*_RESERVED, *self._stage.taken)
+            if not is_name(name) or name in taken:
                 self._fail(
                     "name_invalid",
                     name,
-                    "use a-z, 0-9 and '_', beginning with a letter; "
-                    f"{', '.join(_RESERVED)} are taken",
+                    f"use a-z, 0-9 and '_', beginning with a letter; {', '.join(taken)} are taken",
                 )
-            if not isinstance(found[name].schema, str):
+            if not isinstance(declared.schema, str):
                 self._fail("schema_invalid", name, "the schema is DDL text, such as 'url STRING'")
         return found
 

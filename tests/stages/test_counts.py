@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cbp.errors import AuthorCodeError, DefinitionError
+from cbp.sdk.translate import Declared
 from cbp.testing import run_epochs
 from stages.translators.count_per_key import CountPerKey
 from stages.translators.url_count import UrlCount
+from stages.translators.url_count_arrow import UrlCountArrow
 
 WORDS = st.sampled_from(["a", "b", "c", "ß", None])
 EPOCHS = st.lists(st.lists(WORDS, max_size=4), max_size=5)
@@ -31,9 +33,10 @@ class ForgetfulCount(UrlCount):
         out.totals(url=key.url, n=n)
 
 
-def test_url_count_over_two_epochs() -> None:
-    """Only the URLs of the epoch come out, with their running total."""
-    result = run_epochs(UrlCount, [["a", "b", "a"], ["a"]])
+@pytest.mark.parametrize("form", [UrlCount, UrlCountArrow])
+def test_url_count_over_two_epochs(form: type[Declared]) -> None:
+    """Only the URLs of the epoch come out, with their running total; in each form."""
+    result = run_epochs(form, [["a", "b", "a"], ["a"]])
     assert [sorted(epoch) for epoch in result.outputs["totals"]] == [
         [("a", 2), ("b", 1)],
         [("a", 3)],
@@ -41,10 +44,13 @@ def test_url_count_over_two_epochs() -> None:
     assert result.state["counts"] == [("a", 3), ("b", 1)]
 
 
+@pytest.mark.parametrize("form", [UrlCount, UrlCountArrow])
 @given(EPOCHS)
-def test_url_count_of_any_split_gives_the_batch_answer(epochs: list[list[str]]) -> None:
-    """State and the last total per URL equal a Counter over everything."""
-    result = run_epochs(UrlCount, epochs)
+def test_url_count_of_any_split_gives_the_batch_answer(
+    form: type[Declared], epochs: list[list[str]]
+) -> None:
+    """State and the last total per URL equal a Counter over everything; in each form."""
+    result = run_epochs(form, epochs)
     expected = Counter(chain.from_iterable(epochs))
     assert result.last("totals") == expected
     assert dict(result.state["counts"]) == expected

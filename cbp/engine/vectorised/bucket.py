@@ -1,0 +1,121 @@
+"""One bucket of a run of a vectorised translator: some calls, each of many whole groups.
+
+    flows (sorted) ---\
+                       group ranges -> one call per CALL_ROWS -> outputs
+    state (look-up) --/                                     '-> state: kept, died, new
+
+The counterpart of `cbp.engine.bucket` without a record in Python anywhere: grouping, the
+check of keys and types, settling and encoding are operations on columns.
+
+Invariant: state and outputs are those of a groupwise translator that does the same
+(tests/cbp/engine/vectorised/test_forms.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from cbp.engine.arrow import arrow_schema
+from cbp.engine.bucket import look_up, state_file_schema
+from cbp.engine.call import author_error
+from cbp.engine.groups import FlowRun, Int64s, group_ranges, window_ends
+from cbp.engine.state.bucket import BucketState
+from cbp.engine.vectorised.conform import narrow
+from cbp.engine.vectorised.emission import Emission
+from cbp.engine.vectorised.reader import Call, CallReader
+from cbp.engine.vectorised.settle import settle_tables
+from cbp.model.stage import StateSpec, TranslatorSpec
+
+__all__ = ["CALL_ROWS", "VectorisedRun"]
+
+CALL_ROWS = 524_288
+"""Records of all flows up to which groups of a bucket come in one call; one group at least.
+
+Large enough that the cost of a call vanishes, small enough for some copies of it.
+"""
+
+_SHOWN_ROWS = 3
+
+
+@dataclass
+class VectorisedRun:
+    """See the module header; `run` is called once.
+
+    Attributes:
+        written: After `run`: new state records, as tables sorted by hash.
+        groups: Number of groups that were called.
+    """
+
+    stage: str
+    spec: TranslatorSpec
+    runs: Sequence[FlowRun]
+    states: dict[str, BucketState]
+    write_output: Callable[[str, list[pa.Array]], None]
+    written: dict[str, list[pa.Table]] = field(init=False)
+    groups: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.written = {name: [] for name in self.states}
+        self._files = {o.name: arrow_schema(o.schema) for o in self.spec.outputs}
+
+    def run(self) -> None:
+        """Call the author for all groups of this bucket."""
+        hashes, found = look_up(self.spec, self.runs, self.states)
+        flows = [*(r.hashes for r in self.runs), *(found[s.name].hashes for s in self.spec.states)]
+        ranges = group_ranges(hashes, flows)
+        reader = CallReader(self.spec, self.runs, self.states, found, hashes, ranges)
+        start = 0
+        for stop in window_ends(ranges, len(hashes), CALL_ROWS):
+            self._work(reader.read(start, stop))
+            start = stop
+
+    def emit(self, call: Call, emission: Emission) -> None:
+        """Let the author's code emit what becomes of the groups of a call."""
+        try:
+            self.spec.translate(call.groups, emission.out)
+        except Exception as exc:
+            names = [*(i.name for i in self.spec.inputs), *(s.name for s in self.spec.states)]
+            inputs = {name: _first(getattr(call.groups, name)) for name in names}
+            raise author_error(exc, self.spec, stage=self.stage, inputs=inputs) from exc
+
+    def _work(self, call: Call) -> None:
+        if not len(call.groups):
+            return
+        emission = Emission(self.spec, call.groups.keys, self._write)
+        self.emit(call, emission)
+        self.groups += len(call.groups)
+        for state in self.spec.states:
+            self._settle(state, call, emission)
+
+    def _settle(self, state: StateSpec, call: Call, emission: Emission) -> None:
+        assert self.spec.key is not None, "a stage with state has a key"
+        found, ids = getattr(call.groups, state.name), call.groups.ids(state.name)
+        emitted, emitted_ids = emission.state(state.name)
+        rest = [name for name in state.schema.names if name not in self.spec.key]
+        died, born = settle_tables(
+            found.select(rest), ids, emitted.select(rest), emitted_ids, groups=len(call.groups)
+        )
+        self.states[state.name].kill(call.origins[state.name].at(died))
+        if len(born):
+            hashes = call.hashes[emitted_ids[born]]
+            self.written[state.name].extend(_rows(emitted, born, hashes, state))
+
+    def _write(self, output: str, table: pa.Table) -> None:
+        for part in narrow(table, self._files[output]):
+            self.write_output(output, part.columns)
+
+
+def _rows(emitted: pa.Table, born: Int64s, hashes: Int64s, state: StateSpec) -> list[pa.Table]:
+    """Return new records as the tables of a run file."""
+    everything = len(born) == emitted.num_rows and np.array_equal(born, np.arange(len(born)))
+    table = emitted if everything else emitted.take(pa.array(born))
+    table = table.append_column("_hash", pa.array(hashes, pa.int64()))
+    return narrow(table, state_file_schema(state))
+
+
+def _first(table: pa.Table) -> list[tuple[object, ...]]:
+    return [tuple(row.values()) for row in table.slice(0, _SHOWN_ROWS).to_pylist()]

@@ -1,0 +1,176 @@
+"""The groups of one call, as tables, out of the runs of a bucket; by columns alone.
+
+Groups are ranges of equal hashes, as in `cbp.engine.window`. Where two keys share a hash,
+or a comparison cannot tell (NaN), records are told apart by numbers for their keys
+(`codes`): sorted by group once more, which costs little and is always right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cbp.engine.groups import FlowRun, Ranges
+from cbp.engine.keys import FlowKeys, group_keys
+from cbp.engine.state.bucket import BucketState, Found
+from cbp.engine.vectorised.codes import row_codes
+from cbp.engine.vectorised.groups import Groups, author_schema
+from cbp.engine.window import state_order
+from cbp.model.stage import StateSpec, TranslatorSpec
+
+__all__ = ["Call", "CallReader"]
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What one call is given, and what the engine has to know of it.
+
+    Attributes:
+        hashes: Of every group, ascending.
+        origins: State to where each of its records lies.
+    """
+
+    groups: Groups
+    hashes: Int64s
+    origins: Mapping[str, Found]
+
+
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """The records of one flow: group g of the hashes has `starts[g]:stops[g]`."""
+
+    name: str
+    table: pa.Table
+    keys: pa.Table
+    starts: Int64s
+    stops: Int64s
+    origin: Found | None
+    calls: bool
+
+
+@dataclass(frozen=True)
+class CallReader:
+    """Reads calls of one bucket.
+
+    Attributes:
+        found: The looked-up records of each state, by name.
+        hashes: To call, ascending.
+        ranges: Of every input, then of every state: the rows of each hash.
+    """
+
+    spec: TranslatorSpec
+    runs: Sequence[FlowRun]
+    states: Mapping[str, BucketState]
+    found: Mapping[str, Found]
+    hashes: Int64s
+    ranges: Sequence[Ranges]
+
+    def read(self, start: int, stop: int) -> Call:
+        """Return the groups of the hashes `start` to `stop`."""
+        assert self.spec.key is not None, "only a translator with a key has groups"
+        schema = author_schema(self.spec.key)
+        many = len(self.runs)
+        flows = [
+            self._input(run, ranges, start, stop)
+            for run, ranges in zip(self.runs, self.ranges[:many], strict=True)
+        ]
+        flows += [
+            self._state(state, ranges, start, stop)
+            for state, ranges in zip(self.spec.states, self.ranges[many:], strict=True)
+        ]
+        keyed = [FlowKeys(f.keys, f.starts, f.stops, ordered=f.origin is None) for f in flows]
+        keys, pure = group_keys(keyed, stop - start, schema)
+        hashes = self.hashes[start:stop]
+        if not pure:
+            keys, hashes, flows = _split(flows, hashes, schema)
+        tables = {f.name: (f.table, _offsets(f)) for f in flows}
+        origins = {f.name: f.origin for f in flows if f.origin is not None}
+        return Call(Groups(_positive_zeros(keys), tables), hashes, origins)
+
+    def _input(self, run: FlowRun, ranges: Ranges, start: int, stop: int) -> _Flow:
+        first, last = int(ranges.starts[start]), int(ranges.stops[stop - 1])
+        schema = author_schema(self.spec.input(run.name).schema)
+        part = run.table.select(list(run.columns)).slice(first, last - first)
+        table = part.rename_columns(schema.names).cast(schema)
+        keys = run.key_table(first, last)
+        starts, stops = ranges.starts[start:stop] - first, ranges.stops[start:stop] - first
+        return _Flow(run.name, table, keys, starts, stops, None, True)
+
+    def _state(self, state: StateSpec, ranges: Ranges, start: int, stop: int) -> _Flow:
+        """Return a state's records, each group's ordered by all columns."""
+        first, last = int(ranges.starts[start]), int(ranges.stops[stop - 1])
+        schema = author_schema(state.schema)
+        origin = self.found[state.name].part(first, last)
+        table = schema.empty_table()
+        if last > first:
+            table = self.states[state.name].take(origin, state.schema.names).cast(schema)
+            if np.any(origin.hashes[1:] == origin.hashes[:-1]):
+                order = state_order(table, origin.hashes, state)
+                table, origin = table.take(pa.array(order)), origin.at(order)
+        assert self.spec.key is not None, "a stage with state has a key"
+        keys = table.select(list(self.spec.key.names))
+        starts, stops = ranges.starts[start:stop] - first, ranges.stops[start:stop] - first
+        return _Flow(state.name, table, keys, starts, stops, origin, state.grouping == "outer")
+
+
+def _offsets(flow: _Flow) -> Int64s:
+    return np.concatenate([np.zeros(1, np.int64), flow.stops])
+
+
+def _split(
+    flows: Sequence[_Flow], hashes: Int64s, schema: pa.Schema
+) -> tuple[pa.Table, Int64s, list[_Flow]]:
+    """Return keys, hashes and flows with a group per key, keys of one hash in order.
+
+    A state key that nothing called, under inner grouping, is left out, and so its records
+    stay what they are.
+    """
+    numbers = [np.repeat(np.arange(len(hashes)), f.stops - f.starts) for f in flows]
+    tables = [f.keys.rename_columns(schema.names).cast(schema) for f in flows]
+    codes = row_codes(tables, numbers)
+    keys, number, code = _called(flows, tables, numbers, codes)
+    group_of = np.full(max(int(c.max(initial=-1)) for c in codes) + 1, -1, np.int64)
+    group_of[code] = np.arange(len(code))
+    apart = [_regrouped(f, group_of[c], len(code)) for f, c in zip(flows, codes, strict=True)]
+    return keys, hashes[number], apart
+
+
+def _called(
+    flows: Sequence[_Flow], tables: Sequence[pa.Table], numbers: list[Int64s], codes: list[Int64s]
+) -> tuple[pa.Table, Int64s, Int64s]:
+    """Return key, hash number and code of every group that is called, in order."""
+    calls = [at for at, flow in enumerate(flows) if flow.calls]
+    all_codes = np.concatenate([codes[at] for at in calls])
+    _, first = np.unique(all_codes, return_index=True)
+    keys = pa.concat_tables([tables[at] for at in calls]).take(pa.array(first))
+    number = np.concatenate([numbers[at] for at in calls])[first]
+    numbered = keys.append_column("_number", pa.array(number))
+    by = [(name, "ascending", "at_start") for name in ("_number", *keys.column_names)]
+    order = pc.sort_indices(numbered, sort_keys=by).to_numpy().astype(np.int64)
+    return keys.take(pa.array(order)), number[order], all_codes[first][order]
+
+
+def _regrouped(flow: _Flow, groups: Int64s, count: int) -> _Flow:
+    """Return a flow's records by new groups; those of group -1 are left out."""
+    order = np.argsort(groups, kind="stable")[int((groups < 0).sum()) :]
+    stops = np.cumsum(np.bincount(groups[groups >= 0], minlength=count)).astype(np.int64)
+    starts = np.concatenate([np.zeros(1, np.int64), stops[:-1]])
+    rows = pa.array(order)
+    origin = None if flow.origin is None else flow.origin.at(order)
+    taken = flow.table.take(rows)
+    return _Flow(flow.name, taken, flow.keys.take(rows), starts, stops, origin, flow.calls)
+
+
+def _positive_zeros(keys: pa.Table) -> pa.Table:
+    """Both zeros are one key: groups show the positive one."""
+    for at, field in enumerate(keys.schema):
+        if pa.types.is_floating(field.type):
+            keys = keys.set_column(at, field, pc.add(keys.column(at), pa.scalar(0, field.type)))
+    return keys

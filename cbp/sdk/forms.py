@@ -1,0 +1,57 @@
+"""Other forms of a translator: the same declarations, another way to be called.
+
+    class UrlCount(TranslateArrow):
+        '''Count how often each URL was seen, many URLs at a time.'''
+        urls   = Input("url STRING", route_by="url")
+        counts = State("url STRING, n BIGINT")
+        totals = Output("url STRING, n BIGINT", key="url")
+
+        def translate(self, groups, out):
+            n = groups.sizes("urls") + groups.sums("counts", "n")
+            rows = groups.keys.append_column("n", pa.array(n))
+            out.counts(rows)
+            out.totals(rows)
+
+Wiring, state, routing and what the tables hold in the end are those of the groupwise form
+(`cbp.sdk.translate`); so is the duty to be deterministic and free of side effects.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+from cbp.model.stage import Form
+from cbp.sdk.translate import Declared
+
+__all__ = ["TranslateArrow"]
+
+
+class TranslateArrow(Declared):
+    """A vectorised translator: called with Arrow tables of many whole groups at a time."""
+
+    form: ClassVar[Form] = "arrow"
+    taken: ClassVar[tuple[str, ...]] = ("ids", "keys", "offsets", "sizes", "sums")
+
+    @abstractmethod
+    def translate(self, groups: Any, out: Any) -> None:
+        """Turn the records of some groups into output and state records.
+
+        Called several times per epoch, each time with other groups. Which groups come
+        together is the engine's choice, so what becomes of one must not depend on others.
+        A group is never cut: one larger than a call's usual size comes alone.
+
+        Args:
+            groups: `groups.keys` is a table with a row per group, in the order of the
+                groups; `groups.<input>` and `groups.<state>` are tables of the records of
+                all these groups, one group behind the other, within a group as the
+                groupwise form gets them. NumPy arrays tell them apart:
+                `groups.offsets(flow)` (group g has the rows `offsets[g]:offsets[g + 1]`),
+                `groups.sizes(flow)`, `groups.ids(flow)` (the group of each record), and
+                `groups.sums(flow, column)` (per group, null as 0). Texts and bytes are
+                `large_string` and `large_binary`.
+            out: One function per output and state, by name. It takes a table with the
+                declared columns: of pyarrow, pandas or Polars, or a dict of columns.
+                Numbers are converted only where nothing is lost. State may be emitted
+                for any of the groups of the call, in any order, in several pieces.
+        """

@@ -1,0 +1,81 @@
+"""Vectorised translators against groupwise ones: equal at every epoch, in every order.
+
+The reference engine runs the groupwise form, the direct engine the vectorised one that
+does the same; the flows are those of tests/cbp/engine/test_direct.py and tests/keys.py.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cbp.engine import spool
+from cbp.engine.direct import LocalEngine
+from cbp.engine.vectorised import bucket
+from cbp.model.dataflow import Dataflow
+from stages.translators.url_count_arrow import UrlCountArrow
+from tests import keys
+from tests.cbp.engine.test_direct import CASES, NARROW, assert_same, dataflow_of, epochs_of
+from tests.driver import Driver
+from tests.forms import arrow_form
+
+GROUPED = [case for case in CASES if case != "split"]
+
+
+def in_arrow(dataflow: Dataflow) -> Dataflow:
+    """Return a dataflow of groupwise stages with all of them vectorised."""
+    stages = {}
+    for name, node in dataflow.stages.items():
+        translator = node.translator.translate.__self__  # type: ignore[attr-defined]
+        stages[name] = replace(node, translator=arrow_form(translator).spec())
+    return replace(dataflow, stages=MappingProxyType(stages))
+
+
+@pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])
+@pytest.mark.parametrize("case", GROUPED)
+@settings(
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_every_epoch_equals_the_groupwise_form(
+    case: str, hash_mask: int, monkeypatch: pytest.MonkeyPatch, data: st.DataObject
+) -> None:
+    """Outputs, their order, and state are the same; also in small calls, and with shared hashes."""
+    monkeypatch.setattr(bucket, "CALL_ROWS", 7)
+    monkeypatch.setattr(spool, "SPOOL_BYTES", 500)
+    dataflow = dataflow_of(case)
+    with tempfile.TemporaryDirectory() as folder:
+        engine = LocalEngine(cache=f"{folder}/cache", hash_mask=hash_mask)
+        driver = Driver(engine, in_arrow(dataflow), Path(folder) / "t")
+        assert_same(dataflow, driver, data.draw(epochs_of(case)), ordered=hash_mask == -1)
+
+
+@pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])
+def test_keys_of_every_type_make_the_same_groups(hash_mask: int, tmp_path: Path) -> None:
+    """Null, NaN, both zeros, decimals, dates, times and bytes are keys as they are groupwise."""
+    every = [types for types in keys.TRANSLATORS if "STRING" not in types]
+    dataflow = keys.dataflow_of_keys(*every)
+    rows = [keys.epochs_of_keys(types, seed=at) for at, types in enumerate(every)]
+    epochs = [{str(at): many[epoch] for at, many in enumerate(rows)} for epoch in range(2)]
+    engine = LocalEngine(cache=str(tmp_path / "cache"), hash_mask=hash_mask)
+    driver = Driver(engine, in_arrow(dataflow), tmp_path / "t")
+    assert_same(dataflow, driver, epochs, ordered=hash_mask == -1, source="r")
+
+
+@given(epochs=epochs_of("url_count"))
+@settings(max_examples=15, deadline=None)
+def test_counts_on_columns_are_the_counts(epochs: list[dict[str, list[dict[str, str]]]]) -> None:
+    """The ready vectorised URL count holds what the groupwise one does."""
+    dataflow = dataflow_of("url_count")
+    node = replace(dataflow.stages["stage"], translator=UrlCountArrow().spec())
+    vectorised = replace(dataflow, stages=MappingProxyType({"stage": node}))
+    with tempfile.TemporaryDirectory() as folder:
+        driver = Driver(LocalEngine(cache=f"{folder}/cache"), vectorised, Path(folder) / "t")
+        assert_same(dataflow, driver, epochs)
+        assert_same(vectorised, Driver(driver.engine, vectorised, Path(folder) / "u"), epochs)

@@ -1,0 +1,92 @@
+"""Any groupwise translator in the other forms, for tests that hold the forms equal.
+
+They live in a module of their own, so that worker processes can import them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from cbp import Schema, Translate, TranslateArrow
+from cbp.engine.rows import row_type
+from cbp.engine.vectorised.groups import author_schema
+from cbp.model.stage import TranslatorSpec
+
+__all__ = ["arrow_form"]
+
+
+def arrow_form(translator: Translate) -> TranslateArrow:
+    """Return a vectorised translator that does what a groupwise one does, group by group.
+
+    State goes out in two pieces, the second half of the groups first.
+    """
+    return _ArrowForm(translator)
+
+
+class _ArrowForm(TranslateArrow):
+    def __init__(self, inner: Translate) -> None:
+        self._spec: TranslatorSpec = inner.spec()
+        if inner.key is not None:
+            self.key = inner.key
+        for name, declared in {**_declared(type(inner)), **vars(inner)}.items():
+            setattr(self, name, declared)
+
+    def translate(self, groups: Any, out: Any) -> None:
+        emitted = [self._called(groups, g) for g in range(len(groups))]
+        for output in self._spec.outputs:
+            every = [row for group in emitted for row in group[output.name]]
+            getattr(out, output.name)(_table(every, output.schema))
+        half = len(emitted) // 2
+        for state in self._spec.states:
+            for part in (emitted[half:], emitted[:half]):
+                rows = [row for group in part for row in group[state.name]]
+                getattr(out, state.name)(_table(rows, state.schema))
+
+    def _called(self, groups: Any, number: int) -> dict[str, list[Any]]:
+        spec = self._spec
+        assert spec.key is not None
+        flows = {}
+        for flow in [*(i.name for i in spec.inputs), *(s.name for s in spec.states)]:
+            start, stop = groups.offsets(flow)[number : number + 2]
+            flows[flow] = iter(_records(getattr(groups, flow).slice(start, stop - start), flow))
+        (key,) = _records(groups.keys.slice(number, 1), "key")
+        out = _Collected(spec)
+        spec.translate(key, row_type("group", tuple(flows))(**flows), out)
+        return out.rows
+
+
+class _Collected:
+    def __init__(self, spec: TranslatorSpec) -> None:
+        self.rows: dict[str, list[Any]] = {}
+        schemas = {o.name: o.schema for o in spec.outputs} | {s.name: s.schema for s in spec.states}
+        for name, schema in schemas.items():
+            self.rows[name] = []
+            setattr(self, name, _emitter(row_type(name, schema.names), self.rows[name]))
+
+
+def _emitter(record: Any, rows: list[Any]) -> Any:
+    def emit(*args: Any, **kwargs: Any) -> None:
+        rows.append(record(*args, **kwargs))
+
+    return emit
+
+
+def _declared(class_: type) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for base in reversed(class_.__mro__):
+        found.update({n: v for n, v in vars(base).items() if n[0] != "_" and not callable(v)})
+    return {n: v for n, v in found.items() if type(v).__name__ in ("Input", "State", "Output")}
+
+
+def _records(table: pa.Table, name: str) -> list[Any]:
+    columns = [column.to_pylist(maps_as_pydicts="strict") for column in table.columns]
+    make = row_type(name, tuple(table.column_names))
+    return [make(*row) for row in zip(*columns, strict=True)]
+
+
+def _table(rows: list[Any], schema: Schema) -> pa.Table:
+    types = author_schema(schema)
+    arrays = [pa.array([row[at] for row in rows], field.type) for at, field in enumerate(types)]
+    return pa.Table.from_arrays(arrays, schema=types)
