@@ -156,7 +156,7 @@ class Driver:
 
     def _enqueue(self, increment: Increment) -> None:
         self.increments.setdefault(increment.flow, []).append(increment)
-        for stage, input_ in self.dataflow.consumers(increment.flow):
+        for stage, input_ in self.dataflow.receivers(increment):
             if stage in self.connectors:
                 connectors = self.connectors[stage]
                 connectors[input_] = connectors[input_].append(increment)

@@ -12,6 +12,7 @@ the model, the values and the hash are shared with them (tests/cbp/engine/test_r
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from cbp.engine.reference_stage import ReferenceStage, ordered_rows
@@ -20,6 +21,7 @@ from cbp.errors import NotFoundError
 from cbp.model.connector import Connector
 from cbp.model.consult import consult
 from cbp.model.dataflow import Dataflow
+from cbp.model.graph import components, predecessors
 from cbp.model.increment import DataFile, Increment
 from cbp.model.schema import Schema
 
@@ -47,7 +49,7 @@ class ReferenceEngine:
             for name, stage in dataflow.stages.items()
         }
         self._memos: dict[str, Any] = dict.fromkeys(dataflow.stages)
-        self._order = _topological_order(dataflow)
+        self._order = list(chain.from_iterable(components(predecessors(dataflow.wiring()))))
 
     def feed(self, source: str, records: Iterable[Any]) -> None:
         """Add one increment to a source.
@@ -142,24 +144,9 @@ class ReferenceEngine:
         # Nothing is on disk: the name of the file only carries the number of its records.
         files = (DataFile(f"{flow}/{index}", len(rows), 0),) if rows else ()
         increment = Increment(flow, index, index, files)
-        for stage, input_ in self._dataflow.consumers(flow):
+        for stage, input_ in self._dataflow.receivers(increment):
             connectors = self._connectors[stage]
-            if not rows and self._dataflow.stages[stage].translator.input(input_).loopback:
-                continue
             connectors[input_] = connectors[input_].append(increment)
-
-
-def _topological_order(dataflow: Dataflow) -> list[str]:
-    """Return the stages, each behind those that feed it as far as cycles allow."""
-    feeding = {
-        name: {flow.partition(".")[0] for flow in stage.wiring.values()} & dataflow.stages.keys()
-        for name, stage in dataflow.stages.items()
-    }
-    order: list[str] = []
-    while waiting := [name for name in feeding if name not in order]:
-        ready = [name for name in waiting if feeding[name] <= {*order, name}]
-        order.append((ready or waiting)[0])
-    return order
 
 
 def _by_position(record: Any, schema: Schema) -> Sequence[Any]:

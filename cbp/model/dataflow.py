@@ -16,6 +16,9 @@ from types import MappingProxyType
 from typing import Any
 
 from cbp.errors import DataflowInvalidError, Mistake
+from cbp.model.graph import cycles, inner_inputs, predecessors
+from cbp.model.increment import Increment
+from cbp.model.pressure import FlowLimit
 from cbp.model.schema import Schema, is_name
 from cbp.model.stage import RunnableSpec, TranslatorSpec
 
@@ -52,6 +55,7 @@ class StageNode:
         buckets: Hash partitions of its groups and state; a power of two.
         fuse: Whether it may run together with its neighbours; see `cbp.model.fusion`.
         rule: When it runs, if not as the translator says; see `runnable`.
+        limits: Output name to how much of it may wait at a reader.
     """
 
     name: str
@@ -62,6 +66,7 @@ class StageNode:
     buckets: int = BUCKETS_DEFAULT
     fuse: bool = True
     rule: RunnableSpec | None = None
+    limits: Mapping[str, FlowLimit] = field(default_factory=dict)
 
     @property
     def runnable(self) -> RunnableSpec:
@@ -97,6 +102,23 @@ class Dataflow:
             for input_, wired in stage.wiring.items():
                 if wired == flow:
                     yield stage.name, input_
+
+    def wiring(self) -> dict[str, Mapping[str, str]]:
+        """Return stage -> input -> flow."""
+        return {name: stage.wiring for name, stage in self.stages.items()}
+
+    def cycles(self) -> dict[str, tuple[str, ...]]:
+        """Return, for each stage that lies on a cycle, the stages of it."""
+        return cycles(predecessors(self.wiring()))
+
+    def receivers(self, increment: Increment) -> Iterator[tuple[str, str]]:
+        """Yield the (stage, input) pairs at which a new increment is enqueued.
+
+        Empties keep consumers aligned, but are not enqueued inside a cycle: they would go
+        round for ever.
+        """
+        skip = frozenset[tuple[str, str]]() if increment.records else inner_inputs(self.wiring())
+        return (pair for pair in self.consumers(increment.flow) if pair not in skip)
 
     def check(self) -> None:
         """Raise one error that lists every mistake; return when there is none.
@@ -157,6 +179,10 @@ def _stage_mistakes(stage: StageNode, flows: Mapping[str, Schema]) -> Iterator[M
             f"{stage.buckets} buckets; use a power of two from 2 to {BUCKETS_MAX}",
         )
     yield from _rule_mistakes(stage)
+    outputs = [output.name for output in spec.outputs]
+    for name in stage.limits.keys() - set(outputs):
+        message = f"{spec.name} has no output {name!r}; it has {', '.join(outputs) or 'none'}"
+        yield Mistake("limit_output_unknown", f"{where}.limits.{name}", message, spec.place)
     declared = {input_.name for input_ in spec.inputs}
     for name in declared - stage.wiring.keys():
         yield Mistake(

@@ -1,11 +1,19 @@
 """What to start next: a pure decision over everything that waits.
 
-`decide` is called at every tick with a picture of all stages and returns the
-runs to start. Rules: epochs of one stage are serial; at most `parallel_max` runs
-at a time; whoever waited longest goes first, so nothing starves; a stage that
-does not start says why, in words an operator can act on.
+`decide` is called at every tick with a picture of all stages and returns the runs to
+start. Its rules:
+
+- Epochs of one stage are serial; at most `parallel_max` runs at a time.
+- Priorities age: whoever has waited longest since its last start goes first; among
+  equals, upstream first (`cbp.model.graph`). So between two starts of a stage every other
+  stage that can run starts too: that is a *phase*, and nothing starves.
+- A stage is held while nobody behind it can take more (`cbp.model.pressure`).
+- Who does not start says why, in words an operator can act on, down to the stage
+  that keeps it waiting.
 
 Absent on purpose: clocks, threads and stores. `now` is an argument.
+
+Source: CBP (SoCC'10), section 4.2, "Scheduling with bottleneck detection".
 """
 
 from __future__ import annotations
@@ -18,9 +26,16 @@ from typing import Any
 from cbp.errors import CbpError
 from cbp.model.connector import Connector, Decision
 from cbp.model.consult import consult
+from cbp.model.graph import components, cycles
+from cbp.model.pressure import FlowLimit, Reader, held
 from cbp.model.stage import RunnableSpec
 
-__all__ = ["Schedule", "StageView", "Start", "decide"]
+__all__ = ["TURNS_MAX", "Schedule", "StageView", "Start", "decide"]
+
+TURNS_MAX = 1000
+"""Epochs without new input after which a cycle is said not to drain."""
+
+StageId = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +49,11 @@ class StageView:
         active: Whether the dataflow and the stage are wanted to run.
         paused_because: Why it is not active, in words.
         retry_at: After a failed run, not before this time (UTC); `None`: at once.
+        wiring: Input name to flow name.
+        members: Stages that run in its epochs, itself included (`cbp.model.fusion`);
+            none: itself alone.
+        limits: Flow that it writes to how much of it may wait; others have the default.
+        turns: Epochs in a row that read nothing from outside its cycle; 0 off a cycle.
     """
 
     dataflow: str
@@ -47,6 +67,15 @@ class StageView:
     retry_at: datetime | None = None
     memo: Any = None
     runnable: RunnableSpec = field(default=RunnableSpec())
+    wiring: Mapping[str, str] = field(default_factory=dict)
+    members: tuple[str, ...] = ()
+    limits: Mapping[str, FlowLimit] = field(default_factory=dict)
+    turns: int = 0
+
+    @property
+    def id(self) -> StageId:
+        """The dataflow and the stage."""
+        return self.dataflow, self.stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,42 +96,160 @@ class Schedule:
         starts: In the order in which to start them.
         waiting: (dataflow, stage) to the reason why it does not start now.
         failed: Of those that wait, whose Runnable failed; they must not be asked again.
+        circling: (dataflow, stage) to words on its cycle, which does not drain.
     """
 
     starts: tuple[Start, ...]
-    waiting: Mapping[tuple[str, str], str]
-    failed: Mapping[tuple[str, str], CbpError] = field(default_factory=dict)
+    waiting: Mapping[StageId, str]
+    failed: Mapping[StageId, CbpError] = field(default_factory=dict)
+    circling: Mapping[StageId, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Case:
+    """One stage while it is decided about.
+
+    Attributes:
+        position: Place of its component in the order of the dataflow.
+        decision: What it would read, if it can run.
+        reason: Why it cannot; `""`: it can.
+        idle: Whether it lacks nothing but input.
+        writers: Input to the stage whose runs write what it reads; sources are left out.
+    """
+
+    view: StageView
+    position: int = 0
+    cycle: tuple[str, ...] = ()
+    decision: Decision | None = None
+    reason: str = ""
+    idle: bool = False
+    error: CbpError | None = None
+    writers: Mapping[str, str] = field(default_factory=dict)
 
 
 def decide(stages: Iterable[StageView], *, now: datetime, parallel_max: int) -> Schedule:
-    """Choose the runs to start now, longest waiting first; explain the others."""
-    views = sorted(stages, key=lambda view: (view.waiting_since, view.dataflow, view.stage))
-    free = parallel_max - sum(view.running for view in views)
-    starts: list[Start] = []
-    waiting: dict[tuple[str, str], str] = {}
-    failed: dict[tuple[str, str], CbpError] = {}
-    for view in views:
-        try:
-            reason, decision = _judge(view, now)
-        except CbpError as error:
-            failed[view.dataflow, view.stage] = error
-            reason, decision = error.message, None
-        if not reason and len(starts) >= free:
-            reason = f"waits for one of {parallel_max} places for runs"
-        if reason or decision is None:
-            waiting[view.dataflow, view.stage] = reason
-        else:
-            starts.append(Start(view.dataflow, view.stage, view.epoch, decision))
-    return Schedule(tuple(starts), waiting, failed)
+    """Choose the runs to start now; explain the others.
+
+    Args:
+        stages: Of all dataflows.
+        now: Aware, in UTC.
+        parallel_max: Runs at a time, over all dataflows.
+    """
+    cases = {view.id: _judged(view, now) for view in stages}
+    for dataflow in sorted({dataflow for dataflow, _ in cases}):
+        _place({case.view.stage: case for id_, case in cases.items() if id_[0] == dataflow})
+    # Of stages that started at one instant, the one with fewer epochs goes first: a clock
+    # that stands still must not starve anybody.
+    order = sorted(
+        cases.values(),
+        key=lambda c: (c.view.waiting_since, c.view.epoch, c.position, *c.view.id),
+    )
+    free = max(0, parallel_max - sum(case.view.running for case in order))
+    ready = [case for case in order if case.decision is not None and not case.reason]
+    for place, case in enumerate(ready[free:]):
+        before = f", behind {place} other" + "s" * (place != 1) if place else ""
+        case.reason = f"waits for one of {parallel_max} places for runs{before}"
+    return Schedule(
+        tuple(_start(case) for case in ready[:free]),
+        {id_: case.reason for id_, case in cases.items() if case.reason},
+        {id_: case.error for id_, case in cases.items() if case.error is not None},
+        {id_: words for id_, case in cases.items() if (words := _circling(case))},
+    )
 
 
-def _judge(view: StageView, now: datetime) -> tuple[str, Decision | None]:
-    """Return why a stage may not start, or else what it would read."""
+def _start(case: _Case) -> Start:
+    view, decision = case.view, case.decision
+    assert decision is not None, "only who can run starts"
+    return Start(view.dataflow, view.stage, view.epoch, decision)
+
+
+def _judged(view: StageView, now: datetime) -> _Case:
+    """Look at one stage by itself."""
     if view.running:
-        return f"runs epoch {view.epoch}", None
+        return _Case(view, reason=f"runs epoch {view.epoch}")
     if not view.active:
-        return view.paused_because or "is paused", None
+        return _Case(view, reason=view.paused_because or "is paused")
     if view.retry_at is not None and now < view.retry_at:
-        return f"tries again at {view.retry_at:%Y-%m-%d %H:%M:%S} UTC", None
-    decision = consult(view.stage, view.runnable, view.connectors, view.memo)
-    return ("", decision) if decision.runnable else (decision.waits_for, None)
+        return _Case(view, reason=f"tries again at {view.retry_at:%Y-%m-%d %H:%M:%S} UTC")
+    try:
+        decision = consult(view.stage, view.runnable, view.connectors, view.memo)
+    except CbpError as error:
+        return _Case(view, reason=error.message, error=error)
+    if not decision.runnable:
+        return _Case(view, reason=decision.waits_for or "waits for input", idle=True)
+    return _Case(view, decision=decision)
+
+
+def _place(cases: Mapping[str, _Case]) -> None:
+    """Look at the stages of one dataflow together: order, back-pressure, who waits for whom."""
+    led_by = {m: name for name, case in cases.items() for m in (name, *case.view.members)}
+    for case in cases.values():
+        writers = {i: flow.partition(".")[0] for i, flow in case.view.wiring.items()}
+        case.writers = {i: led_by[name] for i, name in writers.items() if name in led_by}
+    before = {name: frozenset(case.writers.values()) for name, case in cases.items()}
+    for position, component in enumerate(components(before)):
+        for stage in component:
+            cases[stage].position = position
+    for stage, cycle in cycles(before).items():
+        cases[stage].cycle = cycle
+    readers = _readers(cases)
+    holds = {name: held(readers[name], case.view.limits) for name, case in cases.items()}
+    blockers = {name: _blocker(name, cases, holds, set()) for name in cases}
+    for name, case in cases.items():
+        if case.decision is not None:
+            case.reason = holds[name]
+        elif case.idle and blockers[name]:
+            case.reason += f"; {blockers[name]}"
+
+
+def _readers(cases: Mapping[str, _Case]) -> dict[str, list[Reader]]:
+    """Return who reads each stage's flows outside of its own cycle."""
+    readers: dict[str, list[Reader]] = {name: [] for name in cases}
+    for name, case in cases.items():
+        hungry = _hungry(case, cases)
+        for input_, writer in case.writers.items():
+            if writer not in (name, *case.cycle):
+                flow, connector = case.view.wiring[input_], _connector(case, input_)
+                readers[writer].append(Reader(f"{name}.{input_}", flow, connector, hungry))
+    return readers
+
+
+def _hungry(case: _Case, cases: Mapping[str, _Case]) -> bool:
+    """Tell whether only more input can make a stage run; see `cbp.model.pressure`."""
+    inside = (*case.cycle, case.view.stage)
+    others = (cases[name] for name in case.cycle if name != case.view.stage)
+    if not case.idle or any(o.view.running or o.decision is not None for o in others):
+        return False
+    outer = (i for i in case.view.wiring if case.writers.get(i) not in inside)
+    return all(_connector(case, input_).queue for input_ in outer)
+
+
+def _connector(case: _Case, input_: str) -> Connector:
+    return case.view.connectors.get(input_, Connector(input_))
+
+
+def _blocker(
+    name: str, cases: Mapping[str, _Case], holds: Mapping[str, str], seen: set[str]
+) -> str:
+    """Say who before an idle stage is stopped, held or failed; `""` when nobody is."""
+    seen.add(name)
+    for input_, writer in cases[name].writers.items():
+        if writer in seen or _connector(cases[name], input_).unread:
+            continue
+        case = cases[writer]
+        if case.idle:
+            if found := _blocker(writer, cases, holds, seen):
+                return found
+        elif not case.view.running and (why := case.reason or holds[writer]):
+            return f"before it, `{writer}`: {why}"
+    return ""
+
+
+def _circling(case: _Case) -> str:
+    """Say that a cycle does not drain, once it has gone on for long without new input."""
+    if not case.cycle or case.view.turns < TURNS_MAX:
+        return ""
+    return (
+        f"the cycle {' -> '.join((*case.cycle, case.cycle[0]))} does not drain: {case.view.turns} "
+        "epochs without new input; pause a stage of it to stop it"
+    )

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from cbp.errors import CbpError, DataflowInvalidError, DefinitionError, Mistake
 from cbp.model.dataflow import BUCKETS_DEFAULT, Dataflow, SourceNode, StageNode
+from cbp.model.pressure import FlowLimit
 from cbp.model.schema import Schema
 from cbp.sdk.rules import read_rule
 from cbp.sdk.translate import Translate, TranslateRecords
@@ -37,7 +38,7 @@ _ANY_STAGE = ""
 
 _TOP = {"name", "sources", "stages", "description"}
 _SOURCE = {"schema", "format", "options"}
-_STAGE = {"translator", "parameters", "inputs", "buckets", "fuse", "runnable"}
+_STAGE = {"translator", "parameters", "inputs", "buckets", "fuse", "runnable", "limits"}
 
 
 def dataflow_from_document(
@@ -159,7 +160,20 @@ class _Reader:
             buckets,
             fuse,
             rule,
+            self._limits(f"{where}.limits", node.get("limits", {})),
         )
+
+    def _limits(self, where: str, value: Any) -> Mapping[str, FlowLimit]:
+        """Read how much of each output may wait: `{totals: {increments: 100}}`."""
+        limits = {}
+        for output, given in self._mapping(where, value).items():
+            at = f"{where}.{output}"
+            numbers = self._mapping(at, given, {"increments", "records", "bytes"})
+            try:
+                limits[output] = FlowLimit(**numbers)
+            except (TypeError, ValueError) as error:
+                self._note("limit_invalid", at, str(error))
+        return MappingProxyType(limits)
 
     def _noted(self, read: Callable[[], _T]) -> _T | None:
         """Return what was read; note the mistake if it cannot be."""

@@ -129,6 +129,13 @@ def resume(name: str, services: ServicesParameter) -> DataflowSummary:
     return summarise(services, services.store.dataflow(name), datetime.now(UTC))
 
 
+@routes.post("/dataflows/{name}/stages/{stage}/pause", responses=problems(404))
+def pause_stage(name: str, stage: str, services: ServicesParameter) -> DataflowSummary:
+    """Start no more runs of one stage; `retry` lets it run again. Idempotent."""
+    services.controller.pause_stage(name, stage)
+    return summarise(services, services.store.dataflow(name), datetime.now(UTC))
+
+
 @routes.post("/dataflows/{name}/stages/{stage}/retry", responses=problems(404))
 def retry(name: str, stage: str, services: ServicesParameter) -> DataflowSummary:
     """Give a stage that stopped by itself one more try; the next failure stops it again."""

@@ -116,6 +116,7 @@ def _stages(
             retry_at=stage.retry_at,
             last_success_at=_last_success(services, record.name, stage.stage),
             memo=stage.memo,
+            turns=stage.turns,
             queues=queues,
         )
         others = members.get(stage.stage, (stage.stage,))[1:]
@@ -146,13 +147,14 @@ def _declared(record: DataflowRecord, stage: str, dataflow: Dataflow | None) -> 
     if node is None:
         name = str(document.get("translator", ""))
         unknown: dict[str, Any] = {"buckets": None, "runnable": "", "outputs": {}, "states": []}
-        return {"name": stage, "translator": name, **unknown}
+        return {"name": stage, "translator": name, "cycle": [], **unknown}
     spec = node.translator
     return {
         "name": stage,
         "translator": str(document.get("translator", spec.name)),
         "buckets": node.buckets,
         "runnable": node.runnable.name,
+        "cycle": list(dataflow.cycles().get(stage, ())) if dataflow is not None else [],
         "outputs": {f"{stage}.{output.name}": str(output.schema) for output in spec.outputs},
         "states": [
             StateOut(

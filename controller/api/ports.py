@@ -93,6 +93,10 @@ class Controller(Protocol):
         """Run a dataflow again and clear the failures of its stages; idempotent."""
         ...
 
+    def pause_stage(self, dataflow: str, stage: str) -> None:
+        """Start no more runs of one stage; idempotent; raises `NotFoundError`."""
+        ...
+
     def retry(self, dataflow: str, stage: str) -> None:
         """Give a stage that paused itself one more try; raises `NotFoundError`."""
         ...

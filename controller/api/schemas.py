@@ -112,6 +112,8 @@ class StageOut(Model):
     last_success_at: datetime | None
     runnable: str = Field(description="The rule or function that says when it runs.")
     memo: Any = Field(description="What that rule remembers of its last run.")
+    cycle: list[str] = Field(description="Stages of the cycle that it lies on.")
+    turns: int = Field(description="Epochs in a row without input from outside its cycle.")
     queues: list[QueueOut]
     outputs: dict[str, str] = Field(description="Flow to its columns.")
     states: list[StateOut]

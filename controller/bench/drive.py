@@ -143,6 +143,6 @@ class DataflowDrive:
             self._enqueue(increment)
 
     def _enqueue(self, increment: Increment) -> None:
-        for stage, input_ in self.dataflow.consumers(increment.flow):
+        for stage, input_ in self.dataflow.receivers(increment):
             connectors = self._connectors[stage]
             connectors[input_] = connectors[input_].append(increment)

@@ -80,9 +80,18 @@ def status_command(
         _print_stages(answer)
 
 
-def pause_command(context: typer.Context, dataflow: DataflowName, json_: AsJson = False) -> None:
-    """Start no more runs of a dataflow; those under way end."""
-    _act(context, ("dataflows", dataflow, "pause"), f"{dataflow} is paused", json_)
+def pause_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    stage: Annotated[str | None, typer.Argument(help="Only this stage.")] = None,
+    json_: AsJson = False,
+) -> None:
+    """Start no more runs of a dataflow, or of one of its stages; those under way end."""
+    if stage is None:
+        _act(context, ("dataflows", dataflow, "pause"), f"{dataflow} is paused", json_)
+    else:
+        path = ("dataflows", dataflow, "stages", stage, "pause")
+        _act(context, path, f"{dataflow}.{stage} is paused", json_)
 
 
 def resume_command(context: typer.Context, dataflow: DataflowName, json_: AsJson = False) -> None:

@@ -44,6 +44,7 @@ __all__ = ["Arrivals", "Controller"]
 
 CANCEL_SECONDS = 60.0
 COLLECT_EVERY = 100
+PAUSED_BY_HAND = "is paused by the operator"
 
 _log = structlog.get_logger(__name__)
 
@@ -196,6 +197,17 @@ class Controller:
     def resume(self, name: str) -> None:
         """Run a dataflow again and clear the failures of its stages; idempotent."""
         self._store.set_desired(name, "running")
+        self.wake()
+
+    def pause_stage(self, dataflow: str, stage: str) -> None:
+        """Start no more runs of one stage, of a cycle that does not drain say; idempotent.
+
+        `retry` of the stage, or `resume` of the dataflow, lets it run again.
+
+        Raises:
+            NotFoundError: If there is no such stage.
+        """
+        self._store.pause_stage(dataflow, self._catalog.leader(dataflow, stage), PAUSED_BY_HAND)
         self.wake()
 
     def retry(self, dataflow: str, stage: str) -> None:

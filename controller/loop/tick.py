@@ -19,7 +19,7 @@ import structlog
 from cbp.engine.base import RunPlan
 from cbp.errors import CbpError
 from cbp.model.connector import Connector
-from cbp.model.dataflow import StageNode
+from cbp.model.fusion import PhysicalStage
 from cbp.model.intention import RunStatus
 from cbp.model.schedule import Schedule, StageView, Start, decide
 from controller.loop.catalog import Catalog
@@ -95,8 +95,8 @@ class Ticker:
                 continue
             connectors = self._store.connectors(record.name)
             for stage in stages:
-                node = units[stage.stage].leader
-                view = self._view(record, node, stage, connectors.get(stage.stage, {}), busy)
+                unit = units[stage.stage]
+                view = self._view(record, unit, stage, connectors.get(stage.stage, {}), busy)
                 views[record.name, stage.stage] = record, stage, view
         schedule = decide(
             (view for _, _, view in views.values()),
@@ -116,18 +116,20 @@ class Ticker:
             except CbpError as error:
                 _log.error("run.not_started", error=error.as_dict(), dataflow=start.dataflow)
                 waiting[start.dataflow, start.stage] = error.message
+        for key, words in schedule.circling.items():
+            waiting[key] = f"{waiting[key]}; {words}" if waiting.get(key) else words
         self.waiting = waiting
         return Schedule(tuple(started), waiting)
 
     def _view(
         self,
         record: DataflowRecord,
-        node: StageNode,
+        unit: PhysicalStage,
         stage: StageRecord,
         connectors: Mapping[str, Connector],
         busy: Mapping[StageId, str],
     ) -> StageView:
-        key = record.name, stage.stage
+        node, key = unit.leader, (record.name, stage.stage)
         because = stage.paused_because
         if record.name in self.deleting:
             because = "is being deleted"
@@ -147,6 +149,14 @@ class Ticker:
             retry_at=stage.retry_at,
             memo=stage.memo,
             runnable=node.runnable,
+            wiring=node.wiring,
+            members=unit.names,
+            limits={
+                f"{member.name}.{output}": limit
+                for member in unit.members
+                for output, limit in member.limits.items()
+            },
+            turns=stage.turns,
         )
 
     def _start(

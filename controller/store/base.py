@@ -65,6 +65,7 @@ class StageRecord:
         retry_at: When it is tried again; `None`: at once.
         paused_because: Why it stopped by itself; `""`: it did not.
         waiting_since: When it last started, or when it was registered.
+        turns: Epochs in a row that read nothing from outside its cycle; 0 off a cycle.
     """
 
     dataflow: str
@@ -75,6 +76,7 @@ class StageRecord:
     failures: int = 0
     retry_at: datetime | None = None
     paused_because: str = ""
+    turns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +269,8 @@ class Store(Protocol):
     def commit(self, intention: Intention, *, finished_at: datetime) -> None:
         """Move the connectors, store the outputs, enqueue them, advance the epoch.
 
-        One transaction. Does nothing when the stage's epoch is already past this
+        An empty output is not enqueued inside a cycle (`cbp.model.graph`): it would go
+        round for ever. One transaction. Does nothing when the stage's epoch is already past this
         intention (redo). The run becomes COMMITTED with the intention's figures; one
         that the store does not know (it was lost) is inserted.
 

@@ -12,10 +12,10 @@ that positions and indexes have neither gaps nor doubles. What does not fit rais
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Integer, and_, func, insert, literal, select
+from sqlalchemy import BigInteger, Connection, Integer, and_, func, insert, literal, or_, select
 from sqlalchemy import delete as delete_from
 from sqlalchemy import update as update_table
 
@@ -26,7 +26,7 @@ from controller.store import rows
 from controller.store.base import IncrementRecord
 from controller.store.tables import Name, increments, queue, stages, wiring
 
-__all__ = ["connectors", "consume", "next_index", "store_increment"]
+__all__ = ["connectors", "consume", "next_index", "store_increment", "wiring_of"]
 
 
 def next_index(connection: Connection, dataflow: str, flow: str) -> int:
@@ -38,8 +38,15 @@ def next_index(connection: Connection, dataflow: str, flow: str) -> int:
     return 0 if found is None else int(found) + 1
 
 
-def store_increment(connection: Connection, record: IncrementRecord) -> bool:
+def store_increment(
+    connection: Connection, record: IncrementRecord, skip: Collection[tuple[str, str]] = ()
+) -> bool:
     """Store an increment and enqueue it at every consumer; `False` if it was there.
+
+    Args:
+        connection: Inside a writing transaction.
+        record: The increment.
+        skip: (stage, input) pairs where it is not enqueued.
 
     Raises:
         InvariantError: If another increment of this name is stored, or one before it is not.
@@ -53,8 +60,17 @@ def store_increment(connection: Connection, record: IncrementRecord) -> bool:
         message = f"increment {increment.name} came, but {increment.flow}/{due} is missing"
         raise InvariantError(message, dataflow=record.dataflow)
     connection.execute(insert(increments), rows.increment_row(record))
-    _enqueue(connection, record.dataflow, increment.flow, increment.index)
+    _enqueue(connection, record.dataflow, increment.flow, increment.index, skip)
     return True
+
+
+def wiring_of(connection: Connection, dataflow: str) -> dict[str, dict[str, str]]:
+    """Return stage -> input -> flow."""
+    query = select(wiring.c.stage, wiring.c.input, wiring.c.flow)
+    found: dict[str, dict[str, str]] = {}
+    for row in connection.execute(query.where(wiring.c.dataflow == dataflow)):
+        found.setdefault(row.stage, {})[row.input] = row.flow
+    return found
 
 
 def _assert_same(connection: Connection, record: IncrementRecord) -> None:
@@ -71,7 +87,13 @@ def _assert_same(connection: Connection, record: IncrementRecord) -> None:
         raise InvariantError(message, dataflow=record.dataflow)
 
 
-def _enqueue(connection: Connection, dataflow: str, flow: str, index: int) -> None:
+def _enqueue(
+    connection: Connection,
+    dataflow: str,
+    flow: str,
+    index: int,
+    skip: Collection[tuple[str, str]],
+) -> None:
     q, w = queue.alias("q"), wiring.c
     end = select(func.coalesce(func.max(q.c.position), -1) + 1).where(
         q.c.dataflow == w.dataflow, q.c.stage == w.stage, q.c.input == w.input
@@ -85,6 +107,8 @@ def _enqueue(connection: Connection, dataflow: str, flow: str, index: int) -> No
         literal(index, BigInteger),
         literal(0, Integer),
     ).where(w.dataflow == dataflow, w.flow == flow)
+    for stage, input_ in sorted(skip):
+        consumers = consumers.where(or_(w.stage != stage, w.input != input_))
     columns = ["dataflow", "stage", "input", "position", "flow", "idx", "read_mark"]
     connection.execute(insert(queue).from_select(columns, consumers))
 

@@ -64,6 +64,7 @@ def stage_row(record: StageRecord) -> Values:
         "failures": record.failures,
         "retry_at": record.retry_at,
         "paused_because": record.paused_because,
+        "turns": record.turns,
     }
 
 
@@ -78,6 +79,7 @@ def stage_of(row: Row[Any]) -> StageRecord:
         failures=row.failures,
         retry_at=row.retry_at,
         paused_because=row.paused_because,
+        turns=row.turns,
     )
 
 

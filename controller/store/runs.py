@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -11,6 +11,7 @@ from sqlalchemy import Connection, func, insert, select
 from sqlalchemy import update as update_table
 
 from cbp.errors import InvariantError, NotFoundError
+from cbp.model.graph import inner_inputs
 from cbp.model.intention import Intention, RunStatus
 from controller.store import queues, rows
 from controller.store.base import IncrementRecord, Page, RunRecord, StageRecord
@@ -61,15 +62,17 @@ class Runs:
                 raise InvariantError(message, dataflow=intention.dataflow, stage=intention.stage)
             queues.consume(connection, intention)
             origin = {"run": intention.run}
+            inner = inner_inputs(queues.wiring_of(connection, intention.dataflow))
             for increment in intention.outputs.values():
                 record = IncrementRecord(intention.dataflow, increment, finished_at, origin)
-                queues.store_increment(connection, record)
+                queues.store_increment(connection, record, () if increment.records else inner)
             _commit_run(connection, intention, finished_at)
             _update_stage(
                 connection,
                 stage,
                 epoch=stage.epoch + 1,
                 memo=intention.memo,
+                turns=_turns(stage, intention, inner),
                 failures=0,
                 retry_at=None,
             )
@@ -154,6 +157,13 @@ class Runs:
             return page(
                 connection, query, key=runs.c.id, cursor=cursor, limit=limit, build=rows.run_of
             )
+
+
+def _turns(stage: StageRecord, intention: Intention, inner: Collection[tuple[str, str]]) -> int:
+    """Count the epochs in a row that read nothing from outside the stage's cycle."""
+    on_cycle = any(name == stage.stage for name, _ in inner)
+    read = {(stage.stage, name) for name, indexes in intention.read.items() if indexes}
+    return stage.turns + 1 if on_cycle and read <= set(inner) else 0
 
 
 def _stage_of(connection: Connection, run: str) -> tuple[str, str]:

@@ -135,6 +135,7 @@ stages = Table(
     Column("failures", Integer, nullable=False),
     Column("retry_at", UtcTime),
     Column("paused_because", JsonText, nullable=False),
+    Column("turns", BigInteger, nullable=False, server_default="0"),
     ForeignKeyConstraint(["dataflow"], ["dataflows.name"]),
 )
 

@@ -68,12 +68,13 @@ def test_a_newer_database_is_refused_and_left_alone(url: str) -> None:
     with closing(open_store(url)) as store:
         store.register(a_dataflow(), {})
     with connected(url) as connection:
+        newest = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar_one()
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
     with pytest.raises(DatabaseNewerError) as refused:
         open_store(url)
     assert refused.value.details["found"] == "9999"
     with connected(url) as connection:
-        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '0001'"))
+        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '{newest}'"))
     with closing(open_store(url)) as store:
         assert [record.name for record in store.dataflows()] == ["d"]
 

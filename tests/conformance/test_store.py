@@ -725,3 +725,45 @@ def test_a_server_that_restarted_is_found_again(
         engine.dispose()
         store.set_desired("d", "paused")
         assert store.dataflow("d").desired == "paused"
+
+
+LOOP = {"s": {"i": "a", "back": "t.out"}, "t": {"j": "s.out"}, "u": {"k": "s.out"}}
+
+
+def test_empties_are_not_enqueued_inside_a_cycle(store: SqlStore) -> None:
+    """They would go round for ever; readers outside get them, to stay aligned."""
+    store.register(a_dataflow(), LOOP)
+    arrive(store)
+    run = a_run()
+    store.intend(run)
+    store.commit(an_intention(run, an_increment("s.out", 0, records=0)), finished_at=at(1))
+    assert waiting(store) == {"s": {"i": [], "back": []}, "t": {"j": []}, "u": {"k": ["s.out/0"]}}
+    arrive(store)
+    run = a_run("r1", epoch=1)
+    store.intend(run)
+    store.commit(an_intention(run, an_increment("s.out", 1)), finished_at=at(2))
+    assert waiting(store)["t"] == {"j": ["s.out/1"]}
+    assert waiting(store)["u"] == {"k": ["s.out/0", "s.out/1"]}
+
+
+def test_turns_count_epochs_without_input_from_outside(store: SqlStore) -> None:
+    """On a cycle only; one increment from outside begins anew."""
+    store.register(a_dataflow(), LOOP)
+    seen = []
+    arrive(store)
+    for epoch, read in enumerate(({"i": (0,)}, {"back": (0,)}, {"back": (1,)}, {"i": (1,)})):
+        run = a_run(f"s{epoch}", epoch=epoch, read=read)
+        store.intend(run)
+        store.commit(an_intention(run, an_increment("s.out", epoch)), finished_at=at(1))
+        seen.append({stage.stage: stage.turns for stage in store.stages("d")}["s"])
+        run = a_run(f"t{epoch}", stage="t", epoch=epoch, read={"j": (epoch,)})
+        store.intend(run)
+        store.commit(an_intention(run, an_increment("t.out", epoch)), finished_at=at(1))
+        if epoch == 2:
+            arrive(store)
+    assert seen == [0, 1, 2, 0]
+    assert [(stage.stage, stage.turns) for stage in store.stages("d")] == [
+        ("s", 0),
+        ("t", 4),
+        ("u", 0),
+    ]

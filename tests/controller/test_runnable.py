@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cbp import Connector, Decision
-from tests.controller.world import DIAMOND, ONE, Sum, World
+from cbp import Connector, Decision, Input, RunAny
+from tests.controller.world import DIAMOND, ONE, SCHEMA, Sum, World
 
 
 @pytest.fixture
@@ -118,3 +118,62 @@ def test_alignment_reads_an_input_alone(world: World) -> None:
     assert [run.read for run in runs] == [{"left": (0,), "right": (0,)}]
     words = "waits for `right` to reach 1; `left` is there"
     assert world.controller.waiting("diamond")["join"] == words
+
+
+class Again(Sum):
+    """Takes what comes, from outside or from its own output."""
+
+    runnable = RunAny()
+    items = Input(SCHEMA, route_by="word")
+    back = Input(SCHEMA, route_by="word")
+
+
+LOOP: dict[str, Any] = {
+    "name": "loop",
+    "sources": {"a": {"schema": SCHEMA}},
+    "stages": {
+        "sum": {
+            "translator": "again",
+            "inputs": {"items": "a", "back": "sum.totals"},
+            "limits": {"totals": {"increments": 1}},
+        }
+    },
+}
+
+
+def test_a_cycle_that_does_not_drain_is_shown_and_can_be_paused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its stage says so while it runs on; a pause of the stage stops it, a retry lets it go."""
+    monkeypatch.setattr("cbp.model.schedule.TURNS_MAX", 5)
+    world.translators["again"] = Again
+    world.restart()
+    world.controller.register(LOOP)
+    world.arrive("loop", "a", ("x", 1))
+    with pytest.raises(AssertionError, match="still busy"):
+        world.ticks(most=10)
+    stage = world.store.stages("loop")[0]
+    assert (stage.epoch, stage.turns) == (10, 9)
+    words = "the cycle sum -> sum does not drain: 8 epochs without new input"
+    assert world.controller.waiting("loop")["sum"].startswith(words)
+    world.controller.pause_stage("loop", "sum")
+    world.ticks()
+    assert world.controller.waiting("loop")["sum"].startswith("is paused by the operator; the")
+    world.controller.retry("loop", "sum")
+    assert len(world.controller.tick().starts) == 1
+
+
+def test_a_slow_reader_holds_its_writer(world: World) -> None:
+    """At the limit that the document sets, until the reader takes more."""
+    document = copy.deepcopy(DIAMOND)
+    document["stages"]["left"]["limits"] = {"totals": {"increments": 2}}
+    world.controller.register(document)
+    for _ in range(4):
+        world.arrive("diamond", "a", ("x", 1))
+    world.ticks()
+    assert {s.stage: s.epoch for s in world.store.stages("diamond")}["left"] == 2
+    words = "waits until its readers take more: `join.left` holds 2 increments (limit 2)"
+    assert world.controller.waiting("diamond")["left"] == words
+    world.arrive("diamond", "b", ("x", 1))
+    world.ticks()
+    assert {s.stage: s.epoch for s in world.store.stages("diamond")}["left"] == 3

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cbp.model.connector import Connector
-from cbp.model.increment import Increment
-from cbp.model.schedule import StageView, decide
+from cbp.model.increment import DataFile, Increment
+from cbp.model.pressure import FlowLimit
+from cbp.model.runnable import CountWindow, Rule, RunAll, RunAny
+from cbp.model.schedule import TURNS_MAX, StageView, decide
+from cbp.model.stage import RunnableSpec
 
 NOW = datetime(2026, 11, 21, 6, tzinfo=UTC)
 READY = {"items": Connector("items").append(Increment("flow", 4, 4))}
@@ -54,6 +59,8 @@ def test_running_stages_count_against_the_limit() -> None:
     views = [view("a", running=True), view("b", waited=2), view("c", waited=1)]
     assert started(*views, parallel_max=2) == ["b"]
     assert reason(views[2], *views[:2], parallel_max=2) == "waits for one of 2 places for runs"
+    more = replace(view("d"), waiting_since=NOW)
+    assert reason(more, *views, parallel_max=2).endswith("places for runs, behind 1 other")
     assert started(*views, parallel_max=1) == []
 
 
@@ -110,3 +117,102 @@ def test_nobody_starves(parallel_max: int, count: int) -> None:
             seen.add(stage)
             waiting[stage] = tick
     assert seen == waiting.keys()
+
+
+def linked(stage: str, waiting: dict[str, int], rule: Rule | None = None, **more: Any) -> StageView:
+    """Return a stage whose inputs are named like the flows that they read, `.` as `_`."""
+    wiring = {flow.replace(".", "_"): flow for flow in waiting}
+    queues = {}
+    for (input_, flow), count in zip(wiring.items(), waiting.values(), strict=True):
+        queues[input_] = Connector(input_)
+        for index in range(count):
+            increment = Increment(flow, index, index, (DataFile(f"{flow}{index}", 2, 30),))
+            queues[input_] = queues[input_].append(increment)
+    spec = RunnableSpec(rule or RunAll())
+    view_ = StageView("flow", stage, 0, queues, NOW, wiring=wiring, runnable=spec)
+    return replace(view_, **more)
+
+
+def limited(stage: str, waiting: dict[str, int], **numbers: int) -> StageView:
+    return linked(stage, waiting, limits={f"{stage}.out": FlowLimit(**numbers)})
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ({"increments": 3}, "3 increments (limit 3)"),
+        ({"records": 5}, "6 records (limit 5)"),
+        ({"bytes": 90}, "90 bytes (limit 90)"),
+        ({"increments": 9, "records": 6}, "6 records (limit 6)"),
+    ],
+)
+def test_a_stage_is_held_while_its_readers_are_full(numbers: dict[str, int], words: str) -> None:
+    """Increments, records or bytes, whichever comes first; the reason names who is full."""
+    reader = linked("b", {"a.out": 3}, running=True)
+    held = reason(limited("a", {"source": 1}, **numbers), reader)
+    assert held == f"waits until its readers take more: `b.a_out` holds {words}"
+
+
+def test_one_reader_with_room_is_enough() -> None:
+    """Only when *all* its readers are full a stage waits; else two inputs could starve."""
+    full, empty = linked("b", {"a.out": 3}, running=True), linked("c", {"a.out": 0})
+    assert "a" in started(limited("a", {"source": 1}, increments=3), full, empty)
+
+
+def test_readers_inside_the_cycle_hold_nobody() -> None:
+    """A cycle must be able to drain itself, whatever waits in it."""
+    back = linked("b", {"a.out": 9}, running=True)
+    assert "a" in started(limited("a", {"b.out": 1}, increments=1), back)
+    assert "a" in started(limited("a", {"a.out": 9}, increments=1))
+
+
+def test_a_hungry_reader_gets_more_than_the_limit() -> None:
+    """Who needs five increments before it runs is not kept at a limit of three."""
+    writer, window = limited("a", {"source": 1}, increments=3), CountWindow(5)
+    assert "a" in started(writer, linked("b", {"a.out": 3}, window))
+    other = linked("b", {"a.out": 3, "source": 0}, window)
+    assert "b.a_out" in reason(writer, other)  # it waits for the source, not for more of `a`
+    assert "b.a_out" in reason(writer, linked("b", {"a.out": 3}, window, active=False))
+
+
+def test_an_idle_stage_names_who_keeps_it_waiting() -> None:
+    """Whoever is stopped or held before it is found, over any number of idle stages."""
+    views = [
+        linked("a", {"source": 1}, active=False, paused_because="3 failures"),
+        linked("b", {"a.out": 0}),
+        linked("c", {"b.out": 0}),
+    ]
+    because = "waits for an increment on b_out; before it, `a`: 3 failures"
+    assert reason(views[2], *views[:2]) == because
+    assert reason(linked("c", {"b.out": 0}), linked("b", {"source": 0})).endswith("on b_out")
+
+
+def test_equals_start_upstream_first() -> None:
+    """Among stages that waited equally long, an increment passes the graph in one phase."""
+    views = [linked("c", {"s": 1}), linked("a", {"b.out": 1, "s": 1}), linked("b", {"c.out": 1})]
+    assert started(*views) == ["c", "b", "a"]
+
+
+def test_a_cycle_that_does_not_drain_is_shown() -> None:
+    """After many epochs without new input; not before, and not without a cycle."""
+    views = [
+        linked("a", {"b.out": 1, "s": 0}, RunAny(), turns=TURNS_MAX),
+        linked("b", {"a.out": 1}, turns=TURNS_MAX - 1),
+    ]
+    circling = decide(views, now=NOW, parallel_max=2).circling
+    assert circling.keys() == {("flow", "a")}
+    assert circling["flow", "a"].startswith("the cycle a -> b -> a does not drain: 1000 epochs")
+
+
+@pytest.mark.parametrize("numbers", [{"increments": 0}, {"records": "x"}, {"bytes": True}])
+def test_a_limit_is_a_number_from_one(numbers: dict[str, Any]) -> None:
+    """A limit of nothing would hold a stage for ever."""
+    with pytest.raises(ValueError, match="from 1 on"):
+        FlowLimit(**numbers)
+
+
+def test_a_fused_stage_is_its_leaders() -> None:
+    """What a member writes counts as the leader's: order, readers and limits."""
+    leader = linked("z", {"source": 1}, members=("z", "m"), limits={"m.out": FlowLimit(1)})
+    assert started(leader, linked("a", {"m.out": 0, "s": 1}, RunAny())) == ["z", "a"]
+    assert "`a.m_out` holds 2" in reason(leader, linked("a", {"m.out": 2}, running=True))

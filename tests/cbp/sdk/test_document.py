@@ -18,6 +18,7 @@ from cbp import (
     dataflow_from_document,
 )
 from cbp.errors import DataflowInvalidError, DefinitionError, Mistake, NotFoundError
+from cbp.model.pressure import FlowLimit
 
 
 class Words(TranslateRecords):
@@ -201,3 +202,20 @@ def test_a_wrong_rule_is_a_mistake_with_its_place(value: Any, code: str) -> None
     (mistake,) = refused.value.mistakes
     assert mistake.code == code
     assert mistake.where.startswith("stages.count.runnable")
+
+
+def test_a_document_limits_what_waits_of_an_output() -> None:
+    """By output, in increments, records or bytes; anything else is a mistake with its place."""
+    made = document()["stages"]
+    made["split"]["limits"] = {"words": {"increments": 3, "bytes": 10}}
+    limits = dataflow_from_document(document(stages=made), resolve).stages["split"].limits
+    assert limits == {"words": FlowLimit(increments=3, bytes=10)}
+    made["split"]["limits"] = {"words": {"rows": 0, "records": 0}, "other": {"records": 1}}
+    with pytest.raises(DataflowInvalidError) as refused:
+        dataflow_from_document(document(stages=made), resolve)
+    found = {(m.code, m.where.removeprefix("stages.split.limits.")) for m in refused.value.mistakes}
+    assert found == {
+        ("field_unknown", "words.rows"),
+        ("limit_invalid", "words"),
+        ("limit_output_unknown", "other"),
+    }

@@ -208,6 +208,11 @@ class FakeController:
     def resume(self, name: str) -> None:
         self.store.records[name] = replace(self.store.dataflow(name), desired="running")
 
+    def pause_stage(self, dataflow: str, stage: str) -> None:
+        if all(record.stage != stage for record in self.store.stages(dataflow)):
+            raise NotFoundError(kind="stage", name=f"{dataflow}.{stage}")
+        self.asked.append(("pause", dataflow, stage))
+
     def retry(self, dataflow: str, stage: str) -> None:
         if all(record.stage != stage for record in self.store.stages(dataflow)):
             raise NotFoundError(kind="stage", name=f"{dataflow}.{stage}")

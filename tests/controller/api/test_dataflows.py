@@ -168,7 +168,9 @@ def test_a_stopped_stage_can_be_tried_again(filled: Service) -> None:
     with filled.client() as client:
         assert client.post(f"{PATH}/clicks/stages/count/retry").status_code == 200
         assert client.post(f"{PATH}/clicks/stages/nobody/retry").status_code == 404
-    assert filled.controller.asked == [("retry", "clicks", "count")]
+        assert client.post(f"{PATH}/clicks/stages/count/pause").status_code == 200
+        assert client.post(f"{PATH}/clicks/stages/nobody/pause").status_code == 404
+    assert filled.controller.asked == [("retry", "clicks", "count"), ("pause", "clicks", "count")]
 
 
 @pytest.mark.parametrize(("query", "purge"), [("", False), ("?purge=true", True)])

@@ -113,6 +113,7 @@ COMMANDS: list[tuple[list[str], str]] = [
     (["state", "clicks", "count.counts", "url=a", "site=7"], "site"),
     (["pause", "clicks"], "paused"),
     (["resume", "clicks"], "runs"),
+    (["pause", "clicks", "count"], "clicks.count is paused"),
     (["retry", "clicks", "count"], "tries again"),
     (["cancel", "r3"], "asked to stop"),
     (["delete", "clicks"], "its tables stay"),
