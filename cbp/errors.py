@@ -14,6 +14,7 @@
     |  |- RepairImpossibleError   what a table showed cannot be brought back
     |  |- TableFeatureError       a table uses a feature we refuse to write
     |  |- ForeignWriterError      somebody else wrote into a managed table
+    |  |- FileSystemUnsafeError   nothing there keeps two writers of one name apart
     |  |- LogConflictError        another controller wrote the same log entry
     |  |- DiskFullError           no space left while writing
     |  |- IncrementDamagedError   an increment's file is missing or has other rows
@@ -42,6 +43,7 @@ __all__ = [
     "DecisionInvalidError",
     "DefinitionError",
     "DiskFullError",
+    "FileSystemUnsafeError",
     "ForeignWriterError",
     "IncrementDamagedError",
     "InvariantError",
@@ -313,6 +315,16 @@ class ForeignWriterError(OperatingError):
             operation=operation,
             engine=engine,
         )
+
+
+class FileSystemUnsafeError(OperatingError):
+    """Tables may not lie there: two controllers could both write one log entry."""
+
+    code = "file_system_unsafe"
+    retryable = False
+
+    def __init__(self, uri: str, scheme: str, why: str, how: str) -> None:
+        super().__init__(f"{uri}: {why}; {how}", uri=uri, scheme=scheme, why=why)
 
 
 class LogConflictError(OperatingError):

@@ -109,7 +109,7 @@ class Service:
         self.settings = settings
         for folder in (settings.root, settings.drop_root, settings.cache):
             folder.mkdir(parents=True, exist_ok=True)
-        files = files_for(settings.tables, faults=faults)
+        files = files_for(settings.tables, faults=faults, settings=settings.spark_conf)
         self.store = open_store(settings.database_url, faults=faults)
         self._engine = engine or engine_for(settings, faults=faults)
         self._threads = ThreadPoolExecutor(settings.parallel_runs_max, thread_name_prefix="run")

@@ -20,6 +20,7 @@ COVERED = {
     "cbp/engine/files.py:_fsync": "called between the points of the port",
     "cbp/engine/files.py:_temporary": "the temporary of a put, whose points are around the name",
     "cbp/engine/files.py:make_dirs": "an empty folder is nothing",
+    "cbp/engine/spark/log_store.py:_replace": "called by write_durable, between its points",
     "cbp/engine/sink.py:_flush": "a file that is open; close passes data_file",
     "cbp/engine/sink.py:_sync": "sync_files passes data_sync",
     "controller/ingest/increments.py:__init__": "a temporary; the name comes in _close_part",

@@ -22,14 +22,15 @@ import errno
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from cbp.engine.faults import NO_FAULTS, Faults
-from cbp.errors import DiskFullError, NotFoundError, OperatingError
+from cbp.engine.filesystems import LOCAL, log_store_class, scheme_of
+from cbp.errors import DiskFullError, FileSystemUnsafeError, NotFoundError, OperatingError
 
 __all__ = ["Exists", "Files", "LocalFiles", "StoredFile", "Written", "files_for", "local_path"]
 
@@ -127,20 +128,27 @@ def local_path(uri: str) -> str:
     return unquote(urlsplit(uri).path)
 
 
-def files_for(uri: str, *, faults: Faults = NO_FAULTS) -> Files:
-    """Return the port for the file system that `uri` names.
+def files_for(
+    uri: str, *, faults: Faults = NO_FAULTS, settings: Mapping[str, str] | None = None
+) -> Files:
+    """Return the port for the file system that `uri` names, if tables may lie there.
+
+    Args:
+        uri: A plain path or a URI.
+        faults: Told at every durable effect.
+        settings: Spark's settings, which may name a LogStore.
 
     Raises:
-        OperatingError: If no safe implementation exists for the scheme.
+        FileSystemUnsafeError: If no safe implementation of `put_if_absent` exists for the
+            scheme; or there is one, but tasks cannot write there yet.
     """
-    scheme = urlsplit(uri).scheme.lower()
-    if scheme in ("", "file"):
+    scheme = scheme_of(uri)
+    if scheme in LOCAL:
         return LocalFiles(faults)
-    message = (
-        f"{uri}: tables on {scheme}: are not supported; use a local or shared POSIX path "
-        "(/data/tables or file:/data/tables)"
-    )
-    raise OperatingError(message, uri=uri, scheme=scheme)
+    store = log_store_class(uri, settings or {})
+    why = f"{store} would arbitrate between writers, but tasks write to POSIX paths only"
+    how = "use a local or shared POSIX path (/data/tables or file:/data/tables)"
+    raise FileSystemUnsafeError(uri, scheme, why, how)
 
 
 @dataclass(frozen=True, slots=True)

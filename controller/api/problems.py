@@ -64,6 +64,7 @@ STATUS: Mapping[str, int] = {
     "table_not_repairable": 409,
     "table_feature_unsupported": 409,
     "table_foreign_writer": 409,
+    "file_system_unsafe": 500,
     "log_conflict": 503,
     "disk_full": 503,
     "increment_damaged": 500,

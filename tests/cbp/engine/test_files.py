@@ -15,7 +15,7 @@ import pytest
 
 from cbp.engine.faults import PlannedFaults
 from cbp.engine.files import Exists, LocalFiles, Written, files_for, local_path
-from cbp.errors import DiskFullError, NotFoundError, OperatingError
+from cbp.errors import DiskFullError, FileSystemUnsafeError, NotFoundError, OperatingError
 
 RACES = 200
 
@@ -155,9 +155,10 @@ def test_uris_choose_the_file_system(tmp_path: Path) -> None:
     files_for(target.as_uri()).write_durable(target.as_uri(), b"x")
     assert target.read_bytes() == b"x"
     assert local_path("file:/tmp/x") == local_path("file:///tmp/x") == "/tmp/x"
-    for uri in ("s3://bucket/t", "s3a://bucket/t", "hdfs://host/t"):
-        with pytest.raises(OperatingError):
+    for uri in ("s3://bucket/t", "s3a://bucket/t", "hdfs://host/t", "ftp://host/t"):
+        with pytest.raises(FileSystemUnsafeError) as caught:
             files_for(uri)
+        assert caught.value.details["scheme"] == uri.partition(":")[0]
 
 
 def test_files_travel_to_executors(tmp_path: Path) -> None:

@@ -1,0 +1,241 @@
+"""`Files` on file systems that Hadoop knows: Delta's LogStore, and Hadoop's FileSystem.
+
+Only the driver has it: it calls the driver's JVM. `put_if_absent` is the LogStore's
+`write(overwrite=false)`, whose class `cbp.engine.filesystems` chooses; everything else is
+plain reading and writing.
+
+Guaranteed: what `Files` says, as far as the LogStore is safe between processes. After an
+unknown outcome the entry is read: our bytes there mean that it was written.
+Contents of a put are text; a last newline is added where it is missing, because a
+LogStore writes lines.
+
+Not guaranteed: syncs of folders and existing files do nothing, since these file systems
+acknowledge nothing that is not durable.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+from cbp.engine.faults import NO_FAULTS, Faults
+from cbp.engine.files import Exists, StoredFile, Written
+from cbp.engine.filesystems import log_store_class, scheme_of, setting_of
+from cbp.errors import DiskFullError, NotFoundError, OperatingError
+
+__all__ = ["LogStoreFiles", "log_store_files"]
+
+_TEMPORARY = ".tmp"
+_ABSENT = ("FileNotFoundException", "NoSuchFileException")
+_TAKEN = "FileAlreadyExistsException"
+_FULL = ("QuotaExceeded", "No space left", "quota")
+
+
+def log_store_files(spark: Any, uri: str, *, faults: Faults = NO_FAULTS) -> LogStoreFiles:
+    """Return the port for a file system that Hadoop knows.
+
+    Args:
+        spark: The driver's session.
+        uri: Where the tables lie.
+        faults: Told at every durable effect.
+
+    Raises:
+        FileSystemUnsafeError: If no LogStore is safe there.
+    """
+    setting = setting_of(scheme_of(uri))
+    configured = spark.conf.get(setting, "")
+    store = log_store_class(uri, {setting: configured} if configured else {})
+    jvm, conf = spark.sparkContext._jvm, spark.sparkContext._jsc.hadoopConfiguration()
+    return LogStoreFiles(jvm, conf, store, faults=faults)
+
+
+class LogStoreFiles:
+    """See the module header; implements `cbp.engine.files.Files` in the driver.
+
+    Args:
+        jvm: The driver's JVM, through py4j.
+        conf: Hadoop's configuration there.
+        store: Class of the LogStore.
+        faults: Told at every durable effect.
+    """
+
+    def __init__(self, jvm: Any, conf: Any, store: str, *, faults: Faults = NO_FAULTS) -> None:
+        self._jvm, self._conf, self.faults = jvm, conf, faults
+        made: Any = jvm
+        for part in store.split("."):
+            made = getattr(made, part)
+        self._store = made(conf)
+
+    def put_if_absent(self, path: str, data: bytes, *, what: str = "log_entry") -> Written | Exists:
+        """Create a file with the text `data` unless it exists; see `Files`."""
+        text = data.decode().removesuffix("\n")
+        stored = f"{text}\n".encode()
+        lines = self._jvm.java.util.Collections.singletonList(text).iterator()
+        self.make_dirs(path.rpartition("/")[0])
+        self.faults(f"{what}.before")
+        try:
+            self._store.write(self._path(path), lines, False, self._conf)
+        except Py4JJavaError as exc:
+            found = self._found(path)
+            if _is(exc, _TAKEN) and found is not None:
+                return Exists(found)
+            if found is None:
+                raise _coded(exc, path) from exc
+            if found != stored:
+                return Exists(found)
+        self.faults(f"{what}.after")
+        return Written()
+
+    def write_durable(self, path: str, data: bytes, *, what: str = "data_file") -> None:
+        """Create or replace a file, whole or not at all; see `Files`."""
+        with _operating(path):
+            partial = self._store.isPartialWriteVisible(self._path(path), self._conf)
+            self.faults(f"{what}.before")
+            if partial:
+                self._replace(path, data)
+            else:
+                self._write(path, data)
+            self.faults(f"{what}.after")
+
+    def sync_file(self, path: str, *, what: str = "data_file") -> None:
+        """Do nothing but pass the points; see the module header."""
+        self.faults(f"{what}.before")
+        self.faults(f"{what}.after")
+
+    def read(self, path: str) -> bytes:
+        """Return a file's bytes; see `Files`."""
+        return self.read_range(path, 0, self.size(path))
+
+    def read_range(self, path: str, offset: int, size: int) -> bytes:
+        """Return up to `size` bytes from `offset`; see `Files`."""
+        length = max(0, min(size, self.size(path) - offset))
+        with _operating(path):
+            stream = self._system(path).open(self._path(path))
+            try:
+                stream.seek(offset)
+                found = self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream, length)
+            finally:
+                stream.close()
+        return bytes(found)
+
+    def list_names(self, path: str) -> list[str]:
+        """Return the names in a folder, sorted; see `Files`."""
+        return [name for name in self._names(path) if not _is_temporary(name)]
+
+    def list_files(self, path: str) -> list[StoredFile]:
+        """Return every file below a folder, by path; see `Files`."""
+        if not self.exists(path):
+            return []
+        found, now = [], time.time()
+        with _operating(path):
+            root = self._system(path).getFileStatus(self._path(path)).getPath().toString()
+            listed = self._system(path).listFiles(self._path(path), True)
+            while listed.hasNext():
+                status = listed.next()
+                relative = status.getPath().toString().removeprefix(f"{root}/")
+                age = now - status.getModificationTime() / 1000
+                temporary = _is_temporary(relative.rpartition("/")[2])
+                found.append(StoredFile(relative, status.getLen(), age, temporary))
+        return sorted(found, key=lambda file: file.path)
+
+    def remove(self, path: str, *, what: str = "clean_up") -> None:
+        """Remove a file if it is there; see `Files`."""
+        with _operating(path):
+            self.faults(f"{what}.before")
+            self._system(path).delete(self._path(path), False)
+            self.faults(f"{what}.after")
+
+    def remove_temporaries(self, path: str) -> int:
+        """Remove what killed writers left in a folder; see `Files`."""
+        left = [name for name in self._names(path) if _is_temporary(name)]
+        for name in left:
+            self.remove(f"{path}/{name}")
+        return len(left)
+
+    def make_dirs(self, path: str) -> None:
+        """Create a folder and its missing parents; see `Files`."""
+        with _operating(path):
+            self._system(path).mkdirs(self._path(path))
+
+    def sync_dir(self, path: str) -> None:
+        """Do nothing; see the module header."""
+
+    def exists(self, path: str) -> bool:
+        """Tell whether a file or folder exists; see `Files`."""
+        with _operating(path):
+            return bool(self._system(path).exists(self._path(path)))
+
+    def size(self, path: str) -> int:
+        """Return a file's size in bytes; see `Files`."""
+        with _operating(path):
+            return int(self._system(path).getFileStatus(self._path(path)).getLen())
+
+    def _path(self, path: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(path)
+
+    def _system(self, path: str) -> Any:
+        return self._path(path).getFileSystem(self._conf)
+
+    def _names(self, path: str) -> list[str]:
+        if not self.exists(path):
+            return []
+        with _operating(path):
+            listed = self._system(path).listStatus(self._path(path))
+            return sorted(status.getPath().getName() for status in listed)
+
+    def _found(self, path: str) -> bytes | None:
+        try:
+            return self.read(path)
+        except NotFoundError:
+            return None
+
+    def _write(self, path: str, data: bytes) -> None:
+        stream = self._system(path).create(self._path(path), True)
+        try:
+            stream.write(data)
+            stream.hsync()
+        finally:
+            stream.close()
+
+    def _replace(self, path: str, data: bytes) -> None:
+        """Write beside the file, and rename over it."""
+        folder, _, name = path.rpartition("/")
+        temporary = f"{folder}/.{name}.{uuid.uuid4().hex}{_TEMPORARY}"
+        self._write(temporary, data)
+        context = self._jvm.org.apache.hadoop.fs.FileContext
+        overwrite = getattr(self._jvm, "org.apache.hadoop.fs.Options$Rename").OVERWRITE
+        options = self._jvm.java.lang.reflect.Array.newInstance(overwrite.getClass(), 1)
+        options[0] = overwrite
+        there = context.getFileContext(self._path(path).toUri(), self._conf)
+        there.rename(self._path(temporary), self._path(path), options)
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(".") and name.endswith(_TEMPORARY)
+
+
+def _is(exc: Py4JJavaError, *names: str) -> bool:
+    return exc.java_exception.getClass().getSimpleName() in names
+
+
+@contextmanager
+def _operating(path: str) -> Iterator[None]:
+    """Turn what the JVM throws into the library's errors."""
+    try:
+        yield
+    except Py4JJavaError as exc:
+        raise _coded(exc, path) from exc
+
+
+def _coded(exc: Py4JJavaError, path: str) -> OperatingError:
+    if _is(exc, *_ABSENT):
+        return NotFoundError(kind="file", name=path)
+    cause = exc.java_exception.toString()
+    if any(mark in cause for mark in _FULL):
+        return DiskFullError(path)
+    return OperatingError(f"{path}: {cause[:500]}", path=path)
