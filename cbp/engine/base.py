@@ -172,6 +172,16 @@ class Engine(Protocol):
         """Return records of increments, in order, from `offset`, at most `limit`."""
         ...
 
+    def recall(self, folder: str, flow: str, index: int) -> Increment:
+        """Return an old increment of a stage's flow out of its table; for a lost store.
+
+        It can be read as the one that was recorded; its file is the table, not a path.
+
+        Raises:
+            NotFoundError: If the flow is a source's: only its log knows its increments.
+        """
+        ...
+
     def read_state(self, folder: str, node: StageNode, state: str) -> Iterator[dict[str, Any]]:
         """Yield every published state record, bucket by bucket; any order within."""
         ...

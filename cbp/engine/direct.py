@@ -32,7 +32,7 @@ from cbp.engine.layout import shuffle_layout
 from cbp.engine.limits import refuse_unbuilt
 from cbp.engine.prepared import assemble, empty_outputs, raise_first_error
 from cbp.engine.publication import live_adds, live_files, plan_entries
-from cbp.engine.read import look_up, read_records, read_state_rows
+from cbp.engine.read import look_up, read_records, read_state_rows, recalled
 from cbp.engine.records import record_shares
 from cbp.engine.state.bucket import StateTable
 from cbp.engine.state.index import index_cache
@@ -248,6 +248,12 @@ class DirectEngine:
         return read_records(
             folder, increments, offset=offset, limit=limit, live_of=self._live_output
         )
+
+    def recall(self, folder: str, flow: str, index: int) -> Increment:
+        """Return an old increment out of its table; see `Engine.recall`."""
+        increment = Increment(flow, index, index)
+        live = self._live_output(folder, increment)
+        return recalled(folder, increment, live)
 
     def read_state(self, folder: str, node: StageNode, state: str) -> Iterator[dict[str, Any]]:
         """Yield every published record of a state."""

@@ -3,19 +3,28 @@
 The record is the truth about a run; a SQL store is an index over it. Putting it
 is the commit point. Two controllers cannot both write entry n: the second one
 learns that it no longer leads. Records of one stage are numbered like its epochs.
+
+    _intentions/<stage>/<epoch>.json          what one run did
+    _intentions/_positions/<number>.json      where the dataflow stood, now and then
+
+A position (`cbp.model.position`) stands for all records before it, so that these can be
+removed: whoever has lost the store begins at the newest position, not at the first epoch.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import Exists, Files
 from cbp.errors import LogConflictError
 from cbp.model.intention import Intention
+from cbp.model.position import Position
 
 __all__ = ["IntentionLog"]
+
+_POSITIONS = "_positions"
 
 
 class IntentionLog:
@@ -51,6 +60,50 @@ class IntentionLog:
         while (intention := self.read(stage, epoch)) is not None:
             yield intention
             epoch += 1
+
+    def put_position(self, position: Position) -> None:
+        """Make a position durable, then remove those before it; idempotent.
+
+        One of this number that is there already says the same of every epoch.
+        """
+        path = self._path(_POSITIONS, position.number)
+        data = json.dumps(position.to_json(), separators=(",", ":")).encode()
+        self._files.put_if_absent(path, data, what="snapshot")
+        self._remove_before(_POSITIONS, position.number)
+
+    def position(self) -> Position | None:
+        """Return the newest position, or `None` when there is none."""
+        numbers = self._numbers(_POSITIONS)
+        if not numbers:
+            return None
+        data = self._files.read(self._path(_POSITIONS, numbers[-1]))
+        return Position.from_json(json.loads(data))
+
+    def trim(self, epochs: Mapping[str, int]) -> int:
+        """Remove records that nobody needs, oldest first.
+
+        Args:
+            epochs: Stage to the first epoch whose record stays; a durable position
+                stands for those before.
+
+        Returns:
+            How many were removed.
+        """
+        return sum(self._remove_before(stage, epoch) for stage, epoch in epochs.items())
+
+    def oldest(self, stage: str) -> int | None:
+        """Return the oldest epoch of a stage that has a record; `None` if none has."""
+        return next(iter(self._numbers(stage)), None)
+
+    def _remove_before(self, folder: str, number: int) -> int:
+        old = [found for found in self._numbers(folder) if found < number]
+        for found in old:
+            self._files.remove(self._path(folder, found), what="dead_record")
+        return len(old)
+
+    def _numbers(self, folder: str) -> list[int]:
+        names = self._files.list_names(f"{self._folder}/{folder}")
+        return [int(name.removesuffix(".json")) for name in names if name.endswith(".json")]
 
     def _path(self, stage: str, epoch: int) -> str:
         return f"{self._folder}/{stage}/{epoch:020d}.json"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,9 @@ from cbp.engine.state.index import IndexCache
 from cbp.engine.values import unify
 from cbp.errors import NotFoundError
 from cbp.model.dataflow import StageNode
-from cbp.model.increment import Increment
+from cbp.model.increment import DataFile, Increment
 
-__all__ = ["look_up", "read_records", "read_state_rows"]
+__all__ = ["look_up", "read_records", "read_state_rows", "recalled"]
 
 _BATCH_ROWS = 16_384
 
@@ -115,6 +116,23 @@ def read_records(
             records += _of_table(folder, increment, offset, wanted, live_of)
         offset = 0
     return records
+
+
+def recalled(folder: str, increment: Increment, live: Sequence[AddFile]) -> Increment:
+    """Return an increment with the number of its records, counted in its table.
+
+    Its only file stands for the table: it is nowhere, so `read_records` looks there.
+    """
+    stage, _, output = increment.flow.partition(".")
+    table = flow_table(stage, output)
+    records = 0
+    for file in live:
+        epochs = pq.ParquetFile(f"{folder}/{table}/{file.path}").read(
+            columns=["_epoch"], use_threads=False
+        )
+        records += pc.sum(pc.equal(epochs.column(0), increment.index)).as_py() or 0
+    all_of_it = DataFile(f"{table}/_epoch={increment.index}", records, 0)
+    return replace(increment, files=(all_of_it,) if records else ())
 
 
 def _of_files(folder: str, increment: Increment, offset: int, limit: int) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from typing import Any
 from cbp.engine.base import Engine
 from cbp.errors import DefinitionError, Mistake, NotFoundError
 from cbp.model.dataflow import StageNode
+from cbp.model.increment import Increment
 from controller.loop.catalog import Catalog
 from controller.store.base import DataflowRecord, Store
 
@@ -57,7 +58,7 @@ class Reading:
         page: list[dict[str, Any]] = []
         last = min(end, index + INCREMENTS_MAX)
         while index < last and len(page) < limit:
-            increment = self._store.increment(dataflow, flow, index).increment
+            increment = self._increment(record, flow, index)
             wanted = min(limit - len(page), max(increment.records - offset, 0))
             if wanted:
                 page += self._engine.read(record.folder, [increment], offset=offset, limit=wanted)
@@ -92,6 +93,13 @@ class Reading:
         """Yield every published state record, bucket by bucket; raises `NotFoundError`."""
         record, node = self._state(dataflow, stage, state)
         return self._engine.read_state(record.folder, node, state)
+
+    def _increment(self, record: DataflowRecord, flow: str, index: int) -> Increment:
+        """Return an increment; one that a restored store does not know, from its table."""
+        try:
+            return self._store.increment(record.name, flow, index).increment
+        except NotFoundError:
+            return self._engine.recall(record.folder, flow, index)
 
     def _state(self, dataflow: str, stage: str, state: str) -> tuple[DataflowRecord, StageNode]:
         record, node = self._catalog.stage(dataflow, stage)

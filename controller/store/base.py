@@ -18,6 +18,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 from cbp.model.connector import Connector
 from cbp.model.increment import Increment
 from cbp.model.intention import Intention, RunStatus
+from cbp.model.position import Position
 
 __all__ = [
     "ClaimRecord",
@@ -256,6 +257,26 @@ class Store(Protocol):
 
     def connectors(self, dataflow: str) -> dict[str, dict[str, Connector]]:
         """Return stage -> input -> connector, inputs without increments included."""
+        ...
+
+    def position(self, dataflow: str) -> Position:
+        """Return where a dataflow stands between two commits; raises `NotFoundError`."""
+        ...
+
+    def restore(self, position: Position, *, at: datetime) -> None:
+        """Bring a dataflow forward to a position; what arrived at sources since stays queued.
+
+        For a store that lost what the position knows. Does nothing when no stage is
+        behind it.
+
+        Args:
+            position: Where the dataflow stood once.
+            at: Time that increments get which the store does not know.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+            InvariantError: If its stages or inputs are others, or some are ahead of it.
+        """
         ...
 
     def intend(self, run: RunRecord) -> None:

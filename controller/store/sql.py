@@ -20,6 +20,7 @@ from controller.store.arrivals import Arrivals
 from controller.store.base import Store
 from controller.store.database import Database
 from controller.store.migrate import migrate
+from controller.store.positions import Positions
 from controller.store.registrations import Registrations
 from controller.store.runs import Runs
 
@@ -50,7 +51,7 @@ def open_store(url: str, *, faults: Faults = NO_FAULTS, exclusive: bool = True) 
     return SqlStore(database)
 
 
-class SqlStore(Registrations, Arrivals, Runs, Store):
+class SqlStore(Registrations, Arrivals, Runs, Positions, Store):
     """See the module header; made by `open_store`."""
 
     def __init__(self, database: Database) -> None:

@@ -767,3 +767,60 @@ def test_turns_count_epochs_without_input_from_outside(store: SqlStore) -> None:
         ("t", 4),
         ("u", 0),
     ]
+
+
+# positions
+
+
+def test_a_position_is_brought_back_into_an_empty_store(chain: SqlStore) -> None:
+    """Epochs, memos, read marks, queues and the next indexes of flows are what they were."""
+    for _ in range(3):
+        arrive(chain)
+    for epoch in range(2):
+        run = a_run(f"r{epoch}", epoch=epoch)
+        chain.intend(run)
+        chain.commit(
+            an_intention(run, an_increment("s.out", epoch), memo=[epoch]), finished_at=at(1)
+        )
+    run = a_run("t0", stage="t", read={"j": (0,)}, remove={})
+    chain.intend(run)
+    chain.commit(an_intention(run), finished_at=at(2))
+    position = chain.position("d")
+    before, stages = waiting(chain), chain.stages("d")
+    chain.delete("d")
+    chain.register(a_dataflow(), CHAIN)
+    for _ in range(4):  # the source's log knows one more by now
+        arrive(chain)
+    chain.restore(position, at=at(3))
+    found = waiting(chain)
+    assert found == {
+        "s": {"i": [*before["s"]["i"], "a/3"]},
+        "t": {"j": before["t"]["j"], "k": [*before["t"]["k"], "a/3"]},
+    }
+    assert before["t"]["j"][0].endswith("*")
+    assert [(s.epoch, s.memo) for s in chain.stages("d")] == [(s.epoch, s.memo) for s in stages]
+    assert chain.next_index("d", "s.out") == 2
+    assert chain.position("d").stages["t"].connectors["j"] == position.stages["t"].connectors["j"]
+    chain.restore(position, at=at(4))
+    assert waiting(chain) == found
+
+
+def test_a_position_never_moves_a_stage_back(chain: SqlStore) -> None:
+    """Ahead of it: nothing happens. Partly ahead, or other stages: refused."""
+    arrive(chain)
+    early = chain.position("d")
+    run = a_run("r0")
+    chain.intend(run)
+    chain.commit(an_intention(run, an_increment("s.out", 0)), finished_at=at(1))
+    before = waiting(chain)
+    chain.restore(early, at=at(2))
+    assert waiting(chain) == before
+    torn = {**early.stages, "t": replace(early.stages["t"], epoch=1)}
+    with pytest.raises(InvariantError):
+        chain.restore(replace(early, stages=torn), at=at(2))
+    with pytest.raises(InvariantError):
+        chain.restore(replace(early, stages={"s": early.stages["s"]}), at=at(2))
+    with pytest.raises(NotFoundError):
+        chain.restore(replace(early, dataflow="nobody"), at=at(2))
+    with pytest.raises(NotFoundError):
+        chain.position("nobody")

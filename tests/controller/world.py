@@ -27,7 +27,7 @@ from cbp.engine.base import Engine, PreparedRun, RunPlan, flow_table, source_fol
 from cbp.engine.faults import NO_FAULTS, Crash, Faults
 from cbp.engine.files import Files, LocalFiles
 from cbp.engine.prepared import empty_outputs
-from cbp.errors import RunCancelledError
+from cbp.errors import NotFoundError, RunCancelledError
 from cbp.model.dataflow import StageNode
 from cbp.model.increment import DataFile, Increment
 from cbp.model.intention import Intention, TableChange
@@ -177,6 +177,9 @@ class FileEngine:
         paths = [file.path for increment in increments for file in increment.files]
         rows = [row for path in paths for row in _rows(f"{folder}/{path}")]
         return rows[offset : offset + limit]
+
+    def recall(self, folder: str, flow: str, index: int) -> Increment:
+        raise NotFoundError(kind="increment", name=f"{flow}/{index}")
 
     def read_state(self, folder: str, node: StageNode, state: str) -> Iterator[Record]:
         yield from self.published(folder, state_table(node.name, state))

@@ -1,0 +1,106 @@
+"""A position: where a dataflow stands, as one plain value.
+
+It says of every stage which epoch comes next, what it remembers, and what waits at its
+inputs; and of every flow, which increment was the last. A position and the records that
+follow it say as much as all records since the first, so the older ones may go.
+
+Invariant: a position is a consistent cut: it was true at one moment, between two
+commits. `Position.from_json(p.to_json()) == p` (tests/cbp/model/test_position.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cbp.errors import InvariantError
+from cbp.model.connector import Connector, Queued
+from cbp.model.increment import Increment
+
+__all__ = ["Position", "StagePosition"]
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StagePosition:
+    """Where one stage stands.
+
+    Attributes:
+        epoch: Number of its next run.
+        memo: The memory of its Runnable.
+        connectors: Input name to what waits there.
+        turns: Epochs in a row that read nothing from outside its cycle.
+    """
+
+    epoch: int
+    memo: Any
+    connectors: Mapping[str, Connector]
+    turns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a dataflow stands; see the module header.
+
+    Attributes:
+        stages: By name; those that lead, where stages run together.
+        newest: The last increment of each flow that has one.
+    """
+
+    dataflow: str
+    stages: Mapping[str, StagePosition]
+    newest: tuple[Increment, ...]
+
+    @property
+    def number(self) -> int:
+        """Rises with every commit of the dataflow."""
+        return sum(stage.epoch for stage in self.stages.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        return {
+            "format": FORMAT,
+            "dataflow": self.dataflow,
+            "stages": {
+                name: {
+                    "epoch": stage.epoch,
+                    "memo": stage.memo,
+                    "turns": stage.turns,
+                    "connectors": {
+                        input_: [[q.increment.to_json(), q.read] for q in connector.queue]
+                        for input_, connector in stage.connectors.items()
+                    },
+                }
+                for name, stage in self.stages.items()
+            },
+            "newest": [increment.to_json() for increment in self.newest],
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Position:
+        """Read what `to_json` wrote.
+
+        Raises:
+            InvariantError: If it has a format that this version does not know.
+        """
+        if value.get("format") != FORMAT:
+            msg = f"position has format {value.get('format')}, expected {FORMAT}"
+            raise InvariantError(msg)
+        stages = {
+            name: StagePosition(
+                stage["epoch"],
+                stage["memo"],
+                {
+                    input_: Connector(
+                        input_, tuple(Queued(Increment.from_json(i), read) for i, read in queue)
+                    )
+                    for input_, queue in stage["connectors"].items()
+                },
+                stage["turns"],
+            )
+            for name, stage in value["stages"].items()
+        }
+        newest = tuple(Increment.from_json(increment) for increment in value["newest"])
+        return cls(value["dataflow"], stages, newest)

@@ -1,0 +1,159 @@
+"""The part of the store that takes a dataflow's position, and brings it back.
+
+Both are one transaction, so that a position is a consistent cut: no commit lies half
+inside it. A restored dataflow has the increments that its queues hold, the last one of
+each flow, and what its sources' logs brought; older ones are read out of their tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from sqlalchemy import Connection, and_, func, insert, select
+from sqlalchemy import delete as delete_from
+from sqlalchemy import update as update_table
+
+from cbp.errors import InvariantError, NotFoundError
+from cbp.model.increment import Increment
+from cbp.model.position import Position, StagePosition
+from controller.store import queues, rows
+from controller.store.base import IncrementRecord, StageRecord
+from controller.store.database import Database
+from controller.store.holds import hold
+from controller.store.tables import dataflows, increments, queue, stages
+
+__all__ = ["Positions"]
+
+
+class Positions:
+    """Methods of `SqlStore`; see `controller.store.base` for what they guarantee."""
+
+    _database: Database
+
+    def position(self, dataflow: str) -> Position:
+        """See `Store.position`; raises `NotFoundError`."""
+        with self._database.read() as connection:
+            known = select(dataflows.c.name).where(dataflows.c.name == dataflow)
+            if connection.execute(known).first() is None:
+                raise NotFoundError(kind="dataflow", name=dataflow)
+            waiting = queues.connectors(connection, dataflow)
+            found = {
+                stage.stage: StagePosition(
+                    stage.epoch, stage.memo, waiting.get(stage.stage, {}), stage.turns
+                )
+                for stage in _stages(connection, dataflow)
+            }
+            return Position(dataflow, found, tuple(_newest(connection, dataflow)))
+
+    def restore(self, position: Position, *, at: datetime) -> None:
+        """See `Store.restore`.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+            InvariantError: If its stages or inputs are others, or some are ahead of it.
+        """
+        with self._database.write() as connection:
+            hold(connection, position.dataflow)
+            known = {s.stage: s.epoch for s in _stages(connection, position.dataflow)}
+            waiting = queues.connectors(connection, position.dataflow)
+            _require_same(position, {stage: set(waiting[stage]) for stage in known})
+            steps = [stage.epoch - known[name] for name, stage in position.stages.items()]
+            if all(step <= 0 for step in steps):
+                return
+            if any(step < 0 for step in steps):
+                message = f"{position.dataflow!r} is partly ahead of a position, partly behind"
+                raise InvariantError(message, epochs=known)
+            _store(connection, position, at)
+            ends = {increment.flow: increment.index for increment in position.newest}
+            for name, stage in position.stages.items():
+                _restore_stage(connection, position.dataflow, name, stage)
+                for input_, connector in stage.connectors.items():
+                    # What arrived since comes behind what waited then.
+                    later = (
+                        (q.increment, q.read)
+                        for q in waiting[name][input_].queue
+                        if q.increment.index > ends.get(q.increment.flow, -1)
+                    )
+                    held = [*((q.increment, q.read) for q in connector.queue), *later]
+                    _restore_queue(connection, position.dataflow, name, input_, held)
+
+
+def _stages(connection: Connection, dataflow: str) -> list[StageRecord]:
+    query = select(stages).where(stages.c.dataflow == dataflow).order_by(stages.c.stage)
+    return [rows.stage_of(row) for row in connection.execute(query)]
+
+
+def _newest(connection: Connection, dataflow: str) -> list[Increment]:
+    last = (
+        select(increments.c.flow, func.max(increments.c.idx).label("idx"))
+        .where(increments.c.dataflow == dataflow)
+        .group_by(increments.c.flow)
+        .subquery()
+    )
+    query = (
+        select(increments)
+        .join(last, and_(increments.c.flow == last.c.flow, increments.c.idx == last.c.idx))
+        .where(increments.c.dataflow == dataflow)
+        .order_by(increments.c.flow)
+    )
+    return [rows.increment_of(row) for row in connection.execute(query)]
+
+
+def _require_same(position: Position, known: Mapping[str, set[str]]) -> None:
+    found = {name: set(stage.connectors) for name, stage in position.stages.items()}
+    if found != known:
+        message = f"the position of {position.dataflow!r} is of other stages or inputs"
+        raise InvariantError(message, position=sorted(found), dataflow=sorted(known))
+
+
+def _store(connection: Connection, position: Position, at: datetime) -> None:
+    """Insert the increments that the store does not know."""
+    wanted = {increment.name: increment for increment in position.newest}
+    for stage in position.stages.values():
+        for connector in stage.connectors.values():
+            wanted.update((increment.name, increment) for increment in connector.waiting)
+    query = select(increments.c.flow, increments.c.idx).where(
+        increments.c.dataflow == position.dataflow
+    )
+    known = {f"{flow}/{index}" for flow, index in connection.execute(query)}
+    new = [
+        rows.increment_row(IncrementRecord(position.dataflow, increment, at))
+        for name, increment in sorted(wanted.items(), key=lambda pair: pair[1].index)
+        if name not in known
+    ]
+    if new:
+        connection.execute(insert(increments), new)
+
+
+def _restore_stage(connection: Connection, dataflow: str, name: str, stage: StagePosition) -> None:
+    connection.execute(
+        update_table(stages)
+        .where(stages.c.dataflow == dataflow, stages.c.stage == name)
+        .values(epoch=stage.epoch, memo=stage.memo, turns=stage.turns, failures=0, retry_at=None)
+    )
+
+
+def _restore_queue(
+    connection: Connection,
+    dataflow: str,
+    stage: str,
+    input_: str,
+    held: Iterable[tuple[Increment, bool]],
+) -> None:
+    place = {"dataflow": dataflow, "stage": stage, "input": input_}
+    connection.execute(
+        delete_from(queue).where(*(queue.c[name] == value for name, value in place.items()))
+    )
+    new = [
+        {
+            **place,
+            "position": position,
+            "flow": increment.flow,
+            "idx": increment.index,
+            "read_mark": int(read),
+        }
+        for position, (increment, read) in enumerate(held)
+    ]
+    if new:
+        connection.execute(insert(queue), new)
