@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from cbp.engine.base import RunPlan, state_table
-from cbp.engine.bucket import BucketRun, state_file_schema
+from cbp.engine.bucket import state_file_schema
 from cbp.engine.direct import LocalExecutor
 from cbp.engine.layout import shuffle_layout
 from cbp.engine.spool import Spool
@@ -97,14 +97,8 @@ class BlackboxTask(StageTask):
             for i, state in enumerate(spec.states)
         }
         states = {name: _Arrived(rows, bucket) for name, rows in arrived.items()}
-        work = BucketRun(
-            stage=self.plan.stage,
-            spec=spec,
-            runs=[self._flow_run(i, spool.bucket(i, bucket)) for i in range(many)],
-            states={name: state for name, state in states.items()},
-            emitted=self.emitted,
-            write_output=self._write_output,
-        )
+        runs = [self._flow_run(i, spool.bucket(i, bucket)) for i in range(many)]
+        work = self._bucket_run(spec, runs, {name: state for name, state in states.items()})
         work.run()
         self.counts["groups"] += work.groups
         for name, state in states.items():

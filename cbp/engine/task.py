@@ -261,7 +261,7 @@ class StageTask:
         states = {
             name: BucketState(table, cache, bucket) for name, table in self.plan.states.items()
         }
-        work = self._bucket_run(runs, states)
+        work = self._bucket_run(self.plan.spec, runs, states)
         work.run()
         self.counts["groups"] += work.groups
         for name, state in states.items():
@@ -271,9 +271,9 @@ class StageTask:
                 self.counts[f"lookups_{way}"] += lookups
 
     def _bucket_run(
-        self, runs: list[FlowRun], states: dict[str, BucketState]
+        self, spec: TranslatorSpec, runs: list[FlowRun], states: dict[str, BucketState]
     ) -> BucketRun | VectorisedRun:
-        stage, spec = self.plan.stage, self.plan.spec
+        stage = self.plan.stage
         if spec.form == "arrow":
             return VectorisedRun(stage, spec, runs, states, self._write_output)
         return BucketRun(

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from cbp.errors import DataflowInvalidError, DefinitionError, Mistake
 from cbp.model.dataflow import BUCKETS_DEFAULT, Dataflow, SourceNode, StageNode
 from cbp.model.schema import Schema
-from cbp.sdk.translate import Translate, TranslateRecords
+from cbp.sdk.translate import Declared
 
 __all__ = ["DataflowBuilder", "Flow", "StageFlows"]
 
@@ -76,7 +76,7 @@ class DataflowBuilder:
     def stage(
         self,
         name: str,
-        translator: Translate | TranslateRecords,
+        translator: Declared,
         *,
         buckets: int = BUCKETS_DEFAULT,
         fuse: bool = True,

@@ -25,11 +25,11 @@ from cbp.model.dataflow import BUCKETS_DEFAULT, Dataflow, SourceNode, StageNode
 from cbp.model.pressure import FlowLimit
 from cbp.model.schema import Schema
 from cbp.sdk.rules import read_rule
-from cbp.sdk.translate import Translate, TranslateRecords
+from cbp.sdk.translate import Declared
 
 __all__ = ["Resolve", "dataflow_from_document"]
 
-Resolve = Callable[[str, Mapping[str, Any]], Translate | TranslateRecords]
+Resolve = Callable[[str, Mapping[str, Any]], Declared]
 
 _T = TypeVar("_T")
 

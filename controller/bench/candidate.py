@@ -80,7 +80,7 @@ class Candidate(Protocol):
 
     Attributes:
         name: As in `--against`.
-        form: How its code per key is written: `groupwise`, `sql`.
+        form: How its code per key is written: `groupwise`, `arrow`, `sql`.
         state_keys: Keys in state after `load`; fewer than asked for where it cannot hold them.
     """
 

@@ -32,8 +32,13 @@ __all__ = ["Contest", "Entrant", "differences", "steps_of"]
 
 @dataclass
 class Entrant:
-    """A candidate, what watches it, and its measured runs of the current increment size."""
+    """A candidate, what watches it, and its measured runs of the current increment size.
 
+    Attributes:
+        label: One of `BenchOptions.entrants`.
+    """
+
+    label: str
     candidate: Candidate
     watch: FolderWatch
     samples: list[Sample] = field(default_factory=list)
@@ -68,14 +73,14 @@ class Contest:
         self._stages = None if self.spark is None else StageWatch(self.spark)
         entrants: list[Entrant] = []
         try:
-            for name in (OURS, *self.options.against):
-                self.on_step(f"{name}: loading {self.state_keys:,} keys")
-                entrants.append(self._loaded(name, workload))
+            for label in self.options.entrants:
+                self.on_step(f"{label}: loading {self.state_keys:,} keys")
+                entrants.append(self._loaded(label, workload))
             for size in self.options.increment:
                 self._measure(entrants, workload, size)
             self.on_step("comparing what they hold")
-            self.held = {e.candidate.name: e.candidate.totals() for e in entrants}
-            loaded = {e.candidate.name: e.candidate.state_keys for e in entrants}
+            self.held = {e.label: e.candidate.totals() for e in entrants}
+            loaded = {e.label: e.candidate.state_keys for e in entrants}
             records = sum(arrival.records for arrival in self._arrivals)
             counted = records if isinstance(workload, UrlCount) else None
             return differences(self.held, loaded, counted=counted)
@@ -83,18 +88,18 @@ class Contest:
             for entrant in entrants:
                 entrant.candidate.close()
 
-    def _loaded(self, name: str, workload: Workload) -> Entrant:
-        own = self.folder / name
+    def _loaded(self, label: str, workload: Workload) -> Entrant:
+        own = self.folder / label.replace("/", "-")
         place = Place(own / "tables", own / "scratch", self.spark, self.slots)
         place.folder.mkdir(parents=True)
         place.scratch.mkdir()
-        candidate = candidate_of(name, place, workload, grouping=self.options.grouping)
+        candidate = candidate_of(label, place, workload, self.options)
         try:
             candidate.load(self.state_keys)
         except BaseException:
             candidate.close()
             raise
-        return Entrant(candidate, FolderWatch(place.folder))
+        return Entrant(label, candidate, FolderWatch(place.folder))
 
     def _measure(self, entrants: Sequence[Entrant], workload: Workload, size: int) -> None:
         floors: list[float | None] = []
@@ -113,10 +118,10 @@ class Contest:
         first = number % len(entrants)
         floor = None
         for entrant in (*entrants[first:], *entrants[:first]):
-            self.on_step(f"{entrant.candidate.name}: {arrival.records:,} records")
+            self.on_step(f"{entrant.label}: {arrival.records:,} records")
             figures, sample = self._sample(entrant, arrival)
             entrant.samples.append(sample)
-            if entrant.candidate.name == OURS and self.spark is not None:
+            if entrant.label == OURS and self.spark is not None:
                 floor = floor_seconds(self.spark, figures.tasks)
         return floor
 
@@ -155,7 +160,7 @@ class Contest:
 def steps_of(options: BenchOptions) -> int:
     """Return how many steps a contest announces."""
     rounds = options.rounds + options.warmup
-    return (1 + len(options.against)) * (1 + len(options.increment) * rounds) + 1
+    return len(options.entrants) * (1 + len(options.increment) * rounds) + 1
 
 
 def differences(

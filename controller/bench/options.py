@@ -36,8 +36,7 @@ CANDIDATES: dict[str, str] = {
 }
 _ANY_DATAFLOW = (OURS, "blackbox")
 _WITHOUT_SPARK = (OURS, "blackbox", "duckdb")
-_FORMS = ("groupwise",)
-_LATER_FORMS = ("vectorised", "sql")
+_FORMS = ("groupwise", "arrow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class BenchOptions:
         workload: `url-count` or `crawl-queue`.
         against: Candidates besides ours.
         keys: How `url-count` draws its keys: `uniform` or `zipf`.
-        form: Of our translator.
+        forms: Of our translator, each measured as a candidate of its own.
         state_keys: Sizes of the state before the first increment.
         increment: Sizes of increments, in records (pages for `crawl-queue`).
         rounds: Measured runs of each candidate; `warmup` more come before them.
@@ -62,7 +61,7 @@ class BenchOptions:
     workload: str = URL_COUNT
     against: Candidates = ()
     keys: str = "uniform"
-    form: str = "groupwise"
+    forms: tuple[str, ...] = ("groupwise",)
     state_keys: tuple[int, ...] = (1_000_000,)
     increment: tuple[int, ...] = (10_000,)
     rounds: int = 5
@@ -87,16 +86,17 @@ class BenchOptions:
             parts.append(self.grouping)
         return "/".join(parts)
 
+    @property
+    def entrants(self) -> Candidates:
+        """Who takes part: ours, once per form after the first as `cbp/form`, then its peers."""
+        return (OURS, *(f"{OURS}/{form}" for form in self.forms[1:]), *self.against)
+
     def check(self) -> None:
         """Raise BenchRefusedError for the first choice that cannot be run."""
         _one_of("workload", self.workload, (URL_COUNT, CRAWL_QUEUE))
         _one_of("keys", self.keys, ("uniform", "zipf"))
         _one_of("grouping", self.grouping, ("inner", "outer"))
-        if self.form in _LATER_FORMS:
-            raise BenchRefusedError(
-                "form", f"{self.form} translators cannot be measured yet; use groupwise"
-            )
-        _one_of("form", self.form, _FORMS)
+        self._check_forms()
         for name in self.against:
             self._check_candidate(name)
         for option, values in (("state-keys", self.state_keys), ("increment", self.increment)):
@@ -106,6 +106,14 @@ class BenchOptions:
             raise BenchRefusedError("rounds", "at least 1, after a warm-up of 0 or more")
         if self.soak:
             self._check_soak()
+
+    def _check_forms(self) -> None:
+        if not self.forms:
+            raise BenchRefusedError("form", f"name one of {', '.join(_FORMS)}")
+        for form in self.forms:
+            _one_of("form", form, _FORMS)
+            if self.workload == CRAWL_QUEUE and form != _FORMS[0]:
+                raise BenchRefusedError("form", f"{CRAWL_QUEUE} is written {_FORMS[0]} only")
 
     def _check_candidate(self, name: str) -> None:
         others = tuple(candidate for candidate in CANDIDATES if candidate != OURS)
@@ -122,8 +130,8 @@ class BenchOptions:
     def _check_soak(self) -> None:
         if self.against:
             raise BenchRefusedError("soak", "measures ours alone; leave --against out")
-        if len(self.state_keys) > 1 or len(self.increment) > 1:
-            raise BenchRefusedError("soak", "takes one --state-keys and one --increment")
+        if max(map(len, (self.state_keys, self.increment, self.forms))) > 1:
+            raise BenchRefusedError("soak", "takes one --state-keys, --increment and --form")
         if self.epochs < 2:
             raise BenchRefusedError("epochs", "a soak takes at least 2")
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from controller.bench.errors import BenchRefusedError
+from controller.bench.options import OURS
 from controller.bench.result import Measured
 
 __all__ = ["draw", "require_matplotlib"]
@@ -32,9 +33,12 @@ def draw(results: Sequence[Measured], path: Path) -> None:
     figure = Figure(figsize=(8, 5.5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
+    forms = {one.form for one in results if one.candidate == OURS}
     lines: dict[tuple[str, int], list[Measured]] = defaultdict(list)
     for one in results:
-        lines[one.candidate, one.state_keys].append(one)
+        several = one.candidate == OURS and len(forms) > 1
+        name = f"{OURS} ({one.form})" if several else one.candidate
+        lines[name, one.state_keys].append(one)
     names = list(dict.fromkeys(candidate for candidate, _ in lines))
     states = sorted({keys for _, keys in lines})
     for (candidate, keys), found in lines.items():

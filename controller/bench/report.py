@@ -45,7 +45,10 @@ def print_results(console: Console, results: Sequence[Measured]) -> None:
     table = _table("workload", "state", "records", "candidate", "form")
     for column in ("median s", "min", "max", "x ours", "x floor", "read", "shuffled", "written"):
         table.add_column(column, justify="right")
-    ours = {_case(one): one for one in results if one.candidate == OURS}
+    ours: dict[Any, Measured] = {}
+    for one in results:
+        if one.candidate == OURS:
+            ours.setdefault(_case(one), one)
     for one in results:
         base = ours.get(_case(one)) or _of_other_state(one, results)
         table.add_row(

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from controller.bench.candidate import Candidate, Place
-from controller.bench.options import CANDIDATES, OURS
+from controller.bench.options import CANDIDATES, OURS, BenchOptions
 from controller.bench.workload import Workload
 
 __all__ = ["candidate_of"]
 
 
-def candidate_of(name: str, place: Place, workload: Workload, *, grouping: str) -> Candidate:
-    """Make a candidate in its place; what it needs and lacks is a BenchRefusedError."""
+def candidate_of(label: str, place: Place, workload: Workload, options: BenchOptions) -> Candidate:
+    """Make a candidate in its place; what it needs and lacks is a BenchRefusedError.
+
+    Args:
+        label: One of `options.entrants`.
+    """
+    name, _, form = label.partition("/")
     assert name in CANDIDATES, "the options were checked"
     if name in (OURS, "blackbox"):
         from controller.bench.candidates.direct import DirectCandidate
 
-        return DirectCandidate(place, workload, grouping=grouping, blackbox=name != OURS)
+        form = form or (options.forms[0] if name == OURS else "groupwise")
+        return DirectCandidate(
+            place, workload, grouping=options.grouping, form=form, blackbox=name != OURS
+        )
     if name.startswith("streaming"):
         from controller.bench.candidates.streaming import StreamingCandidate
 

@@ -72,7 +72,9 @@ def soak(
     place = Place(folder / "tables", folder / "scratch", spark, slots)
     place.folder.mkdir(parents=True)
     place.scratch.mkdir()
-    ours = DirectCandidate(place, workload, grouping=options.grouping, blackbox=False)
+    ours = DirectCandidate(
+        place, workload, grouping=options.grouping, form=options.forms[0], blackbox=False
+    )
     on_step(f"loading {state_keys:,} keys")
     ours.load(state_keys)
     seconds: list[float] = []

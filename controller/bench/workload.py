@@ -58,8 +58,8 @@ class Workload(Protocol):
         """Name of the source."""
         ...
 
-    def dataflow(self, *, grouping: str, buckets: int) -> Dataflow:
-        """Return the dataflow that ours and the black box run."""
+    def dataflow(self, *, grouping: str, form: str, buckets: int) -> Dataflow:
+        """Return the dataflow that ours and the black box run, its translators in this form."""
         ...
 
     def records(self, number: int, count: int) -> pa.Table:
@@ -83,12 +83,13 @@ class UrlCount:
     KEY_SQL = "concat('http://site', id % 50000, '.example.com/page/', hex(id))"
     """The URL of key `id`, in Spark."""
 
-    def dataflow(self, *, grouping: str, buckets: int) -> Dataflow:
+    def dataflow(self, *, grouping: str, form: str, buckets: int) -> Dataflow:
         """Return the dataflow of one stage."""
+        translator = "url_count" if form == "groupwise" else f"url_count_{form}"
         document = {
             "name": "bench_url_count",
             "sources": {"urls": {"schema": "url STRING", "format": "parquet"}},
-            "stages": {"count": {"translator": "url_count", "inputs": {"urls": "urls"}}},
+            "stages": {"count": {"translator": translator, "inputs": {"urls": "urls"}}},
         }
         return _arranged(_compiled(document), grouping, buckets)
 
@@ -120,8 +121,8 @@ class CrawlQueue:
     seed: int = 0
     source: str = "pages"
 
-    def dataflow(self, *, grouping: str, buckets: int) -> Dataflow:
-        """Return the ready dataflow `crawl_queue`."""
+    def dataflow(self, *, grouping: str, form: str, buckets: int) -> Dataflow:
+        """Return the ready dataflow `crawl_queue`; it has one form."""
         return _arranged(_compiled(_ready("crawl_queue")), grouping, buckets)
 
     def records(self, number: int, count: int) -> pa.Table:

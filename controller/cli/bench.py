@@ -31,7 +31,10 @@ Against = Annotated[
     ),
 ]
 Keys = Annotated[str, typer.Option("--keys", help="uniform or zipf.")]
-Form = Annotated[str, typer.Option("--form", help="How our translator is written.")]
+Form = Annotated[
+    list[str],
+    typer.Option("--form", help="How our translator is written: groupwise, arrow; several too."),
+]
 Rounds = Annotated[int, typer.Option(help="Measured runs of each candidate.")]
 Warmup = Annotated[int, typer.Option(help="Runs before the measured ones.")]
 Grouping = Annotated[str, typer.Option(help="inner or outer state, ours and the black box's.")]
@@ -50,7 +53,7 @@ def bench_command(
     increment: Increment = ["10000"],  # noqa: B006
     against: Against = [],  # noqa: B006
     keys: Keys = "uniform",
-    form: Form = "groupwise",
+    form: Form = ["groupwise"],  # noqa: B006
     rounds: Rounds = 5,
     warmup: Warmup = 2,
     seed: int = 0,
@@ -71,7 +74,7 @@ def bench_command(
         workload=workload,
         against=_names(against or [default]),
         keys=keys,
-        form=form,
+        forms=_names(form),
         state_keys=_sizes("--state-keys", state_keys),
         increment=_sizes("--increment", increment),
         rounds=rounds,

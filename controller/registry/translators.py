@@ -22,8 +22,8 @@ from typing import Any
 
 from cbp.errors import CbpError, DefinitionError, Mistake
 from cbp.model.dataflow import Dataflow
-from cbp.sdk import Translate, TranslateRecords, dataflow_from_document
-from cbp.sdk.translate import place_of
+from cbp.sdk import dataflow_from_document
+from cbp.sdk.translate import Declared, place_of
 from controller.registry.text import parse_document
 
 __all__ = ["GROUP", "Registry", "TranslatorInfo"]
@@ -85,7 +85,7 @@ class Registry:
         shown = {name: str(parameter) for name, parameter in parameters.items()}
         return TranslatorInfo(name, _package(point), summary, shown)
 
-    def resolve(self, name: str, parameters: Mapping[str, Any]) -> Translate | TranslateRecords:
+    def resolve(self, name: str, parameters: Mapping[str, Any]) -> Declared:
         """Make the translator of this name with these parameters.
 
         Raises:
@@ -104,8 +104,8 @@ class Registry:
         except Exception as error:  # author's code may raise anything
             message = f"cannot be made with these parameters: {type(error).__name__}: {error}"
             raise _wrong(message, rule="translator_failed", where=name, place=place) from error
-        if not isinstance(made, Translate | TranslateRecords):
-            message = f"makes a {type(made).__name__}, not a Translate or TranslateRecords"
+        if not isinstance(made, Declared):
+            message = f"makes a {type(made).__name__}, which is no kind of translator"
             raise _wrong(message, rule="translator_invalid", where=name, place=place)
         return made
 

@@ -26,13 +26,16 @@ BUCKETS_PER_SLOT = 4
 class DirectCandidate:
     """One dataflow of the product; see `controller.bench.candidate`."""
 
-    form = "groupwise"
-
-    def __init__(self, place: Place, workload: Workload, *, grouping: str, blackbox: bool) -> None:
+    def __init__(
+        self, place: Place, workload: Workload, *, grouping: str, form: str, blackbox: bool
+    ) -> None:
+        self.form = form
         self.name = "blackbox" if blackbox else "cbp"
         self.state_keys = 0
         self._place, self._workload = place, workload
-        self.dataflow = workload.dataflow(grouping=grouping, buckets=_buckets(place.slots))
+        self.dataflow = workload.dataflow(
+            grouping=grouping, form=form, buckets=_buckets(place.slots)
+        )
         engine = DirectEngine(_executor(place, blackbox), cache=str(place.scratch / "cache"))
         self.drive = DataflowDrive(engine, self.dataflow, place.folder)
 

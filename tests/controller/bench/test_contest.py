@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,22 @@ def test_results_are_of_the_measured_rounds_alone(tmp_path: Path) -> None:
     assert cases == [("cbp", 30), ("duckdb", 30), ("cbp", 60), ("duckdb", 60)]
     assert {len(r.seconds_all) for r in contest.results} == {2}
     assert all(r.seconds_median > 0 and (r.bytes_written or 0) > 0 for r in contest.results)
+
+
+@pytest.mark.skipif(
+    "url_count_arrow" not in importlib.metadata.entry_points(group="cbp.translators").names,
+    reason="this checkout's entry points are not installed: pip install -e .",
+)
+def test_every_form_is_a_candidate_of_its_own(tmp_path: Path) -> None:
+    """Ours in several forms counts alike; results tell them apart by their form."""
+    contest, announced = contest_of(tmp_path, forms=("groupwise", "arrow"), increment=(40,))
+    assert contest.run() == []
+    assert [(r.candidate, r.form) for r in contest.results] == [
+        ("cbp", "groupwise"),
+        ("cbp", "arrow"),
+    ]
+    assert list(contest.held) == ["cbp", "cbp/arrow"]
+    assert len(announced) == steps_of(contest.options)
 
 
 def test_each_round_begins_with_another_candidate(tmp_path: Path) -> None:

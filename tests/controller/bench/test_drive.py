@@ -16,7 +16,7 @@ from controller.bench.workload import CrawlQueue, UrlCount, Workload, write_arri
 def test_every_run_is_recorded_and_published(tmp_path: Path) -> None:
     """What is timed includes the intention and the log entries of state and output."""
     workload = UrlCount(100)
-    dataflow = workload.dataflow(grouping="inner", buckets=4)
+    dataflow = workload.dataflow(grouping="inner", form="groupwise", buckets=4)
     drive = DataflowDrive(LocalEngine(cache=str(tmp_path / "c")), dataflow, tmp_path / "t")
     for number in range(2):
         path = tmp_path / f"{number}.parquet"
@@ -35,7 +35,7 @@ def test_every_run_is_recorded_and_published(tmp_path: Path) -> None:
 def test_a_whole_dataflow_gives_what_the_reference_gives(tmp_path: Path, grouping: str) -> None:
     """Increments pass through all stages, in the order of the wiring."""
     workload: Workload = CrawlQueue(200)
-    dataflow = workload.dataflow(grouping=grouping, buckets=4)
+    dataflow = workload.dataflow(grouping=grouping, form="groupwise", buckets=4)
     drive = DataflowDrive(LocalEngine(cache=str(tmp_path / "c")), dataflow, tmp_path / "t")
     reference = ReferenceEngine(dataflow)
     for number in range(2):

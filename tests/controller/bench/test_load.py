@@ -20,7 +20,7 @@ KEYS = 500
 def drive_of(folder: Path) -> DataflowDrive:
     """Give a count of URLs without Spark."""
     engine = LocalEngine(cache=str(folder / "cache"))
-    dataflow = UrlCount(KEYS).dataflow(grouping="inner", buckets=4)
+    dataflow = UrlCount(KEYS).dataflow(grouping="inner", form="groupwise", buckets=4)
     return DataflowDrive(engine, dataflow, folder / "tables")
 
 

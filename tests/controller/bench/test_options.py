@@ -13,9 +13,9 @@ from controller.bench.options import CANDIDATES, OURS
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"workload": "sort"}, "workload", "url-count, crawl-queue"),
     ({"keys": "normal"}, "keys", "uniform, zipf"),
-    ({"form": "vectorised"}, "form", "cannot be measured yet; use groupwise"),
-    ({"form": "sql"}, "form", "cannot be measured yet; use groupwise"),
-    ({"form": "cobol"}, "form", "is none of groupwise"),
+    ({"forms": ("groupwise", "cobol")}, "form", "is none of groupwise"),
+    ({"forms": ()}, "form", "name one of groupwise"),
+    ({"forms": ("arrow",), "workload": "crawl-queue"}, "form", "groupwise only"),
     ({"against": ("flink",)}, "against", "is none of merge"),
     ({"against": (OURS,)}, "against", "takes part anyway"),
     ({"against": ("merge",), "master": "none"}, "against", "needs Spark"),
@@ -26,6 +26,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"grouping": "left"}, "grouping", "inner, outer"),
     ({"soak": True, "against": ("merge",)}, "soak", "leave --against out"),
     ({"soak": True, "increment": (1, 2)}, "soak", "takes one"),
+    ({"soak": True, "forms": ("groupwise", "arrow")}, "soak", "takes one"),
     ({"soak": True, "epochs": 1}, "epochs", "at least 2"),
 ]
 
@@ -42,7 +43,7 @@ def test_a_refusal_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """No folder is made and no Spark started for a run that cannot be."""
     monkeypatch.setattr("controller.bench.run._folder", lambda root: pytest.fail("made a folder"))
     with pytest.raises(BenchRefusedError):
-        run_bench(BenchOptions(form="sql"))
+        run_bench(BenchOptions(forms=("cobol",)))
 
 
 def test_every_peer_can_be_named() -> None:

@@ -56,7 +56,7 @@ def test_the_first_pages_name_as_many_urls_as_asked_for() -> None:
 
 def test_grouping_and_buckets_reach_every_stage() -> None:
     """Ours and the black box are measured with the grouping that was asked for."""
-    dataflow = CrawlQueue(100).dataflow(grouping="outer", buckets=4)
+    dataflow = CrawlQueue(100).dataflow(grouping="outer", form="groupwise", buckets=4)
     states = [s for node in dataflow.stages.values() for s in node.translator.states]
     assert len(states) >= 2
     assert {state.grouping for state in states} == {"outer"}

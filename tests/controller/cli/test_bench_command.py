@@ -65,5 +65,5 @@ def test_a_size_that_is_no_number_is_a_wrong_call(
 
 def test_a_refusal_ends_with_status_1(capsys: pytest.CaptureFixture[str]) -> None:
     """It is told like every other error of the product."""
-    assert call("url-count", "--form", "sql") == 1
+    assert call("url-count", "--form", "cobol") == 1
     assert "bench_refused" in capsys.readouterr().err

@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cbp.engine import spool
-from cbp.engine.direct import LocalEngine
+from cbp.engine.blackbox import LocalBlackboxExecutor
+from cbp.engine.direct import DirectEngine, LocalEngine
 from cbp.engine.vectorised import bucket
 from cbp.model.dataflow import Dataflow
 from stages.translators.url_count_arrow import UrlCountArrow
@@ -79,3 +80,13 @@ def test_counts_on_columns_are_the_counts(epochs: list[dict[str, list[dict[str, 
         driver = Driver(LocalEngine(cache=f"{folder}/cache"), vectorised, Path(folder) / "t")
         assert_same(dataflow, driver, epochs)
         assert_same(vectorised, Driver(driver.engine, vectorised, Path(folder) / "u"), epochs)
+
+
+@given(epochs=epochs_of("members"))
+@settings(max_examples=8, deadline=None)
+def test_the_black_box_runs_this_form_too(epochs: list[dict[str, list[dict[str, str]]]]) -> None:
+    """State that arrives with the input is settled alike."""
+    dataflow = dataflow_of("members")
+    with tempfile.TemporaryDirectory() as folder:
+        engine = DirectEngine(LocalBlackboxExecutor(), cache=f"{folder}/cache")
+        assert_same(dataflow, Driver(engine, in_arrow(dataflow), Path(folder) / "t"), epochs)
