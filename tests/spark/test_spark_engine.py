@@ -16,10 +16,13 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from cbp.engine import records
 from cbp.engine.direct import DirectEngine
+from cbp.engine.reference import ReferenceEngine
 from cbp.engine.spark import SparkExecutor, executor
 from cbp.errors import AuthorCodeError, IncrementDamagedError
 from tests.cbp.engine.test_direct import CASES, NARROW, assert_same, dataflow_of, order_free
+from tests.chains import chain
 from tests.driver import Driver
 from tests.keys import COMPOSED, dataflow_of_keys, epochs_of_keys
 
@@ -90,6 +93,26 @@ def test_keys_of_every_type_make_the_references_groups(
     epochs = [{str(at): many[epoch] for at, many in enumerate(rows)} for epoch in range(2)]
     driver = Driver(engine, dataflow, tmp_path / "t")
     assert_same(dataflow, driver, epochs, ordered=hash_mask == -1, source="r")
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one task", "two jobs"])
+def test_fused_stages_equal_the_reference(
+    several: bool, engine: DirectEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chain in one Spark task, or in two jobs with a shuffle, gives what its stages give."""
+    if several:
+        monkeypatch.setattr(records, "ROWS_PER_TASK_MIN", 5)
+        monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
+    driver = Driver(engine, chain(), tmp_path / "t", fused=True)
+    reference = ReferenceEngine(chain())
+    for epoch in range(2):
+        for one in (driver, reference):
+            one.feed("src", [{"k": n % 7 + epoch, "v": f"v{n}"} for n in range(30)])
+            one.run_until_idle()
+    assert [figures["stage"] for figures in driver.figures] == ["first", "first"]
+    for flow in ("first.o", "first.p", "count.o", "count.p", "last.o", "last.p"):
+        assert driver.outputs(flow) == reference.outputs(flow), flow
+    assert order_free(driver.state("count", "seen")) == order_free(reference.state("count", "seen"))
 
 
 def test_three_readers_see_exactly_the_state(

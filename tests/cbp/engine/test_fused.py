@@ -14,63 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbp import DataflowBuilder, Input, Output, State, Translate, TranslateRecords
+from cbp import DataflowBuilder
 from cbp.engine import bucket, direct, records, task
 from cbp.engine.blackbox import LocalBlackboxExecutor
 from cbp.engine.direct import DirectEngine, LocalEngine
 from cbp.engine.reference import ReferenceEngine
 from cbp.errors import AuthorCodeError
 from cbp.model.dataflow import Dataflow
+from tests import chains
+from tests.chains import SCHEMA, Broken, Pair, Spread, Tally, chain
 from tests.driver import Driver
-
-SCHEMA = "k BIGINT, v STRING"
-
-
-class Spread(TranslateRecords):
-    """None, one or two records each; two outputs; an integer where a float is declared."""
-
-    items = Input(SCHEMA)
-    o = Output(SCHEMA)
-    p = Output("k BIGINT, v STRING, half DOUBLE")
-
-    def translate(self, record: Any, out: Any) -> None:
-        if record.v == "fail":
-            raise RuntimeError("as asked")
-        for n in range((record.k or 0) % 3):
-            out.o(k=record.k - n, v=f"{record.v}{n}"[-3:])
-        out.p(k=record.k, v=record.v, half=record.k or 0)
-
-
-class Tally(Translate):
-    """State, and outputs whose order is the order of groups and records."""
-
-    items = Input(SCHEMA, route_by="k", order_by="v")
-    seen = State("k BIGINT, n BIGINT")
-    o = Output(SCHEMA)
-    p = Output(SCHEMA)
-
-    def translate(self, key: Any, group: Any, out: Any) -> None:
-        n = sum(row.n for row in group.seen)
-        for row in group.items:
-            n += 1
-            out.o(k=n % 4, v=row.v)
-        out.p(k=key.k, v=str(n))
-        if n % 5:
-            out.seen(k=key.k, n=n)
-
-
-class Pair(Translate):
-    """Two inputs, so it waits for both."""
-
-    left = Input(SCHEMA, route_by="k")
-    right = Input(SCHEMA, route_by="k")
-    o = Output(SCHEMA)
-    p = Output(SCHEMA)
-
-    def translate(self, key: Any, group: Any, out: Any) -> None:
-        for row in (*group.left, *group.right):
-            out.o(k=key.k, v=row.v)
-        out.p(k=key.k, v="both")
 
 
 @st.composite
@@ -151,16 +104,6 @@ def _assert_same(driver: Driver, reference: ReferenceEngine) -> None:
             assert kept == sorted(map(repr, reference.state(stage.name, state.name)))
 
 
-def chain(last: Spread | None = None) -> Dataflow:
-    """Give record-wise, groupwise, record-wise: one physical stage of two phases."""
-    builder = DataflowBuilder("chain")
-    source = builder.source("src", SCHEMA)
-    first = builder.stage("first", Spread(), items=source)
-    count = builder.stage("count", Tally(), items=first.o, buckets=4)
-    builder.stage("last", last or Spread(), items=count.o)
-    return builder.build()
-
-
 @pytest.mark.parametrize("limit", [0, 1000], ids=["two jobs", "one job"])
 def test_every_member_shows_its_work(
     tmp_path: Path, limit: int, monkeypatch: pytest.MonkeyPatch
@@ -191,13 +134,6 @@ def test_an_empty_arrival_leaves_empty_increments_everywhere(tmp_path: Path) -> 
     assert [driver.outputs(flow) for flow in flows] == [[[]]] * 6
 
 
-class Broken(Spread):
-    """Emits what does not fit."""
-
-    def translate(self, record: Any, out: Any) -> None:
-        out.p(k=record.k, v=record.v, half="no number")
-
-
 @pytest.mark.parametrize(("value", "stage"), [("fail", "first"), ("x", "last")])
 def test_an_error_names_the_member(tmp_path: Path, value: str, stage: str) -> None:
     """What fails is the stage whose code failed, with its place, wherever it runs."""
@@ -208,5 +144,5 @@ def test_an_error_names_the_member(tmp_path: Path, value: str, stage: str) -> No
     with pytest.raises(AuthorCodeError) as caught:
         driver.run_until_idle()
     assert caught.value.details["stage"] == stage
-    assert caught.value.details["place"].startswith(__file__)
+    assert caught.value.details["place"].startswith(chains.__file__)
     assert not driver.outputs("first.o")
