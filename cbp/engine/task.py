@@ -45,7 +45,7 @@ __all__ = ["BEHIND", "StageTask", "TaskPlan", "Then", "dropped"]
 BEHIND = 2
 """`phase` of the descriptors of a stage that a task went on with."""
 
-THEN_RECORDS_MAX = 10_000
+THEN_RECORDS_MAX = 4_000
 """Up to here one task goes on with the groupwise stage behind a record-wise one.
 
 Beyond it, a job of several tasks is faster than what it costs to start.

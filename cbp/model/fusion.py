@@ -17,7 +17,8 @@ The rules, each because a member must read exactly what it would read alone:
    written there has to wait for it anyway. Otherwise those readers would wait for nothing.
 3. Apart stay: whatever lies on a cycle, since its increments may not be numbered alike;
    what decides itself when it runs (a Runnable other than the default), unless it leads;
-   and what the author wants apart (`StageNode.fuse`).
+   what runs in Spark alone (the form `sql`), since its records are in no task of ours; and
+   what the author wants apart (`StageNode.fuse`).
 
 What runs together is chosen once, when a dataflow is registered, and kept with it as the
 names of the leaders: epochs, queues and intentions go by them. `physical_stages` gives
@@ -67,7 +68,11 @@ def choose_leaders(dataflow: Dataflow) -> tuple[str, ...]:
     Args:
         dataflow: Checked.
     """
-    apart = _on_cycles(dataflow) | {s.name for s in dataflow.stages.values() if not s.fuse}
+    apart = _on_cycles(dataflow) | {
+        stage.name
+        for stage in dataflow.stages.values()
+        if not stage.fuse or stage.translator.form == "sql"
+    }
     producers = {
         name: flow.partition(".")[0]
         for name, stage in dataflow.stages.items()

@@ -24,6 +24,7 @@ from cbp.engine.layout import flow_file
 from cbp.model.connector import Connector, Decision
 from cbp.model.consult import consult
 from cbp.model.dataflow import Dataflow
+from cbp.model.fusion import PhysicalStage, choose_leaders, physical_stages
 from cbp.model.increment import DataFile, Increment
 from cbp.model.intention import Intention
 from controller.bench.workload import Arrival
@@ -56,11 +57,17 @@ class StageRun:
 
 @dataclass
 class DataflowDrive:
-    """One dataflow on one engine, single-threaded; makes the tables when it is made."""
+    """One dataflow on one engine, single-threaded; makes the tables when it is made.
+
+    Attributes:
+        fused: Let stages run together, as the service does.
+    """
 
     engine: Engine
     dataflow: Dataflow
     folder: Path
+    fused: bool = True
+    _units: dict[str, PhysicalStage] = field(init=False)
     _connectors: dict[str, dict[str, Connector]] = field(init=False)
     _epochs: dict[str, int] = field(init=False)
     _arrived: int = field(init=False, default=0)
@@ -68,11 +75,13 @@ class DataflowDrive:
 
     def __post_init__(self) -> None:
         stages = self.dataflow.stages
+        leaders = choose_leaders(self.dataflow) if self.fused else tuple(stages)
+        self._units = physical_stages(self.dataflow, leaders)
         self._connectors = {
-            name: {input_: Connector(input_) for input_ in node.wiring}
-            for name, node in stages.items()
+            name: {input_: Connector(input_) for input_ in unit.leader.wiring}
+            for name, unit in self._units.items()
         }
-        self._epochs = dict.fromkeys(stages, 0)
+        self._epochs = dict.fromkeys(self._units, 0)
         self._log = IntentionLog(str(self.folder), LocalFiles())
         self.engine.create_tables(str(self.folder), self.dataflow.name, list(stages.values()))
 
@@ -92,22 +101,30 @@ class DataflowDrive:
     def run_until_idle(self) -> list[StageRun]:
         """Run stages until none is runnable."""
         done: list[StageRun] = []
-        while ran := [run for stage in self.dataflow.stages if (run := self._run(stage))]:
+        while ran := [run for stage in self._units if (run := self._run(stage))]:
             done.extend(ran)
         return done
 
     def _run(self, stage: str) -> StageRun | None:
         started = time.perf_counter()
-        rule = self.dataflow.stages[stage].runnable
-        decision = consult(stage, rule, self._connectors[stage], None)
+        node, *fused = self._units[stage].members
+        decision = consult(stage, node.runnable, self._connectors[stage], None)
         if not decision.runnable:
             return None
-        node, epoch = self.dataflow.stages[stage], self._epochs[stage]
+        epoch = self._epochs[stage]
         inputs = {
             name: tuple(self._connectors[stage][name].find(i) for i in indexes)
             for name, indexes in decision.read.items()
         }
-        plan = RunPlan(str(self.folder), self.dataflow.name, node, epoch, f"b{epoch:08x}", inputs)
+        plan = RunPlan(
+            str(self.folder),
+            self.dataflow.name,
+            node,
+            epoch,
+            f"b{epoch:08x}",
+            inputs,
+            fused=tuple(fused),
+        )
         prepared = self.engine.prepare(plan)
         ready = time.perf_counter()
         intention = Intention(
@@ -144,5 +161,7 @@ class DataflowDrive:
 
     def _enqueue(self, increment: Increment) -> None:
         for stage, input_ in self.dataflow.receivers(increment):
+            if stage not in self._connectors:  # it runs with the stage that wrote this
+                continue
             connectors = self._connectors[stage]
             connectors[input_] = connectors[input_].append(increment)

@@ -51,7 +51,7 @@ class DirectCandidate:
             self.run(write_arrival(records, path))
 
     def run(self, arrival: Arrival) -> Figures:
-        """Apply one increment by as many runs as the dataflow has stages."""
+        """Apply one increment by as many runs as the dataflow has physical stages."""
         self.drive.offer(self._workload.source, arrival)
         runs = self.drive.run_until_idle()
         figures = figures_of(runs)
@@ -86,7 +86,8 @@ class DirectCandidate:
 def figures_of(runs: list[StageRun]) -> Figures:
     """Add up the runs of one increment."""
     steps = {step: sum(run.steps[step] for run in runs) for step in STEPS}
-    names = {name for run in runs for name in run.figures if not name.startswith("seconds_")}
+    totals = (name for run in runs for name in run.figures if "/" not in name)
+    names = {name for name in totals if not name.startswith("seconds_")}
     counts = {name: sum(run.figures.get(name, 0) for run in runs) for name in sorted(names)}
     read = sum(run.figures.get("bytes_read", 0) + run.figures.get("bytes_in", 0) for run in runs)
     tasks = tuple(run.tasks for run in runs if run.tasks)

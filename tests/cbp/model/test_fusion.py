@@ -94,6 +94,13 @@ def test_a_stage_stays_apart_when_its_author_says_so() -> None:
     assert units(graph(*chain)) == ["r1", "r2", "r3"]
 
 
+def test_a_stage_in_sql_stays_apart() -> None:
+    """What Spark writes by itself passes no task in which another stage could follow."""
+    first = stage("g1", "src")
+    first = replace(first, translator=replace(first.translator, form="sql"))
+    assert units(graph(first, stage("r2", "g1"))) == ["g1", "r2"]
+
+
 def test_the_crawl_queue_runs_as_two() -> None:
     """The main job's five stages make two jobs an arrival."""
     flow = graph(
