@@ -19,6 +19,7 @@ from cbp.errors import DataflowInvalidError, Mistake
 from cbp.model.graph import cycles, inner_inputs, predecessors
 from cbp.model.increment import Increment
 from cbp.model.pressure import FlowLimit
+from cbp.model.publication import EVERY_EPOCH, PublishPolicy
 from cbp.model.schema import Schema, is_name
 from cbp.model.stage import RunnableSpec, TranslatorSpec
 
@@ -82,11 +83,16 @@ class StageNode:
 
 @dataclass(frozen=True, slots=True)
 class Dataflow:
-    """Sources and stages of one dataflow, by name; see the module's invariant."""
+    """Sources and stages of one dataflow, by name; see the module's invariant.
+
+    Attributes:
+        publish: When its tables show what its runs made.
+    """
 
     name: str
     sources: Mapping[str, SourceNode]
     stages: Mapping[str, StageNode]
+    publish: PublishPolicy = EVERY_EPOCH
 
     def flows(self) -> dict[str, Schema]:
         """Return every flow's schema, sources first, by flow name."""
@@ -145,6 +151,8 @@ def _mistakes(dataflow: Dataflow) -> Iterator[Mistake]:
             )
     for name in dataflow.sources.keys() & dataflow.stages.keys():
         yield Mistake("name_twice", f"stages.{name}", f"a source is named {name!r} too; rename one")
+    for field_, message in dataflow.publish.mistakes():
+        yield Mistake("publish_invalid", f"publish.{field_}", message)
     if not dataflow.stages:
         yield Mistake("stages_missing", "stages", "a dataflow needs at least one stage")
     for source in dataflow.sources.values():

@@ -1,6 +1,7 @@
 """What an author imports: translators, their inputs and outputs, and the builder."""
 
 from cbp.model.connector import Connector, Decision
+from cbp.model.publication import PublishPolicy
 from cbp.model.routing import ALL, All, Multicast
 from cbp.model.runnable import (
     Align,
@@ -42,6 +43,7 @@ __all__ = [
     "Output",
     "Phase",
     "Phases",
+    "PublishPolicy",
     "RunAll",
     "RunAny",
     "Schema",

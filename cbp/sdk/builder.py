@@ -18,6 +18,7 @@ from types import MappingProxyType
 
 from cbp.errors import DataflowInvalidError, DefinitionError, Mistake
 from cbp.model.dataflow import BUCKETS_DEFAULT, Dataflow, SourceNode, StageNode
+from cbp.model.publication import EVERY_EPOCH, PublishPolicy
 from cbp.model.schema import Schema
 from cbp.sdk.translate import Declared
 
@@ -47,10 +48,15 @@ class StageFlows:
 
 
 class DataflowBuilder:
-    """Collects sources and stages; not thread-safe."""
+    """Collects sources and stages; not thread-safe.
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    Args:
+        name: Of the dataflow.
+        publish: When its tables show what its runs made; every epoch unless told.
+    """
+
+    def __init__(self, name: str, *, publish: PublishPolicy = EVERY_EPOCH) -> None:
+        self._name, self._publish = name, publish
         self._sources: dict[str, SourceNode] = {}
         self._stages: dict[str, StageNode] = {}
         self._mistakes: list[Mistake] = []
@@ -113,7 +119,10 @@ class DataflowBuilder:
             DataflowInvalidError: Listing every mistake with its place.
         """
         dataflow = Dataflow(
-            self._name, MappingProxyType(self._sources), MappingProxyType(self._stages)
+            self._name,
+            MappingProxyType(self._sources),
+            MappingProxyType(self._stages),
+            self._publish,
         )
         try:
             dataflow.check()

@@ -9,6 +9,9 @@ When a stage runs is what its translator says, or a rule by name, with its argum
 
     "runnable": "run_any"                  or      "runnable": {"align": {"inputs": ["a", "b"]}}
 
+`publish: {epochs: 8, seconds: 60}` lets tables show several epochs at once, see
+`cbp.model.publication`; without it, they show every one.
+
 A document only *names* translators; `resolve` turns a name and parameters into an
 instance. Every mistake of a document is found in one pass. A pair that a parser
 met twice arrives in `duplicates`, since a mapping cannot hold it.
@@ -23,6 +26,7 @@ from typing import Any, TypeVar
 from cbp.errors import CbpError, DataflowInvalidError, DefinitionError, Mistake
 from cbp.model.dataflow import BUCKETS_DEFAULT, Dataflow, SourceNode, StageNode
 from cbp.model.pressure import FlowLimit
+from cbp.model.publication import EPOCHS_MAX, SECONDS_DEFAULT, PublishPolicy
 from cbp.model.schema import Schema
 from cbp.sdk.rules import read_rule
 from cbp.sdk.translate import Declared
@@ -36,7 +40,8 @@ _T = TypeVar("_T")
 _ANY_STAGE = ""
 """Stands among unread names for "there were stages, but none could be read"."""
 
-_TOP = {"name", "sources", "stages", "description"}
+_TOP = {"name", "sources", "stages", "publish", "description"}
+_PUBLISH = {"epochs", "seconds"}
 _SOURCE = {"schema", "format", "options"}
 _STAGE = {"translator", "parameters", "inputs", "buckets", "fuse", "runnable", "limits"}
 
@@ -74,6 +79,7 @@ class _Reader:
             name,
             MappingProxyType(self._all(sources, self._source)),
             MappingProxyType(self._all(stages, self._stage)),
+            self._publish(top.get("publish", {})),
         )
         unread = {*sources, *stages} - {*dataflow.sources, *dataflow.stages}
         if stages.keys() <= unread and stages:
@@ -91,6 +97,19 @@ class _Reader:
     ) -> dict[str, _T]:
         made = ((name, read(name, value)) for name, value in nodes.items())
         return {name: node for name, node in made if node is not None}
+
+    def _publish(self, value: Any) -> PublishPolicy:
+        """Read the policy; one that only bounds the time publishes by time alone."""
+        given = self._mapping("publish", value, _PUBLISH)
+        epochs = given.get("epochs", EPOCHS_MAX if "seconds" in given else 1)
+        seconds = given.get("seconds", SECONDS_DEFAULT)
+        if not isinstance(epochs, int) or isinstance(epochs, bool):
+            self._note("publish_invalid", "publish.epochs", f"expected a number, got {epochs!r}")
+            epochs = 1
+        if not isinstance(seconds, int | float) or isinstance(seconds, bool):
+            self._note("publish_invalid", "publish.seconds", f"expected a number, got {seconds!r}")
+            seconds = SECONDS_DEFAULT
+        return PublishPolicy(epochs, float(seconds))
 
     def _source(self, name: str, value: Any) -> SourceNode | None:
         where = f"sources.{name}"

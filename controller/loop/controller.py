@@ -97,6 +97,7 @@ class Controller:
             clock=clock,
             retry=retry,
             executor=executor,
+            catalog=self._catalog,
             wake=self.wake,
             faults=faults,
         )
@@ -190,7 +191,10 @@ class Controller:
         return self._catalog.find(name)[1]
 
     def pause(self, name: str) -> None:
-        """Start no more runs of a dataflow; those under way end. Persistent, idempotent."""
+        """Start no more runs of a dataflow; those under way end, then it is published.
+
+        Persistent, idempotent.
+        """
         self._store.set_desired(name, "paused")
         self.wake()
 
@@ -234,6 +238,9 @@ class Controller:
     def delete(self, name: str, purge: bool = False) -> None:
         """Forget a dataflow; its runs under way are cancelled and waited for.
 
+        What is finished is published first, unless the folder goes. Where that fails, the
+        records stay, and whoever takes the folder over publishes them.
+
         Args:
             name: The dataflow.
             purge: Remove its folder too; otherwise the tables stay, and registering
@@ -252,6 +259,8 @@ class Controller:
                 message = f"a run of {name!r} has not ended after {CANCEL_SECONDS:.0f} s; try again"
                 raise OperatingError(message, dataflow=name)
             with self.exclusive(name), self._ticker.lock:
+                if not purge:
+                    self._runs.publish(self._store.dataflow(name))
                 self._store.delete(name)
                 self._runs.forget(name)
                 self._catalog.forget(name)
@@ -289,6 +298,10 @@ class Controller:
         """
         units = self._catalog.units(self._store.dataflow(name))
         return {leader: unit.names for leader, unit in units.items()}
+
+    def unpublished(self, name: str) -> Mapping[str, int]:
+        """Return how many epochs of each stage readers of its tables do not see yet."""
+        return self._runs.publisher.unpublished(name)
 
     def waiting(self, name: str) -> dict[str, str]:
         """Return stage -> why it did not start at the last decision, in words.
@@ -340,16 +353,20 @@ class Controller:
     def drain(self, timeout: float) -> bool:
         """Start no more runs and wait for those under way; cancel what takes longer.
 
+        What is finished is published in the end.
+
         Returns:
             Whether every run ended by itself. The others are run again after a restart.
         """
         self._ticker.stopping = True
-        if self._runs.wait(timeout=timeout):
-            return True
-        self._runs.stop()
-        self._cancel_all(None)
-        self._runs.wait(timeout=timeout)
-        return False
+        ended = self._runs.wait(timeout=timeout)
+        if not ended:
+            self._runs.stop()
+            self._cancel_all(None)
+            self._runs.wait(timeout=timeout)
+        for record in self._store.dataflows():
+            self._runs.publish(record)
+        return ended
 
     def tick(self) -> Schedule:
         """Look at all queues, start what can run, and remember why the rest waits.
@@ -380,5 +397,5 @@ class Controller:
 
     def _cancel_all(self, name: str | None) -> None:
         for (dataflow, _), run in self._runs.busy().items():
-            if name in (None, dataflow):
+            if run and name in (None, dataflow):
                 self._runs.cancel(run)

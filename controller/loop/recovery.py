@@ -3,8 +3,9 @@
 Three things can be left behind:
 
     a record that is not committed      published and committed again (redo)
-    a committed record                  the newest is published again; this changes
-                                        nothing unless a table lost its last entry
+    a committed record                  what may not be published is published, the newest
+                                        in any case; this changes nothing unless the crash
+                                        came before, or a table lost its last entry
     a run without a record              interrupted: its read set is still queued,
                                         and the stage runs again
 
@@ -53,12 +54,14 @@ class Recovery:
         """Redo what the log of one dataflow holds beyond the store."""
         nodes = self._catalog.compiled(record).stages
         for stage in self._store.stages(record.name):
-            self._publish_again(record, nodes[stage.stage], stage)
+            self._keep(record, stage)
         # What one stage's record read may be what another one's brings: until nothing moves.
         moved = True
         while moved:
             stages = self._store.stages(record.name)
             moved = any([self._redo(record, nodes[stage.stage], stage) for stage in stages])
+        # A publication that died is made whole; one that was not due yet does no harm.
+        self._runs.publish(record)
 
     def settle(self) -> None:
         """Mark runs as interrupted that nobody executes and no record finishes."""
@@ -97,10 +100,13 @@ class Recovery:
         _log.info("recovery.redo", dataflow=record.name, stage=stage.stage, epoch=stage.epoch)
         return self._runs.finish(record, node, intention)
 
-    def _publish_again(self, record: DataflowRecord, node: StageNode, stage: StageRecord) -> None:
-        last = self.read(record, stage.stage, stage.epoch - 1) if stage.epoch > 0 else None
-        if last is not None:
-            self._runs.finish(record, node, last)
+    def _keep(self, record: DataflowRecord, stage: StageRecord) -> None:
+        """Find the records of a stage that may not be published."""
+        try:
+            self._runs.publisher.before(record, stage.stage, stage.epoch)
+        except InvariantError as error:
+            # Without them its state is not known: it never runs, and the others go on.
+            self._store.pause_stage(record.name, stage.stage, error.message)
 
     def _queued(self, intention: Intention) -> bool:
         """Tell whether the store holds everything that a record read."""

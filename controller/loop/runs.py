@@ -1,6 +1,6 @@
 """Runs under way: prepare, record, publish, commit; or fail, and try again.
 
-    intend -> prepare -> put the intention -> publish -> commit
+    intend -> prepare -> put the intention -> publish, if it is due -> commit
                |          '-- from here on nothing fails: it is finished, however
                |              often that must be tried, and after a crash as well
                '-- fails: the increment stays queued, the try is counted
@@ -39,6 +39,9 @@ from cbp.errors import (
 from cbp.model.dataflow import StageNode
 from cbp.model.increment import Increment
 from cbp.model.intention import Intention, RunStatus
+from cbp.model.publication import Publication
+from controller.loop.catalog import Catalog
+from controller.loop.publication import Publisher
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
 __all__ = ["INTERRUPTED", "Job", "Parked", "RetryPolicy", "Runs", "StageId"]
@@ -50,6 +53,9 @@ INTERRUPTED: Mapping[str, Any] = {
     "message": "the service stopped while this run was under way; it runs again",
     "details": {},
 }
+_PUBLICATION = ""
+"""Stands for a stage where the work under way is a publication of the whole dataflow."""
+
 _NO_FAULT_OF_THE_RUN = frozenset({"run_interrupted", "run_cancelled"})
 
 _log = structlog.get_logger(__name__)
@@ -132,18 +138,20 @@ class Runs:
         clock: Callable[[], datetime],
         retry: RetryPolicy,
         executor: Executor,
+        catalog: Catalog,
         wake: Callable[[], None],
         faults: Faults = NO_FAULTS,
     ) -> None:
         self._store, self._engine, self._files, self._clock = store, engine, files, clock
         self._retry, self._executor, self._wake, self._fault = retry, executor, wake, faults
+        self._catalog = catalog
         self._lock = threading.Lock()
         self._busy: dict[StageId, str] = {}
         self._futures: dict[StageId, Future[None]] = {}
         self._parked: dict[StageId, Parked] = {}
         self._cancelled: set[str] = set()
-        self._prepared_ms: dict[StageId, int] = {}
         self._stopping = False
+        self.publisher = Publisher(engine=engine, catalog=catalog, log=self.log)
         self.deposed = ""
 
     def log(self, folder: str) -> IntentionLog:
@@ -200,8 +208,7 @@ class Runs:
                 del self._futures[key]
             for key in [key for key in self._parked if key[0] == dataflow]:
                 del self._parked[key]
-            for key in [key for key in self._prepared_ms if key[0] == dataflow]:
-                del self._prepared_ms[key]
+        self.publisher.forget(dataflow)
 
     def _submit(self, key: StageId, run: str, work: Callable[[], object]) -> None:
         with self._lock:
@@ -232,7 +239,8 @@ class Runs:
         except Exception as error:  # author's code and engines may raise anything
             self._failed(job, error)
             return
-        self.finish(job.record, job.node, self._intention(job, prepared))
+        with self.publisher.lock(job.record.name):
+            self.finish(job.record, job.node, self._intention(job, prepared))
 
     def _prepare(self, job: Job) -> PreparedRun:
         with self._lock:
@@ -247,29 +255,26 @@ class Runs:
             stage=job.node.name,
             epoch=job.run.epoch,
             run=job.run.id,
-            prepared_ms=self._next_ms(job),
+            prepared_ms=self.publisher.next_ms(job.record.name, self._now_ms()),
             read={name: tuple(indexes) for name, indexes in job.run.read.items()},
             remove={name: tuple(indexes) for name, indexes in job.run.remove.items()},
             outputs=prepared.outputs,
             changes=prepared.changes,
             dataflow_version=job.record.version,
+            unpublished_from=self._unpublished_from(job),
             memo=job.memo,
             figures={**prepared.figures, **_dropped(job.dropped)},
         )
 
-    def _next_ms(self, job: Job) -> int:
-        """Return now, but later than the stage's run before: clocks may be set back."""
-        last = self._prepared_ms.get(job.id)
-        if last is None and job.run.epoch > 0:
-            before = self.log(job.record.folder).read(job.node.name, job.run.epoch - 1)
-            last = before.prepared_ms if before is not None else None
-        now = int(self._clock().timestamp() * 1000)
-        # A compaction is a second entry, one millisecond later: two apart, all tables of a
-        # stage keep equal timestamps, and a reader AS OF one of them sees one epoch.
-        return now if last is None else max(now, last + 2)
+    def _unpublished_from(self, job: Job) -> int:
+        before = self.publisher.before(job.record, job.node.name, job.run.epoch)
+        return before[0].epoch if before else job.run.epoch
+
+    def _now_ms(self) -> int:
+        return int(self._clock().timestamp() * 1000)
 
     def finish(self, record: DataflowRecord, node: StageNode, intention: Intention) -> bool:
-        """Put, publish and commit an intention; park it where that fails.
+        """Put an intention, publish what is due, commit; park it where that fails.
 
         Every step may be repeated after any crash.
 
@@ -278,9 +283,12 @@ class Runs:
         """
         key = record.name, node.name
         try:
-            self.log(record.folder).put(intention)
-            self._engine.publish(record.folder, [intention], timestamp_ms=intention.prepared_ms)
-            self._store.commit(intention, finished_at=self._clock())
+            with self.publisher.lock(record.name):
+                self.publisher.before(record, node.name, intention.epoch)
+                self.log(record.folder).put(intention)
+                self.publisher.add(intention)
+                self._publish(record, stage=node.name)
+                self._store.commit(intention, finished_at=self._clock())
         except LogConflictError as error:
             self.depose(error.message)
             return False
@@ -289,9 +297,42 @@ class Runs:
             return False
         with self._lock:
             self._parked.pop(key, None)
-            self._prepared_ms[key] = intention.prepared_ms
         _log.info("run.committed", epoch=intention.epoch, **_plain(intention.figures))
         return True
+
+    # publication
+
+    def start_publishing(self, record: DataflowRecord, *, at_once: bool) -> None:
+        """Hand a publication to the executor, if one is due and none is under way."""
+        key = record.name, _PUBLICATION
+        if key not in self.busy() and self._due(record, at_once=at_once) is not None:
+            self._submit(key, "", lambda: self.publish(record, at_once=at_once))
+
+    def publish(self, record: DataflowRecord, *, at_once: bool = True) -> None:
+        """Publish what is finished; stages where that fails are parked."""
+        if self.deposed:
+            return
+        try:
+            self._publish(record, at_once=at_once)
+        except LogConflictError as error:
+            self.depose(error.message)
+
+    def _publish(self, record: DataflowRecord, *, stage: str = "", at_once: bool = False) -> None:
+        """Publish what is due; raises what fails for `stage`, parks others that fail."""
+        with self.publisher.lock(record.name):
+            publication = self._due(record, stage=stage, at_once=at_once)
+            if publication is None:
+                return
+            failures = self.publisher.publish(record, publication)
+            for name, error in failures.items():
+                if name == stage or isinstance(error, LogConflictError):
+                    raise error
+                node = self._catalog.compiled(record).stages[name]
+                self._park(record, node, self.publisher.newest(record.name, name), error)
+
+    def _due(self, record: DataflowRecord, *, stage: str = "", at_once: bool) -> Publication | None:
+        parked = {name for dataflow, name in self.parked() if dataflow == record.name}
+        return self.publisher.due(record, self._now_ms(), without=parked - {stage}, at_once=at_once)
 
     def park(self, record: DataflowRecord, node: StageNode, parked: Parked) -> None:
         """Keep an intention that is to be finished later."""

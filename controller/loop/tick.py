@@ -78,6 +78,7 @@ class Ticker:
                 return Schedule((), self.waiting)
             self._finish_parked()
             self._recovery.settle()
+            self._publish()
             return self._decide_and_start()
 
     def _decide_and_start(self) -> Schedule:
@@ -183,13 +184,30 @@ class Ticker:
             name: tuple(view.connectors[name].find(i) for i in start.decision.read.get(name, ()))
             for name in node.wiring
         }
-        plan = RunPlan(record.folder, record.name, node, start.epoch, run.id, inputs, tuple(fused))
+        plan = RunPlan(
+            record.folder,
+            record.name,
+            node,
+            start.epoch,
+            run.id,
+            inputs,
+            tuple(fused),
+            self._runs.publisher.before(record, stage.stage, start.epoch),
+        )
         dropped = start.decision.dropped(view.connectors)
         self._runs.start(Job(record, node, stage, run, plan, start.decision.memo, dropped))
 
     def _attempt(self, stage: StageRecord) -> int:
         last = self._store.runs(stage.dataflow, stage=stage.stage, limit=1).items
         return last[0].attempt + 1 if last and last[0].epoch == stage.epoch else 1
+
+    def _publish(self) -> None:
+        """Publish what waited long enough, and what dataflows finished before they paused."""
+        busy = {name for name, _ in self._runs.busy()}
+        for record in self._store.dataflows():
+            at_once = record.desired == "paused" and record.name not in busy
+            if record.name not in self.deleting:
+                self._runs.start_publishing(record, at_once=at_once)
 
     def _finish_parked(self) -> None:
         """Try again to finish what is due; a stage that paused waits for the operator."""

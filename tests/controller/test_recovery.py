@@ -39,14 +39,14 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-def steps(world: World) -> list[Callable[[], object]]:
+def steps(world: World, document: dict[str, Any]) -> list[Callable[[], object]]:
     """Return a script whose every step may be repeated after a crash."""
 
     def register() -> None:
         try:
             world.store.dataflow("diamond")
         except NotFoundError:
-            world.controller.register(DIAMOND)
+            world.controller.register(document)
 
     def arrive(number: int) -> Callable[[], None]:
         source, record = ARRIVALS[number]
@@ -64,11 +64,11 @@ def steps(world: World) -> list[Callable[[], object]]:
     return made
 
 
-def play(world: World, *faults: PlannedFaults) -> int:
+def play(world: World, *faults: PlannedFaults, document: dict[str, Any] = DIAMOND) -> int:
     """Play the script; each of `faults` holds until it has struck. Return the crashes."""
     crashes, left = 0, list(faults)
     world.faults.to = left.pop(0) if left else NO_FAULTS
-    for step in steps(world):
+    for step in steps(world, document):
         recover = False
         while True:
             try:

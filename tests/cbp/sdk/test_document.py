@@ -11,6 +11,7 @@ from cbp import (
     CountWindow,
     Input,
     Output,
+    PublishPolicy,
     RunAny,
     StaticTable,
     Translate,
@@ -219,3 +220,39 @@ def test_a_document_limits_what_waits_of_an_output() -> None:
         ("limit_invalid", "words"),
         ("limit_output_unknown", "other"),
     }
+
+
+@pytest.mark.parametrize(
+    ("value", "policy"),
+    [
+        ({}, PublishPolicy(1, 60.0)),
+        ({"epochs": 8}, PublishPolicy(8, 60.0)),
+        ({"epochs": 8, "seconds": 2}, PublishPolicy(8, 2.0)),
+        ({"seconds": 0.5}, PublishPolicy(1_000, 0.5)),
+    ],
+)
+def test_a_document_says_when_it_publishes(value: Any, policy: PublishPolicy) -> None:
+    """Every epoch unless told; one that only bounds the time goes by time alone."""
+    assert dataflow_from_document(stages() | {"publish": value}, resolve).publish == policy
+
+
+@pytest.mark.parametrize(
+    ("value", "where"),
+    [
+        ({"epochs": 0}, "publish.epochs"),
+        ({"epochs": 1_001}, "publish.epochs"),
+        ({"epochs": "8"}, "publish.epochs"),
+        ({"epochs": True}, "publish.epochs"),
+        ({"seconds": 0}, "publish.seconds"),
+        ({"seconds": 86_401}, "publish.seconds"),
+        ({"seconds": float("nan")}, "publish.seconds"),
+        ({"seconds": "1 min"}, "publish.seconds"),
+        ({"minutes": 1}, "publish.minutes"),
+        (8, "publish"),
+    ],
+)
+def test_a_wrong_policy_is_a_mistake_with_its_place(value: Any, where: str) -> None:
+    """What no publication can keep to is found at registration."""
+    with pytest.raises(DataflowInvalidError) as refused:
+        dataflow_from_document(stages() | {"publish": value}, resolve)
+    assert [mistake.where for mistake in refused.value.mistakes] == [where]

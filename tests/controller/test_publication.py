@@ -1,0 +1,246 @@
+"""The service publishes by policy: several epochs at once, nothing lost in between."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbp.engine.delta.log import DeltaLog
+from cbp.engine.direct import LocalEngine
+from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.files import LocalFiles
+from cbp.errors import ForeignWriterError
+from tests.controller.test_recovery import CRASHES, play, rows
+from tests.controller.world import DIAMOND, ONE, World
+
+STATE = "state/sum.sums"
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the syncs: a crash inside a process loses nothing that was written."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path, engine=LocalEngine)
+    yield made
+    made.close()
+
+
+def publishing(document: dict[str, Any], epochs: int, seconds: float = 60.0) -> dict[str, Any]:
+    return {**document, "publish": {"epochs": epochs, "seconds": seconds}}
+
+
+def arrive(world: World, *records: tuple[str, int]) -> None:
+    """Bring one increment to the only source, and let it be processed."""
+    world.arrive("one", "a", *records)
+    world.ticks()
+
+
+def shown(world: World) -> list[str]:
+    """Return what readers of the state see."""
+    return sorted(map(repr, world.controller.read_state("one", "sum", "sums")))
+
+
+def entries(world: World, table: str = STATE) -> int:
+    """Return how many entries a table of the dataflow `one` has, but the first."""
+    return DeltaLog(f"{world.tables}/one/{table}", LocalFiles()).latest_version()
+
+
+def test_tables_show_several_epochs_at_once(world: World) -> None:
+    """Runs go on at full pace; state and outputs become visible at every third epoch."""
+    world.controller.register(publishing(ONE, 3))
+    for number in range(7):
+        arrive(world, ("x", 1))
+        assert len(world.flow("one", "sum.totals")) == number + 1
+        published = (number + 1) // 3
+        assert entries(world) == entries(world, "flows/sum.totals") == published
+        assert shown(world) == (rows(("x", 3 * published)) if published else [])
+        found = world.controller.look_up("one", "sum", "sums", {"word": "x"})
+        assert [row["n"] for row in found] == ([3 * published] if published else [])
+        assert world.controller.unpublished("one") == {"sum": (number + 1) % 3}
+
+
+def test_no_record_waits_longer_than_its_seconds(world: World) -> None:
+    """A dataflow that falls idle is published by a later tick."""
+    world.controller.register(publishing(ONE, 9, seconds=5.0))
+    arrive(world, ("x", 1))
+    world.clock.advance(4.9)
+    world.ticks()
+    assert shown(world) == []
+    world.clock.advance(0.1)
+    world.ticks()
+    assert shown(world) == rows(("x", 1))
+
+
+@pytest.mark.parametrize("how", ["pause", "drain", "delete"])
+def test_who_stops_a_dataflow_publishes_it(how: str, world: World) -> None:
+    """What is finished is visible before nothing runs any more."""
+    world.controller.register(publishing(ONE, 9))
+    arrive(world, ("x", 1))
+    arrive(world, ("x", 2))
+    assert entries(world) == 0
+    if how == "pause":
+        world.controller.pause("one")
+        world.controller.tick()
+    elif how == "drain":
+        assert world.controller.drain(1.0)
+    else:
+        world.controller.delete("one")
+    assert entries(world) == 1
+
+
+@pytest.mark.parametrize("recovers", [True, False], ids=["recover", "tick"])
+def test_a_kill_between_publications_loses_nothing(recovers: bool, world: World) -> None:
+    """The next run builds on records that no table shows, found from the log alone."""
+    world.controller.register(publishing(ONE, 9))
+    for number in range(4):
+        arrive(world, ("x", 1), (f"y{number}", 1))
+    world.restart()
+    if recovers:
+        world.controller.recover()
+        assert len(shown(world)) == 5
+    arrive(world, ("x", 1))
+    assert world.flow("one", "sum.totals")[-1]["n"] == 5
+    world.controller.drain(1.0)
+    assert rows(("x", 5))[0] in shown(world)
+
+
+@pytest.mark.parametrize("epochs", [2, 5])
+@pytest.mark.parametrize(
+    "point",
+    [
+        f"{effect}.{side}"
+        for effect in ("intention", "vectors_file", "log_entry", "sql_commit")
+        for side in ("before", "after")
+    ],
+)
+def test_crashes_at_any_point_change_nothing(point: str, epochs: int, tmp_path: Path) -> None:
+    """Killed again and again: the tables of an unbroken run, whatever the policy."""
+    world = World(tmp_path, engine=LocalEngine)
+    faults = [PlannedFaults(point, passage=2) for _ in range(CRASHES)]
+    crashes = play(world, *faults, document=publishing(DIAMOND, epochs))
+    assert crashes > 0 or point.startswith("vectors_file")
+    world.controller.drain(1.0)
+    picture = world.picture()
+    assert picture["diamond left.sums"] == rows(("x", 6), ("y", 3))
+    assert picture["diamond right.sums"] == rows(("x", 2), ("y", 4))
+    both = [(row["word"], row["n"], row["_epoch"]) for row in picture["diamond join.both"]]
+    assert both == [("x", 3, 0), ("y", 7, 1)]
+    assert picture["diamond epochs"] == {"left": 3, "right": 2, "join": 2}
+    world.close()
+
+
+def test_a_torn_publication_is_made_whole_with_its_timestamp(world: World) -> None:
+    """Killed between two tables, a restart publishes the rest at the same timestamp."""
+    world.controller.register(publishing(ONE, 2))
+    arrive(world, ("x", 1))
+    world.arrive("one", "a", ("x", 1))
+    # The first entry is the record's, the second the state's, the third the output's.
+    world.faults.to = PlannedFaults("log_entry.before", passage=3)
+    with pytest.raises(Crash):
+        world.controller.tick()
+    assert entries(world) == 1
+    assert entries(world, "flows/sum.totals") == 0
+    world.faults.to = NO_FAULTS
+    world.clock.advance(1_000)
+    world.restart()
+    world.controller.recover()
+    stamps = {
+        DeltaLog(f"{world.tables}/one/{table}", LocalFiles()).stamp(1)
+        for table in (STATE, "flows/sum.totals")
+    }
+    assert len(stamps) == 1
+    assert entries(world) == 1
+
+
+def test_timestamps_rise_over_all_stages(world: World) -> None:
+    """All tables of a publication have its timestamp, even if the clock was set back."""
+    world.controller.register(publishing(DIAMOND, 2))
+    for number in range(4):
+        world.arrive("diamond", "a", ("x", number))
+        world.arrive("diamond", "b", ("x", number))
+        world.ticks()
+        world.clock.advance(-30.0)
+    world.controller.drain(1.0)
+    stamps = []
+    for stage, state in (("left", "sums"), ("right", "sums"), ("join", "pairs")):
+        log = DeltaLog(f"{world.tables}/diamond/state/{stage}.{state}", LocalFiles())
+        found = [log.stamp(version) for version in log.versions()[1:]]
+        assert found == sorted(set(found))
+        stamps.append(found)
+    assert stamps[0][-1] == stamps[1][-1] == stamps[2][-1]
+
+
+def test_a_foreign_entry_stops_the_stage_and_not_the_others(world: World) -> None:
+    """Its records stay, the others publish; once it is mended, the stage goes on."""
+    world.controller.register(publishing(DIAMOND, 2))
+    broken = True
+    publish = world.engine.publish
+
+    def refuse(folder: str, intentions: Any, *, timestamp_ms: int) -> Any:
+        if broken and intentions[0].stage == "left":
+            raise ForeignWriterError("/t", version=1, operation="DELETE", engine="Someone")
+        return publish(folder, intentions, timestamp_ms=timestamp_ms)
+
+    world.engine.publish = refuse
+    for number in range(3):
+        world.arrive("diamond", "a", ("x", number))
+        world.arrive("diamond", "b", ("x", number))
+        world.ticks()
+    stages = {stage.stage: stage for stage in world.store.stages("diamond")}
+    assert "Someone" in stages["left"].paused_because
+    assert stages["right"].paused_because == ""
+    assert stages["right"].epoch == 3
+    broken = False
+    world.controller.retry("diamond", "left")
+    world.ticks()
+    world.controller.drain(1.0)
+    assert {stage.epoch for stage in world.store.stages("diamond")} == {3}
+    assert world.picture()["diamond left.sums"] == rows(("x", 3))
+
+
+def test_a_collector_keeps_what_records_name(world: World) -> None:
+    """Files of unpublished records are needed until they are published."""
+    world.controller.register(publishing(ONE, 3))
+    arrive(world, ("x", 1))
+    arrive(world, ("y", 1))
+    needed = world.controller._runs.publisher.files_needed("one")
+    assert len([path for path in needed if path.startswith(STATE)]) == 2
+    assert all((Path(world.tables) / "one" / path).exists() for path in needed)
+    arrive(world, ("z", 1))
+    assert world.controller._runs.publisher.files_needed("one") == set()
+
+
+def test_a_lost_store_finds_what_is_not_published(tmp_path: Path) -> None:
+    """Records alone are enough, published or not."""
+    world = World(tmp_path / "old", engine=LocalEngine)
+    world.controller.register(publishing(ONE, 3))
+    for _ in range(5):
+        arrive(world, ("x", 1))
+    increments = [world.store.increment("one", "a", index).increment for index in range(5)]
+    assert shown(world) == rows(("x", 3))
+    world.close()
+    new = World(tmp_path / "new", engine=LocalEngine)
+    new.tables = world.tables
+    new.restart()
+
+    class Arrivals:
+        def prepare(self, record: Any, dataflow: Any) -> None:
+            pass
+
+        def recover(self, record: Any, dataflow: Any) -> None:
+            for increment in increments:
+                new.enqueue("one", increment)
+
+    new.controller.arrivals = Arrivals()
+    assert new.controller.rebuild() == ["one"]
+    assert shown(new) == rows(("x", 5))
+    assert new.store.stages("one")[0].epoch == 5
+    new.close()
