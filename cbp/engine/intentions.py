@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import Exists, Files
-from cbp.errors import LogConflictError
+from cbp.errors import InvariantError, LogConflictError
 from cbp.model.intention import Intention
 from cbp.model.position import Position
 
@@ -104,6 +104,35 @@ class IntentionLog:
     def _numbers(self, folder: str) -> list[int]:
         names = self._files.list_names(f"{self._folder}/{folder}")
         return [int(name.removesuffix(".json")) for name in names if name.endswith(".json")]
+    def unpublished(self, stage: str, epoch: int) -> tuple[Intention, ...]:
+        """Return the records of a stage before `epoch` that may not be published, in order.
+
+        The newest one tells from where on; there is always that one, unless `epoch` is 0.
+
+        Raises:
+            InvariantError: If one of them is missing, or cannot be read.
+        """
+        if epoch == 0:
+            return ()
+        newest = self._require(stage, epoch - 1)
+        older = (self._require(stage, e) for e in range(newest.unpublished_from, epoch - 1))
+        return (*older, newest)
+
+    def next_epochs(self) -> dict[str, int]:
+        """Return stage to the epoch behind its newest record."""
+        stages = (name for name in self._files.list_names(self._folder) if name != _POSITIONS)
+        return {stage: found[-1] + 1 for stage in stages if (found := self._numbers(stage))}
+
+    def _require(self, stage: str, epoch: int) -> Intention:
+        try:
+            found = self.read(stage, epoch)
+        except (ValueError, KeyError, TypeError) as error:
+            message = f"the record of epoch {epoch} cannot be read: {error}"
+            raise InvariantError(message, stage=stage, epoch=epoch) from error
+        if found is None:
+            message = f"the log of stage {stage!r} has no record of epoch {epoch}"
+            raise InvariantError(message, stage=stage, epoch=epoch)
+        return found
 
     def _path(self, stage: str, epoch: int) -> str:
         return f"{self._folder}/{stage}/{epoch:020d}.json"

@@ -19,12 +19,17 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def release_command(table: Table, yes: Yes = False, json_: AsJson = False) -> None:
-    """Let other writers change a table; the service never writes it again."""
+    """Let other writers change a table; the service never writes it again.
+
+    What its runs recorded and did not publish yet is published first.
+    """
     if not (yes or json_):
         question = f"Other programs may then write {table}; the service no longer will. Go on?"
         typer.confirm(question, abort=True, err=True)
-    tables = importlib.import_module("cbp.engine.delta.tables")
-    version = tables.release(str(table.absolute()), now_ms=int(time.time() * 1000))
+    path = str(table.absolute())
+    files = importlib.import_module("cbp.engine.files").files_for(path)
+    handover = importlib.import_module("cbp.engine.handover")
+    version = handover.hand_over(path, files=files, now_ms=int(time.time() * 1000))
     if json_:
         print_json({"released": str(table), "version": version})
     else:

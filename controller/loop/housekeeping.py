@@ -105,8 +105,8 @@ class Housekeeping:
                 _log.info("table.collected", dataflow=record.name, table=table, **figures)
 
     def _needed(self, dataflow: str) -> set[str]:
-        """Return the files that wait in connectors."""
-        return {
+        """Return the files that wait in connectors, or that unpublished records name."""
+        return self._runs.publisher.files_needed(dataflow) | {
             file.path
             for connectors in self._store.connectors(dataflow).values()
             for connector in connectors.values()

@@ -24,7 +24,7 @@ import structlog
 from cbp.engine.base import Engine
 from cbp.engine.intentions import IntentionLog
 from cbp.engine.publication import files_named
-from cbp.errors import CbpError, InvariantError
+from cbp.errors import CbpError
 from cbp.model.intention import Intention
 from cbp.model.publication import EVERY_EPOCH, Publication, PublishPolicy, due
 from controller.loop.catalog import Catalog
@@ -177,24 +177,7 @@ class Publisher:
             return EVERY_EPOCH
 
     def _load(self, kept: _Kept, record: DataflowRecord, stage: str, epoch: int) -> None:
-        if stage in kept.waiting:
-            return
-        records: tuple[Intention, ...] = ()
-        if epoch > 0:
-            log = self._log(record.folder)
-            newest = self._found(log, stage, epoch - 1)
-            older = (self._found(log, stage, e) for e in range(newest.unpublished_from, epoch - 1))
-            records = (*older, newest)
-            kept.last_ms = max(kept.last_ms, newest.prepared_ms)
-        kept.waiting[stage] = records
-
-    def _found(self, log: IntentionLog, stage: str, epoch: int) -> Intention:
-        try:
-            found = log.read(stage, epoch)
-        except (ValueError, KeyError, TypeError) as error:
-            message = f"the record of epoch {epoch} cannot be read: {error}"
-            raise InvariantError(message, stage=stage, epoch=epoch) from error
-        if found is None:
-            message = f"the log of stage {stage!r} has no record of epoch {epoch}"
-            raise InvariantError(message, stage=stage, epoch=epoch)
-        return found
+        if stage not in kept.waiting:
+            records = self._log(record.folder).unpublished(stage, epoch)
+            kept.last_ms = max([kept.last_ms, *(one.prepared_ms for one in records[-1:])])
+            kept.waiting[stage] = records

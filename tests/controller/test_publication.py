@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
+from cbp.engine.collect import Retention
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.direct import LocalEngine
 from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
 from cbp.engine.files import LocalFiles
+from cbp.engine.handover import hand_over
 from cbp.errors import ForeignWriterError
 from tests.controller.test_recovery import CRASHES, play, rows
 from tests.controller.world import DIAMOND, ONE, World
@@ -244,3 +247,33 @@ def test_a_lost_store_finds_what_is_not_published(tmp_path: Path) -> None:
     assert shown(new) == rows(("x", 5))
     assert new.store.stages("one")[0].epoch == 5
     new.close()
+
+
+def test_a_table_is_published_before_it_is_released(world: World) -> None:
+    """Whoever takes a table over finds everything that was finished."""
+    world.controller.register(publishing(ONE, 9))
+    arrive(world, ("x", 1))
+    arrive(world, ("x", 2))
+    path = f"{world.tables}/one/{STATE}"
+    files = LocalFiles()
+    assert hand_over(path, files=files, now_ms=1) == 2
+    assert hand_over(path, files=files, now_ms=1) == 2
+    frame = pl.scan_delta(path).select("word", "n").collect()
+    assert frame.to_dicts() == [{"word": "x", "n": 3}]
+
+
+def test_collection_after_every_epoch_loses_nothing(world: World) -> None:
+    """Files of records that no table shows outlive any collection."""
+    world.controller.register(publishing(ONE, 4))
+    everything = Retention(versions_min=0, versions_max=1, seconds=0.0, attempt_seconds=0.0)
+    node = world.controller.dataflow("one").stages["sum"]
+    for number in range(14):
+        arrive(world, ("x", 1), (f"y{number % 3}", 1))
+        world.engine.collect(
+            f"{world.tables}/one",
+            node,
+            queued=lambda: world.controller._runs.publisher.files_needed("one"),
+            retention=everything,
+        )
+    world.controller.drain(1.0)
+    assert shown(world) == rows(("x", 14), ("y0", 5), ("y1", 5), ("y2", 4))

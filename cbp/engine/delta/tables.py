@@ -167,7 +167,8 @@ def release(path: str, *, files: Files | None = None, now_ms: int = 0) -> int:
 
     In-commit timestamps go with it, because delta-rs does not write them: time travel
     by timestamp then goes by the times of the log's files, as in any other table.
-    Idempotent. Everything that is not published yet has to be published before.
+    Idempotent. What is recorded has to be published before: `cbp.engine.handover.hand_over`
+    does both.
 
     Returns:
         The version that released the table.
