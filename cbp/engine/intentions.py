@@ -104,6 +104,7 @@ class IntentionLog:
     def _numbers(self, folder: str) -> list[int]:
         names = self._files.list_names(f"{self._folder}/{folder}")
         return [int(name.removesuffix(".json")) for name in names if name.endswith(".json")]
+
     def unpublished(self, stage: str, epoch: int) -> tuple[Intention, ...]:
         """Return the records of a stage before `epoch` that may not be published, in order.
 
