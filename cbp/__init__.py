@@ -26,6 +26,7 @@ from cbp.sdk import (
     TranslateRecords,
     by,
     dataflow_from_document,
+    framed,
     route,
 )
 
@@ -55,5 +56,6 @@ __all__ = [
     "TranslateRecords",
     "by",
     "dataflow_from_document",
+    "framed",
     "route",
 ]

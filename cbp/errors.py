@@ -4,9 +4,10 @@
     |- DefinitionError            an author's mistake, found at registration
     |  '- DataflowInvalidError    all mistakes of one dataflow at once
     |- AuthorCodeError            author's code failed while a run used it
-    |  '- DecisionInvalidError    a Runnable answered what cannot be done
+    |  '- DecisionInvalidError    a Runnable or FrameBy answered what cannot be done
     |     |- MemoInvalidError     its memo is not JSON
-    |     '- AlignmentError       framing keys of an aligned input go backwards
+    |     |- AlignmentError       framing keys of an aligned input go backwards
+    |     '- FramingKeyError      a FrameBy function gave what is no framing key
     |- OperatingError             the world failed: disk, network, a foreign writer
     |  |- TableForeignError       a folder holds something that is not our table
     |  |  |- PlacementDiffersError  its records lie by another hash or number of buckets
@@ -45,6 +46,7 @@ __all__ = [
     "DiskFullError",
     "FileSystemUnsafeError",
     "ForeignWriterError",
+    "FramingKeyError",
     "IncrementDamagedError",
     "InvariantError",
     "LogConflictError",
@@ -212,6 +214,20 @@ class AlignmentError(DecisionInvalidError):
             input=input_,
             framing_key=key,
             before=before,
+        )
+
+
+class FramingKeyError(DecisionInvalidError):
+    """A FrameBy function gave something that labels no increment."""
+
+    code = "framing_key_invalid"
+
+    def __init__(self, value: object) -> None:
+        kind, shown = type(value).__name__, repr(value)[:200]
+        super().__init__(
+            f"{shown} is a {kind}: a framing key is a number, a text, a date or a time",
+            function="frame_by",
+            value=shown,
         )
 
 

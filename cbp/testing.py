@@ -129,7 +129,9 @@ def _columns(row: Any, names: Sequence[str]) -> Any:
     return values[0] if len(values) == 1 else values
 
 
-def run_epochs(translator: Author, epochs: Iterable[Any], *, at_once: bool = False) -> Result:
+def run_epochs(
+    translator: Author, epochs: Iterable[Any], *, at_once: bool = False, close: bool = False
+) -> Result:
     """Run one translator over some epochs, one increment per input and epoch.
 
     Args:
@@ -139,6 +141,8 @@ def run_epochs(translator: Author, epochs: Iterable[Any], *, at_once: bool = Fal
             record is a dict by column, a tuple, or the bare value of a single column.
         at_once: All increments arrive before the first run, instead of each when the stage
             has nothing left to do; with loopbacks, input and messages then mix.
+        close: The last increment is followed by a close, which lets framed inputs read
+            their last increment.
 
     Returns:
         Outputs and state by the names that the translator declares; its stage is `stage`.
@@ -155,7 +159,7 @@ def run_epochs(translator: Author, epochs: Iterable[Any], *, at_once: bool = Fal
         given = _by_input(epoch, spec)
         for name, records in increments.items():
             records.append(given.get(name, ()))
-    result = run_dataflow(_one_stage(spec), increments, at_once=at_once)
+    result = run_dataflow(_one_stage(spec), increments, at_once=at_once, close=close)
     prefix = f"{_STAGE}."
     return Result(
         {n.removeprefix(prefix): v for n, v in result.outputs.items()},
@@ -198,6 +202,7 @@ def run_dataflow(
     increments: Mapping[str, Iterable[Iterable[Any]]],
     *,
     at_once: bool = False,
+    close: bool = False,
 ) -> Result:
     """Run a whole dataflow; the n-th increments of all sources arrive at the same time.
 
@@ -205,6 +210,7 @@ def run_dataflow(
         dataflow: As a builder or a document gives it.
         increments: Source to its increments; each is an iterable of records.
         at_once: As of `run_epochs`.
+        close: As of `run_epochs`.
 
     Returns:
         Outputs by flow (`stage.output`), state by `stage.state`.
@@ -222,6 +228,8 @@ def run_dataflow(
                 engine.feed(source, arrivals[number])
         if not at_once:
             engine.run_until_idle()
+    for source in dataflow.sources if close else ():
+        engine.close(source)
     engine.run_until_idle()
     return _result(dataflow, engine)
 

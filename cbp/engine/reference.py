@@ -11,16 +11,19 @@ the model, the values and the hash are shared with them (tests/cbp/engine/test_r
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from cbp.engine.reference_call import record_type
 from cbp.engine.reference_stage import ReferenceStage, ordered_rows
 from cbp.engine.values import Row, typed, typed_row
 from cbp.errors import NotFoundError
 from cbp.model.connector import Connector
 from cbp.model.consult import consult
 from cbp.model.dataflow import Dataflow
+from cbp.model.framing import Framing, Keyed, framing_keys, segments
 from cbp.model.graph import components, predecessors
 from cbp.model.increment import DataFile, Increment
 from cbp.model.schema import Schema
@@ -48,6 +51,11 @@ class ReferenceEngine:
             name: {input_.name: Connector(input_.name) for input_ in stage.translator.inputs}
             for name, stage in dataflow.stages.items()
         }
+        self._framings = {
+            (name, spec.name): Framing()
+            for name, stage in dataflow.stages.items()
+            for spec in stage.translator.framed
+        }
         self._memos: dict[str, Any] = dict.fromkeys(dataflow.stages)
         self._order = list(chain.from_iterable(components(predecessors(dataflow.wiring()))))
 
@@ -67,6 +75,19 @@ class ReferenceEngine:
             raise NotFoundError(kind="source", name=source)
         schema = self._schemas[source]
         self._append(source, [typed_row(_by_position(r, schema), schema) for r in records])
+
+    def close(self, source: str) -> None:
+        """Close the open frames of a source: what comes later is behind a punctuation.
+
+        Raises:
+            NotFoundError: There is no such source.
+        """
+        if source not in self._dataflow.sources:
+            raise NotFoundError(kind="source", name=source)
+        for consumer in self._dataflow.consumers(source):
+            if consumer in self._framings:
+                self._framings[consumer], done = self._framings[consumer].close()
+                self._enqueue(*consumer, done)
 
     def run_until_idle(self) -> int:
         """Run every stage that may run, until none may; return the number of epochs.
@@ -122,7 +143,10 @@ class ReferenceEngine:
         inputs = {}
         for input_ in node.translator.inputs:
             flow = node.wiring[input_.name]
-            increments = [self._contents[flow][i] for i in decision.read.get(input_.name, ())]
+            increments = [
+                self._rows(flow, connectors[input_.name].find(i))
+                for i in decision.read.get(input_.name, ())
+            ]
             inputs[input_.name] = [
                 _project(i, self._schemas[flow], input_.schema) for i in increments
             ]
@@ -145,8 +169,38 @@ class ReferenceEngine:
         files = (DataFile(f"{flow}/{index}", len(rows), 0),) if rows else ()
         increment = Increment(flow, index, index, files)
         for stage, input_ in self._dataflow.receivers(increment):
-            connectors = self._connectors[stage]
+            if (stage, input_) in self._framings:
+                self._enqueue(stage, input_, self._frames(stage, input_, increment))
+            else:
+                self._enqueue(stage, input_, [increment])
+
+    def _enqueue(self, stage: str, input_: str, increments: Iterable[Increment]) -> None:
+        connectors = self._connectors[stage]
+        for increment in increments:
             connectors[input_] = connectors[input_].append(increment)
+
+    def _frames(self, stage: str, input_: str, increment: Increment) -> tuple[Increment, ...]:
+        """Return the frames that an output increment makes eligible."""
+        spec = self._dataflow.stages[stage].translator.input(input_)
+        framing, frame_by = self._framings[stage, input_], spec.frame_by
+        assert frame_by is not None, "only framed inputs have a framing"
+        rows = _project(
+            self._rows(increment.flow, increment), self._schemas[increment.flow], spec.schema
+        )
+        records = itertools.starmap(record_type(input_, spec.schema), rows)
+        keys, memo = framing_keys(records, frame_by, framing.memo, stage=stage, input_=input_)
+        found = segments([Keyed(file, keys) for file in increment.files], ordered=frame_by.memo)
+        self._framings[stage, input_], done = framing.take(increment.flow, found, memo)
+        return done
+
+    def _rows(self, flow: str, increment: Increment) -> list[Row]:
+        """Return the records of an increment, or of slices of several."""
+        contents = self._contents[flow]
+        return [
+            row
+            for file in increment.files
+            for row in contents[int(file.path.rpartition("/")[2])][file.start : file.stop]
+        ]
 
 
 def _by_position(record: Any, schema: Schema) -> Sequence[Any]:

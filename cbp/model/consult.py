@@ -15,17 +15,17 @@ Source: ours; what is checked follows from CBP (SoCC'10), section 4.1.
 from __future__ import annotations
 
 import json
-import math
 import traceback
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cbp.errors import AuthorCodeError, DecisionInvalidError, MemoInvalidError
+from cbp.errors import AuthorCodeError, DecisionInvalidError
 from cbp.model.connector import Connector, Decision
+from cbp.model.memo import json_memo
 from cbp.model.stage import RunnableSpec
 
-__all__ = ["consult", "json_memo"]
+__all__ = ["consult"]
 
 
 def consult(
@@ -63,27 +63,6 @@ def consult(
             place=_line(error, runnable.place),
             cause=f"{type(error).__name__}: {error}",
         ) from error
-
-
-def json_memo(value: Any, path: str = "memo") -> Any:
-    """Return a copy of a memo as JSON brings it back; tuples become lists.
-
-    Raises:
-        MemoInvalidError: Naming the first part that JSON cannot hold.
-    """
-    if isinstance(value, list | tuple):
-        return [json_memo(item, f"{path}[{i}]") for i, item in enumerate(value)]
-    if isinstance(value, Mapping):
-        for key in value:
-            if not isinstance(key, str):
-                part = f"the key {key!r} of {path}"
-                raise MemoInvalidError(part, type(key).__name__)
-        return {key: json_memo(item, f"{path}.{key}") for key, item in value.items()}
-    if isinstance(value, float) and not math.isfinite(value):
-        raise MemoInvalidError(path, repr(value))
-    if value is None or type(value) in (bool, int, float, str):
-        return value
-    raise MemoInvalidError(path, type(value).__name__)
 
 
 def _check(decision: Any, connectors: Mapping[str, Connector]) -> None:

@@ -16,9 +16,9 @@ The rules, each because a member must read exactly what it would read alone:
    groupwise stage is in the same physical stage, and if every other reader of what is
    written there has to wait for it anyway. Otherwise those readers would wait for nothing.
 3. Apart stay: whatever lies on a cycle, since its increments may not be numbered alike;
-   what decides itself when it runs (a Runnable other than the default), unless it leads;
-   what runs in Spark alone (the form `sql`), since its records are in no task of ours; and
-   what the author wants apart (`StageNode.fuse`).
+   what decides itself when it runs and on what (a Runnable or FrameBy other than the
+   default), unless it leads; what runs in Spark alone (the form `sql`), since its records
+   are in no task of ours; and what the author wants apart (`StageNode.fuse`).
 
 What runs together is chosen once, when a dataflow is registered, and kept with it as the
 names of the leaders: epochs, queues and intentions go by them. `physical_stages` gives
@@ -78,7 +78,11 @@ def choose_leaders(dataflow: Dataflow) -> tuple[str, ...]:
         for name, stage in dataflow.stages.items()
         if (flow := _only_input(stage)) and flow.partition(".")[0] in dataflow.stages
     }
-    own = {name for name, stage in dataflow.stages.items() if not stage.runnable.default}
+    own = {
+        name
+        for name, stage in dataflow.stages.items()
+        if not stage.runnable.default or stage.translator.framed
+    }
     behind = {name for name, by in producers.items() if not {name, by} & apart} - own
     record_wise = {n for n, s in dataflow.stages.items() if s.translator.record_wise}
     leaders = dataflow.stages.keys() - (behind & record_wise)

@@ -4,8 +4,9 @@ An *output increment* is what one epoch of a stage wrote to one flow; for a
 source it is what one accepted arrival brought. It is named by (flow, index)
 and never changes. An empty increment has no files: it keeps consumers aligned.
 
-Invariant: `records == sum(file.records)`; checked when it is made, so that a
-lost file can never look like a smaller increment.
+Invariant: `records == sum(file.rows)`; slices lie inside their files. An *input
+increment* that a consumer's framing made (`cbp.model.framing`) has the same shape: its
+index counts the consumer's frames, its files are slices.
 """
 
 from __future__ import annotations
@@ -23,17 +24,46 @@ FramingKey = int | str
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One immutable Parquet file.
+    """One immutable Parquet file, or a slice of its rows.
 
     Attributes:
         path: Relative to the dataflow's folder; `/` separated; made of ids only.
-        records: Number of rows.
-        bytes: Size of the file.
+        records: Rows of the whole file.
+        bytes: Size of the whole file.
+        start, stop: The rows that are meant, `start <= row < stop`; by default all.
     """
 
     path: str
     records: int
     bytes: int
+    start: int = 0
+    stop: int = -1
+
+    def __post_init__(self) -> None:
+        if self.stop == -1:
+            object.__setattr__(self, "stop", self.records)
+        if self.records < 0 or self.bytes < 0 or not 0 <= self.start <= self.stop <= self.records:
+            msg = f"file {self.path} of {self.records} rows cannot hold {self.start}:{self.stop}"
+            raise InvariantError(msg)
+
+    @property
+    def rows(self) -> int:
+        """Rows that are meant."""
+        return self.stop - self.start
+
+    @property
+    def whole(self) -> bool:
+        """Whether all rows are meant."""
+        return self.rows == self.records
+
+    def slice(self, start: int, stop: int) -> DataFile:
+        """Return some of the rows that are meant, counted from 0."""
+        return DataFile(self.path, self.records, self.bytes, self.start + start, self.start + stop)
+
+    def to_json(self) -> list[Any]:
+        """Return plain JSON values: `[path, records, bytes]`, and the slice if it is one."""
+        slice_ = [] if self.whole else [self.start, self.stop]
+        return [self.path, self.records, self.bytes, *slice_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +82,6 @@ class Increment:
     framing_key: FramingKey
     files: tuple[DataFile, ...] = ()
 
-    def __post_init__(self) -> None:
-        if any(file.records < 0 or file.bytes < 0 for file in self.files):
-            msg = f"increment {self.name} has a file of negative size"
-            raise InvariantError(msg)
-
     @property
     def name(self) -> str:
         """`flow/index`, unique within a dataflow."""
@@ -64,13 +89,13 @@ class Increment:
 
     @property
     def records(self) -> int:
-        """Number of records over all files."""
-        return sum(file.records for file in self.files)
+        """Number of records over all files, as far as they are meant."""
+        return sum(file.rows for file in self.files)
 
     @property
     def bytes(self) -> int:
-        """Size of all files in bytes."""
-        return sum(file.bytes for file in self.files)
+        """Size of all files in bytes; of a slice, its share."""
+        return sum(f.bytes if f.whole else f.bytes * f.rows // f.records for f in self.files)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""
@@ -78,11 +103,11 @@ class Increment:
             "flow": self.flow,
             "index": self.index,
             "framing_key": self.framing_key,
-            "files": [[file.path, file.records, file.bytes] for file in self.files],
+            "files": [file.to_json() for file in self.files],
         }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Increment:
         """Read what `to_json` wrote."""
-        files = tuple(DataFile(path, records, size) for path, records, size in value["files"])
+        files = tuple(DataFile(*file) for file in value["files"])
         return cls(value["flow"], value["index"], value["framing_key"], files)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cbp.model.connector import Runnable
+from cbp.model.framing import FrameBy
 from cbp.model.runnable import RunAll
 from cbp.model.schema import DataType, Schema
 
@@ -63,6 +64,8 @@ class InputSpec:
         order_by: Columns, or a function, that give the order within a group;
             `None`: the order of arrival (OrderByAny, made deterministic).
         loopback: Wired to the output of the same name of its own stage: messages.
+        frame_by: What cuts the flow into this input's increments; `None`: every output
+            increment is one (FrameByPrior).
     """
 
     name: str
@@ -70,6 +73,7 @@ class InputSpec:
     route_by: tuple[str, ...] | Computed | None = None
     order_by: tuple[str, ...] | Computed | None = None
     loopback: bool = False
+    frame_by: FrameBy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +174,11 @@ class TranslatorSpec:
         return any(
             isinstance(spec.route_by, Computed) and spec.route_by.many for spec in self.loopbacks
         )
+
+    @property
+    def framed(self) -> tuple[InputSpec, ...]:
+        """Inputs that cut their flow into increments of their own."""
+        return tuple(spec for spec in self.inputs if spec.frame_by is not None)
 
     def input(self, name: str) -> InputSpec:
         """Return the input of this name."""

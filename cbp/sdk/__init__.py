@@ -25,6 +25,7 @@ from cbp.sdk.translate import (
     Translate,
     TranslateRecords,
     by,
+    framed,
     route,
 )
 
@@ -54,5 +55,6 @@ __all__ = [
     "TranslateRecords",
     "by",
     "dataflow_from_document",
+    "framed",
     "route",
 ]

@@ -27,9 +27,11 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, ClassVar, NoReturn, cast, get_args
 
 from cbp.errors import DefinitionError, Mistake
+from cbp.model.framing import FrameBy
 from cbp.model.runnable import RunAll, RunAny
 from cbp.model.schema import Schema, is_name
 from cbp.model.stage import (
@@ -59,6 +61,9 @@ __all__ = [
 
 _RESERVED = ("associate", "key", "runnable", "spec", "translate")
 """Attributes of every translator, or of `out`; a flow of that name would hide them."""
+
+_FRAMING_KINDS = ("STRING", "BIGINT", "INT", "SMALLINT", "TINYINT", "DATE", "TIMESTAMP")
+"""Types of columns whose values label increments."""
 
 
 def place_of(function: Callable[..., Any] | type) -> str:
@@ -101,6 +106,21 @@ def by(function: Callable[[Any], Any], type_: str) -> Computed:
     return Computed(function, tuple(f.type for f in parts.fields), place_of(function))
 
 
+def framed(function: Callable[..., Any], *, memo: bool = False) -> FrameBy:
+    """Cut a flow into the increments of one input, by a key of each record.
+
+        Input("url STRING, at TIMESTAMP", frame_by=framed(lambda r: f"{r.at:%Y-%m-%d %H}"))
+        Input("n BIGINT", frame_by=framed(lambda r, total: ..., memo=True))
+
+    Args:
+        function: `record -> key`: the records of each output increment are grouped by key.
+            With memo, `(record, memo) -> (key, memo)`: one pass in order, `A A B A` are three
+            increments. A key is a number, a text, a date or a time.
+        memo: Whether it remembers; JSON values, `None` at first.
+    """
+    return FrameBy(function, memo, "", place_of(function))
+
+
 def _split_types(text: str) -> list[str]:
     """Split at commas outside of `<...>` and `(...)`."""
     parts, depth = [""], 0
@@ -123,11 +143,15 @@ class Input:
             `route(...)` for several groups. The key's types must be the same on every input
             of one translator.
         order_by: Columns, or `by(...)`, that order the records of a group.
+        frame_by: Column, or `framed(...)`, whose value labels the input's increments; an
+            increment is read once a record with another value, or a close, is behind it.
+            Default: what one epoch of the writer wrote is one increment, read at once.
     """
 
     schema: str
     route_by: str | Computed | None = None
     order_by: str | Computed | None = None
+    frame_by: str | FrameBy | None = None
 
 
 @dataclass(frozen=True)
@@ -340,7 +364,21 @@ class _Compiler:
             self._columns(name, "route_by", declared.route_by, schema),
             self._order(name, declared.order_by, schema),
             isinstance(declared, Loopback),
+            None if isinstance(declared, Loopback) else self._frame_by(name, declared, schema),
         )
+
+    def _frame_by(self, name: str, declared: Input, schema: Schema) -> FrameBy | None:
+        given = declared.frame_by
+        if given is None or isinstance(given, FrameBy):
+            return given
+        if not isinstance(cast(object, given), str) or given not in schema:
+            has = ", ".join(schema.names)
+            message = f"{given!r} is no column; name one of {has}, or use framed(function)"
+            self._fail("frame_by_invalid", name, message)
+        if schema[given].type.kind not in _FRAMING_KINDS:
+            message = f"column {given!r} is {schema[given].type}; use framed(function)"
+            self._fail("frame_by_invalid", name, message)
+        return FrameBy(attrgetter(given), column=given, place=self._place)
 
     def _order(
         self, name: str, value: str | Computed | None, schema: Schema

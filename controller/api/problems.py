@@ -57,6 +57,7 @@ STATUS: Mapping[str, int] = {
     "decision_invalid": 422,
     "memo_not_serialisable": 422,
     "alignment_backwards": 422,
+    "framing_key_invalid": 422,
     "operating_failure": 503,
     "table_foreign": 409,
     "table_placement_differs": 409,

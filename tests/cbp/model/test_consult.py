@@ -9,8 +9,9 @@ import pytest
 
 from cbp.errors import AlignmentError, AuthorCodeError, DecisionInvalidError, MemoInvalidError
 from cbp.model.connector import Connector, Decision
-from cbp.model.consult import consult, json_memo
+from cbp.model.consult import consult
 from cbp.model.increment import Increment
+from cbp.model.memo import json_memo
 from cbp.model.runnable import Align
 from cbp.model.stage import RunnableSpec
 

@@ -25,8 +25,8 @@ def test_json_round_trip(framing_key: int | str) -> None:
     assert Increment.from_json(json.loads(json.dumps(increment.to_json()))) == increment
 
 
-@pytest.mark.parametrize("file", [DataFile("a", -1, 5), DataFile("a", 5, -1)])
-def test_negative_sizes_are_refused(file: DataFile) -> None:
+@pytest.mark.parametrize("sizes", [(-1, 5), (5, -1)])
+def test_negative_sizes_are_refused(sizes: tuple[int, int]) -> None:
     """A file of negative size is corrupt data."""
     with pytest.raises(InvariantError):
-        Increment("f", 0, 0, (file,))
+        DataFile("a", *sizes)

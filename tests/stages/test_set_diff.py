@@ -1,0 +1,116 @@
+"""Set difference by hours, against Python's sets."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import groupby, pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cbp.errors import AlignmentError
+from cbp.testing import Result, run_epochs
+from stages.translators.set_diff import SetDiff
+
+Crawl = list[tuple[str, datetime]]
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def at(hour: float, *urls: str) -> Crawl:
+    return [(url, NOON + timedelta(hours=hour)) for url in urls]
+
+
+def cut(crawl: Crawl, places: list[int]) -> list[Crawl]:
+    """Cut a crawl into increments at these places."""
+    edges = [0, *sorted({min(place, len(crawl)) for place in places}), len(crawl)]
+    return [crawl[i:j] for i, j in pairwise(edges)]
+
+
+def oracle(a: Crawl, b: Crawl) -> dict[str, list[set[str]]]:
+    """Return the URLs that each side alone found, by hours in which any was found."""
+    hours = {side: {} for side in "ab"}  # type: dict[str, dict[datetime, set[str]]]
+    for side, crawl in (("a", a), ("b", b)):
+        for hour, found in groupby(crawl, lambda record: record[1].replace(minute=0)):
+            hours[side].setdefault(hour, set()).update(url for url, _ in found)
+    seen: set[str] = set()
+    diffs: dict[str, list[set[str]]] = {"a": [], "b": []}
+    for hour in sorted(hours["a"].keys() | hours["b"].keys()):
+        in_a, in_b = hours["a"].get(hour, set()), hours["b"].get(hour, set())
+        diffs["a"].append(in_a - in_b - seen)
+        diffs["b"].append(in_b - in_a - seen)
+        seen |= in_a | in_b
+    return diffs
+
+
+def run(a: list[Crawl], b: list[Crawl], *, at_once: bool = False) -> Result:
+    """Run over increments of both sides; of one that is exhausted, empty ones come."""
+    empty: list[Crawl] = [[]]
+    count = max(len(a), len(b))
+    a, b = a + empty * (count - len(a)), b + empty * (count - len(b))
+    epochs = [{"a": left, "b": right} for left, right in zip(a, b, strict=True)]
+    return run_epochs(SetDiff, epochs, at_once=at_once, close=True)
+
+
+def diffs(result: Result) -> dict[str, list[set[str]]]:
+    """Return what came out per epoch that read something."""
+    return {
+        side: [{row.url for row in epoch} for epoch in result.outputs[f"{side}_diff"]]
+        for side in "ab"
+    }
+
+
+def test_set_diff_over_two_hours() -> None:
+    """Found by one side in an hour: reported; by both, or seen before: not."""
+    a = at(0, "x", "y") + at(1, "z", "y")
+    b = at(0.5, "x", "w") + at(1, "y", "w", "v")
+    assert diffs(run([a], [b])) == {"a": [{"y"}, {"z"}], "b": [{"w"}, {"v"}]}
+
+
+def test_a_silent_hour_keeps_nobody_waiting() -> None:
+    """The side with the smaller hour is read alone."""
+    assert diffs(run([at(0, "x") + at(2, "y")], [at(1, "x") + at(2, "y")])) == {
+        "a": [{"x"}, set(), set()],
+        "b": [set(), set(), set()],
+    }
+
+
+def test_an_hour_is_read_once_both_sides_have_ended_it() -> None:
+    """Without a later record, or a close, an hour may still grow."""
+    epochs = [{"a": at(0, "x") + at(1, "y"), "b": at(0, "x")}]
+    assert run_epochs(SetDiff, epochs).outputs["a_diff"] == []
+    epochs.append({"b": at(1, "z")})
+    assert len(run_epochs(SetDiff, epochs).outputs["a_diff"]) == 1
+
+
+def test_hours_never_go_back() -> None:
+    """A record of an hour that was read already is an error, not a wrong answer."""
+    with pytest.raises(AlignmentError):
+        run([at(1, "x"), at(2, "x"), at(0, "y"), at(3, "y")], [at(1, "x"), at(4, "x")])
+
+
+CRAWLS = st.lists(st.tuples(st.sampled_from("uvwxyz"), st.integers(0, 20)), max_size=20).map(
+    lambda found: [
+        (url, NOON + timedelta(minutes=20 * slot))
+        for url, slot in sorted(found, key=lambda r: r[1])
+    ]
+)
+PLACES = st.lists(st.integers(0, 20), max_size=4)
+
+
+@given(CRAWLS, CRAWLS, PLACES, PLACES, st.booleans())
+def test_any_split_into_increments_gives_the_sets_of_each_hour(
+    a: Crawl, b: Crawl, cuts_a: list[int], cuts_b: list[int], at_once: bool
+) -> None:
+    """However arrivals cut the hours: the oracle's sets, up to the end of one side.
+
+    Behind the last hour of one side, the other one waits for it.
+    """
+    found = diffs(run(cut(a, cuts_a), cut(b, cuts_b), at_once=at_once))
+    expected = oracle(a, b)
+    for side in "ab":
+        assert found[side] == expected[side][: len(found[side])]
+    if a and b:
+        ends = min(a[-1][1], b[-1][1]).replace(minute=0)
+        hours = {at_.replace(minute=0) for _, at_ in a + b}
+        assert len(found["a"]) >= sum(hour <= ends for hour in hours)
