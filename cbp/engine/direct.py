@@ -363,17 +363,24 @@ class DirectEngine:
 
 
 class LocalExecutor:
-    """Carries out tasks one after the other in this process, without Spark."""
+    """Carries out tasks one after the other in this process, without Spark.
+
+    Args:
+        kind: What a task is.
+    """
 
     slots = 2
+
+    def __init__(self, kind: type[StageTask] = StageTask) -> None:
+        self._kind = kind
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
         """Run the same task code as Spark's workers."""
         if task.spec.record_wise:
             work = record_shares(plan, self.slots)
-            runs = (StageTask(task, i, "0").run_shares(share) for i, share in enumerate(work))
+            runs = (self._kind(task, i, "0").run_shares(share) for i, share in enumerate(work))
         else:
-            runs = (StageTask(task, part, "0").run_arranged() for part in range(task.tasks))
+            runs = (self._kind(task, part, "0").run_arranged() for part in range(task.tasks))
         return [descriptor for run in runs for descriptor in run]
 
     def cancel(self, run: str) -> None:

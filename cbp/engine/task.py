@@ -204,6 +204,10 @@ class StageTask:
         self._done.append({"kind": "counts", **self.counts})
         return self._done
 
+    def open_cache(self) -> IndexCache:
+        """Return the index copies of this worker."""
+        return index_cache(self.plan.cache)
+
     def _run_records(self, work: Sequence[Share]) -> None:
         spec = self.plan.spec
         run = RecordRun(self.plan.stage, spec, self.emitted, self._write_output)
@@ -214,7 +218,7 @@ class StageTask:
     def _run_groups(self, batches: Iterable[pa.RecordBatch]) -> None:
         layout = self.plan.layout
         assert layout is not None, "a record-wise stage has a task of its own"
-        cache = index_cache(self.plan.cache)
+        cache = self.open_cache()
         deleted: dict[str, dict[str, Any]] = {name: {} for name in self.plan.states}
         with Spool(layout) as spool:
             spool.take(batches)

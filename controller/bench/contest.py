@@ -76,7 +76,10 @@ class Contest:
             for label in self.options.entrants:
                 self.on_step(f"{label}: loading {self.state_keys:,} keys")
                 entrants.append(self._loaded(label, workload))
-            for size in self.options.increment:
+            for number in range(self.options.age):
+                self.on_step(f"increment {number:,} of age")
+                self._grow_older(entrants, workload)
+            for size in self.options.sizes(self.state_keys):
                 self._measure(entrants, workload, size)
             self.on_step("comparing what they hold")
             self.held = {e.label: e.candidate.totals() for e in entrants}
@@ -100,6 +103,14 @@ class Contest:
             candidate.close()
             raise
         return Entrant(label, candidate, FolderWatch(place.folder))
+
+    def _grow_older(self, entrants: Sequence[Entrant], workload: Workload) -> None:
+        """Let every candidate read one increment that nobody measures."""
+        size = min(self.options.sizes(self.state_keys))
+        arrival = self._arrival(workload, size)
+        for entrant in entrants:
+            entrant.candidate.run(arrival)
+            entrant.watch.take()
 
     def _measure(self, entrants: Sequence[Entrant], workload: Workload, size: int) -> None:
         floors: list[float | None] = []
@@ -158,9 +169,11 @@ class Contest:
 
 
 def steps_of(options: BenchOptions) -> int:
-    """Return how many steps a contest announces."""
+    """Return how many steps the contests of all state sizes announce."""
     rounds = options.rounds + options.warmup
-    return len(options.entrants) * (1 + len(options.increment) * rounds) + 1
+    contests = [len(options.sizes(keys)) * rounds for keys in options.state_keys]
+    steps = sum(len(options.entrants) * (1 + measured) + 1 for measured in contests)
+    return steps + options.age * len(contests)
 
 
 def differences(

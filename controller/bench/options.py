@@ -27,6 +27,7 @@ CANDIDATES: dict[str, str] = {
     OURS: "this product",
     "merge": "Delta MERGE in a batch",
     "blackbox": "this product's translator, state shuffled and rewritten every epoch",
+    "scan": "this product, every look-up a scan of the state's files",
     "rewrite": "Spark SQL full outer join, table rewritten every epoch",
     "streaming": "Structured Streaming with RocksDB, in the JVM",
     "streaming-python": "Structured Streaming, applyInPandasWithState",
@@ -34,8 +35,8 @@ CANDIDATES: dict[str, str] = {
     "duckdb": "DuckDB, INSERT ... ON CONFLICT in one process",
     "recompute": "Spark SQL, from scratch",
 }
-_ANY_DATAFLOW = (OURS, "blackbox")
-_WITHOUT_SPARK = (OURS, "blackbox", "duckdb")
+_ANY_DATAFLOW = (OURS, "blackbox", "scan")
+_WITHOUT_SPARK = (OURS, "blackbox", "scan", "duckdb")
 _FORMS = ("groupwise", "arrow")
 
 
@@ -46,10 +47,13 @@ class BenchOptions:
     Attributes:
         workload: `url-count` or `crawl-queue`.
         against: Candidates besides ours.
-        keys: How `url-count` draws its keys: `uniform` or `zipf`.
+        keys: How `url-count` draws its keys: `uniform`, `zipf`, or `distinct`: every record
+            another key that is in state.
         forms: Of our translator, each measured as a candidate of its own.
         state_keys: Sizes of the state before the first increment.
         increment: Sizes of increments, in records (pages for `crawl-queue`).
+        hit_rates: Instead of sizes: shares of the keys in state that an increment touches.
+        age: Increments that every state has behind it before any is measured.
         rounds: Measured runs of each candidate; `warmup` more come before them.
         grouping: Of the state, ours and the black box's.
         master: Of Spark, or `none`.
@@ -64,6 +68,8 @@ class BenchOptions:
     forms: tuple[str, ...] = ("groupwise",)
     state_keys: tuple[int, ...] = (1_000_000,)
     increment: tuple[int, ...] = (10_000,)
+    hit_rates: tuple[float, ...] = ()
+    age: int = 0
     rounds: int = 5
     warmup: int = 2
     seed: int = 0
@@ -84,6 +90,8 @@ class BenchOptions:
             parts.append(self.keys)
         if self.grouping != "inner":
             parts.append(self.grouping)
+        if self.age:
+            parts.append(f"age-{self.age}")
         return "/".join(parts)
 
     @property
@@ -91,10 +99,16 @@ class BenchOptions:
         """Who takes part: ours, once per form after the first as `cbp/form`, then its peers."""
         return (OURS, *(f"{OURS}/{form}" for form in self.forms[1:]), *self.against)
 
+    def sizes(self, state_keys: int) -> tuple[int, ...]:
+        """Return the increments' sizes on a state of so many keys, in records."""
+        if not self.hit_rates:
+            return self.increment
+        return tuple(dict.fromkeys(max(1, round(rate * state_keys)) for rate in self.hit_rates))
+
     def check(self) -> None:
         """Raise BenchRefusedError for the first choice that cannot be run."""
         _one_of("workload", self.workload, (URL_COUNT, CRAWL_QUEUE))
-        _one_of("keys", self.keys, ("uniform", "zipf"))
+        _one_of("keys", self.keys, ("uniform", "zipf", "distinct"))
         _one_of("grouping", self.grouping, ("inner", "outer"))
         self._check_forms()
         for name in self.against:
@@ -102,6 +116,9 @@ class BenchOptions:
         for option, values in (("state-keys", self.state_keys), ("increment", self.increment)):
             if not values or min(values) < 1:
                 raise BenchRefusedError(option, "sizes begin at 1")
+        self._check_hit_rates()
+        if self.age < 0:
+            raise BenchRefusedError("age", "a number of increments, 0 or more")
         if self.rounds < 1 or self.warmup < 0:
             raise BenchRefusedError("rounds", "at least 1, after a warm-up of 0 or more")
         if self.soak:
@@ -115,6 +132,14 @@ class BenchOptions:
             if self.workload == CRAWL_QUEUE and form != _FORMS[0]:
                 raise BenchRefusedError("form", f"{CRAWL_QUEUE} is written {_FORMS[0]} only")
 
+    def _check_hit_rates(self) -> None:
+        if not self.hit_rates:
+            return
+        if min(self.hit_rates) <= 0 or max(self.hit_rates) > 1:
+            raise BenchRefusedError("hit-rates", "shares of the keys, above 0 and up to 1")
+        if self.workload != URL_COUNT or self.keys != "distinct":
+            raise BenchRefusedError("hit-rates", f"of {URL_COUNT} with --keys distinct")
+
     def _check_candidate(self, name: str) -> None:
         others = tuple(candidate for candidate in CANDIDATES if candidate != OURS)
         if name == OURS:
@@ -122,7 +147,8 @@ class BenchOptions:
         _one_of("against", name, others)
         if self.workload == CRAWL_QUEUE and name not in _ANY_DATAFLOW:
             raise BenchRefusedError(
-                "against", f"{name} has no {CRAWL_QUEUE}; only blackbox runs whole dataflows"
+                "against",
+                f"{name} has no {CRAWL_QUEUE}; only blackbox and scan run whole dataflows",
             )
         if self.master == NO_SPARK and name not in _WITHOUT_SPARK:
             raise BenchRefusedError("against", f"{name} needs Spark; give a --master")

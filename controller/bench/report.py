@@ -16,7 +16,7 @@ from controller.bench.options import OURS
 from controller.bench.result import Measured, Sample
 from controller.bench.soak import Soak
 
-__all__ = ["print_results", "print_soak", "print_steps", "progress"]
+__all__ = ["growth", "print_growth", "print_results", "print_soak", "print_steps", "progress"]
 
 
 @contextmanager
@@ -65,6 +65,29 @@ def print_results(console: Console, results: Sequence[Measured]) -> None:
             *(_bytes(n) for n in (one.bytes_read, one.bytes_shuffled, one.bytes_written)),
         )
     console.print(table)
+
+
+def print_growth(console: Console, results: Sequence[Measured]) -> None:
+    """Print how much slower a candidate is on its largest state than on its smallest."""
+    for one, other in growth(results):
+        console.print(
+            f"{other.candidate}, {other.increment_records:,} records: on {other.state_keys:,} keys "
+            f"{other.seconds_median / one.seconds_median:.2f} x the time on {one.state_keys:,}"
+        )
+
+
+def growth(results: Sequence[Measured]) -> list[tuple[Measured, Measured]]:
+    """Return the results of equal increments on the smallest and the largest state; pure."""
+    cases: dict[tuple[str, str, str, int], list[Measured]] = {}
+    for one in results:
+        case = one.workload, one.candidate, one.form, one.increment_records
+        cases.setdefault(case, []).append(one)
+    pairs = []
+    for found in cases.values():
+        ordered = sorted(found, key=lambda one: one.state_keys)
+        if ordered[0].state_keys < ordered[-1].state_keys:
+            pairs.append((ordered[0], ordered[-1]))
+    return pairs
 
 
 def print_steps(console: Console, ours: Mapping[tuple[int, int], Sequence[Sample]]) -> None:

@@ -17,13 +17,11 @@ def candidate_of(label: str, place: Place, workload: Workload, options: BenchOpt
     """
     name, _, form = label.partition("/")
     assert name in CANDIDATES, "the options were checked"
-    if name in (OURS, "blackbox"):
+    if name in (OURS, "blackbox", "scan"):
         from controller.bench.candidates.direct import DirectCandidate
 
         form = form or (options.forms[0] if name == OURS else "groupwise")
-        return DirectCandidate(
-            place, workload, grouping=options.grouping, form=form, blackbox=name != OURS
-        )
+        return DirectCandidate(place, workload, grouping=options.grouping, form=form, name=name)
     if name.startswith("streaming"):
         from controller.bench.candidates.streaming import StreamingCandidate
 

@@ -24,7 +24,7 @@ from controller.bench.contest import Contest, steps_of
 from controller.bench.errors import BenchDisagreesError
 from controller.bench.options import NO_SPARK, BenchOptions
 from controller.bench.picture import draw, require_matplotlib
-from controller.bench.report import print_results, print_soak, print_steps, progress
+from controller.bench.report import print_growth, print_results, print_soak, print_steps, progress
 from controller.bench.result import Measured, Sample, document
 from controller.bench.soak import soak
 
@@ -98,7 +98,7 @@ def _contests(
     results: list[Measured] = []
     ours: dict[tuple[int, int], Sequence[Sample]] = {}
     wrong: list[str] = []
-    with progress(console, steps_of(options) * len(options.state_keys)) as step:
+    with progress(console, steps_of(options)) as step:
         for state_keys in options.state_keys:
             own = folder / f"keys-{state_keys}"
             contest = Contest(options, state_keys, own, spark, slots, step)
@@ -109,6 +109,7 @@ def _contests(
                 shutil.rmtree(own, ignore_errors=True)
     print_results(console, results)
     print_steps(console, ours)
+    print_growth(console, results)
     _write(options, document(results))
     if options.picture is not None:
         draw(results, options.picture)

@@ -19,7 +19,7 @@ from cbp.engine.files import LocalFiles
 from controller.bench.candidate import Place
 from controller.bench.candidates.direct import DirectCandidate
 from controller.bench.drive import StageRun
-from controller.bench.options import SOAK_SHARE_MAX, BenchOptions
+from controller.bench.options import OURS, SOAK_SHARE_MAX, BenchOptions
 from controller.bench.traffic import FolderWatch
 from controller.bench.workload import workload_of, write_arrival
 
@@ -73,7 +73,7 @@ def soak(
     place.folder.mkdir(parents=True)
     place.scratch.mkdir()
     ours = DirectCandidate(
-        place, workload, grouping=options.grouping, form=options.forms[0], blackbox=False
+        place, workload, grouping=options.grouping, form=options.forms[0], name=OURS
     )
     on_step(f"loading {state_keys:,} keys")
     ours.load(state_keys)

@@ -4,7 +4,8 @@ The same seed gives the same bytes. An increment is drawn from (seed, number) al
 every candidate reads the same ones, whatever ran before.
 
 - `UrlCount`: URLs, uniform over 1.05 times the keys in state (so that some are new), or
-  Zipf with exponent 1 over the same keys, the popular ones spread over all buckets.
+  Zipf with exponent 1 over the same keys, the popular ones spread over all buckets;
+  or distinct ones that are all in state, as far as there are so many.
 - `CrawlQueue`: pages with ten links each, seven to their own site, the others Zipf.
 """
 
@@ -97,7 +98,10 @@ class UrlCount:
         """Return `(url STRING)`."""
         chance = np.random.default_rng([self.seed, number])
         universe = int(self.state_keys * (1 + NEW_SHARE)) + 1
-        if self.keys == "zipf":
+        if self.keys == "distinct":
+            first = int(chance.integers(0, self.state_keys))
+            ids = _scattered(np.arange(first, first + count), self.state_keys)
+        elif self.keys == "zipf":
             ids = _scattered(_zipf(chance, universe, count), universe)
         else:
             ids = chance.integers(0, universe, count)

@@ -24,17 +24,26 @@ Against = Annotated[
     list[str],
     typer.Option(
         "--against",
-        help="merge, blackbox, rewrite, streaming, streaming-python, streaming-python-tws, "
+        help="merge, blackbox, scan, rewrite, streaming, streaming-python, streaming-python-tws, "
         "duckdb, recompute; with commas; '' for none. By default merge,blackbox,streaming, "
         "and blackbox for crawl-queue.",
         show_default=False,
     ),
 ]
-Keys = Annotated[str, typer.Option("--keys", help="uniform or zipf.")]
+Keys = Annotated[str, typer.Option("--keys", help="uniform, zipf, or distinct keys of the state.")]
 Form = Annotated[
     list[str],
     typer.Option("--form", help="How our translator is written: groupwise, arrow; several too."),
 ]
+HitRates = Annotated[
+    list[str],
+    typer.Option(
+        "--hit-rates",
+        help="Instead of --increment: shares of the keys in state, such as 0.0001,0.01,1; "
+        "each record is then another key.",
+    ),
+]
+Age = Annotated[int, typer.Option(help="Increments before any is measured; shows growth.")]
 Rounds = Annotated[int, typer.Option(help="Measured runs of each candidate.")]
 Warmup = Annotated[int, typer.Option(help="Runs before the measured ones.")]
 Grouping = Annotated[str, typer.Option(help="inner or outer state, ours and the black box's.")]
@@ -52,6 +61,8 @@ def bench_command(
     state_keys: StateKeys = ["1000000"],  # noqa: B006 - Typer only reads it
     increment: Increment = ["10000"],  # noqa: B006
     against: Against = [],  # noqa: B006
+    hit_rates: HitRates = [],  # noqa: B006
+    age: Age = 0,
     keys: Keys = "uniform",
     form: Form = ["groupwise"],  # noqa: B006
     rounds: Rounds = 5,
@@ -73,7 +84,9 @@ def bench_command(
     options = bench.BenchOptions(
         workload=workload,
         against=_names(against or [default]),
-        keys=keys,
+        keys="distinct" if hit_rates and keys == "uniform" else keys,
+        hit_rates=_rates(hit_rates),
+        age=age,
         forms=_names(form),
         state_keys=_sizes("--state-keys", state_keys),
         increment=_sizes("--increment", increment),
@@ -96,6 +109,13 @@ def _names(given: Sequence[str]) -> tuple[str, ...]:
     """Return the parts of lists with commas, each once, in order."""
     parts = (part.strip() for one in given for part in one.split(","))
     return tuple(dict.fromkeys(part for part in parts if part))
+
+
+def _rates(given: Sequence[str]) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in _names(given))
+    except ValueError as exc:
+        raise typer.BadParameter(str(exc), param_hint="--hit-rates") from exc
 
 
 def _sizes(option: str, given: Sequence[str]) -> tuple[int, ...]:

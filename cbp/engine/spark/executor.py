@@ -54,10 +54,15 @@ _DAMAGED = ("FAILED_READ_FILE", "FILE_NOT_EXIST", "PATH_NOT_FOUND", "is not a Pa
 
 
 class SparkExecutor:
-    """Carries out the tasks of a run on Spark; see the module header."""
+    """Carries out the tasks of a run on Spark; see the module header.
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    Args:
+        spark: The session.
+        kind: What a task is.
+    """
+
+    def __init__(self, spark: SparkSession, *, kind: type[StageTask] = StageTask) -> None:
+        self._spark, self._kind = spark, kind
         self._cancelled: set[str] = set()
         self._numbers: dict[int, RDD[int]] = {}
 
@@ -94,10 +99,10 @@ class SparkExecutor:
         """Run the job; return what its tasks reported, as JSON texts."""
         if task.spec.record_wise:
             work = record_shares(plan, self.slots)
-            return self._run_numbered(len(work), _record_task(task, work))
+            return self._run_numbered(len(work), _record_task(task, work, self._kind))
         if self._is_small(plan, task):
-            return self._run_numbered(task.tasks, _arranged_task(task))
-        frame = self._shuffled(plan, task).mapInArrow(_group_task(task), RESULT)
+            return self._run_numbered(task.tasks, _arranged_task(task, self._kind))
+        frame = self._shuffled(plan, task).mapInArrow(_group_task(task, self._kind), RESULT)
         return [row.body for row in frame.collect()]
 
     def _is_small(self, plan: RunPlan, task: TaskPlan) -> bool:
@@ -241,10 +246,10 @@ def task_identity() -> tuple[int, str]:
     return context.partitionId(), f"{context.taskAttemptId():x}"
 
 
-def _group_task(plan: TaskPlan) -> _Task:
+def _group_task(plan: TaskPlan, kind: type[StageTask]) -> _Task:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         part, attempt = task_identity()
-        yield from reported(StageTask(plan, part, attempt).run(batches))
+        yield from reported(kind(plan, part, attempt).run(batches))
 
     return run
 
@@ -260,18 +265,18 @@ def _nothing_in_arrow(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBa
     yield from reported([])
 
 
-def _arranged_task(plan: TaskPlan) -> _Numbered:
+def _arranged_task(plan: TaskPlan, kind: type[StageTask]) -> _Numbered:
     def run(numbers: Iterable[int]) -> Iterator[str]:
         part, attempt = task_identity()
-        return iter(_texts(StageTask(plan, part, attempt).run_arranged()))
+        return iter(_texts(kind(plan, part, attempt).run_arranged()))
 
     return run
 
 
-def _record_task(plan: TaskPlan, work: list[list[Share]]) -> _Numbered:
+def _record_task(plan: TaskPlan, work: list[list[Share]], kind: type[StageTask]) -> _Numbered:
     def run(numbers: Iterable[int]) -> Iterator[str]:
         part, attempt = task_identity()
-        return iter(_texts(StageTask(plan, part, attempt).run_shares(work[part])))
+        return iter(_texts(kind(plan, part, attempt).run_shares(work[part])))
 
     return run
 

@@ -1,6 +1,6 @@
-"""Ours, and the black box: the same dataflow and tables on two ways to carry out tasks.
+"""Ours, the black box and the scan: one dataflow, one kind of table, three kinds of task.
 
-Settings, for both: the service's Spark session, four buckets per slot. Every commit is
+Settings, for all: the service's Spark session, four buckets per slot. Every commit is
 made: output increment, vectors, intention, log entries, all synced. State is loaded as
 files; a dataflow of several stages reads its first increments instead.
 """
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from cbp.engine.blackbox import LocalBlackboxExecutor
 from cbp.engine.direct import DirectEngine, Executor, LocalExecutor
+from cbp.engine.task import StageTask
 from controller.bench.candidate import Figures, Place, Totals
+from controller.bench.candidates.scan import ScanTask
 from controller.bench.drive import STEPS, DataflowDrive, StageRun
 from controller.bench.load import load_counts
 from controller.bench.workload import Arrival, UrlCount, Workload, write_arrival
@@ -27,16 +28,15 @@ class DirectCandidate:
     """One dataflow of the product; see `controller.bench.candidate`."""
 
     def __init__(
-        self, place: Place, workload: Workload, *, grouping: str, form: str, blackbox: bool
+        self, place: Place, workload: Workload, *, grouping: str, form: str, name: str
     ) -> None:
-        self.form = form
-        self.name = "blackbox" if blackbox else "cbp"
+        self.form, self.name = form, name
         self.state_keys = 0
         self._place, self._workload = place, workload
         self.dataflow = workload.dataflow(
             grouping=grouping, form=form, buckets=_buckets(place.slots)
         )
-        engine = DirectEngine(_executor(place, blackbox), cache=str(place.scratch / "cache"))
+        engine = DirectEngine(_executor(place, name), cache=str(place.scratch / "cache"))
         self.drive = DataflowDrive(engine, self.dataflow, place.folder)
 
     def load(self, state_keys: int) -> None:
@@ -104,12 +104,13 @@ def _buckets(slots: int) -> int:
     return max(2, 1 << (slots * BUCKETS_PER_SLOT - 1).bit_length())
 
 
-def _executor(place: Place, blackbox: bool) -> Executor:
+def _executor(place: Place, name: str) -> Executor:
+    kind = ScanTask if name == "scan" else StageTask
     if place.spark is None:
-        return LocalBlackboxExecutor() if blackbox else LocalExecutor()
+        return LocalBlackboxExecutor() if name == "blackbox" else LocalExecutor(kind)
     from cbp.engine.spark import SparkExecutor
     from cbp.engine.spark.blackbox import SparkBlackboxExecutor
 
-    found: Any = SparkBlackboxExecutor if blackbox else SparkExecutor
-    executor: Executor = found(place.spark)
-    return executor
+    if name == "blackbox":
+        return SparkBlackboxExecutor(place.spark)
+    return SparkExecutor(place.spark, kind=kind)

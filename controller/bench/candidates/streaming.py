@@ -25,7 +25,7 @@ from controller.bench.candidates.counts import initial_urls, totals_of
 from controller.bench.errors import BenchRefusedError
 from controller.bench.workload import Arrival
 
-__all__ = ["PYTHON_KEYS_MAX", "StreamingCandidate"]
+__all__ = ["PYTHON_KEYS_MAX", "StreamingCandidate", "tws_runs"]
 
 PYTHON_KEYS_MAX = 200_000
 _STORE = "spark.sql.streaming.stateStore"
@@ -44,8 +44,9 @@ class StreamingCandidate:
         self._place, self._table = place, str(place.folder / "totals")
         self._incoming = place.scratch / "incoming"
         self._query: Any = None
-        if name == "streaming-python-tws":
-            _require_tws()
+        if name == "streaming-python-tws" and not tws_runs():
+            why = "streaming-python-tws needs a further package: pip install 'cbp[bench]'"
+            raise BenchRefusedError("against", why)
         self._session = place.session(
             {
                 "spark.sql.shuffle.partitions": str(place.slots),
@@ -131,15 +132,12 @@ def _by_processor(stream: Any) -> Any:
     return stream.groupBy("url").transformWithStateInPandas(Count(), _SHAPE, "Update", "None")
 
 
-def _require_tws() -> None:
+def tws_runs() -> bool:
+    """Tell whether the packages that `streaming-python-tws` needs are installed."""
     try:
-        missing = [name for name in _TWS_NEEDS if importlib.util.find_spec(name) is None]
+        return all(importlib.util.find_spec(name) is not None for name in _TWS_NEEDS)
     except ModuleNotFoundError:
-        missing = list(_TWS_NEEDS)
-    if missing:
-        raise BenchRefusedError(
-            "against", "streaming-python-tws needs a further package: pip install protobuf"
-        )
+        return False
 
 
 _QUERIES: dict[str, Callable[[Any], Any]] = {

@@ -88,6 +88,7 @@ class TwiceExecutor(LocalExecutor):
     """Runs every task twice, as speculation does when both attempts end; one is counted."""
 
     def __init__(self, counted: int) -> None:
+        super().__init__()
         self.counted = counted
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:

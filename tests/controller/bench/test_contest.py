@@ -35,6 +35,26 @@ def test_all_candidates_hold_the_same(tmp_path: Path, keys: str, grouping: str) 
     assert len(announced) == steps_of(contest.options)
 
 
+def test_hit_rates_measure_the_scan_beside_ours(tmp_path: Path) -> None:
+    """The same share of the state for everybody; who scans reads at least as much."""
+    contest, announced = contest_of(
+        tmp_path, against=("scan",), keys="distinct", hit_rates=(0.01, 1.0), state_keys=(300,)
+    )
+    assert contest.run() == []
+    sizes = [(r.candidate, r.increment_records) for r in contest.results]
+    assert sizes == [("cbp", 3), ("scan", 3), ("cbp", 300), ("scan", 300)]
+    assert len(announced) == steps_of(contest.options)
+
+
+def test_an_aged_state_is_measured_when_it_is_old(tmp_path: Path) -> None:
+    """Increments of the age are read by all, and measured for none."""
+    contest, announced = contest_of(tmp_path, against=("duckdb",), age=3, increment=(10,))
+    assert contest.run() == []
+    assert {t.n for t in contest.held.values()} == {300 + 6 * 10}
+    assert {len(r.seconds_all) for r in contest.results} == {2}
+    assert len(announced) == steps_of(contest.options)
+
+
 def test_results_are_of_the_measured_rounds_alone(tmp_path: Path) -> None:
     """A warm-up is run by everybody, and counted for nobody."""
     contest, _ = contest_of(tmp_path, against=("duckdb",))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+from controller.bench.report import growth
 from controller.bench.result import Measured, Sample, document, median
 
 FIELDS = [
@@ -46,6 +48,14 @@ def test_the_document_has_the_promised_shape() -> None:
     assert list(found["results"][0]) == FIELDS
     assert {"cores", "memory_bytes", "processor"} <= found["machine"].keys()
     assert {"python", "pyspark", "pyarrow"} <= found["versions"].keys()
+
+
+def test_growth_compares_equal_increments_on_the_smallest_and_largest_state() -> None:
+    """Another candidate, or another size of increment, is another line."""
+    one = measured()
+    many = [replace(one, state_keys=keys) for keys in (7, 70, 700)]
+    other = replace(one, increment_records=9)
+    assert growth([*many, other, replace(one, candidate="scan")]) == [(many[0], many[2])]
 
 
 def test_figures_are_medians_and_unknown_ones_are_null() -> None:

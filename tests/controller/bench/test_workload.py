@@ -10,6 +10,7 @@ from controller.bench.workload import CrawlQueue, UrlCount, Workload
 WORKLOADS: list[Workload] = [
     UrlCount(1000, 7),
     UrlCount(1000, 7, "zipf"),
+    UrlCount(1000, 7, "distinct"),
     CrawlQueue(1000, 7),
 ]
 
@@ -43,6 +44,16 @@ def test_zipf_keys_are_skewed_and_within_range() -> None:
     top = max(urls.count(url) for url in set(urls[:200]))
     assert 0.05 < top / len(urls) < 0.12
     assert set(urls) <= set(UrlCount.urls(np.arange(10_502)))
+
+
+def test_distinct_keys_are_all_in_state() -> None:
+    """A hit rate of one touches every key once, in another order each time."""
+    workload = UrlCount(1000, keys="distinct")
+    urls = workload.records(0, 1000).column("url").to_pylist()
+    assert set(urls) == set(UrlCount.urls(np.arange(1000)))
+    few = workload.records(1, 100).column("url").to_pylist()
+    assert len(set(few)) == 100
+    assert set(few) <= set(urls)
 
 
 def test_the_first_pages_name_as_many_urls_as_asked_for() -> None:

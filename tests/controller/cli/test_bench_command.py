@@ -36,6 +36,14 @@ def test_lists_come_with_commas_or_repeated(asked: list[BenchOptions]) -> None:
     assert options.against == ("merge", "duckdb")
 
 
+def test_hit_rates_ask_for_distinct_keys(asked: list[BenchOptions]) -> None:
+    """Shares of the state need no further option."""
+    assert call("url-count", "--hit-rates", "0.0001,0.5", "--against", "scan", "--age", "3") == 0
+    (options,) = asked
+    options.check()
+    assert (options.hit_rates, options.keys, options.age) == ((0.0001, 0.5), "distinct", 3)
+
+
 @pytest.mark.parametrize(
     ("arguments", "peers"),
     [

@@ -1,0 +1,78 @@
+"""Ours without the choice by cost: every look-up reads the whole file and tests every row.
+
+It keeps no copies, so that each run reads the Parquet files of the buckets that it touches
+from start to end. With it `--hit-rates` shows what the choice between index and scan is
+worth at each rate, and that it never costs more than the scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from cbp.engine.state.index import IndexCache
+from cbp.engine.state.lookup import IndexedFile, Int64s, StateRows
+from cbp.engine.task import StageTask
+
+__all__ = ["ScanTask"]
+
+
+class ScanTask(StageTask):
+    """A task that looks nothing up."""
+
+    def open_cache(self) -> IndexCache:
+        """Return a cache that keeps nothing."""
+        return _NoCache(self.plan.cache)
+
+
+class _NoCache(IndexCache):
+    """Reads every file anew."""
+
+    def reader(
+        self,
+        table: str,
+        table_id: str,
+        path: str,
+        *,
+        size: int,
+        rows: int,
+        wanted: Int64s | None,
+    ) -> StateRows:
+        """Return all rows of a file."""
+        found = self.open(table, table_id, path, size=size, rows=rows, copy=False)
+        return _Scanned(found)
+
+    def put(self, table_id: str, path: str, *, size: int, content: pa.Table) -> None:
+        """Keep no copy."""
+
+    def _hold(self, name: str, rows: IndexedFile) -> IndexedFile:
+        """Keep no rows."""
+        return rows
+
+
+class _Scanned:
+    """All rows of a file, each of them tested; see `cbp.engine.state.lookup.StateRows`."""
+
+    def __init__(self, rows: IndexedFile) -> None:
+        self._rows = rows
+
+    def find(self, wanted: Int64s | None) -> tuple[Int64s, Int64s]:
+        """Return positions and hashes of the wanted rows."""
+        positions, hashes = self._rows.find(None)
+        if wanted is None:
+            return positions, hashes
+        if not len(wanted):
+            return positions[:0], hashes[:0]
+        nearest = np.minimum(np.searchsorted(wanted, hashes), len(wanted) - 1)
+        hit = wanted[nearest] == hashes
+        return positions[hit], hashes[hit]
+
+    def take(self, positions: Int64s, columns: Sequence[str]) -> pa.Table:
+        """Return some rows."""
+        return self._rows.take(positions, columns)
+
+    def way(self, wanted: Int64s | None) -> str:
+        """Tell how rows are found."""
+        return "scan"
