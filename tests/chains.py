@@ -5,9 +5,10 @@ They live in a module of their own, so that worker processes can import them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from cbp import DataflowBuilder, Input, Output, State, Translate, TranslateRecords
+from cbp import DataflowBuilder, Input, Output, State, Translate, TranslateRecords, by
 from cbp.model.dataflow import Dataflow
 
 SCHEMA = "k BIGINT, v STRING"
@@ -75,3 +76,69 @@ def chain(last: Spread | None = None) -> Dataflow:
     count = builder.stage("count", Tally(), items=first.o, buckets=4)
     builder.stage("last", last or Spread(), items=count.o)
     return builder.build()
+
+
+def add_up(records: list[Any]) -> Iterator[Any]:
+    """Give one record for those of one unit, with their sum."""
+    units = dict.fromkeys(record.unit for record in records)
+    for unit in units:
+        mine = [record for record in records if record.unit == unit]
+        yield mine[0]._replace(n=sum(record.n for record in mine))
+
+
+class Sums(Translate):
+    """Add up per key and unit; the records of one unit may be added up before."""
+
+    key = "site STRING, x DOUBLE"
+    items = Input(
+        "url STRING, x DOUBLE, unit STRING, n BIGINT",
+        route_by=by(lambda r: ((r.url or "")[:1], r.x), "STRING, DOUBLE"),
+        combine=add_up,
+    )
+    plain = Input("site STRING, x DOUBLE, unit STRING, n BIGINT", route_by="site, x")
+    sums = State("site STRING, x DOUBLE, unit STRING, n BIGINT")
+    totals = Output("site STRING, x DOUBLE, unit STRING, n BIGINT")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        sums: dict[str, int] = {}
+        for row in (*group.sums, *group.items, *group.plain):
+            sums[row.unit] = sums.get(row.unit, 0) + row.n
+        for unit, n in sorted(sums.items()):
+            out.sums(*key, unit, n)
+            out.totals(*key, unit, n)
+
+
+def sums(translator: Sums | None = None) -> Dataflow:
+    """Give one stage with a combiner on its first input."""
+    builder = DataflowBuilder("sums")
+    items = builder.source("items", "url STRING, x DOUBLE, unit STRING, n BIGINT")
+    plain = builder.source("plain", "site STRING, x DOUBLE, unit STRING, n BIGINT")
+    builder.stage("sums", translator or Sums(), buckets=4, items=items, plain=plain)
+    return builder.build()
+
+
+def too_many(records: list[Any]) -> list[Any]:
+    """Give more than came."""
+    return records * 2
+
+
+def other_key(records: list[Any]) -> list[Any]:
+    """Give a record of another group."""
+    return [records[0]._replace(url="zzz")]
+
+
+def other_type(records: list[Any]) -> list[Any]:
+    """Give a text for a number."""
+    return [records[0]._replace(n="1")]
+
+
+def fewer_columns(records: list[Any]) -> list[Any]:
+    """Leave out a column."""
+    return [records[0][:2]]
+
+
+class WrongSums(Sums):
+    """Sums with a combiner that breaks its promise."""
+
+    def __init__(self, combine: Any) -> None:
+        self.items = Input(Sums.items.schema, route_by=Sums.items.route_by, combine=combine)

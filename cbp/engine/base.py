@@ -98,9 +98,10 @@ class PreparedRun:
             stage, `stage.output` to its increment.
         changes: How the tables change, state first, then outputs.
         figures: `records_in`, `groups`, `records_out`, `state_written`, `state_removed`,
-            `bytes_read`, `bytes_shuffled`, `bytes_written` to files, `bytes_dropped` of files
-            that are live no longer, and `seconds_*` by step. Of a run of several stages: of
-            all together, and `<stage>/<figure>` of each.
+            `records_combined` (what combiners spared the shuffle), `bytes_read`,
+            `bytes_shuffled`, `bytes_written` to files, `bytes_dropped` of files that are
+            live no longer, and `seconds_*` by step. Of a run of several stages: of all
+            together, and `<stage>/<figure>` of each.
     """
 
     outputs: Mapping[str, Increment]

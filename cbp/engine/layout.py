@@ -27,6 +27,7 @@ from cbp.model.schema import DataType
 from cbp.model.stage import Computed, InputSpec, TranslatorSpec
 
 __all__ = [
+    "COUNT",
     "FlowLayout",
     "ShuffleLayout",
     "bucket_file",
@@ -37,6 +38,9 @@ __all__ = [
     "shuffle_layout",
     "vectors_id",
 ]
+
+COUNT = "_count"
+"""How many records of the increment a combined one stands for."""
 
 SEQUENCE_BITS = (36, 16)
 """Bits of the row and of the file in `_seq`; the increment has the 11 bits left of them."""
@@ -123,6 +127,8 @@ class ShuffleLayout:
         slots: Every slot with its type: key, order, payload.
         keys: Names of the key slots.
         orders: Names of the order slots.
+
+    The slot `COUNT` is there when some flow is combined; null stands for one record.
     """
 
     slots: tuple[tuple[str, DataType], ...]
@@ -145,8 +151,10 @@ def shuffle_layout(spec: TranslatorSpec) -> ShuffleLayout:
     flows = tuple(_flow(input_, orders, payloads) for input_ in spec.inputs)
     order_slots = tuple((f"o{i}", type_) for i, type_ in enumerate(orders))
     payload_slots = tuple((f"p{i}", type_) for i, type_ in enumerate(payloads))
+    combines = any(input_.combine is not None for input_ in spec.inputs)
+    counts = ((COUNT, DataType("BIGINT")),) if combines else ()
     return ShuffleLayout(
-        (*keys, *order_slots, *payload_slots),
+        (*keys, *order_slots, *payload_slots, *counts),
         tuple(name for name, _ in keys),
         tuple(name for name, _ in order_slots),
         flows,

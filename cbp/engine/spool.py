@@ -16,9 +16,10 @@ from types import TracebackType
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cbp.engine.arrow import arrow_type
-from cbp.engine.layout import ShuffleLayout
+from cbp.engine.layout import COUNT, ShuffleLayout
 
 __all__ = ["SPOOL_BYTES", "Spool"]
 
@@ -108,7 +109,16 @@ class Spool:
             run.seal()
 
     def records(self, flow: int) -> int:
-        """Return how many records of a flow arrived."""
+        """Return how many records of a flow arrived, or are stood for by one that did."""
+        table, arrived = self._runs[flow].table, self.arrived(flow)
+        if table is None or COUNT not in table.column_names:
+            return arrived
+        counts = table.column(COUNT)
+        several: int = pc.sum(counts).as_py() or 0
+        return several + int(counts.null_count)
+
+    def arrived(self, flow: int) -> int:
+        """Return how many records of a flow arrived, combined ones as one."""
         return len(self._runs[flow].bucket_column)
 
     def buckets(self) -> list[int]:

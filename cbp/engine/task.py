@@ -55,6 +55,7 @@ Descriptor = dict[str, Any]
 
 _COUNTED = (
     "groups",
+    "records_combined",
     "state_written",
     "state_removed",
     "bytes_read",
@@ -224,6 +225,7 @@ class StageTask:
             spool.take(batches)
             for i, flow in enumerate(layout.flows):
                 self.counts[f"records_in.{flow.name}"] = spool.records(i)
+                self.counts["records_combined"] += spool.records(i) - spool.arrived(i)
             for bucket in self._buckets(spool):
                 runs = [
                     self._flow_run(i, spool.bucket(i, bucket)) for i in range(len(layout.flows))

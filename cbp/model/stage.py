@@ -9,7 +9,7 @@ Source: CBP (SoCC'10), table 1, "Five functions control stage processing".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from cbp.model.runnable import RunAll
 from cbp.model.schema import DataType, Schema
 
 __all__ = [
+    "CombineSpec",
     "Computed",
     "Form",
     "Grouping",
@@ -55,6 +56,21 @@ class Computed:
 
 
 @dataclass(frozen=True, slots=True)
+class CombineSpec:
+    """A combiner: the author's function that makes fewer records of some of one group.
+
+    Attributes:
+        function: `records -> records` of the same schema and key; for every sub-multiset of
+            a group's records of one input, replacing it by the result must not change what
+            `translate` makes of the group.
+        place: `file.py:12` of the function.
+    """
+
+    function: Callable[[list[Any]], Iterable[Any]]
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class InputSpec:
     """One input flow of a translator.
 
@@ -66,6 +82,7 @@ class InputSpec:
         loopback: Wired to the output of the same name of its own stage: messages.
         frame_by: What cuts the flow into this input's increments; `None`: every output
             increment is one (FrameByPrior).
+        combine: What may run on its records before they are shuffled.
     """
 
     name: str
@@ -74,6 +91,7 @@ class InputSpec:
     order_by: tuple[str, ...] | Computed | None = None
     loopback: bool = False
     frame_by: FrameBy | None = None
+    combine: CombineSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import inspect
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, ClassVar, NoReturn, cast, get_args
@@ -35,6 +35,7 @@ from cbp.model.framing import FrameBy
 from cbp.model.runnable import RunAll, RunAny
 from cbp.model.schema import Schema, is_name
 from cbp.model.stage import (
+    CombineSpec,
     Computed,
     Form,
     Grouping,
@@ -146,12 +147,18 @@ class Input:
         frame_by: Column, or `framed(...)`, whose value labels the input's increments; an
             increment is read once a record with another value, or a close, is behind it.
             Default: what one epoch of the writer wrote is one increment, read at once.
+        combine: `records -> records`, run on some records of one group, a list, before they
+            are shuffled, to shuffle fewer. The law: whatever records of a group it is given,
+            replacing them by its result must not change what `translate` does; as adding up
+            does for a sum. It runs on large increments only, so nothing may depend on it,
+            and gives at least one record, of the same columns and key. Not with `order_by`.
     """
 
     schema: str
     route_by: str | Computed | None = None
     order_by: str | Computed | None = None
     frame_by: str | FrameBy | None = None
+    combine: Callable[[list[Any]], Iterable[Any]] | None = None
 
 
 @dataclass(frozen=True)
@@ -365,6 +372,7 @@ class _Compiler:
             self._order(name, declared.order_by, schema),
             isinstance(declared, Loopback),
             None if isinstance(declared, Loopback) else self._frame_by(name, declared, schema),
+            None if isinstance(declared, Loopback) else self._combine(name, declared),
         )
 
     def _frame_by(self, name: str, declared: Input, schema: Schema) -> FrameBy | None:
@@ -379,6 +387,19 @@ class _Compiler:
             message = f"column {given!r} is {schema[given].type}; use framed(function)"
             self._fail("frame_by_invalid", name, message)
         return FrameBy(attrgetter(given), column=given, place=self._place)
+
+    def _combine(self, name: str, declared: Input) -> CombineSpec | None:
+        if declared.combine is None:
+            return None
+        route = declared.route_by
+        if not callable(declared.combine):
+            self._fail("combine_invalid", name, "combine takes a function: records -> records")
+        if route is None or (isinstance(route, Computed) and route.many):
+            self._fail("combine_invalid", name, "what is combined goes to exactly one group")
+        if declared.order_by is not None:
+            message = "records in an order cannot be combined; leave out order_by or combine"
+            self._fail("combine_invalid", name, message)
+        return CombineSpec(declared.combine, place_of(declared.combine))
 
     def _order(
         self, name: str, value: str | Computed | None, schema: Schema

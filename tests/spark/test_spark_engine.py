@@ -22,7 +22,7 @@ from cbp.engine.reference import ReferenceEngine
 from cbp.engine.spark import SparkExecutor, executor
 from cbp.errors import AuthorCodeError, IncrementDamagedError
 from tests.cbp.engine.test_direct import CASES, NARROW, assert_same, dataflow_of, order_free
-from tests.chains import chain
+from tests.chains import WrongSums, chain, other_key, sums
 from tests.driver import Driver
 from tests.keys import COMPOSED, dataflow_of_keys, epochs_of_keys
 
@@ -113,6 +113,38 @@ def test_fused_stages_equal_the_reference(
     for flow in ("first.o", "first.p", "count.o", "count.p", "last.o", "last.p"):
         assert driver.outputs(flow) == reference.outputs(flow), flow
     assert order_free(driver.state("count", "seen")) == order_free(reference.state("count", "seen"))
+
+
+def test_combined_records_are_not_shuffled(
+    engine: DirectEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A combiner spares records their way, changes no result, and loses none unnoticed."""
+    monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
+    driver, reference = Driver(engine, sums(), tmp_path / "t"), ReferenceEngine(sums())
+    for epoch in range(2):
+        items = [{"url": f"{n % 3}{n}", "x": 0.5, "unit": "kg", "n": n} for n in range(60)]
+        plain = [{"site": f"{n}", "x": 0.5, "unit": "m", "n": epoch} for n in range(4)]
+        for one in (driver, reference):
+            one.feed("items", items)
+            one.feed("plain", plain)
+            one.run_until_idle()
+    assert driver.outputs("sums.totals") == reference.outputs("sums.totals")
+    assert order_free(driver.state("sums", "sums")) == order_free(reference.state("sums", "sums"))
+    assert [f["records_combined"] for f in driver.figures] == [57, 57]
+    assert [f["records_in"] for f in driver.figures] == [64, 64]
+
+
+def test_an_error_before_the_shuffle_names_the_author(
+    engine: DirectEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What fails in the task that reads, not in the one that groups, is told as well."""
+    monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
+    driver = Driver(engine, sums(WrongSums(other_key)), tmp_path / "t")
+    driver.feed("items", [{"url": "a", "x": 1.0, "unit": "kg", "n": n} for n in range(3)])
+    driver.feed("plain", [])
+    with pytest.raises(AuthorCodeError) as caught:
+        driver.run_until_idle()
+    assert caught.value.details["function"] == "WrongSums.items.combine"
 
 
 def test_three_readers_see_exactly_the_state(

@@ -29,11 +29,18 @@ from pyspark.sql import functions as F
 
 from cbp.engine.arrow import arrow_type
 from cbp.engine.base import RunPlan
-from cbp.engine.layout import SEQUENCE_BITS, FlowLayout, ShuffleLayout, bucket_shift
+from cbp.engine.combine import combined
+from cbp.engine.layout import COUNT, SEQUENCE_BITS, FlowLayout, ShuffleLayout, bucket_shift
 from cbp.engine.records import Share, record_shares
 from cbp.engine.route import computes, slot_columns
 from cbp.engine.task import StageTask, TaskPlan
-from cbp.errors import CbpError, IncrementDamagedError, OperatingError, RunCancelledError
+from cbp.errors import (
+    CbpError,
+    IncrementDamagedError,
+    OperatingError,
+    RunCancelledError,
+    error_from_dict,
+)
 
 __all__ = ["RESULT", "SparkExecutor", "reported", "task_identity"]
 
@@ -50,6 +57,9 @@ ARRANGED_BYTES_MAX = 64 << 20
 RESULT = "body string"
 _Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _Numbered = Callable[[Iterable[int]], Iterator[str]]
+_TOLD = "|cbp-error|"
+"""Stands before and behind an error of ours in the text of an exception of Spark."""
+
 _DAMAGED = ("FAILED_READ_FILE", "FILE_NOT_EXIST", "PATH_NOT_FOUND", "is not a Parquet file")
 
 
@@ -134,6 +144,8 @@ class SparkExecutor:
         if plan.run in self._cancelled:
             return RunCancelledError(plan.run)
         text = str(exc)
+        if (told := _told(text)) is not None:
+            return told
         if isinstance(exc, PySparkException) and any(mark in text for mark in _DAMAGED):
             names = ", ".join(i.name for many in plan.inputs.values() for i in many)
             expected = sum(i.records for many in plan.inputs.values() for i in many)
@@ -170,12 +182,13 @@ class SparkExecutor:
         sequence = _sequence(min(i.index for i in increments), len(increments) > 1)
         frame = reader.parquet(*paths).selectExpr(*names, f"{sequence} AS _seq")
         place = layout.flows[flow]
-        if computes(input_):
+        in_python = computes(input_) or input_.combine is not None
+        if in_python:
             frame = frame.mapInArrow(_route_task(task, flow), _slots_ddl(layout))
             slots = [name for name, _ in layout.slots]
         else:
             slots = _slot_expressions(layout, place)
-        hash_ = f"xxhash64({', '.join(_key_expressions(place, computed=computes(input_)))})"
+        hash_ = f"xxhash64({', '.join(_key_expressions(place, computed=in_python))})"
         if hash_mask != -1:
             hash_ = f"({hash_} & {hash_mask}L)"
         return frame.selectExpr(
@@ -281,6 +294,32 @@ def _record_task(plan: TaskPlan, work: list[list[Share]], kind: type[StageTask])
     return run
 
 
+def _filled(
+    table: pa.Table, plan: TaskPlan, layout: ShuffleLayout, flow: int
+) -> tuple[dict[str, Any], pa.Table]:
+    """Return the slots of a batch, and the records that are left of it."""
+    try:
+        if plan.spec.inputs[flow].combine is None:
+            return slot_columns(table, plan.spec, layout, flow, stage=plan.stage), table
+        fewer, counts = combined(table, plan.spec, layout, flow, stage=plan.stage)
+        slots = slot_columns(fewer, plan.spec, layout, flow, stage=plan.stage)
+        return {**slots, COUNT: counts}, fewer
+    except CbpError as error:
+        # What goes into a shuffle cannot carry a report: the driver reads it from the text.
+        told = json.dumps({"type": type(error).__name__, **error.as_dict()})
+        message = f"{_TOLD}{told}{_TOLD}"
+        raise RuntimeError(message) from error
+
+
+def _told(text: str) -> CbpError | None:
+    """Return the error that a task before the shuffle reported in its exception's text."""
+    parts = text.split(_TOLD)
+    if len(parts) < 3:
+        return None
+    told = json.loads(parts[1])
+    return error_from_dict(told["type"], told)
+
+
 def _route_task(plan: TaskPlan, flow: int) -> _Task:
     layout = plan.layout
     assert layout is not None
@@ -288,8 +327,7 @@ def _route_task(plan: TaskPlan, flow: int) -> _Task:
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            table = pa.Table.from_batches([batch])
-            filled = slot_columns(table, plan.spec, layout, flow, stage=plan.stage)
+            filled, table = _filled(pa.Table.from_batches([batch]), plan, layout, flow)
             columns = {
                 slot: filled[slot] if slot in filled else pa.nulls(table.num_rows, type_)
                 for slot, type_ in types.items()
