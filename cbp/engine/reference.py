@@ -18,7 +18,7 @@ from typing import Any
 
 from cbp.engine.reference_call import record_type
 from cbp.engine.reference_stage import ReferenceStage, ordered_rows
-from cbp.engine.values import Row, typed, typed_row
+from cbp.engine.values import Row, own_row, typed_row
 from cbp.errors import NotFoundError
 from cbp.model.connector import Connector
 from cbp.model.consult import consult
@@ -89,6 +89,14 @@ class ReferenceEngine:
                 self._framings[consumer], done = self._framings[consumer].close()
                 self._enqueue(*consumer, done)
 
+    def step(self) -> int:
+        """Run every stage that may run once, in their order; return the number of epochs.
+
+        Raises:
+            AuthorCodeError, DecisionInvalidError: As of `run_until_idle`.
+        """
+        return sum([self._run(name) for name in self._order])
+
     def run_until_idle(self) -> int:
         """Run every stage that may run, until none may; return the number of epochs.
 
@@ -97,7 +105,7 @@ class ReferenceEngine:
             DecisionInvalidError: A Runnable answered what cannot be done.
         """
         epochs = 0
-        while ran := sum([self._run(name) for name in self._order]):
+        while ran := self.step():
             epochs += ran
         return epochs
 
@@ -219,8 +227,7 @@ def _by_position(record: Any, schema: Schema) -> Sequence[Any]:
 def _project(increment: Sequence[Row], flow: Schema, wanted: Schema) -> list[Row]:
     """Return the columns that an input declares; fresh values, since authors may change them."""
     at = [flow.index(name) for name in wanted.names]
-    types = [column.type for column in wanted.fields]
-    return [tuple(typed(row[i], t) for i, t in zip(at, types, strict=True)) for row in increment]
+    return [own_row(tuple([row[i] for i in at]), wanted) for row in increment]
 
 
 def _as_dict(row: Row, schema: Schema) -> dict[str, Any]:

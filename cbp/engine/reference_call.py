@@ -28,10 +28,14 @@ _CHARACTERS_SHOWN = 200
 _CAUSE_CHARACTERS = 1000
 
 
-@lru_cache(maxsize=256)
 def record_type(flow: str, schema: Schema) -> Any:
     """Return the named tuple class of a flow's records."""
-    return namedtuple(flow, schema.names)
+    return _named_tuple(flow, schema.names)
+
+
+@lru_cache(maxsize=256)
+def _named_tuple(flow: str, columns: tuple[str, ...]) -> Any:
+    return namedtuple(flow, columns)
 
 
 def key_type(spec: TranslatorSpec) -> Any:

@@ -21,7 +21,7 @@ from cbp.engine.hashing import key_hash
 from cbp.engine.reference_call import AuthorCall, Emitter, key_type, record_type
 from cbp.engine.reference_route import Bindings, Group, Key, Part, route_records
 from cbp.engine.reference_vectorised import call_vectorised
-from cbp.engine.values import Row, row_order, typed_row
+from cbp.engine.values import Row, own_row, row_order
 from cbp.model.schema import Schema
 from cbp.model.stage import TranslatorSpec
 
@@ -152,11 +152,11 @@ class ReferenceStage:
             records = sorted(group.get(input_.name, ()), key=lambda record: record[0])
             make = record_type(input_.name, input_.schema)
             # Values of its own for every group: an author may change a list.
-            flows[input_.name] = [make(*typed_row(row, input_.schema)) for _, row in records]
+            flows[input_.name] = [make(*own_row(row, input_.schema)) for _, row in records]
         for state in self.spec.states:
             make = record_type(state.name, state.schema)
             flows[state.name] = [
-                make(*typed_row(row, state.schema))
+                make(*own_row(row, state.schema))
                 for row in ordered_rows(self.state[state.name].get(key, ()), state.schema)
             ]
         return flows

@@ -28,7 +28,7 @@ import numpy as np
 
 from cbp.model.schema import DataType, Schema
 
-__all__ = ["NAN", "Row", "order_key", "row_order", "typed", "typed_row", "unify"]
+__all__ = ["NAN", "Row", "order_key", "own_row", "row_order", "typed", "typed_row", "unify"]
 
 Row = tuple[Any, ...]
 
@@ -48,6 +48,16 @@ def typed_row(values: Sequence[Any], schema: Schema) -> Row:
         _typed_column(value, column.name, column.type, column.nullable)
         for value, column in zip(values, schema.fields, strict=True)
     )
+
+
+def own_row(row: Row, schema: Schema) -> Row:
+    """Return a record in its declared types that shares no list or dict with the given one.
+
+    Args:
+        row: In its declared types already.
+    """
+    nested = any(column.type.arguments for column in schema.fields)
+    return typed_row(row, schema) if nested else row
 
 
 def _typed_column(value: Any, name: str, type_: DataType, nullable: bool) -> Any:

@@ -293,21 +293,25 @@ class Phase:
     """One phase: its inputs are read exclusively.
 
     Args:
-        reads: Inputs; the oldest increment of each that has one is read and removed.
+        reads: Inputs; the oldest increments of each that has some are read and removed.
         until: Stay, even while nothing is there, until this input has an increment. It is
             then read alone, which ends the phase. Without it the phase ends when its
             inputs are empty.
         drop: Inputs whose increments are removed unread when `until` ends the phase.
+        batch: Most increments of each input in one run; 0: all that wait, so that what
+            several runs sent for this phase is seen together.
     """
 
     reads: tuple[str, ...]
     until: str = ""
     drop: tuple[str, ...] = ()
+    batch: int = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reads", _names(self.reads))
         object.__setattr__(self, "drop", _names(self.drop))
         _at_least(1, reads=len(self.reads))
+        _at_least(0, batch=self.batch)
 
 
 @dataclass(frozen=True)
@@ -366,7 +370,8 @@ class Phases:
         return Decision(memo=now, waits_for=words + " or ".join((*phase.reads, phase.until)))
 
     def _reads(self, phase: Phase, connectors: Connectors) -> dict[str, tuple[Increment, ...]]:
-        return {n: connectors[n].unread[:1] for n in phase.reads if connectors[n].unread}
+        most = phase.batch or None
+        return {n: connectors[n].unread[:most] for n in phase.reads if connectors[n].unread}
 
 
 RULES: Mapping[str, type] = {

@@ -102,9 +102,11 @@ class Schema:
 
     fields: tuple[Field, ...]
     _index: dict[str, int] = field(init=False, repr=False, compare=False, hash=False)
+    _names: tuple[str, ...] = field(init=False, repr=False, compare=False, hash=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_index", {f.name: i for i, f in enumerate(self.fields)})
+        object.__setattr__(self, "_names", tuple(self._index))
 
     @classmethod
     def parse(cls, text: str, *, where: str = "schema") -> Schema:
@@ -131,7 +133,7 @@ class Schema:
     @property
     def names(self) -> tuple[str, ...]:
         """Column names, in order."""
-        return tuple(f.name for f in self.fields)
+        return self._names
 
     def index(self, name: str) -> int:
         """Return the position of a column, counted from 0."""

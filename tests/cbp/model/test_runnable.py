@@ -16,6 +16,7 @@ from cbp.model.runnable import (
     Align,
     CountWindow,
     KeyWindow,
+    Phase,
     Phases,
     Rule,
     RunAll,
@@ -233,6 +234,15 @@ def test_phases_read_exclusively_and_in_order() -> None:
     assert (end.read, end.memo) == ({"converged": (0,)}, 0)
     assert end.remove == {"converged": (0,), "ranks": (0, 1)}
     assert [i.index for i in end.dropped(flows(ranks=queue(0, 1)))] == [0, 1]
+
+
+def test_a_phase_may_take_all_that_waits() -> None:
+    """So that what several runs sent for it is seen together."""
+    rule = Phases((Phase(("edges",), batch=0), Phase(("ranks",), batch=2)))
+    assert rule({"edges": queue(0, 1, 2), "ranks": queue()}, None).read == {"edges": (0, 1, 2)}
+    assert rule({"edges": queue(), "ranks": queue(0, 1, 2)}, 0).read == {"ranks": (0, 1)}
+    with pytest.raises(ValueError, match="batch"):
+        Phase(("edges",), batch=-1)
 
 
 def test_a_phase_without_work_is_skipped() -> None:

@@ -1,0 +1,200 @@
+"""Incremental PageRank: against a computation from scratch, and against networkx.
+
+`from_scratch` is the formula of the stage's header, iterated over the whole graph. With
+`-m soak` the graph has 7,000 pages, as the paper's check had.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import networkx as nx
+import pytest
+from networkx.algorithms.link_analysis.pagerank_alg import _pagerank_python
+
+from cbp.engine.reference import ReferenceEngine
+from cbp.errors import DefinitionError
+from cbp.testing import Result, run_dataflow, run_epochs
+from stages.flows.pagerank import pagerank
+from stages.translators.incremental_pagerank import IncrementalPageRank
+from stages.translators.pagerank_verdict import PageRankVerdict
+from tests.stages.documents import same_graph
+
+Edge = tuple[int, int]
+A = 0.85
+
+
+def links_of(edges: list[Edge]) -> dict[int, set[int]]:
+    """Return every page with the pages that it links to."""
+    links: dict[int, set[int]] = {node: set() for edge in edges for node in edge}
+    for src, dst in edges:
+        links[src].add(dst)
+    return links
+
+
+def from_scratch(edges: list[Edge]) -> dict[int, float]:
+    """Iterate until no rank moves; the mean rank is 1."""
+    links = links_of(edges)
+    ranks, moved = dict.fromkeys(links, 1.0), 1.0
+    while moved > 1e-13:
+        dangling = sum(ranks[node] for node, targets in links.items() if not targets)
+        inflow: dict[int, float] = defaultdict(float)
+        for node, targets in links.items():
+            for target in targets:
+                inflow[target] += ranks[node] / len(targets)
+        after = {node: 1 - A + A * (inflow[node] + dangling / len(links)) for node in links}
+        moved = max(abs(after[node] - ranks[node]) for node in links)
+        ranks = after
+    return ranks
+
+
+def networkx_distance(ranks: Mapping[int, float], edges: list[Edge]) -> float:
+    """Return the L1 distance from networkx's PageRank, whose sum is 1."""
+    theirs = _pagerank_python(nx.DiGraph(edges), alpha=A, max_iter=1000, tol=1e-14)
+    return float(sum(abs(ranks[node] / len(ranks) - rank) for node, rank in theirs.items()))
+
+
+def random_edges(pages: int, links: int, seed: int, *, dangling: float = 0.1) -> list[Edge]:
+    """Return the links of a web: some pages get many, some have none."""
+    chance = random.Random(seed)
+    sources = range(int(pages * dangling), pages)
+    edges = {
+        (chance.choice(sources), int(pages * chance.random() ** 2)) for _ in range(pages * links)
+    }
+    mixed = sorted(edges)
+    chance.shuffle(mixed)
+    return mixed
+
+
+def ranked(*increments: list[Edge], **options: Any) -> Result:
+    return run_dataflow(pagerank(**options), {"edges": increments})
+
+
+def ranks_of(result: Result) -> dict[int, float]:
+    return result.last("rank.pages")
+
+
+def rounds_of(result: Result) -> list[int]:
+    """Return how many pages each round computed."""
+    return [len(epoch) for epoch in result.outputs["rank.pages"] if epoch]
+
+
+def test_two_pages_and_a_third() -> None:
+    """Each round emits the pages that changed; a dangling page gives to all alike."""
+    result = ranked([(1, 2), (2, 1)], [(1, 3)], threshold=0.0)
+    first, second = (dict(epoch) for epoch in result.outputs["rank.pages"] if epoch)
+    assert first == pytest.approx({1: 1.0, 2: 1.0})
+    assert second == pytest.approx(from_scratch([(1, 2), (2, 1), (1, 3)]))
+    assert [row.round for epoch in result.outputs["verdict.converged"] for row in epoch] == [1, 2]
+
+
+@pytest.mark.parametrize(("seed", "steps"), [(0, 1), (0, 2), (0, 3), (0, 4), (1, 50)])
+def test_any_split_gives_the_ranks_from_scratch(seed: int, steps: int) -> None:
+    """At threshold 0, also when links arrive in any phase of a round that is under way."""
+    edges = random_edges(8, 2, seed)
+    cuts = sorted(random.Random(seed).choices(range(len(edges) + 1), k=2))
+    engine = ReferenceEngine(pagerank(threshold=0.0))
+    for increment in (edges[: cuts[0]], edges[cuts[0] : cuts[1]], edges[cuts[1] :]):
+        engine.feed("edges", increment)
+        for _ in range(steps):
+            engine.step()
+    engine.run_until_idle()
+    rows = [row for epoch in engine.outputs("rank.pages") for row in epoch]
+    ranks = {row["node"]: row["rank"] for row in rows}
+    assert ranks == pytest.approx(from_scratch(edges), rel=0, abs=1e-9)
+
+
+def test_ranks_are_those_of_networkx_however_pages_are_told() -> None:
+    """By multicast or by broadcast: equal to each other, to scratch, and to networkx in L1."""
+    edges = random_edges(20, 2, seed=1)
+    increments = [edges[:-4], edges[-4:]]
+    multicast, broadcast = (
+        ranked(*increments, threshold=0.0, tolerance=1e-8, broadcast=told) for told in (False, True)
+    )
+    assert ranks_of(multicast) == ranks_of(broadcast)
+    assert ranks_of(multicast) == pytest.approx(from_scratch(edges), rel=0, abs=1e-7)
+    assert networkx_distance(ranks_of(multicast), edges) < 1e-8
+    assert not any(epoch["dead_letters"] for epoch in multicast.figures["rank"])
+
+
+def test_a_threshold_computes_fewer_pages_near_the_truth() -> None:
+    """The smaller the threshold, the more pages and the better; L1 is below threshold / (1-a)."""
+    # A ring with some chords: a change fades with the distance.
+    edges = [(n, (n + step) % 30) for n in range(30) for step in (1, 2 + n % 5)]
+    found = {}
+    for threshold in (0.0, 0.05, 0.2):
+        result = ranked(edges, [(0, 15)], threshold=threshold, tolerance=1e-6)
+        distance = networkx_distance(ranks_of(result), [*edges, (0, 15)])
+        found[threshold] = rounds_of(result)[1], distance
+    pages, distances = zip(*found.values(), strict=True)
+    assert pages[0] == 30 > pages[1] > pages[2] > 0
+    assert distances[0] < 1e-7 < distances[1] < 0.04 < distances[2] < 0.06
+    assert all(distance <= threshold / (1 - A) + 1e-7 for threshold, (_, distance) in found.items())
+
+
+def test_pages_that_nothing_reaches_keep_their_ranks() -> None:
+    """Two webs without dangling pages: a link in one computes nothing in the other."""
+    left = [(1, 2), (2, 3), (3, 1)]
+    right = [(a + 10, b + 10) for a, b in left]
+    result = ranked(left + right, [(1, 3)], threshold=0.0)
+    *_, last = (dict(epoch) for epoch in result.outputs["rank.pages"] if epoch)
+    assert set(last) == {1, 2, 3}
+    assert ranks_of(result) == pytest.approx(from_scratch([*left, *right, (1, 3)]), abs=1e-9)
+
+
+def test_a_link_that_is_known_starts_no_round() -> None:
+    """Repeated edges read as input, and nothing follows."""
+    result = ranked([(1, 2), (2, 1)], [(1, 2)])
+    assert rounds_of(result) == [2]
+
+
+def test_between_rounds_the_inflow_is_what_others_give() -> None:
+    """The invariant that lets a round begin without asking who links to a page."""
+    edges = random_edges(12, 2, seed=3, dangling=0.3)
+    increments = (edges[:10], edges[10:15], edges[15:])
+    result = ranked(*increments, threshold=0.001, tolerance=1e-6)
+    links = links_of(edges)
+    nodes = {row.node: row for row in result.state["rank.nodes"]}
+    inflow: dict[int, float] = dict.fromkeys(links, 0.0)
+    for node, targets in links.items():
+        for target in targets:
+            inflow[target] += nodes[node].rank / len(targets)
+    assert {n: row.inflow for n, row in nodes.items()} == pytest.approx(inflow, abs=1e-12)
+    (whole,) = result.state["rank.whole"]
+    dangling = sum(nodes[node].rank for node, targets in links.items() if not targets)
+    assert (whole.n, whole.dangling) == (len(links), pytest.approx(dangling, abs=1e-12))
+    assert not any(row.affected for row in nodes.values())
+
+
+def test_the_verdict_comes_once_per_round() -> None:
+    """What was computed beyond the verdict is not judged again."""
+    moved = [[(1, 0.5), (1, 0.5)], [(1, 0.01), (1, 0.05)], [(1, 0.0)], [(2, 0.2)], [(2, 0.1)]]
+    result = run_epochs(PageRankVerdict(tolerance=0.1), moved)
+    assert result.outputs["converged"] == [[], [(1,)], [], [], [(2,)]]
+
+
+@pytest.mark.parametrize("options", [{"damping": 1.0}, {"damping": 0.0}, {"threshold": -1.0}])
+def test_parameters_out_of_range_are_refused(options: dict[str, Any]) -> None:
+    """Ranks would not converge, or every weight would travel for ever."""
+    with pytest.raises(DefinitionError, match=next(iter(options))):
+        IncrementalPageRank(**options)
+
+
+def test_the_document_and_the_code_build_the_same_graph() -> None:
+    """Whichever way it is registered."""
+    same_graph("pagerank", pagerank())
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_the_ranks_of_7000_pages() -> None:
+    """As the paper's check: the whole graph, then some new links, against from scratch."""
+    edges = random_edges(7_000, 3, seed=7)
+    result = ranked(edges[:-20], edges[-20:], threshold=0.0, tolerance=1e-6)
+    pages = len(ranks_of(result))
+    scratch = from_scratch(edges)
+    assert max(abs(ranks_of(result)[n] - r) for n, r in scratch.items()) / pages < 1e-9
+    assert networkx_distance(ranks_of(result), edges) < 1e-8
