@@ -22,7 +22,10 @@ from cbp.errors import InvariantError, LogConflictError
 from cbp.model.intention import Intention
 from cbp.model.position import Position
 
-__all__ = ["IntentionLog"]
+__all__ = ["RECORDS_KEPT", "IntentionLog"]
+
+RECORDS_KEPT = 100
+"""Records of a stage that stay for people, though a position stands for them."""
 
 _POSITIONS = "_positions"
 

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cbp.engine.base import Engine, RunPlan, source_folder
+from cbp.engine.collect import Retention
 from cbp.engine.files import LocalFiles
-from cbp.engine.intentions import IntentionLog
+from cbp.engine.intentions import RECORDS_KEPT, IntentionLog
 from cbp.engine.layout import flow_file
 from cbp.model.connector import Connector, Decision
 from cbp.model.consult import consult
@@ -27,6 +28,7 @@ from cbp.model.dataflow import Dataflow
 from cbp.model.fusion import PhysicalStage, choose_leaders, physical_stages
 from cbp.model.increment import DataFile, Increment
 from cbp.model.intention import Intention
+from cbp.model.position import Position, StagePosition
 from controller.bench.workload import Arrival
 
 __all__ = ["STEPS", "DataflowDrive", "StageRun"]
@@ -71,6 +73,7 @@ class DataflowDrive:
     _connectors: dict[str, dict[str, Connector]] = field(init=False)
     _epochs: dict[str, int] = field(init=False)
     _arrived: int = field(init=False, default=0)
+    _newest: dict[str, Increment] = field(init=False, default_factory=dict)
     _log: IntentionLog = field(init=False)
 
     def __post_init__(self) -> None:
@@ -104,6 +107,26 @@ class DataflowDrive:
         while ran := [run for stage in self._units if (run := self._run(stage))]:
             done.extend(ran)
         return done
+
+    def keep_house(self, retention: Retention) -> None:
+        """Collect what nobody needs, as the service does between runs."""
+        for node in self.dataflow.stages.values():
+            self.engine.collect(str(self.folder), node, queued=self._queued, retention=retention)
+        stages = {
+            name: StagePosition(self._epochs[name], None, dict(connectors))
+            for name, connectors in self._connectors.items()
+        }
+        self._log.put_position(Position(self.dataflow.name, stages, tuple(self._newest.values())))
+        self._log.trim({name: epoch - RECORDS_KEPT for name, epoch in self._epochs.items()})
+
+    def _queued(self) -> set[str]:
+        return {
+            file.path
+            for connectors in self._connectors.values()
+            for connector in connectors.values()
+            for increment in connector.waiting
+            for file in increment.files
+        }
 
     def _run(self, stage: str) -> StageRun | None:
         started = time.perf_counter()
@@ -160,6 +183,7 @@ class DataflowDrive:
             self._enqueue(increment)
 
     def _enqueue(self, increment: Increment) -> None:
+        self._newest[increment.flow] = increment
         for stage, input_ in self.dataflow.receivers(increment):
             if stage not in self._connectors:  # it runs with the stage that wrote this
                 continue

@@ -110,10 +110,17 @@ def print_steps(console: Console, ours: Mapping[tuple[int, int], Sequence[Sample
 def print_soak(console: Console, soak: Soak) -> None:
     """Print what a soak found, a line per figure."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for name, value in soak.to_json().items():
+    found = soak.to_json()
+    ages = found.pop("ages")
+    for name, value in found.items():
         shown = f"{value:,.3f}" if isinstance(value, float) else f"{value:,}"
         table.add_row(name.replace("_", " "), shown)
     console.print(table)
+    console.print("What lies in the folder, inputs left out", style="bold")
+    grown = _table(*(name.replace("_", " ") for name in ages[0]))
+    for age in ages:
+        grown.add_row(*(f"{value:,}" for value in age.values()))
+    console.print(grown)
 
 
 def _table(*texts: str) -> Table:

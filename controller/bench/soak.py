@@ -3,6 +3,10 @@
 Compared are medians of the first and the last `share` epochs, after one warm-up. Of the
 bytes written, `bytes_changed` are the state records that changed, as Parquet, once;
 everything else is what it costs to keep them: outputs, vectors, compaction, logs.
+
+Every 25 epochs what nobody needs is collected, as the service does between runs, but
+with the shortest retention there is, so that growth shows within one soak. The time of
+that is told apart.
 """
 
 from __future__ import annotations
@@ -14,18 +18,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cbp.engine.delta.tables import open_table
-from cbp.engine.files import LocalFiles
+from cbp.engine.collect import Retention
 from controller.bench.candidate import Place
 from controller.bench.candidates.direct import DirectCandidate
 from controller.bench.drive import StageRun
 from controller.bench.options import OURS, SOAK_SHARE_MAX, BenchOptions
+from controller.bench.remains import Remains, remains
 from controller.bench.traffic import FolderWatch
 from controller.bench.workload import workload_of, write_arrival
 
 __all__ = ["Soak", "soak"]
 
 _LOOK_EVERY = 50
+_KEEP_EVERY = 25
+_SHORTEST = Retention(versions_min=20, versions_max=20, seconds=0, attempt_seconds=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +41,10 @@ class Soak:
     Attributes:
         share: Epochs at each end that were compared.
         ratio: Of the last to the first seconds.
-        state_files: Live data files of all state tables in the end.
-        log_entries: Entries and checkpoints in the logs of all tables in the end.
-        files: Of all kinds below the dataflow's folder in the end.
+        seconds_keeping: Of all collections, per epoch.
+        state_files, output_files, log_entries, records, files: See `Remains`; in the end.
         bytes_per_changed: `bytes_written` over `bytes_changed`.
+        ages: What lay in the folder every 50 epochs, each time just collected.
     """
 
     epochs: int
@@ -48,12 +54,16 @@ class Soak:
     seconds_first: float
     seconds_last: float
     ratio: float
+    seconds_keeping: float
     state_files: int
+    output_files: int
     log_entries: int
+    records: int
     files: int
     bytes_changed: float
     bytes_written: float
     bytes_per_changed: float
+    ages: tuple[Remains, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -78,7 +88,9 @@ def soak(
     on_step(f"loading {state_keys:,} keys")
     ours.load(state_keys)
     seconds: list[float] = []
+    ages: list[Remains] = []
     changed = written = 0
+    keeping = 0.0
     watch = FolderWatch(place.folder)
     for epoch in range(options.epochs + 1):
         on_step(f"epoch {epoch:,}")
@@ -93,8 +105,15 @@ def soak(
             continue
         seconds.append(took)
         changed += sum(_changed_bytes(run) for run in runs)
-        if epoch % _LOOK_EVERY == 0 or epoch == options.epochs:
+        last_one = epoch == options.epochs
+        if epoch % _KEEP_EVERY == 0 or last_one:
             written += watch.take()
+            started = time.perf_counter()
+            ours.drive.keep_house(_SHORTEST)
+            keeping += time.perf_counter() - started
+            watch.take()
+        if epoch % _LOOK_EVERY == 0 or last_one:
+            ages.append(remains(place.folder, epoch))
     share = min(SOAK_SHARE_MAX, options.epochs // 2)
     first, last = statistics.median(seconds[:share]), statistics.median(seconds[-share:])
     return Soak(
@@ -105,12 +124,16 @@ def soak(
         seconds_first=first,
         seconds_last=last,
         ratio=last / first,
-        state_files=_live_files(ours.state_tables()),
-        log_entries=sum(len(list(log.iterdir())) for log in place.folder.glob("*/*/_delta_log")),
-        files=sum(1 for path in place.folder.rglob("*") if path.is_file()),
+        seconds_keeping=keeping / options.epochs,
+        state_files=ages[-1].state_files,
+        output_files=ages[-1].output_files,
+        log_entries=ages[-1].log_entries,
+        records=ages[-1].records,
+        files=ages[-1].files,
         bytes_changed=changed / options.epochs,
         bytes_written=written / options.epochs,
         bytes_per_changed=written / changed,
+        ages=tuple(ages),
     )
 
 
@@ -118,7 +141,3 @@ def _changed_bytes(run: StageRun) -> int:
     """Return the bytes of the state records that a run wrote for the first time."""
     changes = [c for c in run.intention.changes if c.data_change and c.table.startswith("state/")]
     return sum(add["size"] for c in changes for add in c.adds)
-
-
-def _live_files(tables: list[Path]) -> int:
-    return sum(len(open_table(str(table), LocalFiles()).snapshot.live) for table in tables)

@@ -1,0 +1,47 @@
+"""A soak fails when anything grows with the number of epochs, but inputs and outputs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from controller.bench.options import BenchOptions
+from controller.bench.soak import Soak, soak
+
+
+def run(folder: Path, *, epochs: int, records: int, keys: int) -> Soak:
+    options = BenchOptions(
+        against=(),
+        state_keys=(keys,),
+        increment=(records,),
+        master="none",
+        soak=True,
+        epochs=epochs,
+    )
+    return soak(options, folder, None, 2, lambda step: None)
+
+
+def assert_bounded(found: Soak) -> None:
+    """Nothing is more in the last half than it was by the end of the first one."""
+    half = len(found.ages) // 2
+    for kind, slack in (("log_entries", 0), ("records", 0), ("output_files", 4), ("files", 100)):
+        early = max(getattr(age, kind) for age in found.ages[:half])
+        late = max(getattr(age, kind) for age in found.ages[half:])
+        assert late <= early + slack, (kind, [getattr(age, kind) for age in found.ages])
+
+
+def test_what_tiny_epochs_leave_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three hundred epochs of a few records: files, entries and records stay as many."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    assert_bounded(run(tmp_path, epochs=300, records=5, keys=50))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_a_thousand_epochs_stay_as_fast_and_as_small(tmp_path: Path) -> None:
+    """The last hundred of a thousand epochs take at most 1.2 times the first hundred."""
+    found = run(tmp_path, epochs=1000, records=1000, keys=100_000)
+    assert_bounded(found)
+    assert found.ratio <= 1.2
