@@ -21,6 +21,7 @@ from cbp.engine.intentions import IntentionLog
 from cbp.model.connector import Connector
 from cbp.model.consult import consult
 from cbp.model.dataflow import Dataflow
+from cbp.model.framing import Framing
 from cbp.model.fusion import PhysicalStage, choose_leaders, physical_stages
 from cbp.model.increment import DataFile, Increment
 from cbp.model.intention import Intention
@@ -52,6 +53,7 @@ class Driver:
             name: {input_: Connector(input_) for input_ in unit.leader.wiring}
             for name, unit in self.units.items()
         }
+        self.framings: dict[tuple[str, str], Framing] = {}
         self.memos: dict[str, Any] = {}
         self.epochs = dict.fromkeys(self.units, 0)
         self.indexes = dict.fromkeys(dataflow.sources, 0)
@@ -158,5 +160,16 @@ class Driver:
         self.increments.setdefault(increment.flow, []).append(increment)
         for stage, input_ in self.dataflow.receivers(increment):
             if stage in self.connectors:
-                connectors = self.connectors[stage]
-                connectors[input_] = connectors[input_].append(increment)
+                for framed in self._frames(stage, input_, increment):
+                    connectors = self.connectors[stage]
+                    connectors[input_] = connectors[input_].append(framed)
+
+    def _frames(self, stage: str, input_: str, increment: Increment) -> tuple[Increment, ...]:
+        """Return what an output increment brings to an input: itself, or frames."""
+        spec = self.dataflow.stages[stage].translator.input(input_)
+        if spec.frame_by is None:
+            return (increment,)
+        framing = self.framings.get((stage, input_), Framing())
+        found, memo = self.engine.frame(self.folder, stage, spec, increment, framing.memo)
+        self.framings[stage, input_], done = framing.take(increment.flow, found, memo)
+        return done

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cbp import Input, Output, State, Translate, TranslateRecords, by, route
+from cbp import Input, Output, RunAny, State, Translate, TranslateRecords, by, framed, route
 
 
 class UrlCount(Translate):
@@ -118,3 +118,37 @@ class BothEnds(Translate):
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
         out.degrees(key.node, sum(1 for _ in group.edges))
+
+
+class Framed(Translate):
+    """Inputs framed by a column and by a function with memo; several frames in one epoch."""
+
+    runnable = RunAny(batch=3)
+    left = Input("k BIGINT, t INT NOT NULL, v STRING", route_by="k", frame_by="t")
+    right = Input(
+        "k BIGINT, t INT",
+        route_by="k",
+        frame_by=framed(lambda r, n: (r.t or 0, (n or 0) + 1), memo=True),
+    )
+    seen = State("k BIGINT, n INT")
+    lines = Output("k BIGINT, line STRING", history=True)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        n = sum(row.n for row in group.seen)
+        for row in group.left:
+            out.lines(k=key.k, line=f"left:{row.t}:{row.v}:{n}")
+            n += 1
+        for row in group.right:
+            out.lines(k=key.k, line=f"right:{row.t}:{n}")
+            n += 1
+        out.seen(k=key.k, n=n)
+
+
+class FramedWords(TranslateRecords):
+    """Record-wise on frames."""
+
+    lines = Input("k BIGINT, t INT NOT NULL", frame_by="t")
+    words = Output("k BIGINT, t INT")
+
+    def translate(self, record: Any, out: Any) -> None:
+        out.words(*record)

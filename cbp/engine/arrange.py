@@ -22,14 +22,15 @@ import pyarrow.parquet as pq
 from cbp.engine.arrow import arrow_type
 from cbp.engine.hashing import hash_columns
 from cbp.engine.layout import ShuffleLayout, bucket_shift
+from cbp.engine.records import Share
 from cbp.engine.route import slot_columns
 from cbp.errors import IncrementDamagedError
 from cbp.model.stage import TranslatorSpec
 
 __all__ = ["InputFile", "arrange"]
 
-InputFile = tuple[str, int]
-"""Full path of a file, and the records that it is promised to hold; in order."""
+InputFile = Share
+"""The rows that are meant of one file; in order."""
 
 
 def arrange(
@@ -120,7 +121,7 @@ def _routed(
 ) -> pa.Table:
     assert spec.key is not None, "a record-wise translator is not routed"
     names = list(spec.inputs[flow].schema.names)
-    table = pa.concat_tables([_read(path, records, names) for path, records in files])
+    table = pa.concat_tables([_read(file, names) for file in files])
     filled = slot_columns(table, spec, layout, flow, stage=stage)
     rows = table.num_rows
     slots = {
@@ -143,14 +144,14 @@ def _routed(
     )
 
 
-def _read(path: str, records: int, columns: list[str]) -> pa.Table:
+def _read(file: InputFile, columns: list[str]) -> pa.Table:
     try:
-        table = pq.ParquetFile(path).read(columns=columns, use_threads=False)
+        table = pq.ParquetFile(file.path).read(columns=columns, use_threads=False)
     except (OSError, pa.ArrowException, KeyError) as exc:
-        raise IncrementDamagedError(path, expected=records, found=str(exc)) from exc
-    if table.num_rows != records:
-        raise IncrementDamagedError(path, expected=records, found=table.num_rows)
-    return table.select(columns)
+        raise IncrementDamagedError(file.path, expected=file.rows, found=str(exc)) from exc
+    if table.num_rows != file.rows:
+        raise IncrementDamagedError(file.path, expected=file.rows, found=table.num_rows)
+    return table.select(columns).slice(file.start, file.stop - file.start)
 
 
 def _chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:

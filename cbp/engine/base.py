@@ -28,8 +28,10 @@ from typing import Any, Protocol
 
 from cbp.engine.collect import Retention, TablePlan
 from cbp.model.dataflow import StageNode
+from cbp.model.framing import Segment
 from cbp.model.increment import Increment
 from cbp.model.intention import Intention, TableChange
+from cbp.model.stage import InputSpec
 
 __all__ = [
     "Engine",
@@ -119,6 +121,27 @@ class Engine(Protocol):
 
         Raises:
             DataflowInvalidError: Rule `engine_unsupported`, naming stage, input and place.
+        """
+        ...
+
+    def frame(
+        self, folder: str, stage: str, spec: InputSpec, increment: Increment, memo: Any
+    ) -> tuple[list[Segment], Any]:
+        """Find the frames of an output increment for one framed input; reads, writes nothing.
+
+        Args:
+            folder: Of the dataflow.
+            stage: That reads it, for errors.
+            spec: The input; its `frame_by` is called once per record, in order.
+            increment: As its stage wrote it, whole.
+            memo: Of the input's FrameBy, before this increment.
+
+        Returns:
+            The increment's segments in order (`cbp.model.framing`), and the memo behind it.
+
+        Raises:
+            AuthorCodeError: The author's function failed, or gave no framing key.
+            IncrementDamagedError: A file is missing or has other rows.
         """
         ...
 

@@ -24,6 +24,7 @@ from cbp.engine.base import RunPlan, state_table
 from cbp.engine.bucket import state_file_schema
 from cbp.engine.direct import LocalExecutor
 from cbp.engine.layout import shuffle_layout
+from cbp.engine.records import share_of
 from cbp.engine.spool import Spool
 from cbp.engine.state.bucket import BucketState, LiveFile, Positions, StateTable
 from cbp.engine.state.index import IndexCache, index_cache
@@ -51,7 +52,7 @@ def with_state_as_input(plan: RunPlan, task: TaskPlan) -> tuple[RunPlan, TaskPla
         for s in spec.states
     }
     files = {
-        name: tuple((f"{plan.folder}/{file.path}", file.records) for file in increment.files)
+        name: tuple(share_of(plan.folder, file) for file in increment.files)
         for name, (increment,) in increments.items()
     }
     return (

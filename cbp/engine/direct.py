@@ -27,21 +27,24 @@ from cbp.engine.delta.fence import placement, require_placement
 from cbp.engine.delta.tables import ManagedTable, create_table, open_table
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import Files, LocalFiles
+from cbp.engine.frame import frame_increment
 from cbp.engine.fused import followers_of, joined, only_flow, phases, reading, with_members
 from cbp.engine.layout import shuffle_layout
 from cbp.engine.limits import refuse_unbuilt
 from cbp.engine.prepared import assemble, empty_outputs, raise_first_error
 from cbp.engine.publication import live_adds, live_files, plan_entries
 from cbp.engine.read import look_up, read_records, read_state_rows, recalled
-from cbp.engine.records import record_shares
+from cbp.engine.records import record_shares, share_of
 from cbp.engine.state.bucket import StateTable
 from cbp.engine.state.index import index_cache
 from cbp.engine.task import BEHIND, StageTask, TaskPlan, Then
 from cbp.engine.tiers import FANOUT, live_of, merged_change
 from cbp.errors import NotFoundError
 from cbp.model.dataflow import StageNode
+from cbp.model.framing import Segment
 from cbp.model.increment import Increment
 from cbp.model.intention import Intention, TableChange
+from cbp.model.stage import InputSpec
 
 __all__ = ["DirectEngine", "Executor", "LocalEngine", "LocalExecutor"]
 
@@ -101,6 +104,12 @@ class DirectEngine:
     def check(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
         """Refuse what is not built; see `Engine.check`."""
         refuse_unbuilt(dataflow, nodes)
+
+    def frame(
+        self, folder: str, stage: str, spec: InputSpec, increment: Increment, memo: Any
+    ) -> tuple[list[Segment], Any]:
+        """Find the frames of an output increment; see `Engine.frame`."""
+        return frame_increment(folder, increment, spec, memo, stage=stage)
 
     def create_tables(self, folder: str, dataflow: str, nodes: Sequence[StageNode]) -> None:
         """Create state and output tables of these stages, where they do not exist."""
@@ -322,7 +331,7 @@ class DirectEngine:
             },
             cache=self._cache,
             inputs={
-                name: tuple((f"{plan.folder}/{f.path}", f.records) for i in many for f in i.files)
+                name: tuple(share_of(plan.folder, f) for i in many for f in i.files)
                 for name, many in plan.inputs.items()
             },
             followers=followers_of(plan),

@@ -27,14 +27,6 @@ def refuse_unbuilt(dataflow: str, nodes: Sequence[StageNode]) -> None:
 
 
 def _unbuilt(node: StageNode) -> Iterator[Mistake]:
-    for spec in node.translator.framed:
-        yield Mistake(
-            "engine_unsupported",
-            f"stages.{node.name}.inputs.{spec.name}",
-            "this service does not frame inputs by key yet; leave frame_by out, or run the "
-            "dataflow in memory with cbp.testing",
-            spec.frame_by.place if spec.frame_by is not None else "",
-        )
     for spec in node.translator.inputs:
         if isinstance(spec.route_by, Computed) and spec.route_by.many:
             yield Mistake(

@@ -20,9 +20,10 @@ from cbp.engine.bucket import ENCODE_ERRORS, WINDOW_ROWS
 from cbp.engine.call import Emitted, author_error
 from cbp.engine.rows import decode_columns, encode_rows, row_type
 from cbp.errors import IncrementDamagedError, InvariantError
+from cbp.model.increment import DataFile
 from cbp.model.stage import TranslatorSpec
 
-__all__ = ["RecordRun", "Share", "record_shares", "shares"]
+__all__ = ["RecordRun", "Share", "record_shares", "share_of", "shares"]
 
 ROWS_PER_TASK_MIN = 20_000
 
@@ -42,23 +43,29 @@ class Share:
     stop: int
 
 
-def shares(files: Sequence[tuple[str, int]], tasks_max: int) -> list[list[Share]]:
-    """Cut the files into contiguous shares of about equal size, one per task; pure.
+def share_of(folder: str, file: DataFile) -> Share:
+    """Return the rows that are meant of a file below a dataflow's folder."""
+    return Share(f"{folder}/{file.path}", file.records, file.start, file.stop)
+
+
+def shares(files: Sequence[Share], tasks_max: int) -> list[list[Share]]:
+    """Cut files, or slices of them, into contiguous shares of about equal size, one per task.
 
     Args:
-        files: (path, rows), in order.
+        files: In order.
+        tasks_max: Most tasks.
     """
-    total = sum(rows for _, rows in files)
+    total = sum(file.stop - file.start for file in files)
     tasks = max(1, min(tasks_max, math.ceil(total / ROWS_PER_TASK_MIN)))
     size = math.ceil(total / tasks)
     cut: list[list[Share]] = [[] for _ in range(tasks)]
     done = 0
-    for path, rows in files:
-        start = 0
-        while start < rows:
+    for file in files:
+        start = file.start
+        while start < file.stop:
             task = done // size
-            stop = min(rows, start + (task + 1) * size - done)
-            cut[task].append(Share(path, rows, start, stop))
+            stop = min(file.stop, start + (task + 1) * size - done)
+            cut[task].append(Share(file.path, file.rows, start, stop))
             done += stop - start
             start = stop
     return [part for part in cut if part]
@@ -67,9 +74,7 @@ def shares(files: Sequence[tuple[str, int]], tasks_max: int) -> list[list[Share]
 def record_shares(plan: RunPlan, tasks_max: int) -> list[list[Share]]:
     """Return the shares of a record-wise stage's input, one list per task."""
     (increments,) = plan.inputs.values()
-    return shares(
-        [(f"{plan.folder}/{f.path}", f.records) for i in increments for f in i.files], tasks_max
-    )
+    return shares([share_of(plan.folder, f) for i in increments for f in i.files], tasks_max)
 
 
 @dataclass

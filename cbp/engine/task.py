@@ -180,11 +180,11 @@ class StageTask:
         if then is None:
             return done
         files = tuple(
-            (f"{self.plan.folder}/{d['path']}", d["rows"])
+            Share(f"{self.plan.folder}/{d['path']}", d["rows"], 0, d["rows"])
             for d in done
             if d["kind"] == "output" and d["flow"] == then.flow
         )
-        if not 0 < sum(rows for _, rows in files) <= THEN_RECORDS_MAX:
+        if not 0 < sum(file.rows for file in files) <= THEN_RECORDS_MAX:
             return done
         (input_,) = then.plan.spec.inputs
         behind = StageTask(replace(then.plan, inputs={input_.name: files}), 0, self.attempt)

@@ -26,7 +26,14 @@ from cbp.engine.base import Engine
 from cbp.engine.collect import ONE_DAY, Retention
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import Files
-from cbp.errors import AlreadyExistsError, CbpError, LogConflictError, OperatingError
+from cbp.errors import (
+    AlreadyExistsError,
+    CbpError,
+    DataflowInvalidError,
+    LogConflictError,
+    Mistake,
+    OperatingError,
+)
 from cbp.model.dataflow import Dataflow
 from cbp.model.fusion import choose_leaders, physical_stages
 from cbp.model.schedule import Schedule
@@ -137,6 +144,7 @@ class Controller:
         """
         dataflow = self.registry.compile(document, duplicates)
         self._engine.check(dataflow.name, tuple(dataflow.stages.values()))
+        _refuse_framed(dataflow)
         return dataflow
 
     def register(self, document: Any, duplicates: Iterable[str] = ()) -> DataflowRecord:
@@ -399,3 +407,20 @@ class Controller:
         for (dataflow, _), run in self._runs.busy().items():
             if run and name in (None, dataflow):
                 self._runs.cancel(run)
+
+
+def _refuse_framed(dataflow: Dataflow) -> None:
+    """Raise for inputs that frame their flow: connectors of the service keep no frames yet."""
+    mistakes = [
+        Mistake(
+            "framing_unsupported",
+            f"stages.{stage.name}.inputs.{spec.name}",
+            "this service does not frame inputs by key yet; leave frame_by out, or run the "
+            "dataflow in memory with cbp.testing",
+            spec.frame_by.place if spec.frame_by is not None else "",
+        )
+        for stage in dataflow.stages.values()
+        for spec in stage.translator.framed
+    ]
+    if mistakes:
+        raise DataflowInvalidError(dataflow.name, mistakes)

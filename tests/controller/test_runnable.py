@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cbp import Connector, Decision, Input, RunAny
+from cbp.errors import DataflowInvalidError
 from tests.controller.world import DIAMOND, ONE, SCHEMA, Sum, World
 
 
@@ -177,3 +178,19 @@ def test_a_slow_reader_holds_its_writer(world: World) -> None:
     world.arrive("diamond", "b", ("x", 1))
     world.ticks()
     assert {s.stage: s.epoch for s in world.store.stages("diamond")}["left"] == 3
+
+
+class Hourly(Sum):
+    """Cuts its input by a column."""
+
+    items = Input(SCHEMA, route_by="word", frame_by="n")
+
+
+def test_frames_are_refused_at_registration(world: World) -> None:
+    """Never silently wrong: what the service cannot do leaves no trace."""
+    world.translators["sum"] = Hourly
+    world.restart()
+    with pytest.raises(DataflowInvalidError) as refused:
+        world.controller.register(ONE)
+    assert refused.value.mistakes[0].code == "framing_unsupported"
+    assert world.store.dataflows() == []

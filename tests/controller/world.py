@@ -29,9 +29,11 @@ from cbp.engine.files import Files, LocalFiles
 from cbp.engine.prepared import empty_outputs
 from cbp.errors import NotFoundError, RunCancelledError
 from cbp.model.dataflow import StageNode
+from cbp.model.framing import Keyed, Segment, framing_keys, segments
 from cbp.model.increment import DataFile, Increment
 from cbp.model.intention import Intention, TableChange
 from cbp.model.schedule import Schedule
+from cbp.model.stage import InputSpec
 from controller.loop import Controller, RetryPolicy
 from controller.registry import Registry
 from controller.store import open_store
@@ -194,6 +196,17 @@ class FileEngine:
         self, folder: str, node: StageNode, *, queued: Any, retention: Any, dry_run: bool = False
     ) -> Mapping[str, Any]:
         return {}
+
+    def frame(
+        self, folder: str, stage: str, spec: InputSpec, increment: Increment, memo: Any
+    ) -> tuple[list[Segment], Any]:
+        assert spec.frame_by is not None
+        keyed = []
+        for file in increment.files:
+            records = [SimpleNamespace(**row) for row in _rows(f"{folder}/{file.path}")]
+            keys, memo = framing_keys(records, spec.frame_by, memo, stage=stage, input_=spec.name)
+            keyed.append(Keyed(file, keys))
+        return segments(keyed, ordered=spec.frame_by.memo), memo
 
     def cancel(self, run: str) -> None:
         self.cancelled.append(run)

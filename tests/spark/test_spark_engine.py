@@ -45,7 +45,13 @@ def epochs_of(case: str, *, seed: int, records: int = 40) -> Epochs:
     return [
         {
             spec.name: [
-                {f.name: values[str(f.type)]() for f in spec.schema.fields} for _ in range(records)
+                {
+                    f.name: next(
+                        v for v in iter(values[str(f.type)], ...) if f.nullable or v is not None
+                    )
+                    for f in spec.schema.fields
+                }
+                for _ in range(records)
             ]
             for spec in inputs
         }

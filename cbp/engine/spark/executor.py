@@ -18,7 +18,7 @@ compiles a stage's code once.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -41,6 +41,7 @@ from cbp.errors import (
     RunCancelledError,
     error_from_dict,
 )
+from cbp.model.increment import DataFile
 
 __all__ = ["RESULT", "SparkExecutor", "reported", "task_identity"]
 
@@ -53,6 +54,9 @@ the shuffle 3 us and 200 ms per run. So the shuffle is the better way with many 
 
 ARRANGED_BYTES_MAX = 64 << 20
 """Bytes of an increment's files up to which a task may hold all of it."""
+
+SLICES_MAX = 200
+"""More slices of files than this are read by every task: as one expression they grow slow."""
 
 RESULT = "body string"
 _Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -117,6 +121,8 @@ class SparkExecutor:
 
     def _is_small(self, plan: RunPlan, task: TaskPlan) -> bool:
         increments = [i for many in plan.inputs.values() for i in many]
+        if sum(not file.whole for i in increments for file in i.files) > SLICES_MAX:
+            return True
         reads = sum(increment.records for increment in increments) * task.tasks
         return (
             reads <= ARRANGED_READS_MAX
@@ -179,8 +185,15 @@ class SparkExecutor:
         names = [_quoted(name) for name in input_.schema.names]
         # A path is a path: brackets or stars in a folder's name are no pattern.
         reader = self._spark.read.option("__globPaths__", "false").schema(_ddl(input_.schema))
-        sequence = _sequence(min(i.index for i in increments), len(increments) > 1)
-        frame = reader.parquet(*paths).selectExpr(*names, f"{sequence} AS _seq")
+        frame = reader.parquet(*dict.fromkeys(paths))
+        files = [file for increment in increments for file in increment.files]
+        if all(file.whole for file in files):
+            # Of the output increments, by the files' names: a frame has a number of its own.
+            numbers = {int(file.path.rpartition("/")[2][:12]) for file in files}
+            sequence = _sequence(min(numbers), len(numbers) > 1)
+            frame = frame.selectExpr(*names, f"{sequence} AS _seq")
+        else:
+            frame = frame.selectExpr(*names, f"{_sliced(files)} AS _seq").where("_seq IS NOT NULL")
         place = layout.flows[flow]
         in_python = computes(input_) or input_.combine is not None
         if in_python:
@@ -218,6 +231,23 @@ def _sequence(first: int, several: bool) -> str:
         increment = f"CAST(substring({name}, 1, 12) AS BIGINT) - {first}L"
         total = f"shiftleft({increment}, {rows + files}) + {total}"
     return f"({total})"
+
+
+def _sliced(files: Sequence[DataFile]) -> str:
+    """Return the position of a record in slices of files; null outside of all of them.
+
+    It counts the rows that are meant, in the order of the slices, as `arrange` does.
+    """
+    cases, position = [], 0
+    for file in files:
+        name = file.path.rpartition("/")[2]
+        cases.append(
+            f"WHEN _metadata.file_name = '{name}' AND _metadata.row_index >= {file.start} "
+            f"AND _metadata.row_index < {file.stop} "
+            f"THEN _metadata.row_index + {position - file.start}"
+        )
+        position += file.rows
+    return f"(CASE {' '.join(cases)} END)"
 
 
 def _slot_expressions(layout: ShuffleLayout, place: FlowLayout) -> list[str]:

@@ -40,6 +40,17 @@ CASES: dict[str, tuple[type, dict[str, dict[str, st.SearchStrategy[Any]]]]] = {
     "members": (flows.Members, {"items": {"url": _text, "drop": st.booleans()}}),
     "clock": (flows.Clock, {"ticks": {"a": _text, "b": st.one_of(_small, st.none())}}),
     "nested": (flows.Nested, {"edges": {"src": _small, "dst": st.one_of(_small, st.none())}}),
+    "framed": (
+        flows.Framed,
+        {
+            "left": {"k": _small, "t": st.integers(0, 2), "v": _text},
+            "right": {"k": _small, "t": st.integers(0, 2)},
+        },
+    ),
+    "framed_words": (
+        flows.FramedWords,
+        {"lines": {"k": _small, "t": st.integers(0, 2)}},
+    ),
     "split": (flows.Split, {"lines": {"text": st.sampled_from(["a b a", "", "b", None, "ä c"])}}),
 }
 

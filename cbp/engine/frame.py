@@ -1,0 +1,80 @@
+"""Find the frames of an output increment: the framing key of each record, from its files.
+
+One pass in this process, file by file and window by window, in the order of the records;
+a column's keys are computed once per run of equal values. A frame's files are slices, so
+nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cbp.engine.rows import decode_columns, row_type
+from cbp.errors import IncrementDamagedError
+from cbp.model.framing import Keyed, Segment, framing_keys, segments
+from cbp.model.increment import DataFile, FramingKey, Increment
+from cbp.model.stage import InputSpec
+
+__all__ = ["frame_increment"]
+
+_WINDOW_ROWS = 65_536
+
+
+def frame_increment(
+    folder: str, increment: Increment, spec: InputSpec, memo: Any, *, stage: str
+) -> tuple[list[Segment], Any]:
+    """Return the segments of an output increment, and the memo behind it.
+
+    Args:
+        folder: Of the dataflow; a local path.
+        increment: As its stage wrote it.
+        spec: A framed input that reads it.
+        memo: Of the input's FrameBy, before this increment.
+        stage: That reads it, for errors.
+
+    Raises:
+        IncrementDamagedError: A file is missing, damaged, or has other records.
+        AuthorCodeError: The function failed, or gave no framing key.
+    """
+    assert spec.frame_by is not None, "only a framed input has frames"
+    keyed = []
+    for file in increment.files:
+        keys: list[FramingKey] = []
+        for window in _windows(folder, file, spec):
+            found, memo = _keys(window, spec, memo, stage)
+            keys += found
+        if len(keys) != file.records:
+            raise IncrementDamagedError(file.path, expected=file.records, found=len(keys))
+        keyed.append(Keyed(file, keys))
+    return segments(keyed, ordered=spec.frame_by.memo), memo
+
+
+def _keys(window: pa.Table, spec: InputSpec, memo: Any, stage: str) -> tuple[list[FramingKey], Any]:
+    frame_by = spec.frame_by
+    assert frame_by is not None
+    names = window.schema.names
+    columns = decode_columns(window, names, [spec.schema[name].type for name in names])
+    make = row_type(spec.name, tuple(names))._make
+    if not frame_by.column:
+        return framing_keys(map(make, columns), frame_by, memo, stage=stage, input_=spec.name)
+    runs = [(value, len(list(run))) for value, run in groupby(columns)]
+    records = (make(value) for value, _ in runs)
+    found, memo = framing_keys(records, frame_by, memo, stage=stage, input_=spec.name)
+    return [key for key, (_, n) in zip(found, runs, strict=True) for _ in range(n)], memo
+
+
+def _windows(folder: str, file: DataFile, spec: InputSpec) -> Iterator[pa.Table]:
+    assert spec.frame_by is not None
+    names = [spec.frame_by.column] if spec.frame_by.column else list(spec.schema.names)
+    path = f"{folder}/{file.path}"
+    try:
+        with pq.ParquetFile(path) as source:
+            for batch in source.iter_batches(_WINDOW_ROWS, columns=names, use_threads=False):
+                yield pa.Table.from_batches([batch]).select(names)
+    except (OSError, pa.ArrowException) as exc:
+        raise IncrementDamagedError(path, expected=file.records, found=str(exc)) from exc
