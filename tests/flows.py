@@ -7,7 +7,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from cbp import Input, Output, RunAny, State, Translate, TranslateRecords, by, framed, route
+from cbp import (
+    Input,
+    Loopback,
+    Output,
+    RunAny,
+    State,
+    Translate,
+    TranslateRecords,
+    by,
+    framed,
+    route,
+)
 
 
 class UrlCount(Translate):
@@ -107,6 +118,33 @@ class Split(TranslateRecords):
             out.words(url=word)
         if record.text:
             out.lengths(k=len(record.text), v=record.text)
+
+
+class Reach(Translate):
+    """Messages to itself: the least number of hops from a seed, over edges that keep arriving."""
+
+    key = "node INT"
+    edges = Input("src INT, dst INT", route_by="src")
+    seeds = Input("node INT", route_by="node")
+    mail = Loopback("node INT, hops INT", route_by="node", order_by="hops")
+    links = State("node INT, dst INT")
+    known = State("node INT, hops INT")
+    distances = Output("node INT, hops INT", key="node")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        old = {row.dst for row in group.links}
+        links = old | {edge.dst for edge in group.edges}
+        before = min((row.hops for row in group.known), default=None)
+        told = [0 for _ in group.seeds] + [row.hops for row in group.mail]
+        hops = min((h for h in [before, *told] if h is not None), default=None)
+        for dst in sorted(links, key=repr):
+            out.links(key.node, dst)
+            if hops is not None and (hops != before or dst not in old):
+                out.mail(dst, hops + 1)
+        if hops is not None:
+            out.known(key.node, hops)
+            if hops != before:
+                out.distances(key.node, hops)
 
 
 class BothEnds(Translate):

@@ -39,6 +39,10 @@ CASES: dict[str, tuple[type, dict[str, dict[str, st.SearchStrategy[Any]]]]] = {
     ),
     "members": (flows.Members, {"items": {"url": _text, "drop": st.booleans()}}),
     "clock": (flows.Clock, {"ticks": {"a": _text, "b": st.one_of(_small, st.none())}}),
+    "reach": (
+        flows.Reach,
+        {"edges": {"src": _small, "dst": st.one_of(_small, st.none())}, "seeds": {"node": _small}},
+    ),
     "nested": (flows.Nested, {"edges": {"src": _small, "dst": st.one_of(_small, st.none())}}),
     "framed": (
         flows.Framed,
@@ -62,6 +66,7 @@ def dataflow_of(case: str) -> Dataflow:
     wiring: dict[str, Any] = {
         spec.name: builder.source(f"s_{spec.name}", str(spec.schema))
         for spec in translator.spec().inputs
+        if not spec.loopback
     }
     builder.stage("stage", translator, buckets=4, **wiring)
     return builder.build()
