@@ -6,9 +6,10 @@ They live in a module of their own, so that worker processes can import them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from cbp import DataflowBuilder, Input, Output, State, Translate, TranslateRecords, by
+from cbp import DataflowBuilder, Input, Output, State, Translate, TranslateRecords, by, by_sql
 from cbp.model.dataflow import Dataflow
 
 SCHEMA = "k BIGINT, v STRING"
@@ -142,3 +143,42 @@ class WrongSums(Sums):
 
     def __init__(self, combine: Any) -> None:
         self.items = Input(Sums.items.schema, route_by=Sums.items.route_by, combine=combine)
+
+
+class Hosts(Translate):
+    """Keys and order in SQL on one input, both in one function's place on the other."""
+
+    key = "host STRING, day BIGINT"
+    visits = Input(
+        "url STRING, at INT, agent STRING",
+        route_by=by_sql(
+            ["lower(parse_url(url, 'HOST'))", "at div 10"],
+            "STRING, BIGINT",
+            function=lambda r: (None if r.url is None else r.url[7:].lower(), r.at // 10),
+        ),
+        order_by=by_sql("-at", "INT", function=lambda r: -r.at),
+    )
+    more = Input(
+        "url STRING, at INT",
+        route_by=by(lambda r: (r.url[7:].lower(), r.at // 10), "STRING, BIGINT"),
+        order_by=by_sql("-at", "INT", function=lambda r: -r.at),
+    )
+    seen = State("host STRING, day BIGINT, n BIGINT")
+    last = Output("host STRING, day BIGINT, ats STRING, n BIGINT")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        ats = [str(row.at) for row in group.visits] + [f"+{row.at}" for row in group.more]
+        n = sum(row.n for row in group.seen) + len(ats)
+        out.seen(*key, n)
+        out.last(*key, ",".join(ats), n)
+
+
+def hosts(**options: Any) -> Dataflow:
+    """Give one stage whose keys are in SQL; `options` replace those of its first input."""
+    translator = Hosts()
+    translator.visits = replace(Hosts.visits, **options)
+    builder = DataflowBuilder("hosts")
+    visits = builder.source("visits", "url STRING, at INT, agent STRING")
+    more = builder.source("more", "url STRING, at INT")
+    builder.stage("hosts", translator, buckets=4, visits=visits, more=more)
+    return builder.build()

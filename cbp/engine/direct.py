@@ -60,6 +60,10 @@ class Executor(Protocol):
         """Tasks that run at the same time."""
         ...
 
+    def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
+        """Raise `DataflowInvalidError` for what it cannot execute; cheap when asked again."""
+        ...
+
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
         """Run every task of a plan and return all their descriptors.
 
@@ -104,6 +108,7 @@ class DirectEngine:
     def check(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
         """Refuse what is not built; see `Engine.check`."""
         refuse_unbuilt(dataflow, nodes)
+        self._executor.refuse(dataflow, nodes)
 
     def frame(
         self, folder: str, stage: str, spec: InputSpec, increment: Increment, memo: Any
@@ -114,6 +119,7 @@ class DirectEngine:
     def create_tables(self, folder: str, dataflow: str, nodes: Sequence[StageNode]) -> None:
         """Create state and output tables of these stages, where they do not exist."""
         refuse_unbuilt(dataflow, nodes)
+        self._executor.refuse(dataflow, nodes)
         for node in nodes:
             for state in node.translator.states:
                 create_table(
@@ -188,6 +194,7 @@ class DirectEngine:
         """Do one phase; return it with what its task reported of the one behind it."""
         started = time.perf_counter()
         refuse_unbuilt(plan.dataflow, [plan.node, *plan.fused])
+        self._executor.refuse(plan.dataflow, [plan.node, *plan.fused])
         records = sum(i.records for increments in plan.inputs.values() for i in increments)
         if not records:
             return PreparedRun(empty_outputs(plan), (), {"records_in": 0, "groups": 0}), []
@@ -215,7 +222,8 @@ class DirectEngine:
     def _then(self, plan: RunPlan, behind: RunPlan) -> Then | None:
         """Return what the only task of a phase may go on with; `None`: there are several."""
         outer = any(state.grouping == "outer" for state in behind.node.translator.states)
-        if outer or len(record_shares(plan, self._executor.slots)) > 1:
+        in_sql = any(input_.in_sql for input_ in behind.node.translator.inputs)
+        if outer or in_sql or len(record_shares(plan, self._executor.slots)) > 1:
             return None
         task = self._task(behind, records=1)
         return Then(only_flow(behind.node), task)
@@ -382,6 +390,9 @@ class LocalExecutor:
 
     def __init__(self, kind: type[StageTask] = StageTask) -> None:
         self._kind = kind
+
+    def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
+        """Do nothing: what is computed by SQL has a function too, or fails as it is called."""
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
         """Run the same task code as Spark's workers."""

@@ -20,14 +20,31 @@ from cbp.engine.values import typed
 from cbp.model.schema import DataType
 from cbp.model.stage import Computed, InputSpec, TranslatorSpec
 
-__all__ = ["computes", "slot_columns"]
+__all__ = ["computes", "slot_columns", "sql_column", "sql_columns"]
 
 _WINDOW_ROWS = 16_384
 
 
 def computes(input_: InputSpec) -> bool:
-    """Whether a key or an order of this input is the author's function."""
-    return isinstance(input_.route_by, Computed) or isinstance(input_.order_by, Computed)
+    """Whether a key or an order of this input is the author's function, not SQL."""
+    return any(not by.sql for by in input_.computed)
+
+
+def sql_columns(input_: InputSpec) -> dict[str, str]:
+    """Return the columns that Spark computes of an input, with their expressions.
+
+    They are named by the position of the value: the key's first, then the order's.
+    """
+    first, found = 0, {}
+    for by in input_.computed:
+        found.update({sql_column(first + at): text for at, text in enumerate(by.sql)})
+        first += len(by.types)
+    return found
+
+
+def sql_column(position: int) -> str:
+    """Return the name of the column that holds a value computed by Spark."""
+    return f"_sql{position}"
 
 
 def slot_columns(
@@ -35,34 +52,47 @@ def slot_columns(
 ) -> dict[str, pa.Array | pa.ChunkedArray]:
     """Return every slot that this flow fills, computed ones included.
 
+    What Spark has computed is in the table (`sql_columns`); where no Spark has been, the
+    author's function is called for it.
+
     Raises:
         AuthorCodeError: The author's function raised, or gave what its type does not fit.
     """
     input_, place = spec.inputs[flow], layout.flows[flow]
     types = dict(layout.slots)
-    computed = _computed(table, spec, input_, stage) if computes(input_) else []
+    computed = _computed(table, spec, input_, stage)
     columns: dict[str, Any] = {}
     for slot, source in place.sources().items():
         if isinstance(source, str):
             columns[slot] = table.column(source)
-        else:
+        elif source in computed:
             columns[slot] = _array(computed[source], types[slot], spec, input_, stage, place)
+        else:
+            columns[slot] = table.column(sql_column(source))
     return columns
 
 
 def _computed(
     table: pa.Table, spec: TranslatorSpec, input_: InputSpec, stage: str
-) -> list[list[Any]]:
-    """Return the computed values, key first, then order; one list per value."""
-    functions = [f for f in (input_.route_by, input_.order_by) if isinstance(f, Computed)]
-    values: list[list[Any]] = [[] for f in functions for _ in f.types]
+) -> dict[int, list[Any]]:
+    """Return the values that are to be computed here, by their positions."""
+    functions: list[Computed] = []
+    values: dict[int, list[Any]] = {}
+    first = 0
+    for by in input_.computed:
+        if sql_column(first) not in table.column_names:
+            functions.append(by)
+            values.update({first + at: [] for at in range(len(by.types))})
+        first += len(by.types)
+    if not functions:
+        return values
     make = row_type(input_.name, input_.schema.names)._make
     types = [f.type for f in input_.schema.fields]
     for start in range(0, table.num_rows, _WINDOW_ROWS):
         part = table.slice(start, _WINDOW_ROWS)
-        rows = map(make, decode_columns(part, input_.schema.names, types))
-        for row in rows:
-            for into, value in zip(values, _call(functions, row, spec, input_, stage), strict=True):
+        for row in map(make, decode_columns(part, input_.schema.names, types)):
+            found = _call(functions, row, spec, input_, stage)
+            for into, value in zip(values.values(), found, strict=True):
                 into.append(value)
     return values
 

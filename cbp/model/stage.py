@@ -47,12 +47,15 @@ class Computed:
         place: `file.py:12` of the function.
         many: Of a `route_by`: the function gives any destinations, one or a list
             (`cbp.model.routing`); else exactly one key.
+        sql: Spark's expressions for the values, one per type; `function` then gives the
+            same values where there is no Spark.
     """
 
     function: Callable[[Any], Any]
     types: tuple[DataType, ...]
     place: str = ""
     many: bool = False
+    sql: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,17 @@ class InputSpec:
     loopback: bool = False
     frame_by: FrameBy | None = None
     combine: CombineSpec | None = None
+
+    @property
+    def computed(self) -> tuple[Computed, ...]:
+        """What is computed of a record: of its key, then of its order."""
+        both = (self.route_by, self.order_by)
+        return tuple(by for by in both if isinstance(by, Computed))
+
+    @property
+    def in_sql(self) -> bool:
+        """Whether some of it is an expression of Spark's."""
+        return any(by.sql for by in self.computed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from cbp.sdk.translate import (
     Translate,
     TranslateRecords,
     by,
+    by_sql,
     framed,
     route,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "TranslateArrow",
     "TranslateRecords",
     "by",
+    "by_sql",
     "dataflow_from_document",
     "framed",
     "route",

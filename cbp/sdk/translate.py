@@ -24,8 +24,9 @@ Source: CBP (SoCC'10), section 2.
 from __future__ import annotations
 
 import inspect
+import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, ClassVar, NoReturn, cast, get_args
@@ -55,6 +56,7 @@ __all__ = [
     "Translate",
     "TranslateRecords",
     "by",
+    "by_sql",
     "place_of",
     "route",
 ]
@@ -120,6 +122,41 @@ def framed(function: Callable[..., Any], *, memo: bool = False) -> FrameBy:
         memo: Whether it remembers; JSON values, `None` at first.
     """
     return FrameBy(function, memo, "", place_of(function))
+
+
+def by_sql(
+    expression: str | Sequence[str],
+    type_: str,
+    *,
+    function: Callable[[Any], Any] | None = None,
+) -> Computed:
+    """Compute a routing or ordering key by an expression of Spark SQL, without Python.
+
+        Input("url STRING", route_by=by_sql("parse_url(url, 'HOST')", "STRING"))
+
+    Such an input always takes Spark's way, however small it is, since no other evaluates
+    the expression to the same value. So it pays where increments are large.
+
+    Args:
+        expression: Over the columns of one record, deterministic; several for a key of
+            several columns.
+        type_: Types of the key, which the expressions have to have.
+        function: `record -> value`, the very same value, for engines without Spark: the
+            test kit, and `local`. Without it the dataflow runs on Spark only.
+    """
+    texts = (expression,) if isinstance(expression, str) else tuple(expression)
+    frame = sys._getframe(1)
+    place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+    def needs_spark(record: Any) -> Any:
+        message = f"Spark alone evaluates {texts}; give by_sql a function= to run without it"
+        raise NotImplementedError(message)
+
+    types = by(needs_spark, type_).types
+    if len(types) != len(texts):
+        message = f"{len(texts)} expressions for {len(types)} types; give one for each"
+        raise DefinitionError(Mistake("by_sql_types", type_, message, place))
+    return Computed(function or needs_spark, types, place, sql=texts)
 
 
 def _split_types(text: str) -> list[str]:
@@ -396,6 +433,8 @@ class _Compiler:
             self._fail("combine_invalid", name, "combine takes a function: records -> records")
         if route is None or (isinstance(route, Computed) and route.many):
             self._fail("combine_invalid", name, "what is combined goes to exactly one group")
+        if isinstance(route, Computed) and route.sql:
+            self._fail("combine_invalid", name, "Python combines, and cannot evaluate by_sql(...)")
         if declared.order_by is not None:
             message = "records in an order cannot be combined; leave out order_by or combine"
             self._fail("combine_invalid", name, message)

@@ -16,13 +16,14 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from cbp import by_sql
 from cbp.engine import records
 from cbp.engine.direct import DirectEngine
 from cbp.engine.reference import ReferenceEngine
 from cbp.engine.spark import SparkExecutor, executor
-from cbp.errors import AuthorCodeError, IncrementDamagedError
+from cbp.errors import AuthorCodeError, DataflowInvalidError, IncrementDamagedError
 from tests.cbp.engine.test_direct import CASES, NARROW, assert_same, dataflow_of, order_free
-from tests.chains import WrongSums, chain, other_key, sums
+from tests.chains import WrongSums, chain, hosts, other_key, sums
 from tests.driver import Driver
 from tests.keys import COMPOSED, dataflow_of_keys, epochs_of_keys
 
@@ -151,6 +152,63 @@ def test_an_error_before_the_shuffle_names_the_author(
     with pytest.raises(AuthorCodeError) as caught:
         driver.run_until_idle()
     assert caught.value.details["function"] == "WrongSums.items.combine"
+
+
+def test_keys_in_sql_equal_their_functions(engine: DirectEngine, tmp_path: Path) -> None:
+    """Spark's expressions route and order a small increment as their Python twins do."""
+    driver, reference = Driver(engine, hosts(), tmp_path / "t"), ReferenceEngine(hosts())
+    for epoch in range(2):
+        visits = [
+            {"url": f"http://{'aB'[n % 2]}.C", "at": n % 23, "agent": str(epoch)} for n in range(40)
+        ]
+        more = [{"url": "http://A.c", "at": n} for n in range(3)]
+        for one in (driver, reference):
+            one.feed("visits", visits)
+            one.feed("more", more)
+            one.run_until_idle()
+    assert driver.outputs("hosts.last") == reference.outputs("hosts.last")
+    assert order_free(driver.state("hosts", "seen")) == order_free(reference.state("hosts", "seen"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("lower(url", "is refused by Spark"),
+        ("lower(uri)", "is refused by Spark"),
+        ("length(url)", "is INT, declared STRING"),
+        ("max(url)", "one value for each record"),
+        ("explode(split(url, ''))", "one value for each record"),
+        ("first(url) over (order by at)", "one value for each record"),
+        ("(select max(id) from range(3))", "one value for each record"),
+        ("uuid()", "the same value whenever"),
+        ("cast(now() as string)", "the same value whenever"),
+    ],
+)
+def test_sql_that_can_be_no_key_is_refused(
+    text: str, said: str, engine: DirectEngine, tmp_path: Path
+) -> None:
+    """What does not parse, names no column, has another type or no fixed value for a record."""
+    flow = hosts(route_by=by_sql([text, "1L"], "STRING, BIGINT"))
+    with pytest.raises(DataflowInvalidError) as caught:
+        engine.check("hosts", list(flow.stages.values()))
+    (mistake,) = caught.value.mistakes
+    assert mistake.code == "by_sql_invalid"
+    assert said in mistake.message
+    assert mistake.place.startswith(__file__)
+
+
+def test_a_value_that_sql_cannot_take_names_the_expression(
+    engine: DirectEngine, tmp_path: Path
+) -> None:
+    """What fails on a record's content is the author's error, with the expression's place."""
+    flow = hosts(route_by=by_sql(["url", "cast(agent as bigint)"], "STRING, BIGINT"))
+    driver = Driver(engine, flow, tmp_path / "t")
+    driver.feed("visits", [{"url": "a", "at": 1, "agent": "no number"}])
+    driver.feed("more", [])
+    with pytest.raises(AuthorCodeError) as caught:
+        driver.run_until_idle()
+    assert "CAST_INVALID_INPUT" in caught.value.details["cause"]
+    assert caught.value.details["place"].startswith(__file__)
 
 
 def test_three_readers_see_exactly_the_state(

@@ -32,7 +32,8 @@ from cbp.engine.base import RunPlan
 from cbp.engine.combine import combined
 from cbp.engine.layout import COUNT, SEQUENCE_BITS, FlowLayout, ShuffleLayout, bucket_shift
 from cbp.engine.records import Share, record_shares
-from cbp.engine.route import computes, slot_columns
+from cbp.engine.route import computes, slot_columns, sql_column, sql_columns
+from cbp.engine.spark.expressions import Expressions, failed_expression
 from cbp.engine.task import StageTask, TaskPlan
 from cbp.errors import (
     CbpError,
@@ -41,6 +42,7 @@ from cbp.errors import (
     RunCancelledError,
     error_from_dict,
 )
+from cbp.model.dataflow import StageNode
 from cbp.model.increment import DataFile
 
 __all__ = ["RESULT", "SparkExecutor", "reported", "task_identity"]
@@ -79,6 +81,7 @@ class SparkExecutor:
         self._spark, self._kind = spark, kind
         self._cancelled: set[str] = set()
         self._numbers: dict[int, RDD[int]] = {}
+        self._expressions = Expressions(spark)
 
     @property
     def slots(self) -> int:
@@ -93,6 +96,10 @@ class SparkExecutor:
         self._run_numbered(self.slots, _nothing)
         frame = self._spark.range(0, self.slots, 1, self.slots)
         frame.mapInArrow(_nothing_in_arrow, RESULT).collect()
+
+    def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
+        """Raise for keys in SQL that Spark does not take."""
+        self._expressions.check(dataflow, nodes)
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
         """Run the job and return what its tasks reported."""
@@ -120,6 +127,8 @@ class SparkExecutor:
         return [row.body for row in frame.collect()]
 
     def _is_small(self, plan: RunPlan, task: TaskPlan) -> bool:
+        if any(input_.in_sql for input_ in task.spec.inputs):
+            return False  # only Spark evaluates it, and only on its way to the shuffle
         increments = [i for many in plan.inputs.values() for i in many]
         if sum(not file.whole for i in increments for file in i.files) > SLICES_MAX:
             return True
@@ -152,6 +161,8 @@ class SparkExecutor:
         text = str(exc)
         if (told := _told(text)) is not None:
             return told
+        if (failed := failed_expression(plan.node, text)) is not None:
+            return failed
         if isinstance(exc, PySparkException) and any(mark in text for mark in _DAMAGED):
             names = ", ".join(i.name for many in plan.inputs.values() for i in many)
             expected = sum(i.records for many in plan.inputs.values() for i in many)
@@ -185,15 +196,19 @@ class SparkExecutor:
         names = [_quoted(name) for name in input_.schema.names]
         # A path is a path: brackets or stars in a folder's name are no pattern.
         reader = self._spark.read.option("__globPaths__", "false").schema(_ddl(input_.schema))
+        in_sql = [f"({text}) AS {column}" for column, text in sql_columns(input_).items()]
+        columns = [*names, *in_sql]
         frame = reader.parquet(*dict.fromkeys(paths))
         files = [file for increment in increments for file in increment.files]
         if all(file.whole for file in files):
             # Of the output increments, by the files' names: a frame has a number of its own.
             numbers = {int(file.path.rpartition("/")[2][:12]) for file in files}
             sequence = _sequence(min(numbers), len(numbers) > 1)
-            frame = frame.selectExpr(*names, f"{sequence} AS _seq")
+            frame = frame.selectExpr(*columns, f"{sequence} AS _seq")
         else:
-            frame = frame.selectExpr(*names, f"{_sliced(files)} AS _seq").where("_seq IS NOT NULL")
+            frame = frame.selectExpr(*columns, f"{_sliced(files)} AS _seq").where(
+                "_seq IS NOT NULL"
+            )
         place = layout.flows[flow]
         in_python = computes(input_) or input_.combine is not None
         if in_python:
@@ -253,7 +268,7 @@ def _sliced(files: Sequence[DataFile]) -> str:
 def _slot_expressions(layout: ShuffleLayout, place: FlowLayout) -> list[str]:
     sources = place.sources()
     return [
-        f"{_quoted(str(sources[slot]))} AS {slot}"
+        f"{_read(sources[slot])} AS {slot}"
         if slot in sources
         else f"CAST(NULL AS {type_}) AS {slot}"
         for slot, type_ in layout.slots
@@ -263,7 +278,12 @@ def _slot_expressions(layout: ShuffleLayout, place: FlowLayout) -> list[str]:
 def _key_expressions(place: FlowLayout, *, computed: bool) -> list[str]:
     if computed:
         return [f"k{i}" for i in range(len(place.key))]
-    return [_quoted(str(source)) for source in place.key]
+    return [_read(source) for source in place.key]
+
+
+def _read(source: str | int) -> str:
+    """Return the column of a source: one of the file, or one that Spark has computed."""
+    return _quoted(source) if isinstance(source, str) else sql_column(source)
 
 
 def _slots_ddl(layout: ShuffleLayout) -> str:
