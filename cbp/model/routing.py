@@ -34,7 +34,9 @@ every key of that state too. An epoch that reads no record calls nobody, also wi
 replace what it had: records that are not emitted again are gone. Groups that are not called
 keep theirs. A write for another key is *remote*: it is appended to that key's records, after
 the key's own local writes if it is called in the same epoch, and does not call it. Equal
-records that are appended twice are two records [d]. Remote writes never replace.
+records that are appended twice are two records [d]. Remote writes never replace. A
+vectorised translator, which is called once for many groups, writes state of called keys only
+and binds no addresses: which of its groups wrote a record cannot be known [d].
 
 **Messages.** A `Loopback` is an output of the stage that is wired to an input of the same
 name: what an epoch writes there is an increment that the stage consumes in a later epoch (the
