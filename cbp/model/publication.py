@@ -23,7 +23,15 @@ from dataclasses import dataclass
 
 from cbp.model.intention import Intention
 
-__all__ = ["EPOCHS_MAX", "EVERY_EPOCH", "SECONDS_DEFAULT", "Publication", "PublishPolicy", "due"]
+__all__ = [
+    "EPOCHS_MAX",
+    "EVERY_EPOCH",
+    "SECONDS_DEFAULT",
+    "SECONDS_MAX",
+    "Publication",
+    "PublishPolicy",
+    "due",
+]
 
 EPOCHS_MAX = 1_000
 SECONDS_MAX = 86_400.0

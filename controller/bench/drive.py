@@ -22,6 +22,7 @@ from cbp.engine.collect import Retention
 from cbp.engine.files import LocalFiles
 from cbp.engine.intentions import RECORDS_KEPT, IntentionLog
 from cbp.engine.layout import flow_file
+from cbp.engine.publication import files_named
 from cbp.model.connector import Connector, Decision
 from cbp.model.consult import consult
 from cbp.model.dataflow import Dataflow
@@ -29,6 +30,7 @@ from cbp.model.fusion import PhysicalStage, choose_leaders, physical_stages
 from cbp.model.increment import DataFile, Increment
 from cbp.model.intention import Intention
 from cbp.model.position import Position, StagePosition
+from cbp.model.publication import SECONDS_MAX, PublishPolicy, due
 from controller.bench.workload import Arrival
 
 __all__ = ["STEPS", "DataflowDrive", "StageRun"]
@@ -63,12 +65,15 @@ class DataflowDrive:
 
     Attributes:
         fused: Let stages run together, as the service does.
+        publish_epochs: Epochs of a stage after which all stages publish, as the service does.
     """
 
     engine: Engine
     dataflow: Dataflow
     folder: Path
     fused: bool = True
+    publish_epochs: int = 1
+    _waiting: dict[str, list[Intention]] = field(init=False)
     _units: dict[str, PhysicalStage] = field(init=False)
     _connectors: dict[str, dict[str, Connector]] = field(init=False)
     _epochs: dict[str, int] = field(init=False)
@@ -85,6 +90,7 @@ class DataflowDrive:
             for name, unit in self._units.items()
         }
         self._epochs = dict.fromkeys(self._units, 0)
+        self._waiting = {name: [] for name in self._units}
         self._log = IntentionLog(str(self.folder), LocalFiles())
         self.engine.create_tables(str(self.folder), self.dataflow.name, list(stages.values()))
 
@@ -120,7 +126,8 @@ class DataflowDrive:
         self._log.trim({name: epoch - RECORDS_KEPT for name, epoch in self._epochs.items()})
 
     def _queued(self) -> set[str]:
-        return {
+        unpublished = (record for records in self._waiting.values() for record in records)
+        return files_named(unpublished) | {
             file.path
             for connectors in self._connectors.values()
             for connector in connectors.values()
@@ -147,6 +154,7 @@ class DataflowDrive:
             f"b{epoch:08x}",
             inputs,
             fused=tuple(fused),
+            unpublished=tuple(self._waiting[stage]),
         )
         prepared = self.engine.prepare(plan)
         ready = time.perf_counter()
@@ -163,7 +171,8 @@ class DataflowDrive:
         )
         self._log.put(intention)
         recorded = time.perf_counter()
-        self.engine.publish(str(self.folder), [intention], timestamp_ms=intention.prepared_ms)
+        self._waiting[stage].append(intention)
+        self._publish(intention.prepared_ms)
         published = time.perf_counter()
         self._take_over(stage, decision, intention)
         figures = prepared.figures
@@ -172,6 +181,16 @@ class DataflowDrive:
         steps["plan"] = figures.get("seconds_plan", 0.0) + ready - started - inside
         steps |= {"intention": recorded - ready, "publish": published - recorded}
         return StageRun(stage, steps, figures, intention)
+
+    def _publish(self, now_ms: int) -> None:
+        policy = PublishPolicy(self.publish_epochs, SECONDS_MAX)
+        publication = due(policy, self._waiting, now_ms=now_ms)
+        if publication is not None:
+            for stage, records in publication.covers.items():
+                self.engine.publish(
+                    str(self.folder), records, timestamp_ms=publication.timestamp_ms
+                )
+                self._waiting[stage].clear()
 
     def _take_over(self, stage: str, decision: Decision, intention: Intention) -> None:
         for name, connector in self._connectors[stage].items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from cbp.model.publication import EPOCHS_MAX
 from controller.bench.errors import BenchRefusedError
 
 __all__ = ["CANDIDATES", "NO_SPARK", "OURS", "BenchOptions", "Candidates"]
@@ -60,6 +61,7 @@ class BenchOptions:
         root: Folder in which this call makes a new one that stays; `None`: a temporary one.
         json_file, picture: Where results are written, if anywhere.
         epochs: Of a soak: that many in a row, ours alone.
+        publish_epochs: Of a soak: so many epochs are published together.
     """
 
     workload: str = URL_COUNT
@@ -81,6 +83,7 @@ class BenchOptions:
     picture: Path | None = None
     epochs: int = 1000
     soak: bool = False
+    publish_epochs: int = 1
 
     @property
     def label(self) -> str:
@@ -160,6 +163,8 @@ class BenchOptions:
             raise BenchRefusedError("soak", "takes one --state-keys, --increment and --form")
         if self.epochs < 2:
             raise BenchRefusedError("epochs", "a soak takes at least 2")
+        if not 1 <= self.publish_epochs <= EPOCHS_MAX:
+            raise BenchRefusedError("publish-epochs", f"use 1 to {EPOCHS_MAX}")
 
 
 def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:

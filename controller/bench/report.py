@@ -112,6 +112,8 @@ def print_soak(console: Console, soak: Soak) -> None:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     found = soak.to_json()
     ages = found.pop("ages")
+    kinds = found.pop("bytes_by_kind")
+    found |= {f"bytes, {kind}": value for kind, value in kinds.items()}
     for name, value in found.items():
         shown = f"{value:,.3f}" if isinstance(value, float) else f"{value:,}"
         table.add_row(name.replace("_", " "), shown)

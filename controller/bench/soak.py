@@ -1,8 +1,9 @@
 """Many epochs in a row: whether a run stays as fast, and what it leaves, as it grows old.
 
-Compared are medians of the first and the last `share` epochs, after one warm-up. Of the
-bytes written, `bytes_changed` are the state records that changed, as Parquet, once;
-everything else is what it costs to keep them: outputs, vectors, compaction, logs.
+Compared are medians of the first and the last `share` epochs, after one warm-up. Bytes
+written are set against `bytes_changed`: the state records that changed and the records
+that were emitted, in memory (Arrow, declared columns). `bytes_by_kind` says what they were
+written for: records once (`state`, `outputs`), again by compaction, or to keep them.
 
 Every 25 epochs what nobody needs is collected, as the service does between runs, but
 with the shortest retention there is, so that growth shows within one soak. The time of
@@ -13,15 +14,18 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from cbp.engine.collect import Retention
 from controller.bench.candidate import Place
 from controller.bench.candidates.direct import DirectCandidate
-from controller.bench.drive import StageRun
+from controller.bench.drive import DataflowDrive, StageRun
 from controller.bench.options import OURS, SOAK_SHARE_MAX, BenchOptions
 from controller.bench.remains import Remains, remains
 from controller.bench.traffic import FolderWatch
@@ -43,7 +47,11 @@ class Soak:
         ratio: Of the last to the first seconds.
         seconds_keeping: Of all collections, per epoch.
         state_files, output_files, log_entries, records, files: See `Remains`; in the end.
+        bytes_by_kind: What `bytes_written` is made of.
         bytes_per_changed: `bytes_written` over `bytes_changed`.
+        bytes_per_stored: `bytes_written` over `state` and `outputs`: the same records once,
+            compressed as they are in their files.
+        publish_epochs: Epochs that were published together.
         ages: What lay in the folder every 50 epochs, each time just collected.
     """
 
@@ -62,7 +70,10 @@ class Soak:
     files: int
     bytes_changed: float
     bytes_written: float
+    bytes_by_kind: Mapping[str, float]
     bytes_per_changed: float
+    bytes_per_stored: float
+    publish_epochs: int
     ages: tuple[Remains, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -85,12 +96,13 @@ def soak(
     ours = DirectCandidate(
         place, workload, grouping=options.grouping, form=options.forms[0], name=OURS
     )
+    ours.drive.publish_epochs = options.publish_epochs
     on_step(f"loading {state_keys:,} keys")
     ours.load(state_keys)
     seconds: list[float] = []
     ages: list[Remains] = []
-    changed = written = 0
-    keeping = 0.0
+    changed, keeping = 0, 0.0
+    written: Counter[str] = Counter()
     watch = FolderWatch(place.folder)
     for epoch in range(options.epochs + 1):
         on_step(f"epoch {epoch:,}")
@@ -104,10 +116,13 @@ def soak(
             watch.take()
             continue
         seconds.append(took)
-        changed += sum(_changed_bytes(run) for run in runs)
+        changed += sum(_changed_bytes(run, ours.drive) for run in runs)
+        for run in runs:
+            written += _data_by_kind(run)
         last_one = epoch == options.epochs
         if epoch % _KEEP_EVERY == 0 or last_one:
-            written += watch.take()
+            # Data files are told apart by the intentions; the watch sees the rest.
+            written += Counter({k: n for k, n in watch.take_by_kind().items() if k != "data"})
             started = time.perf_counter()
             ours.drive.keep_house(_SHORTEST)
             keeping += time.perf_counter() - started
@@ -131,13 +146,32 @@ def soak(
         records=ages[-1].records,
         files=ages[-1].files,
         bytes_changed=changed / options.epochs,
-        bytes_written=written / options.epochs,
-        bytes_per_changed=written / changed,
+        bytes_written=written.total() / options.epochs,
+        bytes_by_kind={kind: n / options.epochs for kind, n in sorted(written.items())},
+        bytes_per_changed=written.total() / changed,
+        bytes_per_stored=written.total() / (written["state"] + written["outputs"]),
+        publish_epochs=options.publish_epochs,
         ages=tuple(ages),
     )
 
 
-def _changed_bytes(run: StageRun) -> int:
-    """Return the bytes of the state records that a run wrote for the first time."""
-    changes = [c for c in run.intention.changes if c.data_change and c.table.startswith("state/")]
-    return sum(add["size"] for c in changes for add in c.adds)
+def _changed_bytes(run: StageRun, drive: DataflowDrive) -> int:
+    """Return the bytes of the records that a run wrote for the first time, in memory."""
+    total = 0
+    for change in run.intention.changes:
+        for add in change.adds if change.data_change else ():
+            path = drive.folder / change.table / add["path"]
+            table = pq.ParquetFile(path).read(use_threads=False)
+            declared = [name for name in table.column_names if not name.startswith("_")]
+            total += table.select(declared).nbytes
+    return total
+
+
+def _data_by_kind(run: StageRun) -> Counter[str]:
+    """Return the bytes of a run's data files: of records new, or written again."""
+    written: Counter[str] = Counter()
+    for change in run.intention.changes:
+        kind = "state" if change.table.startswith("state/") else "outputs"
+        size = sum(int(add["size"]) for add in change.adds)
+        written[kind if change.data_change else f"{kind}_compacted"] += size
+    return written

@@ -13,6 +13,7 @@ Not guaranteed: bytes of a file that was written in place without growing.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ __all__ = ["FolderWatch", "StageWatch"]
 
 _NOT_WRITTEN = "sources"
 """Folder of the increments, which are the input of whoever has it."""
+
+_KINDS = {"/_vectors/": "vectors", "/_delta_log/": "log", "/_intentions/": "intentions"}
 
 _GAP_MAX = 8
 """Stages that a job may number without running them."""
@@ -62,8 +65,19 @@ class FolderWatch:
 
     def take(self) -> int:
         """Return the bytes written since the last call."""
+        return self.take_by_kind().total()
+
+    def take_by_kind(self) -> Counter[str]:
+        """Return the bytes written since the last call, by what they were written for.
+
+        Kinds: `data`, `vectors` (deleted rows of single runs among them), `log`, `intentions`.
+        """
         before, self._known = self._known, self._files()
-        return sum(max(size - before.get(file, 0), 0) for file, size in self._known.items())
+        written: Counter[str] = Counter()
+        for (path, inode), size in self._known.items():
+            kind = next((kind for part, kind in _KINDS.items() if part in path), "data")
+            written[kind] += max(size - before.get((path, inode), 0), 0)
+        return written
 
     def _files(self) -> dict[tuple[str, int], int]:
         """Return the size of every file, by name and inode: a replaced file is a new one."""

@@ -55,6 +55,8 @@ Picture = Annotated[Path | None, typer.Option(help="Draw the results here (PNG, 
 Epochs = Annotated[int, typer.Option(help="Of a soak: that many in a row.")]
 Soak = Annotated[bool, typer.Option("--soak", help="Ours alone, many epochs in a row.")]
 
+PublishEpochs = Annotated[int, typer.Option(help="Of a soak: epochs published together.")]
+
 
 def bench_command(
     workload: Workload,
@@ -76,6 +78,7 @@ def bench_command(
     picture: Picture = None,
     epochs: Epochs = 1000,
     soak: Soak = False,
+    publish_epochs: PublishEpochs = 1,
 ) -> None:
     """Measure a workload, ours beside its peers, on the same increments."""
     # By name: the benchmark rests on the command line's parts, so these must not rest on it.
@@ -101,6 +104,7 @@ def bench_command(
         picture=picture,
         epochs=epochs,
         soak=soak,
+        publish_epochs=publish_epochs,
     )
     bench.run_bench(options)
 
