@@ -211,26 +211,37 @@ def test_a_value_that_sql_cannot_take_names_the_expression(
     assert caught.value.details["place"].startswith(__file__)
 
 
-def test_three_readers_see_exactly_the_state(
-    engine: DirectEngine, spark: Any, tmp_path: Path
-) -> None:
-    """Spark, Polars and delta-rs read the state table as the engine itself does."""
-    dataflow = dataflow_of("members")
-    driver = Driver(engine, dataflow, tmp_path / "t")
-    for epoch in epochs_of("members", seed=3):
-        driver.feed("s_items", epoch["items"])
-        driver.run_until_idle()
-    expected = order_free(driver.state("stage", "urls"))
-    path = str(tmp_path / "t" / "state/stage.urls")
+def read_by_all(spark: Any, path: str) -> list[list[str]]:
+    """Return what Spark, Polars and delta-rs read of the state of `members`."""
     columns = ["site", "url", "at"]
     by_spark = [r.asDict() for r in spark.read.format("delta").load(path).select(columns).collect()]
     by_polars = pl.scan_delta(path).select(columns).collect().to_dicts()
     query = deltalake.QueryBuilder().register("state", deltalake.DeltaTable(path))
     by_delta_rs = pa.table(query.execute("SELECT site, url, at FROM state").read_all()).to_pylist()
-    assert expected
-    assert order_free(by_spark) == expected
-    assert order_free(by_polars) == expected
-    assert order_free(by_delta_rs) == expected
+    return [order_free(rows) for rows in (by_spark, by_polars, by_delta_rs)]
+
+
+def test_three_readers_see_exactly_the_state(
+    engine: DirectEngine, spark: Any, tmp_path: Path
+) -> None:
+    """Spark, Polars and delta-rs read the state as of the published epoch, and no later one."""
+    dataflow = dataflow_of("members")
+    driver = Driver(engine, dataflow, tmp_path / "t", publish_every=2)
+    reference = ReferenceEngine(dataflow)
+    published: list[str] = []
+    for number, epoch in enumerate(epochs_of("members", seed=3)):
+        for one in (driver, reference):
+            one.feed("s_items", epoch["items"])
+            one.run_until_idle()
+        if number == 1:
+            published = order_free(reference.state("stage", "urls"))
+    path = str(tmp_path / "t" / "state/stage.urls")
+    assert published
+    assert read_by_all(spark, path) == [published] * 3
+    driver.publish()
+    now = order_free(reference.state("stage", "urls"))
+    assert now != published
+    assert read_by_all(spark, path) == [now] * 3
 
 
 def test_an_authors_error_names_place_key_and_input(engine: DirectEngine, tmp_path: Path) -> None:
