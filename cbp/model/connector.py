@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cbp.errors import InvariantError
+from cbp.model.framing import Framing
 from cbp.model.increment import FramingKey, Increment
 
 __all__ = ["Connector", "Decision", "Queued", "Runnable"]
@@ -33,10 +34,18 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """The queue of one input of one stage, oldest first."""
+    """The queue of one input of one stage, oldest first.
+
+    Attributes:
+        queue: What a run may read; of a framed input, its eligible frames.
+        framing: Of a framed input: where its framing stands (`cbp.model.framing`).
+        arrived: Of a framed input: output increments that are not framed yet.
+    """
 
     input: str
     queue: tuple[Queued, ...] = ()
+    framing: Framing | None = None
+    arrived: tuple[Increment, ...] = ()
 
     @property
     def unread(self) -> tuple[Increment, ...]:
@@ -47,6 +56,12 @@ class Connector:
     def waiting(self) -> tuple[Increment, ...]:
         """All increments, those with a read mark included, oldest first."""
         return tuple(queued.increment for queued in self.queue)
+
+    @property
+    def held(self) -> tuple[Increment, ...]:
+        """Everything whose files are still to be read: queued, arrived, in the open frame."""
+        open_ = None if self.framing is None else self.framing.open
+        return (*self.waiting, *self.arrived, *(() if open_ is None else (open_,)))
 
     @property
     def framing_keys(self) -> tuple[FramingKey, ...]:

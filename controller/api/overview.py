@@ -192,7 +192,7 @@ def _queue(services: Services, dataflow: str, connector: Connector, flow: str) -
     queued = [entry.increment for entry in connector.queue]
     unread = connector.unread
     oldest_at = None
-    if unread:
+    if unread and connector.framing is None:  # a frame's number names no increment
         try:
             oldest = services.store.increment(dataflow, unread[0].flow, unread[0].index)
             oldest_at = oldest.created_at

@@ -29,9 +29,7 @@ from cbp.engine.files import Files
 from cbp.errors import (
     AlreadyExistsError,
     CbpError,
-    DataflowInvalidError,
     LogConflictError,
-    Mistake,
     OperatingError,
 )
 from cbp.model.dataflow import Dataflow
@@ -39,6 +37,7 @@ from cbp.model.fusion import choose_leaders, physical_stages
 from cbp.model.schedule import Schedule
 from controller.loop.catalog import Catalog
 from controller.loop.folder import claim_folder, described, purge_folder, remove_purged
+from controller.loop.frames import Framer
 from controller.loop.housekeeping import Housekeeping
 from controller.loop.reading import Reading
 from controller.loop.recovery import Recovery
@@ -108,8 +107,9 @@ class Controller:
             wake=self.wake,
             faults=faults,
         )
+        framer = Framer(store=store, engine=engine)
         self._recovery = Recovery(
-            store=store, engine=engine, catalog=self._catalog, runs=self._runs
+            store=store, engine=engine, catalog=self._catalog, runs=self._runs, framer=framer
         )
         self._reading = Reading(store=store, engine=engine, catalog=self._catalog)
         self._ticker = Ticker(
@@ -118,6 +118,7 @@ class Controller:
             catalog=self._catalog,
             runs=self._runs,
             recovery=self._recovery,
+            framer=framer,
             parallel_max=parallel_max,
             random_hex=random_hex,
         )
@@ -144,7 +145,6 @@ class Controller:
         """
         dataflow = self.registry.compile(document, duplicates)
         self._engine.check(dataflow.name, tuple(dataflow.stages.values()))
-        _refuse_framed(dataflow)
         return dataflow
 
     def register(self, document: Any, duplicates: Iterable[str] = ()) -> DataflowRecord:
@@ -173,8 +173,13 @@ class Controller:
             if self.arrivals is not None:
                 self.arrivals.prepare(record, dataflow)
             wiring = {name: dict(unit.leader.wiring) for name, unit in units.items()}
+            framed = {
+                (name, spec.name)
+                for name, unit in units.items()
+                for spec in unit.leader.translator.framed
+            }
             with self._ticker.lock:
-                self._store.register(record, wiring)
+                self._store.register(record, wiring, framed)
                 if claimed.before:
                     self._take_over(record, dataflow)
         _log.info("dataflow.registered", dataflow=record.name, taken_over=claimed.before)
@@ -407,20 +412,3 @@ class Controller:
         for (dataflow, _), run in self._runs.busy().items():
             if run and name in (None, dataflow):
                 self._runs.cancel(run)
-
-
-def _refuse_framed(dataflow: Dataflow) -> None:
-    """Raise for inputs that frame their flow: connectors of the service keep no frames yet."""
-    mistakes = [
-        Mistake(
-            "framing_unsupported",
-            f"stages.{stage.name}.inputs.{spec.name}",
-            "this service does not frame inputs by key yet; leave frame_by out, or run the "
-            "dataflow in memory with cbp.testing",
-            spec.frame_by.place if spec.frame_by is not None else "",
-        )
-        for stage in dataflow.stages.values()
-        for spec in stage.translator.framed
-    ]
-    if mistakes:
-        raise DataflowInvalidError(dataflow.name, mistakes)

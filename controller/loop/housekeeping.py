@@ -110,6 +110,6 @@ class Housekeeping:
             file.path
             for connectors in self._store.connectors(dataflow).values()
             for connector in connectors.values()
-            for increment in connector.waiting
+            for increment in connector.held
             for file in increment.files
         }

@@ -26,6 +26,7 @@ from cbp.errors import CbpError, InvariantError
 from cbp.model.dataflow import StageNode
 from cbp.model.intention import Intention
 from controller.loop.catalog import Catalog
+from controller.loop.frames import Framer
 from controller.loop.runs import Runs
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
@@ -37,8 +38,11 @@ _log = structlog.get_logger(__name__)
 class Recovery:
     """Redoes what is recorded and settles what is not; idempotent, one at a time."""
 
-    def __init__(self, *, store: Store, engine: Engine, catalog: Catalog, runs: Runs) -> None:
+    def __init__(
+        self, *, store: Store, engine: Engine, catalog: Catalog, runs: Runs, framer: Framer
+    ) -> None:
         self._store, self._engine, self._catalog, self._runs = store, engine, catalog, runs
+        self._framer = framer
 
     def recover(self) -> None:
         """Recover every dataflow; one that cannot be recovered does not stop the others."""
@@ -95,7 +99,12 @@ class Recovery:
         if key in self._runs.parked():
             return False
         intention = self.read(record, stage.stage, stage.epoch)
-        if intention is None or not self._queued(intention):
+        if intention is None:
+            return False
+        if node.translator.framed:
+            connectors = self._store.connectors(record.name)[stage.stage]
+            self._framer.frame(record, node, connectors)
+        if not self._queued(intention):
             return False
         _log.info("recovery.redo", dataflow=record.name, stage=stage.stage, epoch=stage.epoch)
         return self._runs.finish(record, node, intention)

@@ -11,7 +11,7 @@ Absent on purpose: threads and timers; whoever calls `tick` has them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 import structlog
@@ -23,6 +23,7 @@ from cbp.model.fusion import PhysicalStage
 from cbp.model.intention import RunStatus
 from cbp.model.schedule import Schedule, StageView, Start, decide
 from controller.loop.catalog import Catalog
+from controller.loop.frames import Framer
 from controller.loop.recovery import Recovery
 from controller.loop.runs import Job, Runs, StageId
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
@@ -53,6 +54,7 @@ class Ticker:
         catalog: Catalog,
         runs: Runs,
         recovery: Recovery,
+        framer: Framer,
         parallel_max: int,
         random_hex: Callable[[int], str],
     ) -> None:
@@ -61,7 +63,7 @@ class Ticker:
         self.waiting: dict[StageId, str] = {}
         self.stopping = False
         self._store, self._clock, self._catalog = store, clock, catalog
-        self._runs, self._recovery = runs, recovery
+        self._runs, self._recovery, self._framer = runs, recovery, framer
         self._parallel_max, self._random_hex = parallel_max, random_hex
         self._last_id_ms = 0
 
@@ -94,7 +96,9 @@ class Ticker:
             except CbpError as error:
                 broken.update({(record.name, stage.stage): error.message for stage in stages})
                 continue
-            connectors = self._store.connectors(record.name)
+            connectors = self._framed(record, stages)
+            if any(unit.leader.translator.framed for unit in units.values()):
+                stages = self._store.stages(record.name)  # framing may have stopped one
             for stage in stages:
                 unit = units[stage.stage]
                 view = self._view(record, unit, stage, connectors.get(stage.stage, {}), busy)
@@ -121,6 +125,18 @@ class Ticker:
             waiting[key] = f"{waiting[key]}; {words}" if waiting.get(key) else words
         self.waiting = waiting
         return Schedule(tuple(started), waiting)
+
+    def _framed(
+        self, record: DataflowRecord, stages: Sequence[StageRecord]
+    ) -> dict[str, dict[str, Connector]]:
+        """Return the connectors, once what arrived is framed, but at stopped stages."""
+        connectors = self._store.connectors(record.name)
+        units, moved = self._catalog.units(record), False
+        for stage in stages:
+            node = units[stage.stage].leader
+            if node.translator.framed and not stage.paused_because:
+                moved |= self._framer.frame(record, node, connectors[stage.stage])
+        return self._store.connectors(record.name) if moved else connectors
 
     def _view(
         self,

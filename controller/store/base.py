@@ -10,12 +10,13 @@ One conformance suite holds for every implementation (tests/conformance/test_sto
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from cbp.model.connector import Connector
+from cbp.model.framing import Framing
 from cbp.model.increment import Increment
 from cbp.model.intention import Intention, RunStatus
 from cbp.model.position import Position
@@ -167,12 +168,19 @@ class Store(Protocol):
 
     # dataflows
 
-    def register(self, record: DataflowRecord, stages: Mapping[str, Mapping[str, str]]) -> None:
+    def register(
+        self,
+        record: DataflowRecord,
+        stages: Mapping[str, Mapping[str, str]],
+        framed: Collection[tuple[str, str]] = (),
+    ) -> None:
         """Add a dataflow with its stages and empty connectors.
 
         Args:
             record: The dataflow; its stages begin to wait at `created_at`.
             stages: Stage to its wiring (input name to flow name).
+            framed: The (stage, input) pairs that frame their flow: what arrives there waits
+                until `frame` has taken it.
 
         Raises:
             AlreadyExistsError: If the name is taken.
@@ -276,6 +284,32 @@ class Store(Protocol):
         Raises:
             NotFoundError: If there is no such dataflow.
             InvariantError: If its stages or inputs are others, or some are ahead of it.
+        """
+        ...
+
+    def frame(
+        self,
+        dataflow: str,
+        stage: str,
+        input_: str,
+        *,
+        index: int,
+        framing: Framing,
+        frames: Sequence[Increment],
+    ) -> None:
+        """Replace an arrived output increment by the frames that it completed.
+
+        Args:
+            dataflow: Its name.
+            stage: Of the dataflow.
+            input_: A framed input of the stage.
+            index: Of the output increment; the oldest that arrived there.
+            framing: Where the framing stands behind it.
+            frames: In order; they join the end of the queue.
+
+        Raises:
+            NotFoundError: If there is no such stage.
+            InvariantError: If the increment does not wait there.
         """
         ...
 

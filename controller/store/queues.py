@@ -24,6 +24,7 @@ from cbp.model.connector import Connector, Queued
 from cbp.model.intention import Intention
 from controller.store import rows
 from controller.store.base import IncrementRecord
+from controller.store.frames import connector_of, consume_frames, framed_inputs
 from controller.store.tables import Name, increments, queue, stages, wiring
 
 __all__ = ["connectors", "consume", "next_index", "store_increment", "wiring_of"]
@@ -119,18 +120,34 @@ def consume(connection: Connection, intention: Intention) -> None:
     Raises:
         InvariantError: If the run names an increment that does not wait there.
     """
-    for name, indexes in _chosen(intention.read):
+    framed = framed_inputs(connection, intention.dataflow, intention.stage)
+    for name, connector in framed.items():
+        read, remove = intention.read.get(name, ()), intention.remove.get(name, ())
+        if read or remove:
+            consume_frames(
+                connection,
+                intention.dataflow,
+                intention.stage,
+                connector,
+                read=read,
+                remove=remove,
+            )
+    for name, indexes in _chosen(intention.read, framed):
         marked = connection.execute(
             update_table(queue).where(_waits(intention, name, indexes)).values(read_mark=1)
         )
         _assert_all(intention, name, indexes, marked.rowcount)
-    for name, indexes in _chosen(intention.remove):
+    for name, indexes in _chosen(intention.remove, framed):
         removed = connection.execute(delete_from(queue).where(_waits(intention, name, indexes)))
         _assert_all(intention, name, indexes, removed.rowcount)
 
 
-def _chosen(read: Mapping[str, Sequence[int]]) -> list[tuple[str, set[int]]]:
-    return [(name, set(indexes)) for name, indexes in read.items() if indexes]
+def _chosen(
+    read: Mapping[str, Sequence[int]], framed: Collection[str]
+) -> list[tuple[str, set[int]]]:
+    return [
+        (name, set(indexes)) for name, indexes in read.items() if indexes and name not in framed
+    ]
 
 
 def _waits(intention: Intention, input_: str, indexes: set[int]) -> Any:
@@ -165,7 +182,7 @@ def connectors(connection: Connection, dataflow: str) -> dict[str, dict[str, Con
         increments.c.idx == queue.c.idx,
     )
     source = stages.outerjoin(wiring, at_stage).outerjoin(queue, at_input)
-    columns = [stages.c.stage, wiring.c.input, queue.c.read_mark]
+    columns = [stages.c.stage, wiring.c.input, wiring.c.framing, queue.c.read_mark]
     columns += [increments.c[name] for name in ("flow", "idx", "framing_key", "files")]
     query = (
         select(*columns)
@@ -174,13 +191,21 @@ def connectors(connection: Connection, dataflow: str) -> dict[str, dict[str, Con
         .order_by(stages.c.stage, wiring.c.position, queue.c.position)
     )
     found: dict[str, dict[str, list[Queued]]] = {}
+    framed: dict[tuple[str, str], Any] = {}
     for row in connection.execute(query):
+        if row.framing is not None:
+            framed[row.stage, row.input] = row.framing
         inputs = found.setdefault(row.stage, {})
         if row.input is not None:
             waiting = inputs.setdefault(row.input, [])
             if row.idx is not None:
                 waiting.append(Queued(rows.increment_of(row), bool(row.read_mark)))
     return {
-        stage: {name: Connector(name, tuple(waiting)) for name, waiting in inputs.items()}
+        stage: {
+            name: connector_of(name, framed[stage, name], waiting)
+            if (stage, name) in framed
+            else Connector(name, tuple(waiting))
+            for name, waiting in inputs.items()
+        }
         for stage, inputs in found.items()
     }

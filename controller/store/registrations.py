@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import Connection, insert, select
 from sqlalchemy import delete as delete_from
@@ -10,10 +10,13 @@ from sqlalchemy import update as update_table
 
 from cbp.errors import NotFoundError
 from cbp.model.connector import Connector
+from cbp.model.framing import Framing
+from cbp.model.increment import Increment
 from controller.store import queues, rows
 from controller.store.base import DataflowRecord, Desired, StageRecord
 from controller.store.database import Database, insert_new
-from controller.store.holds import hold
+from controller.store.frames import EMPTY, keep_frames
+from controller.store.holds import hold, hold_stage
 from controller.store.tables import dataflows, metadata, stages, wiring
 
 __all__ = ["Registrations"]
@@ -24,14 +27,19 @@ class Registrations:
 
     _database: Database
 
-    def register(self, record: DataflowRecord, stages: Mapping[str, Mapping[str, str]]) -> None:
+    def register(
+        self,
+        record: DataflowRecord,
+        stages: Mapping[str, Mapping[str, str]],
+        framed: Collection[tuple[str, str]] = (),
+    ) -> None:
         """See `Store.register`."""
         with self._database.write() as connection:
             insert_new(
                 connection, dataflows, rows.dataflow_row(record), kind="dataflow", name=record.name
             )
             for stage, inputs in stages.items():
-                _insert_stage(connection, record, stage, inputs)
+                _insert_stage(connection, record, stage, inputs, framed)
 
     def dataflows(self) -> list[DataflowRecord]:
         """See `Store.dataflows`."""
@@ -74,6 +82,29 @@ class Registrations:
         with self._database.read() as connection:
             return [rows.stage_of(row) for row in connection.execute(query)]
 
+    def frame(
+        self,
+        dataflow: str,
+        stage: str,
+        input_: str,
+        *,
+        index: int,
+        framing: Framing,
+        frames: Sequence[Increment],
+    ) -> None:
+        """See `Store.frame`."""
+        with self._database.write() as connection:
+            hold_stage(connection, dataflow, stage)
+            keep_frames(
+                connection,
+                dataflow,
+                stage,
+                input_=input_,
+                index=index,
+                framing=framing,
+                frames=frames,
+            )
+
     def connectors(self, dataflow: str) -> dict[str, dict[str, Connector]]:
         """See `Store.connectors`; empty for a dataflow that nobody knows."""
         with self._database.read() as connection:
@@ -81,7 +112,11 @@ class Registrations:
 
 
 def _insert_stage(
-    connection: Connection, record: DataflowRecord, stage: str, inputs: Mapping[str, str]
+    connection: Connection,
+    record: DataflowRecord,
+    stage: str,
+    inputs: Mapping[str, str],
+    framed: Collection[tuple[str, str]],
 ) -> None:
     fresh = StageRecord(record.name, stage, epoch=0, waiting_since=record.created_at)
     connection.execute(insert(stages), rows.stage_row(fresh))
@@ -92,6 +127,7 @@ def _insert_stage(
             "input": input_,
             "flow": flow,
             "position": position,
+            "framing": EMPTY if (stage, input_) in framed else None,
         }
         for position, (input_, flow) in enumerate(inputs.items())
     ]

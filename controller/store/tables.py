@@ -148,6 +148,8 @@ wiring = Table(
     Column("flow", Name, nullable=False),
     # Inputs keep the order in which they were registered.
     Column("position", Integer, nullable=False),
+    # Of a framed input: see `controller.store.frames`.
+    Column("framing", JsonText),
     ForeignKeyConstraint(["dataflow", "stage"], ["stages.dataflow", "stages.stage"]),
     Index(None, "dataflow", "flow"),
 )

@@ -14,6 +14,8 @@ from sqlalchemy import create_engine, text
 
 from cbp.engine.faults import Crash, Faults, PlannedFaults
 from cbp.errors import AlreadyExistsError, CbpError, InvariantError, NotFoundError
+from cbp.model.framing import Framing
+from cbp.model.increment import Increment
 from cbp.model.intention import RunStatus
 from controller.store import SqlStore, open_store
 from controller.store.base import ClaimStatus, IncrementRecord
@@ -824,3 +826,33 @@ def test_a_position_never_moves_a_stage_back(chain: SqlStore) -> None:
         chain.restore(replace(early, dataflow="nobody"), at=at(2))
     with pytest.raises(NotFoundError):
         chain.position("nobody")
+
+
+def test_frames_replace_what_arrived(store: SqlStore) -> None:
+    """At a framed input only: in one step, each output increment once; runs consume frames."""
+    store.register(a_dataflow(), CHAIN, framed={("s", "i")})
+    first, second = arrive(store), arrive(store)
+    connector = store.connectors("d")["s"]["i"]
+    assert (connector.queue, connector.arrived) == ((), (first, second))
+    assert connector.framing == Framing()
+    assert waiting(store)["t"] == {"j": [], "k": ["a/0", "a/1"]}
+    frames = [Increment("a", n, "A", (first.files[0].slice(0, 1),)) for n in range(2)]
+    state = Framing({"n": 1}, 3, Increment("a", 2, "B", second.files))
+    store.frame("d", "s", "i", index=0, framing=state, frames=frames)
+    connector = store.connectors("d")["s"]["i"]
+    assert [queued.increment for queued in connector.queue] == frames
+    assert (connector.framing, connector.arrived) == (state, (second,))
+    assert connector.held == (*frames, second, state.open)
+    with pytest.raises(InvariantError):
+        store.frame("d", "s", "i", index=0, framing=state, frames=frames)
+    with pytest.raises(InvariantError):
+        store.frame("d", "t", "k", index=0, framing=state, frames=())
+    run = a_run(read={"i": (0, 1)}, remove={"i": (0,)})
+    store.intend(run)
+    store.commit(an_intention(run), finished_at=at(1))
+    queue = store.connectors("d")["s"]["i"].queue
+    assert [(queued.increment.index, queued.read) for queued in queue] == [(1, True)]
+    run = a_run("r1", epoch=1, read={"i": (0,)})
+    store.intend(run)
+    with pytest.raises(InvariantError):
+        store.commit(an_intention(run), finished_at=at(2))

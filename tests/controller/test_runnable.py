@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cbp import Connector, Decision, Input, RunAny
-from cbp.errors import DataflowInvalidError
+from cbp import Connector, Decision, Input, RunAny, framed
+from cbp.engine.direct import LocalEngine
 from tests.controller.world import DIAMOND, ONE, SCHEMA, Sum, World
 
 
@@ -186,11 +186,48 @@ class Hourly(Sum):
     items = Input(SCHEMA, route_by="word", frame_by="n")
 
 
-def test_frames_are_refused_at_registration(world: World) -> None:
-    """Never silently wrong: what the service cannot do leaves no trace."""
+def test_frames_are_kept_over_restarts(tmp_path: Path) -> None:
+    """A frame spans increments, an increment holds several; the open one waits for its end."""
+    world = World(tmp_path, engine=LocalEngine)
     world.translators["sum"] = Hourly
     world.restart()
-    with pytest.raises(DataflowInvalidError) as refused:
-        world.controller.register(ONE)
-    assert refused.value.mistakes[0].code == "framing_unsupported"
-    assert world.store.dataflows() == []
+    world.controller.register(ONE)
+    for records in ([("x", 1), ("y", 1)], [("z", 1), ("x", 2), ("x", 3)], [("y", 3)]):
+        world.arrive("one", "a", *records)
+        world.ticks()
+        world.restart()
+        world.controller.recover()
+    runs = world.store.runs("one").items
+    assert [run.read["items"] for run in runs] == [(1,), (0,)]
+    totals = [(row["word"], row["n"]) for row in world.flow("one", "sum.totals")]
+    assert sorted(totals) == [("x", 1), ("x", 3), ("y", 1), ("z", 1)]
+    connector = world.store.connectors("one")["sum"]["items"]
+    assert (connector.queue, connector.arrived) == ((), ())
+    assert connector.framing is not None
+    assert connector.framing.open is not None
+    assert (connector.framing.open.framing_key, connector.framing.open.records) == (3, 2)
+    assert [increment.records for increment in connector.held] == [2]
+    world.close()
+
+
+class Broken(Sum):
+    """Frames by what no record has."""
+
+    items = Input(SCHEMA, route_by="word", frame_by=framed(lambda record: record.hour))
+
+
+def test_a_framing_function_that_fails_stops_its_stage(world: World) -> None:
+    """With its line; what arrived stays, and is framed once the function is mended."""
+    world.translators["sum"] = Broken
+    world.restart()
+    world.controller.register(ONE)
+    world.arrive("one", "a", ("x", 1), ("x", 2))
+    world.ticks()
+    because = world.store.stages("one")[0].paused_because
+    assert "items.frame_by failed at" in because
+    assert Path(__file__).name in because
+    world.translators["sum"] = Hourly
+    world.restart()
+    world.controller.retry("one", "sum")
+    world.ticks()
+    assert world.store.stages("one")[0].epoch == 1

@@ -1,0 +1,13 @@
+"""Inputs that frame their flow keep where their framing stands, and their frames."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+
+
+def upgrade() -> None:
+    op.add_column("wiring", sa.Column("framing", sa.Text))
