@@ -190,3 +190,53 @@ class FramedWords(TranslateRecords):
 
     def translate(self, record: Any, out: Any) -> None:
         out.words(*record)
+
+
+class Shelf(Translate):
+    """Large groups of state, read and emitted in every way that the input asks for."""
+
+    key = "k INT"
+    orders = Input("k INT, how STRING, value DOUBLE, many INT", route_by="k")
+    items = State("k INT, value DOUBLE, tag STRING, parts ARRAY<INT>", grouping="inner")
+    log = Output("k INT, line STRING", history=True)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        orders = list(group.orders)
+        hows = {order.how for order in orders}
+        n = 0
+        if "blind" not in hows:  # else: forgets all without reading
+            n = self._again(hows, group.items, out)
+        for order in orders:
+            if order.how == "add":
+                for i in range(order.many):
+                    out.items(key.k, order.value, f"t{i % 3}", [i % 3] if i % 3 else None)
+        out.log(key.k, f"{n} {sorted(hows)}")
+
+    def _again(self, hows: set[str], items: Any, out: Any) -> int:
+        n = 0
+        held = []
+        for n, item in enumerate(items, 1):
+            out.log(item.k, f"{item.value} {item.tag} {item.parts}")
+            if "thin" in hows and n % 3 == 0:
+                continue
+            if "change" in hows and n % 4 == 0:
+                item = item._replace(tag=f"{item.tag}*")
+            if "double" in hows and n % 5 == 0:
+                out.items(*item)
+            if "shuffle" in hows:
+                held.append(item)
+            else:
+                out.items(*item)
+            if "stop" in hows and n == 9:  # the rest is not read, and so forgotten
+                break
+        for item in sorted(held, key=lambda item: repr(tuple(item))[::-1]):
+            out.items(*item)
+        return n
+
+
+class OuterShelf(Shelf):
+    """The same, where every group of the state is called in every epoch."""
+
+    orders = Input("k INT, how STRING, value DOUBLE, many INT", route_by="k")
+    items = State("k INT, value DOUBLE, tag STRING, parts ARRAY<INT>", grouping="outer")
+    log = Output("k INT, line STRING", history=True)

@@ -27,8 +27,9 @@ from cbp.engine.layout import shuffle_layout
 from cbp.engine.records import share_of
 from cbp.engine.spool import Spool
 from cbp.engine.state.bucket import BucketState, LiveFile, Positions, StateTable
-from cbp.engine.state.index import IndexCache, index_cache
+from cbp.engine.state.index import index_cache
 from cbp.engine.state.lookup import IndexedFile, StateRows
+from cbp.engine.state.vectors import rows_of
 from cbp.engine.task import StageTask, TaskPlan, dropped
 from cbp.errors import InvariantError, TableFeatureError
 from cbp.model.increment import DataFile, Increment
@@ -98,13 +99,19 @@ class BlackboxTask(StageTask):
             for i, state in enumerate(spec.states)
         }
         states = {name: _Arrived(rows, bucket) for name, rows in arrived.items()}
+        written: dict[str, list[pa.Table]] = {name: [] for name in arrived}
         runs = [self._flow_run(i, spool.bucket(i, bucket)) for i in range(many)]
-        work = self._bucket_run(spec, runs, {name: state for name, state in states.items()})
+        work = self._bucket_run(
+            spec,
+            runs,
+            {name: state for name, state in states.items()},
+            lambda name, rows: written[name].append(rows),
+        )
         work.run()
         self.counts["groups"] += work.groups
         for name, state in states.items():
             self.counts["bytes_read"] += arrived[name].nbytes
-            self._write_all(name, bucket, arrived[name], state, work.written[name])
+            self._write_all(name, bucket, arrived[name], state, written[name])
 
     def _records(self, state: StateSpec, at: int, table: pa.Table) -> pa.Table:
         """Return state records in the schema of the state's files."""
@@ -124,16 +131,17 @@ class BlackboxTask(StageTask):
     ) -> None:
         """Write what stays and what is new as one file, instead of all files there were."""
         keep = np.ones(arrived.num_rows, np.bool_)
-        for dead in state.died:
-            keep[dead.position] = False
+        for dead in state.deaths().values():
+            keep[rows_of(dead)] = False
         rows = pa.concat_tables([arrived.filter(pa.array(keep)), *written])
         self.counts["state_removed"] += len(keep) - int(keep.sum())
         self.counts["state_written"] += rows.num_rows
         for file in self.plan.states[name].live.get(bucket, ()):
             self._done.append(dropped(name, file))
-        if rows.num_rows:
-            table, copies = self.plan.states[name], _NoCopies(self.plan.cache)
-            self._write_run(name, table, bucket, rows, 0, copies)
+        files = self._run_files(name, bucket, None)  # nothing is ever looked up in them
+        files.add(rows)
+        files.close()
+        self._done.extend(files.done)
 
 
 class _Arrived(BucketState):
@@ -153,13 +161,6 @@ class _Arrived(BucketState):
     def reader(self, at: int, wanted: Positions | None) -> StateRows:
         """Return what arrived."""
         return self.open(at)
-
-
-class _NoCopies(IndexCache):
-    """Makes no copies: nothing is ever looked up in a file that is read whole."""
-
-    def put(self, table_id: str, path: str, *, size: int, content: pa.Table) -> None:
-        """Do nothing."""
 
 
 class LocalBlackboxExecutor(LocalExecutor):

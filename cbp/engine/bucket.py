@@ -15,18 +15,25 @@ author emitted for it; of every other group what they were (tests/cbp/engine/tes
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 
+import numpy as np
 import pyarrow as pa
 
+from cbp.engine import window as windows
 from cbp.engine.arrow import arrow_schema
 from cbp.engine.call import Emitted, author_error, calling_loop, group_type
-from cbp.engine.groups import FlowRun, Int64s, group_ranges, union, window_ends
+from cbp.engine.groups import FlowRun, Int64s, Ranges, group_ranges, union, window_ends
+from cbp.engine.largestate import LargeState
 from cbp.engine.rows import Row, encode_rows, identity
 from cbp.engine.settle import Settled, settle
 from cbp.engine.state.bucket import BucketState, Found
+from cbp.engine.state.large import LargeGroup, large_groups, without
 from cbp.engine.values import unify
 from cbp.engine.window import Source, Window, WindowReader
 from cbp.errors import InvariantError
@@ -46,17 +53,30 @@ def state_file_schema(spec: StateSpec) -> pa.Schema:
 def look_up(
     spec: TranslatorSpec, runs: Sequence[FlowRun], states: Mapping[str, BucketState]
 ) -> tuple[Int64s, dict[str, Found]]:
-    """Return the hashes to call in a bucket, and the records that each state has for them."""
+    """Return the hashes to call, and the records that each state has for them."""
+    hashes, found, _ = look_up_large(spec, runs, states, above=sys.maxsize)
+    return hashes, found
+
+
+def look_up_large(
+    spec: TranslatorSpec,
+    runs: Sequence[FlowRun],
+    states: Mapping[str, BucketState],
+    *,
+    above: int,
+) -> tuple[Int64s, dict[str, Found], dict[str, dict[int, LargeGroup]]]:
+    """Return the same, with the groups of each state of more than `above` records apart."""
     hashes = union([run.hashes for run in runs])
     found: dict[str, Found] = {}
-    for state in spec.states:
-        if state.grouping == "outer":
-            found[state.name] = states[state.name].find(None)
-            hashes = union([hashes, found[state.name].hashes])
-    for state in spec.states:
-        if state.grouping == "inner":
-            found[state.name] = states[state.name].find(hashes)
-    return hashes, found
+    large: dict[str, dict[int, LargeGroup]] = {}
+    for state in sorted(spec.states, key=lambda state: state.grouping, reverse=True):
+        wanted = None if state.grouping == "outer" else hashes
+        groups = large[state.name] = large_groups(states[state.name], wanted, above)
+        found[state.name] = without(states[state.name], list(groups), wanted)
+        if wanted is None:
+            of_groups = np.array(sorted(groups), np.int64)
+            hashes = union([hashes, found[state.name].hashes, of_groups])
+    return hashes, found, large
 
 
 @dataclass
@@ -64,7 +84,7 @@ class BucketRun:
     """See the module header; `run` is called once.
 
     Attributes:
-        written: After `run`: new state records, as tables sorted by hash.
+        write_state: Takes new records of a state, as tables that ascend by hash.
         groups: Number of groups that were called.
     """
 
@@ -74,18 +94,19 @@ class BucketRun:
     states: dict[str, BucketState]
     emitted: Emitted
     write_output: Callable[[str, list[pa.Array]], None]
-    written: dict[str, list[pa.Table]] = field(init=False)
+    write_state: Callable[[str, pa.Table], None]
     groups: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        self.written = {name: [] for name in self.states}
         self._group = group_type(self.spec)()
         flows = [*(i.name for i in self.spec.inputs), *(s.name for s in self.spec.states)]
         self._loop = calling_loop(tuple(flows), tuple(self.states))
 
     def run(self) -> None:
         """Call the author for every group of this bucket."""
-        hashes, found = look_up(self.spec, self.runs, self.states)
+        hashes, found, large = look_up_large(
+            self.spec, self.runs, self.states, above=windows.LARGE_ROWS
+        )
         flows = [*(r.hashes for r in self.runs), *(found[s.name].hashes for s in self.spec.states)]
         ranges = group_ranges(hashes, flows)
         reader = WindowReader(
@@ -95,14 +116,20 @@ class BucketRun:
             found=found,
             hashes=hashes,
             ranges=ranges,
+            large=large,
         )
         start = 0
-        for stop in window_ends(ranges, len(hashes), WINDOW_ROWS):
+        sizes = [*ranges, *(_sizes(hashes, groups) for groups in large.values() if groups)]
+        for stop in window_ends(sizes, len(hashes), WINDOW_ROWS):
             self._work(reader.read(start, stop))
             gc.collect(0)  # cycles that the author's code left; the window itself is gone
             start = stop
 
     def _work(self, window: Window) -> None:
+        if any(source.chunks is not None for source in window.sources):
+            self._work_large(window)
+            self.groups += 1
+            return
         ends = self._call(window)
         self.groups += len(window.keys)
         try:
@@ -116,12 +143,8 @@ class BucketRun:
 
     def _call(self, window: Window) -> dict[str, list[int]]:
         """Call the author for every group; return where each group's state emissions end."""
-        large = [source for source in window.sources if source.chunks is not None]
         ends: list[list[int]] = [[] for _ in self.states]
-        flows: list[Iterator[Iterable[Row]]] = [
-            source.groups() if source.chunks is None else iter([self._lazily(source)])
-            for source in window.sources
-        ]
+        flows = [source.groups() for source in window.sources]
         done = count()
         try:
             buffers = [self.emitted.buffers[name] for name in self.states]
@@ -135,20 +158,50 @@ class BucketRun:
                 buffers,
                 ends,
             )
-        except ENCODE_ERRORS as exc:
-            # Of a large group, emitted records are encoded while the author still reads.
-            again = self._explain(window, exc) if large else exc
-            raise self._failure(again, window, next(done) - 1) from exc
         except Exception as exc:
             raise self._failure(exc, window, next(done) - 1) from exc
         return dict(zip(self.states, ends, strict=True))
 
-    def _lazily(self, source: Source) -> Iterator[Row]:
-        """Yield a large group's records; what was emitted meanwhile leaves memory."""
-        assert source.chunks is not None, "only large groups are read lazily"
-        for chunk in source.chunks():
+    def _work_large(self, window: Window) -> None:
+        """Call one group that does not fit in memory; what it emits is worked on meanwhile."""
+        with ExitStack() as stack:
+            states = [
+                LargeState(
+                    source,
+                    self.emitted.buffers[spec.name],
+                    died=self.states[spec.name].kill,
+                    born=partial(self._born, spec, window),
+                )
+                for spec, source in zip(self.spec.states, window.states, strict=True)
+            ]
+            for state in states:
+                stack.enter_context(state)
+            inputs = [self._lazily(source, states) for source in window.inputs]
+            flows = [*inputs, *(state.read(partial(self._drain, states)) for state in states)]
+            for source, rows in zip(window.sources, flows, strict=True):
+                setattr(self._group, source.name, rows)
+            out = self.emitted.flushing(windows.LARGE_ROWS, partial(self._drain, states))
+            try:
+                self.spec.translate(window.keys[0], self._group, out)
+                self._drain(states)
+                for state in states:
+                    state.finish()
+            except ENCODE_ERRORS as exc:
+                # Emitted records are encoded while the author still reads.
+                raise self._failure(self._explain(window, exc), window, 0) from exc
+            except Exception as exc:
+                raise self._failure(exc, window, 0) from exc
+
+    def _lazily(self, source: Source, states: Sequence[LargeState]) -> Iterator[Row]:
+        """Yield an input's records; what was emitted meanwhile leaves memory."""
+        for chunk in [source.rows] if source.chunks is None else source.chunks():
             yield from chunk
-            self._write_outputs()
+            self._drain(states)
+
+    def _drain(self, states: Sequence[LargeState]) -> None:
+        self._write_outputs()
+        for state in states:
+            state.drain()
 
     def _write_outputs(self) -> None:
         for output in self.spec.outputs:
@@ -162,11 +215,19 @@ class BucketRun:
         assert source.origin is not None, "state records know where they lie"
         self.states[spec.name].kill(source.origin.at(settled.died))
         if settled.born:
-            columns = encode_rows(settled.born, spec.schema)
-            self._check_keys(spec, settled, columns, window)
-            hashes = pa.array(window.hashes[settled.groups])
-            table = pa.Table.from_arrays([*columns, hashes], schema=state_file_schema(spec))
-            self.written[spec.name].append(table)
+            self._write_state(spec, settled, window)
+
+    def _born(self, spec: StateSpec, window: Window, rows: list[Row]) -> None:
+        """Write new records of a window's only group."""
+        nothing = np.empty(0, np.int64)
+        self._write_state(spec, Settled(nothing, np.zeros(len(rows), np.int64), rows), window)
+
+    def _write_state(self, spec: StateSpec, settled: Settled, window: Window) -> None:
+        columns = encode_rows(settled.born, spec.schema)
+        self._check_keys(spec, settled, columns, window)
+        hashes = pa.array(window.hashes[settled.groups])
+        table = pa.Table.from_arrays([*columns, hashes], schema=state_file_schema(spec))
+        self.write_state(spec.name, table)
 
     def _check_keys(
         self, spec: StateSpec, settled: Settled, columns: list[pa.Array], window: Window
@@ -210,6 +271,14 @@ class BucketRun:
             f"stage {self.stage!r}: {self.spec.name} emitted what does not fit ({exc}), "
             "but not when it was called again: it is not deterministic"
         )
+
+
+def _sizes(hashes: Int64s, groups: Mapping[int, LargeGroup]) -> Ranges:
+    """Return the sizes of some groups, as ranges that begin at 0."""
+    sizes = np.zeros(len(hashes), np.int64)
+    for hash_, group in groups.items():
+        sizes[np.searchsorted(hashes, hash_)] = group.rows
+    return Ranges(np.zeros(len(hashes), np.int64), sizes)
 
 
 def _all(chunks: Iterable[list[Row]]) -> Iterator[Row]:

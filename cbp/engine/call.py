@@ -83,9 +83,26 @@ class Emitted:
             take = self._checked(name) if checked else self.buffers[name].append
             setattr(self.out, name, emit_function(name, schema.names, take))
 
+    def flushing(self, rows: int, flush: Callable[[], None]) -> Any:
+        """Return an object like `out` that calls `flush` when so many records of one flow wait."""
+        out = _Namespace()
+        for name, schema in self.schemas.items():
+            take = _flushing(self.buffers[name], rows, flush)
+            setattr(out, name, emit_function(name, schema.names, take))
+        return out
+
     def _checked(self, name: str) -> Callable[[Row], None]:
         schema = self.schemas[name]
         return lambda row: check_row(row, schema)
+
+
+def _flushing(buffer: list[Row], rows: int, flush: Callable[[], None]) -> Callable[[Row], None]:
+    def take(row: Row) -> None:
+        buffer.append(row)
+        if len(buffer) >= rows:
+            flush()
+
+    return take
 
 
 def author_error(

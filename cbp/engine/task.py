@@ -27,10 +27,11 @@ from cbp.engine.call import Emitted
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import LocalFiles
 from cbp.engine.groups import FlowRun
-from cbp.engine.layout import ShuffleLayout, bucket_file
+from cbp.engine.layout import ShuffleLayout
 from cbp.engine.outputs import Follower, TaskOutputs
 from cbp.engine.records import RecordRun, Share
-from cbp.engine.sink import ParquetSink, sync_files
+from cbp.engine.runfiles import RunFiles
+from cbp.engine.sink import sync_files
 from cbp.engine.spool import Spool
 from cbp.engine.state.bucket import BucketState, LiveFile, StateTable
 from cbp.engine.state.compaction import compact
@@ -267,21 +268,28 @@ class StageTask:
         states = {
             name: BucketState(table, cache, bucket) for name, table in self.plan.states.items()
         }
-        work = self._bucket_run(self.plan.spec, runs, states)
+        files = {name: self._run_files(name, bucket, cache) for name in states}
+        work = self._bucket_run(
+            self.plan.spec, runs, states, lambda name, rows: files[name].add(rows)
+        )
         work.run()
         self.counts["groups"] += work.groups
         for name, state in states.items():
-            self._finish_state(name, state, work.written[name], deleted[name], cache)
+            self._finish_state(name, state, files[name], deleted[name])
             self.counts["bytes_read"] += state.bytes_read
             for way, lookups in state.lookups.items():
                 self.counts[f"lookups_{way}"] += lookups
 
     def _bucket_run(
-        self, spec: TranslatorSpec, runs: list[FlowRun], states: dict[str, BucketState]
+        self,
+        spec: TranslatorSpec,
+        runs: list[FlowRun],
+        states: dict[str, BucketState],
+        write_state: Callable[[str, pa.Table], None],
     ) -> BucketRun | VectorisedRun:
         stage = self.plan.stage
         if spec.form == "arrow":
-            return VectorisedRun(stage, spec, runs, states, self._write_output)
+            return VectorisedRun(stage, spec, runs, states, self._write_output, write_state)
         return BucketRun(
             stage=stage,
             spec=spec,
@@ -289,15 +297,23 @@ class StageTask:
             states=states,
             emitted=self.emitted,
             write_output=self._write_output,
+            write_state=write_state,
+        )
+
+    def _run_files(self, state: str, bucket: int, cache: IndexCache | None) -> RunFiles:
+        return RunFiles(
+            self.plan.states[state],
+            state=state,
+            bucket=bucket,
+            epoch=self.plan.epoch,
+            run=f"{self.plan.run}-{self.attempt}",
+            cache=cache,
+            written=self._written,
+            faults=self.plan.faults,
         )
 
     def _finish_state(
-        self,
-        name: str,
-        state: BucketState,
-        written: list[pa.Table],
-        deleted: dict[str, Any],
-        cache: IndexCache,
+        self, name: str, state: BucketState, files: RunFiles, deleted: dict[str, Any]
     ) -> None:
         died = state.deaths()
         for at, bitmap in died.items():
@@ -307,50 +323,13 @@ class StageTask:
                 self._done.append(dropped(name, file))
             else:
                 deleted[file.path] = bitmap
-        if written:
-            table = pa.concat_tables(written)
-            self.counts["state_written"] += table.num_rows
-            self._write_run(name, state.table, state.bucket, table, 0, cache)
+        files.close()
+        self.counts["state_written"] += files.rows
+        self._done.extend(files.done)
         merged = compact(state, died)
         if merged is not None:
-            descriptor = self._write_run(name, state.table, state.bucket, merged.table, 1, cache)
-            self._done.remove(descriptor)
             replaced = [state.files[at] for at in merged.replaces]
-            self._done.append(
-                {
-                    **descriptor,
-                    "kind": "merge",
-                    "replaces": [file.path for file in replaced],
-                    "bytes_dropped": sum(file.size for file in replaced),
-                }
-            )
-
-    def _write_run(
-        self,
-        name: str,
-        table: StateTable,
-        bucket: int,
-        rows: pa.Table,
-        number: int,
-        cache: IndexCache,
-    ) -> Descriptor:
-        path = bucket_file(bucket, self.plan.epoch, f"{self.plan.run}-{self.attempt}", number)
-        sink = ParquetSink(f"{table.folder}/{path}", rows.schema, faults=self.plan.faults)
-        sink.write(rows)
-        file = sink.close()
-        assert file is not None, "only called with rows"
-        self._written.append(file.path)
-        cache.put(table.id, path, size=file.bytes, content=rows)
-        descriptor = {
-            "kind": "run",
-            "state": name,
-            "bucket": bucket,
-            "path": path,
-            "rows": file.rows,
-            "size": file.bytes,
-        }
-        self._done.append(descriptor)
-        return descriptor
+            self._done.extend(files.merge(merged.tables, replaced))
 
     def _write_output(self, name: str, columns: list[pa.Array]) -> None:
         self._outputs.write(self.plan.stage, name, columns)

@@ -7,19 +7,21 @@ keys, `_split` takes the window apart by key; only such a window pays for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cbp.engine.arrow import arrow_schema
+from cbp.engine.external import order_by_columns
 from cbp.engine.groups import FlowRun, Int64s, Ranges, key_rows
 from cbp.engine.keys import FlowKeys, group_keys
 from cbp.engine.rows import Row, decode_columns, row_maker
 from cbp.engine.state.bucket import BucketState, Found
+from cbp.engine.state.large import LargeGroup
+from cbp.engine.stream import StateStream, comparable
 from cbp.model.stage import StateSpec, TranslatorSpec
 
 __all__ = ["LARGE_ROWS", "Source", "Window", "WindowReader", "state_order"]
@@ -40,6 +42,7 @@ class Source:
         origin: Of a state: where every record lies; of an input: `None`.
         chunks: Of a group too large for a window: its records, chunk by chunk, each time
             anew; `rows` then holds only the first of them, for messages.
+        stream: Of such a group's state: its records, and where each lies.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Source:
     stops: Int64s
     origin: Found | None = None
     chunks: Callable[[], Iterator[list[Row]]] | None = None
+    stream: StateStream | None = None
 
     @property
     def sizes(self) -> Int64s:
@@ -93,6 +97,7 @@ class WindowReader:
         hashes: The hashes of the groups to call, ascending.
         found: The looked-up records of each state, by name.
         ranges: Of every input, then of every state: the rows of each hash.
+        large: Of each state: the groups that `found` leaves out, since they are too large.
     """
 
     def __init__(
@@ -104,10 +109,11 @@ class WindowReader:
         found: dict[str, Found],
         hashes: Int64s,
         ranges: list[Ranges],
+        large: Mapping[str, Mapping[int, LargeGroup]],
     ) -> None:
         assert spec.key is not None, "only groupwise translators have groups"
         self._spec, self._runs, self._states, self._found = spec, runs, states, found
-        self._hashes, self._ranges = hashes, ranges
+        self._hashes, self._ranges, self._large_states = hashes, ranges, large
         self._key_names = spec.key.names
         self._key_types = tuple(column.type for column in spec.key.fields)
         self._key_schema = arrow_schema(spec.key, wide=True)
@@ -123,7 +129,7 @@ class WindowReader:
         window, pure = self._read(start, stop, large=LARGE_ROWS)
         if pure:
             return window
-        if any(source.chunks for source in window.inputs):
+        if any(source.chunks for source in window.sources):
             window, _ = self._read(start, stop, large=None)
         return self._split(window, start)
 
@@ -144,9 +150,15 @@ class WindowReader:
             if not flat and len(rows) == stop - start and bool(np.all(stops - starts == 1)):
                 flat = run.keys_in(lists)
         for spec, ranges in zip(self._spec.states, self._ranges[len(self._runs) :], strict=True):
-            source, table = self._state(spec, ranges, start, stop)
+            group = self._large_states[spec.name].get(int(self._hashes[start]))
+            if group is not None and large is not None:
+                assert stop - start == 1, "a large group has a window of its own"
+                source, table = self._streamed(spec, group)
+                keys.append(FlowKeys(table, source.starts, np.array([len(table)]), ordered=False))
+            else:
+                source, table = self._state(spec, ranges, start, stop, group)
+                keys.append(FlowKeys(table, source.starts, source.stops, ordered=False))
             states.append(source)
-            keys.append(FlowKeys(table, source.starts, source.stops, ordered=False))
         key_table, pure = group_keys(keys, stop - start, self._key_schema)
         # Where a flow has one record per group, its columns are the keys already.
         decoded = zip(*flat, strict=True) if flat and pure else self._decoded(key_table)
@@ -169,16 +181,31 @@ class WindowReader:
         shown = list(map(make, run.rows(first, first + _SHOWN_ROWS)))
         return Source(run.name, shown, np.array([0]), np.array([len(shown)]), chunks=chunks)
 
+    def _streamed(self, spec: StateSpec, group: LargeGroup) -> tuple[Source, pa.Table]:
+        """Return the state of one large group, which is read lazily; and its keys, each once."""
+        stream = StateStream(spec, group, self._rows[spec.name], LARGE_ROWS)
+        shown = stream.first(_SHOWN_ROWS)
+        source = Source(spec.name, shown, np.array([0]), np.array([len(shown)]))
+        source.chunks, source.stream = stream.chunks, stream
+        return source, stream.keys(self._key_names)
+
     def _state(
-        self, spec: StateSpec, ranges: Ranges, start: int, stop: int
+        self, spec: StateSpec, ranges: Ranges, start: int, stop: int, group: LargeGroup | None
     ) -> tuple[Source, pa.Table]:
-        """Return a state's records, each group's ordered by all columns; and their keys."""
-        found = self._found[spec.name]
+        """Return a state's records, each group's ordered by all columns; and their keys.
+
+        Args:
+            group: A large one that is read as a whole all the same: keys share its hash.
+        """
         first, last = int(ranges.starts[start]), int(ranges.stops[stop - 1])
-        origin = found.part(first, last)
+        origin = self._found[spec.name].part(first, last)
+        starts, stops = ranges.starts[start:stop] - first, ranges.stops[start:stop] - first
+        if group is not None:
+            origin = Found.concat(list(group.found()))
+            starts, stops = np.array([0]), np.array([len(origin.position)])
         rows: list[Row] = []
         table = self._key_schema.empty_table()
-        if last > first:
+        if len(origin.position):
             table = self._states[spec.name].take(origin, spec.schema.names)
             if np.any(origin.hashes[1:] == origin.hashes[:-1]):
                 order = state_order(table, origin.hashes, spec)
@@ -186,7 +213,6 @@ class WindowReader:
             names = spec.schema.names
             decoded = decode_columns(table, names, [f.type for f in spec.schema.fields])
             rows = list(map(self._rows[spec.name], decoded))
-        starts, stops = ranges.starts[start:stop] - first, ranges.stops[start:stop] - first
         return Source(spec.name, rows, starts, stops, origin), table.select(self._key_names)
 
     def _split(self, window: Window, start: int) -> Window:
@@ -257,8 +283,6 @@ def _nulls_first(key: Row) -> tuple[tuple[bool, Any], ...]:
 
 def state_order(table: pa.Table, hashes: Int64s, spec: StateSpec) -> Int64s:
     """Return the order by (hash, every column that can be compared), nulls first."""
-    columns = [f.name for f in spec.schema.fields if not f.type.arguments]
+    columns = comparable(spec)
     sortable = table.select(columns).append_column("_hash", pa.array(hashes))
-    keys = [(name, "ascending", "at_start") for name in ("_hash", *columns)]
-    order: Int64s = pc.sort_indices(sortable, sort_keys=keys).to_numpy().astype(np.int64)
-    return order
+    return order_by_columns(sortable, ["_hash", *columns])

@@ -29,6 +29,7 @@ __all__ = ["BucketState", "Found", "LiveFile", "Positions", "StateTable"]
 
 Positions = npt.NDArray[np.int64]
 
+_DIED_ROWS_MAX = 1_000_000
 _SEARCH_COST = 64
 """Finding one position among the dead costs as much as marking so many rows of a mask."""
 
@@ -89,6 +90,15 @@ class Found:
         """Return the records `start` to `stop`."""
         return Found(self.hashes[start:stop], self.file[start:stop], self.position[start:stop])
 
+    @classmethod
+    def concat(cls, parts: Sequence[Found]) -> Found:
+        """Return the records of all parts, one part after the other."""
+        return cls(
+            np.concatenate([np.empty(0, np.int64), *(part.hashes for part in parts)]),
+            np.concatenate([np.empty(0, np.int64), *(part.file for part in parts)]),
+            np.concatenate([np.empty(0, np.int64), *(part.position for part in parts)]),
+        )
+
     def at(self, chosen: Positions) -> Found:
         """Return some records, in the order of `chosen`."""
         return Found(self.hashes[chosen], self.file[chosen], self.position[chosen])
@@ -105,6 +115,8 @@ class BucketState:
     died: list[Found] = field(init=False, default_factory=list)
     bytes_read: int = field(init=False, default=0)
     lookups: dict[str, int] = field(init=False)
+    _died_rows: int = field(init=False, default=0)
+    _deaths: dict[int, BitMap64] = field(init=False, default_factory=dict)
     _readers: dict[int, StateRows] = field(init=False, default_factory=dict)
     _dead: dict[int, BitMap64] = field(init=False, default_factory=dict)
 
@@ -118,6 +130,20 @@ class BucketState:
         return self.cache.open(
             self.table.folder, self.table.id, file.path, size=file.size, rows=file.rows, copy=False
         )
+
+    def whole(self, at: int) -> IndexedFile:
+        """Return all rows of the file at this position of `files`, to look up much of it."""
+        found = self._readers.get(at)
+        if not isinstance(found, IndexedFile):
+            found = self._readers[at] = self.reader(at, None)
+        assert isinstance(found, IndexedFile), "who wants everything gets everything"
+        return found
+
+    def known(self, at: int, wanted: Positions | None) -> StateRows:
+        """Return the reader of a file; the same one again, once there is one."""
+        if at not in self._readers:
+            self._readers[at] = self.reader(at, wanted)
+        return self._readers[at]
 
     def reader(self, at: int, wanted: Positions | None) -> StateRows:
         """Return the file at this position of `files`, for one look-up of these hashes."""
@@ -159,7 +185,7 @@ class BucketState:
         )
 
     def _find_in(self, at: int, wanted: Positions | None) -> Found:
-        reader = self._readers[at] = self.reader(at, wanted)
+        reader = self.known(at, wanted)
         self.lookups[reader.way(wanted)] += 1
         positions, hashes = reader.find(wanted)
         dead = self.dead_rows(at)
@@ -185,14 +211,25 @@ class BucketState:
         """Mark records as removed by this run."""
         if len(dead.position):
             self.died.append(dead)
+            self._died_rows += len(dead.position)
+        if self._died_rows > _DIED_ROWS_MAX:
+            self._fold()
 
     def deaths(self) -> dict[int, BitMap64]:
         """Return the rows that this run deleted, of every file that lost some."""
+        self._fold()
+        return self._deaths
+
+    def _fold(self) -> None:
+        """Put what died into bitmaps, which need a fraction of the memory."""
         if not self.died:
-            return {}
+            return
         file = np.concatenate([dead.file for dead in self.died])
         position = np.concatenate([dead.position for dead in self.died])
-        return {at: bitmap_of(position[file == at]) for at in np.unique(file).tolist()}
+        for at in np.unique(file).tolist():
+            rows = bitmap_of(position[file == at])
+            self._deaths[at] = self._deaths[at] | rows if at in self._deaths else rows
+        self.died, self._died_rows = [], 0
 
 
 def _contains(dead: BitMap64, positions: Positions, rows: int) -> npt.NDArray[np.bool_]:

@@ -3,7 +3,9 @@
 Run files are merged by size tiers: as soon as `FANOUT` files of one tier lie in a
 bucket, they become one file of the next tier. Each record is therefore rewritten at
 most once per tier, that is O(log n) times in its life, and a bucket holds at most
-`FANOUT` files per tier. A file most of whose rows are dead is rewritten too.
+`FANOUT` files per tier. A file most of whose rows are dead is rewritten too. Files that are
+full (`cbp.engine.state.sizes`) are not merged: a bucket of any size is merged in the memory
+of some pieces, since the index copies are cut at the same hashes.
 
 The merged file holds the records that are live after this run, sorted by hash: the
 same records, another layout (`dataChange` is false).
@@ -12,29 +14,33 @@ same records, another layout (`dataChange` is false).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
 from cbp.engine.state.bucket import BucketState
-from cbp.engine.state.vectors import rows_of
+from cbp.engine.state.sizes import is_full
 
 __all__ = ["FANOUT", "Merged", "compact"]
 
 FANOUT = 8
 _TIER_ZERO_ROWS = 4096
 _DEAD_SHARE_MAX = 0.5
-_ROWS_MAX = 8_000_000
+_HASH_MAX = 2**63 - 1
+_PIECE_ROWS = 1_000_000
+_PIECE_BYTES = 32 << 20
+"""What is merged at a time; a larger group comes file by file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Records of some files, and the positions of the files that they replace."""
+    """Records of some files by hash, and the positions of the files that they replace."""
 
-    table: pa.Table
+    tables: Iterator[pa.Table]
     replaces: tuple[int, ...]
 
 
@@ -47,26 +53,67 @@ def compact(state: BucketState, died: Mapping[int, BitMap64]) -> Merged | None:
     chosen = choose(
         [_live_rows(state, at, died) for at in range(len(state.files))],
         [file.rows for file in state.files],
+        [is_full(rows=file.rows, size=file.size) for file in state.files],
     )
-    if not chosen:
-        return None
-    parts = [_live(state, at, died) for at in chosen]
-    table = pa.concat_tables(parts)
-    order = np.argsort(table.column("_hash").to_numpy(), kind="stable")
-    return Merged(table.take(pa.array(order)), tuple(chosen))
+    return Merged(_merged(state, chosen, died), tuple(chosen)) if chosen else None
 
 
-def choose(live: list[int], rows: list[int]) -> list[int]:
+def _merged(
+    state: BucketState, chosen: Sequence[int], died: Mapping[int, BitMap64]
+) -> Iterator[pa.Table]:
+    """Yield the live records of some files, ascending by hash, some at a time.
+
+    The files are cut at the same hashes, so that pieces follow each other.
+    """
+    files = [state.open(at) for at in chosen]
+    dead = [state.dead_rows(at) | died[at] if at in died else state.dead_rows(at) for at in chosen]
+    longest = max((file.hashes for file in files), key=len)
+    step = max(1, _PIECE_ROWS // len(files))
+    size = max(file.batch.nbytes / max(len(file.hashes), 1) for file in files)
+    step = max(1, min(step, int(_PIECE_BYTES / len(files) / max(size, 1))))
+    starts = [0] * len(files)
+    for cut in [*_cuts(longest[step::step]), None]:
+        parts = []
+        for i, file in enumerate(files):
+            stop = len(file.hashes) if cut is None else int(np.searchsorted(file.hashes, cut))
+            rows = file.live(starts[i], stop, dead[i])
+            starts[i] = stop
+            if len(rows):
+                parts.append(file.take(rows, file.batch.schema.names))
+        if len({hash_ for part in parts for hash_ in _ends(part)}) <= 1:
+            yield from parts
+        else:
+            table = pa.concat_tables(parts)
+            order = np.argsort(table.column("_hash").to_numpy(), kind="stable")
+            yield table.take(pa.array(order)) if len(parts) > 1 else table
+
+
+def _cuts(samples: npt.NDArray[np.int64]) -> list[int]:
+    """Return hashes at which to cut; a group with several samples is cut out on its own."""
+    repeated = samples[1:][samples[1:] == samples[:-1]]
+    cuts: list[int] = np.unique(
+        np.concatenate([samples, repeated[repeated < _HASH_MAX] + 1])
+    ).tolist()
+    return cuts
+
+
+def _ends(part: pa.Table) -> tuple[int, int]:
+    hashes = part.column("_hash")
+    return hashes[0].as_py(), hashes[-1].as_py()
+
+
+def choose(live: list[int], rows: list[int], full: list[bool]) -> list[int]:
     """Return the files to merge: a full tier with everything below it, or rotten files; pure.
 
     Args:
         live: Live rows of every file; a file without any is dropped by the run itself.
         rows: Physical rows of every file.
+        full: Whether a file is as large as a file becomes.
     """
-    tiers = [_tier(count) if count else -1 for count in live]
+    tiers = [_tier(n) if n and not f else -1 for n, f in zip(live, full, strict=True)]
     for tier in sorted({t for t in tiers if t >= 0}, reverse=True):
         members = [at for at, t in enumerate(tiers) if t == tier]
-        if len(members) >= FANOUT and sum(live[at] for at in members) <= _ROWS_MAX:
+        if len(members) >= FANOUT:
             return [at for at, t in enumerate(tiers) if 0 <= t <= tier]
     rotten = [
         at
@@ -83,11 +130,3 @@ def _tier(rows: int) -> int:
 def _live_rows(state: BucketState, at: int, died: Mapping[int, BitMap64]) -> int:
     dead = state.files[at].dead + (len(died[at]) if at in died else 0)
     return state.files[at].rows - dead
-
-
-def _live(state: BucketState, at: int, died: Mapping[int, BitMap64]) -> pa.Table:
-    dead = state.dead_rows(at) | died[at] if at in died else state.dead_rows(at)
-    keep = np.ones(state.files[at].rows, np.bool_)
-    keep[rows_of(dead)] = False
-    batch = state.open(at).batch.filter(pa.array(keep))
-    return pa.Table.from_batches([batch])

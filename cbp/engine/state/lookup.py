@@ -17,8 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyroaring import BitMap64
 
 from cbp.engine.state.access import choose_search
+from cbp.engine.state.vectors import live_in, rows_of
 from cbp.errors import InvariantError
 
 __all__ = ["IndexedFile", "RowGroups", "StateRows", "ascending", "hashes_of", "matches"]
@@ -43,6 +45,10 @@ class StateRows(Protocol):
 
     def way(self, wanted: Int64s | None) -> str:
         """Tell how `find` would search: `index` or `scan`."""
+        ...
+
+    def repeated(self, stride: int, wanted: Int64s | None) -> set[int]:
+        """Return hashes that repeat; each that has `2 * stride` rows is among them."""
         ...
 
 
@@ -79,6 +85,33 @@ class IndexedFile:
             return pa.Table.from_batches([batch.slice(first, many)])
         return pa.Table.from_batches([batch.take(pa.array(positions))])
 
+    def repeated(self, stride: int, wanted: Int64s | None = None) -> set[int]:
+        """Return hashes that repeat; see `StateRows`. Rows out of order are in no range."""
+        if self._order is not None:
+            return set()
+        samples = self.hashes[::stride]
+        return set(samples[1:][samples[1:] == samples[:-1]].tolist())
+
+    def span(self, hash_: int) -> tuple[int, int]:
+        """Return the first row of a hash, and the one behind its last."""
+        first, last = (int(np.searchsorted(self.hashes, hash_, side)) for side in ("left", "right"))
+        return first, last
+
+    def live(self, start: int, stop: int, dead: BitMap64) -> Int64s:
+        """Return the live rows among those at the places `start` to `stop` by hash."""
+        if self._order is None:
+            return live_in(dead, start, stop)
+        rows = self._order[start:stop]
+        return rows[~np.isin(rows, rows_of(dead))]
+
+    def others(self, gone: Int64s) -> Int64s:
+        """Return all hashes but some (ascending, unique); each as often as it is there."""
+        spans = [self.span(hash_) for hash_ in gone.tolist()]
+        starts = [0, *(last for _, last in spans)]
+        stops = [*(first for first, _ in spans), len(self.hashes)]
+        kept = [self.hashes[a:b] for a, b in zip(starts, stops, strict=True)]
+        return np.concatenate(kept)
+
     def way(self, wanted: Int64s | None) -> str:
         """Tell how `find` would search."""
         if wanted is None:
@@ -99,6 +132,7 @@ class RowGroups:
         counts = [meta.row_group(g).num_rows for g in range(meta.num_row_groups)]
         self._starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
         self._ranges = _hash_ranges(meta)
+        self._hashes: dict[int, IndexedFile] = {}
 
     def touched(self, wanted: Int64s) -> list[int]:
         """Return the row groups that can hold these hashes (ascending)."""
@@ -117,8 +151,7 @@ class RowGroups:
         groups = range(len(self._ranges)) if wanted is None else self.touched(wanted)
         positions, hashes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for group in groups:
-            (batch,) = _read_groups(self._file, [group], ["_hash"]).combine_chunks().to_batches()
-            found, values = IndexedFile(batch, sorted_=ascending(batch)).find(wanted)
+            found, values = self._hashes_of(group).find(wanted)
             positions.append(found + self._starts[group])
             hashes.append(values)
         every = np.concatenate(hashes)
@@ -135,9 +168,21 @@ class RowGroups:
         table = _read_groups(self._file, needed.tolist(), list(columns))
         return table.take(pa.array(positions - offsets[groups]))
 
+    def repeated(self, stride: int, wanted: Int64s | None) -> set[int]:
+        """Return hashes that repeat; see `StateRows`."""
+        groups = range(len(self._ranges)) if wanted is None else self.touched(wanted)
+        stride = max(1, stride // 2)  # a run may lie in two groups of rows
+        return {hash_ for group in groups for hash_ in self._hashes_of(group).repeated(stride)}
+
     def way(self, wanted: Int64s | None) -> str:
         """Tell how `find` would search."""
         return "scan"
+
+    def _hashes_of(self, group: int) -> IndexedFile:
+        if group not in self._hashes:
+            (batch,) = _read_groups(self._file, [group], ["_hash"]).combine_chunks().to_batches()
+            self._hashes[group] = IndexedFile(batch, sorted_=ascending(batch))
+        return self._hashes[group]
 
 
 def matches(hashes: Int64s, wanted: Int64s) -> Int64s:

@@ -36,6 +36,7 @@ from cbp.errors import InvariantError
 __all__ = [
     "bitmap_of",
     "inline_vector",
+    "live_in",
     "read_vector",
     "rows_of",
     "vector_path",
@@ -134,6 +135,15 @@ def bitmap_of(rows: npt.NDArray[np.int64]) -> BitMap64:
 def rows_of(bitmap: BitMap64) -> npt.NDArray[np.int64]:
     """Return the rows of a bitmap, ascending."""
     return np.frombuffer(bitmap.to_array(), np.int64)
+
+
+def live_in(dead: BitMap64, first: int, last: int) -> npt.NDArray[np.int64]:
+    """Return the rows from `first` up to `last`, that excluded, that are not dead; ascending."""
+    if not dead:
+        return np.arange(first, last)
+    rows = BitMap64()
+    rows.add_range(first, last)
+    return rows_of(rows - dead)
 
 
 def vector_path(vector: DeletionVector) -> str | None:

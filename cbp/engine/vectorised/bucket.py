@@ -46,7 +46,7 @@ class VectorisedRun:
     """See the module header; `run` is called once.
 
     Attributes:
-        written: After `run`: new state records, as tables sorted by hash.
+        write_state: Takes new records of a state, as tables that ascend by hash.
         groups: Number of groups that were called.
     """
 
@@ -55,11 +55,10 @@ class VectorisedRun:
     runs: Sequence[FlowRun]
     states: dict[str, BucketState]
     write_output: Callable[[str, list[pa.Array]], None]
-    written: dict[str, list[pa.Table]] = field(init=False)
+    write_state: Callable[[str, pa.Table], None]
     groups: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        self.written = {name: [] for name in self.states}
         self._files = {o.name: arrow_schema(o.schema) for o in self.spec.outputs}
 
     def run(self) -> None:
@@ -102,7 +101,8 @@ class VectorisedRun:
         self.states[state.name].kill(call.origins[state.name].at(died))
         if len(born):
             hashes = call.hashes[emitted_ids[born]]
-            self.written[state.name].extend(_rows(emitted, born, hashes, state))
+            for rows in _rows(emitted, born, hashes, state):
+                self.write_state(state.name, rows)
 
     def _write(self, output: str, table: pa.Table) -> None:
         for part in narrow(table, self._files[output]):

@@ -73,6 +73,10 @@ class _Scanned:
         """Return some rows."""
         return self._rows.take(positions, columns)
 
+    def repeated(self, stride: int, wanted: Int64s | None) -> set[int]:
+        """Name no large groups: all rows are in memory as it is."""
+        return set()
+
     def way(self, wanted: Int64s | None) -> str:
         """Tell how rows are found."""
         return "scan"

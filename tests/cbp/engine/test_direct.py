@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cbp import DataflowBuilder
-from cbp.engine import bucket, records, spool, window
+from cbp.engine import bucket, difference, external, records, spool, window
 from cbp.engine.direct import LocalEngine
 from cbp.engine.reference import ReferenceEngine
+from cbp.engine.state import compaction, sizes
 from cbp.errors import DataflowInvalidError
 from cbp.model.dataflow import Dataflow
 from tests import flows
@@ -28,6 +29,14 @@ NARROW = ~((1 << 60) - 1)  # sixteen hashes in all
 
 _text = st.sampled_from(["", "a", "b", "ab", "ä", "z" * 300, None])
 _small = st.integers(0, 5)
+_orders = {
+    "k": st.integers(0, 1),
+    "how": st.sampled_from(
+        ["add", "add", "add", "thin", "change", "double", "shuffle", "stop", "blind", "keep"]
+    ),
+    "value": st.sampled_from([None, 1.0, -2.5, float("nan"), float("inf")]),
+    "many": st.integers(0, 12),
+}
 CASES: dict[str, tuple[type, dict[str, dict[str, st.SearchStrategy[Any]]]]] = {
     "url_count": (flows.UrlCount, {"urls": {"url": _text}}),
     "sequences": (
@@ -55,6 +64,8 @@ CASES: dict[str, tuple[type, dict[str, dict[str, st.SearchStrategy[Any]]]]] = {
         flows.FramedWords,
         {"lines": {"k": _small, "t": st.integers(0, 2)}},
     ),
+    "shelf": (flows.Shelf, {"orders": _orders}),
+    "outer_shelf": (flows.OuterShelf, {"orders": _orders}),
     "split": (flows.Split, {"lines": {"text": st.sampled_from(["a b a", "", "b", None, "ä c"])}}),
 }
 
@@ -139,6 +150,12 @@ def test_every_epoch_equals_the_reference(
     monkeypatch.setattr(window, "LARGE_ROWS", 7)
     monkeypatch.setattr(records, "ROWS_PER_TASK_MIN", 5)
     monkeypatch.setattr(spool, "SPOOL_BYTES", 500)
+    monkeypatch.setattr(external, "RUN_BYTES", 300)
+    monkeypatch.setattr(external, "_BLOCK_BYTES", 100)
+    monkeypatch.setattr(difference, "PENDING_ROWS_MAX", data.draw(st.sampled_from([4, 1000])))
+    monkeypatch.setattr(difference, "_BLOCK_ROWS", 2)
+    monkeypatch.setattr(sizes, "FILE_ROWS_MAX", 20)
+    monkeypatch.setattr(compaction, "_PIECE_ROWS", 6)
     epochs = data.draw(epochs_of(case))
     dataflow = dataflow_of(case)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,0 +1,206 @@
+r"""What became of the state of one large group, in bounded memory; exact, as multisets.
+
+The author reads records and emits records. A record that is emitted again stays, one that
+is not dies, one that was not there before is new. Mostly a group is emitted in the order in
+which it is read, with few changes: then what was read and what was emitted cancel out as
+they come, and what does not is little. When it becomes much (the author emits in another
+order), both sides are spilled by hash into partitions, each of which fits in memory.
+
+    read ----> pending ----\                 /--> died (where they lie)
+                            cancel -> spill -
+    emitted -> pending ----/                 \--> born (records)
+
+Records are compared as values (`cbp.engine.rows.identity`), never by hash alone.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator
+from itertools import chain
+from operator import eq, itemgetter
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from cbp.engine.rows import Row, identity
+from cbp.engine.state.bucket import Found
+
+__all__ = ["PENDING_ROWS_MAX", "Difference"]
+
+PENDING_ROWS_MAX = 262_144
+"""Records of either side that wait in memory for their counterpart: some 80 MB."""
+
+_PARTITIONS = 128
+_BLOCK_ROWS = 512
+_Old = tuple[Row, int, int, int]
+"""A record, and where it lies: hash, file, position."""
+
+
+class Difference:
+    """See the module header; `read` and `emit` in any order, then `finish` once.
+
+    Args:
+        died: Takes records that nobody emitted again.
+        born: Takes records that were not there before.
+    """
+
+    def __init__(self, died: Callable[[Found], None], born: Callable[[list[Row]], None]) -> None:
+        self._died, self._born = died, born
+        self._fresh_olds: list[_Old] = []
+        self._fresh_news: list[Row] = []
+        self._pending = _Pending()
+        self._spill: _Spill | None = None
+
+    def __enter__(self) -> Difference:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._spill is not None:
+            self._spill.close()
+
+    @property
+    def expects(self) -> bool:
+        """Whether some emitted record may still find a counterpart."""
+        return bool(self._fresh_news) or self._pending.news > 0 or self._spill is not None
+
+    def read(self, rows: list[Row], origin: Found) -> None:
+        """Take records of the state, as the author is given them."""
+        where = (origin.hashes.tolist(), origin.file.tolist(), origin.position.tolist())
+        self._fresh_olds.extend(zip(map(tuple, rows), *where, strict=True))
+        self._settle()
+
+    def emit(self, rows: list[Row]) -> None:
+        """Take records that the author emitted."""
+        self._fresh_news.extend(rows)
+        self._settle()
+
+    def finish(self) -> None:
+        """Hand on everything that found no counterpart."""
+        self._settle(last=True)
+        olds, news = self._pending.take()
+        if self._spill is None:
+            self._hand_on(olds, news)
+            return
+        self._spill.add(olds, news)
+        for olds, news in self._spill.partitions():
+            pending = _Pending()
+            pending.add(olds, news)
+            self._hand_on(*pending.take())
+
+    def _settle(self, *, last: bool = False) -> None:
+        """Cancel what is fresh; wait for the other side's echo while there is room."""
+        olds, news = self._fresh_olds, self._fresh_news
+        waiting = len(olds) + len(news)
+        if not last and not (olds and news) and waiting <= PENDING_ROWS_MAX:
+            return
+        same = _common(olds, news)
+        self._pending.add(olds[same:], news[same:])
+        self._fresh_olds, self._fresh_news = [], []
+        if self._pending.olds + self._pending.news > PENDING_ROWS_MAX:
+            if self._spill is None:
+                self._spill = _Spill()
+            self._spill.add(*self._pending.take())
+
+    def _hand_on(self, olds: list[_Old], news: list[Row]) -> None:
+        if olds:
+            _, *where = zip(*olds, strict=True)
+            self._died(Found(*(np.array(column, np.int64) for column in where)))
+        if news:
+            self._born(news)
+
+
+def _common(olds: list[_Old], news: list[Row]) -> int:
+    """Return how many records both begin with; an echo in step is found at C speed."""
+    if all(map(eq, map(itemgetter(0), olds), news)):
+        return min(len(olds), len(news))
+    same = map(eq, map(itemgetter(0), olds), news)
+    return next(at for at, equal in enumerate(same) if not equal)
+
+
+class _Pending:
+    """Records of both sides without a counterpart so far, by value."""
+
+    def __init__(self) -> None:
+        self._olds: dict[Hashable, list[_Old]] = {}
+        self._news: dict[Hashable, list[Row]] = {}
+        self.olds = self.news = 0
+
+    def add(self, olds: list[_Old], news: list[Row]) -> None:
+        for old in olds:
+            if not self._cancel(self._news, value := identity(old[0])):
+                self._olds.setdefault(value, []).append(old)
+                self.olds += 1
+            else:
+                self.news -= 1
+        for new in news:
+            if not self._cancel(self._olds, value := identity(new)):
+                self._news.setdefault(value, []).append(new)
+                self.news += 1
+            else:
+                self.olds -= 1
+
+    def _cancel(self, others: dict[Hashable, list[Any]], value: Hashable) -> bool:
+        waiting = others.get(value)
+        if waiting is None:
+            return False
+        waiting.pop()
+        if not waiting:
+            del others[value]
+        return True
+
+    def take(self) -> tuple[list[_Old], list[Row]]:
+        """Return what is pending; nothing is any more."""
+        olds = list(chain.from_iterable(self._olds.values()))
+        news = list(chain.from_iterable(self._news.values()))
+        self._olds, self._news, self.olds, self.news = {}, {}, 0, 0
+        return olds, news
+
+
+class _Spill:
+    """Records of both sides on disk, by hash; one file without a name."""
+
+    def __init__(self) -> None:
+        handle, path = tempfile.mkstemp(prefix="cbp-spill-")
+        os.unlink(path)
+        self._file = os.fdopen(handle, "w+b")
+        self._blocks: dict[tuple[int, bool], list[int]] = defaultdict(list)
+        self._waiting: dict[tuple[int, bool], list[_Old | Row]] = defaultdict(list)
+
+    def add(self, olds: list[_Old], news: list[Row]) -> None:
+        for old in olds:
+            self._put((hash(identity(old[0])) % _PARTITIONS, True), old)
+        for new in news:
+            self._put((hash(identity(new)) % _PARTITIONS, False), new)
+
+    def _put(self, key: tuple[int, bool], record: _Old | Row) -> None:
+        waiting = self._waiting[key]
+        waiting.append(record)
+        if len(waiting) >= _BLOCK_ROWS:
+            self._blocks[key].append(self._file.seek(0, os.SEEK_END))
+            pickle.dump(waiting, self._file, pickle.HIGHEST_PROTOCOL)
+            waiting.clear()
+
+    def partitions(self) -> Iterator[tuple[list[_Old], list[Row]]]:
+        """Yield both sides of every partition."""
+        for partition in range(_PARTITIONS):
+            yield self._load((partition, True)), self._load((partition, False))
+
+    def _load(self, key: tuple[int, bool]) -> list[Any]:
+        found = self._waiting.pop(key, [])
+        for offset in self._blocks.pop(key, []):
+            self._file.seek(offset)
+            found += pickle.load(self._file)
+        return found
+
+    def close(self) -> None:
+        self._file.close()

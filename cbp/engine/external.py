@@ -1,0 +1,147 @@
+"""Sorting more rows than fit in memory: sorted runs on disk, merged as they are read.
+
+    tables -> runs of `RUN_BYTES`, each sorted, in an unlinked temporary file
+           -> per round: all rows up to the least of the runs' last rows, sorted, yielded
+
+A round reads one block of every run. The rows up to the least of the blocks' last rows are
+in their blocks' prefixes, which a binary search in each block finds; nothing that comes
+later in any run can precede them. So memory is one run while runs are made, and one block
+per run while they are merged.
+
+The order is `order_by_columns`: by every column in turn, nulls first, NaN last, as
+`cbp.engine.values` orders records.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["RUN_BYTES", "order_by_columns", "sorted_tables"]
+
+RUN_BYTES = 32 << 20
+"""Rows that are sorted at a time; sorting needs about three times as much."""
+
+_BLOCK_BYTES = 512 << 10
+"""Rows of each run in memory while runs are merged: a hundred runs need 50 MB."""
+
+
+def order_by_columns(table: pa.Table, columns: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return the order of rows by these columns: nulls first, then ascending, NaN last."""
+    names: list[str] = []
+    arrays: list[Any] = []
+    for at, name in enumerate(columns):
+        column = table.column(name)
+        if pa.types.is_floating(column.type):
+            # Arrow puts NaN beside null; of equal NaN-ness, it sorts as we do.
+            names.append(f"{at}.nan")
+            arrays.append(pc.is_nan(column))
+        names.append(f"{at}")
+        arrays.append(column)
+    if not names:
+        return np.arange(table.num_rows)
+    keys = [(name, "ascending", "at_start") for name in names]
+    found = pc.sort_indices(pa.Table.from_arrays(arrays, names=names), sort_keys=keys)
+    order: npt.NDArray[np.int64] = found.to_numpy().astype(np.int64)
+    return order
+
+
+def sorted_tables(tables: Iterable[pa.Table], columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield all rows in the order of these columns, some at a time.
+
+    Args:
+        tables: Of one schema; read once. Rows in Arrow's wide types, so that any size fits.
+        columns: Comparable ones; rows that agree in all of them come in any order.
+    """
+    runs = [_Run(run, columns) for run in _runs(tables, columns)]
+    while runs := [run for run in runs if run.fill()]:
+        fence = min(run.last for run in runs)
+        parts = [run.upto(fence) for run in runs]
+        table = pa.concat_tables([part for part in parts if part.num_rows])
+        yield table if len(runs) == 1 else table.take(pa.array(order_by_columns(table, columns)))
+
+
+def _runs(tables: Iterable[pa.Table], columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield sorted runs; all but a single one lie in mapped files that have no name."""
+    held: list[pa.Table] = []
+    size, several = 0, False
+    for table in tables:
+        held.append(table)
+        size += table.nbytes
+        if size >= RUN_BYTES:
+            several = True
+            yield _on_disk(_sorted(held, columns))
+            held, size = [], 0
+    if held:
+        rest = _sorted(held, columns)
+        yield _on_disk(rest) if several else rest
+
+
+def _sorted(tables: list[pa.Table], columns: Sequence[str]) -> pa.Table:
+    table = pa.concat_tables(tables).combine_chunks()
+    return table.take(pa.array(order_by_columns(table, columns)))
+
+
+def _on_disk(table: pa.Table) -> pa.Table:
+    """Return the table as a map of a file that vanishes with it."""
+    handle, path = tempfile.mkstemp(prefix="cbp-sort-")
+    os.close(handle)
+    try:
+        with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        return pa.ipc.open_file(pa.memory_map(path)).read_all()
+    finally:
+        os.unlink(path)
+
+
+class _Run:
+    """One sorted run, read block by block."""
+
+    def __init__(self, table: pa.Table, columns: Sequence[str]) -> None:
+        self._table, self._columns = table, columns
+        rows = max(1, table.num_rows)
+        self._block_rows = max(1, _BLOCK_BYTES * rows // max(table.nbytes, 1))
+        self._start = self._stop = 0
+
+    def fill(self) -> bool:
+        """Take the next block when none is left; tell whether there is one."""
+        if self._start == self._stop:
+            self._stop = min(self._start + self._block_rows, self._table.num_rows)
+        return self._start < self._stop
+
+    @property
+    def last(self) -> tuple[Any, ...]:
+        """The order of the block's last row."""
+        return self._key(self._stop - 1)
+
+    def upto(self, fence: tuple[Any, ...]) -> pa.Table:
+        """Return the block's rows that do not come behind `fence`; they are gone from it."""
+        low, high = self._start, self._stop
+        while low < high:
+            middle = (low + high) // 2
+            if self._key(middle) <= fence:
+                low = middle + 1
+            else:
+                high = middle
+        part = self._table.slice(self._start, low - self._start)
+        self._start = low
+        return part
+
+    def _key(self, row: int) -> tuple[Any, ...]:
+        return tuple(_order(self._table.column(name)[row].as_py()) for name in self._columns)
+
+
+def _order(value: Any) -> tuple[Any, ...]:
+    """Return what orders one value among others of its column."""
+    if value is None:
+        return (0,)
+    if isinstance(value, float) and value != value:
+        return (2,)
+    return (1, value)

@@ -1,0 +1,94 @@
+"""Groups of state that are too large for a window: where they lie, read piece by piece.
+
+A file is sorted by hash, so a group is one range of rows in each file. Ranges need no
+memory per record; looking a group of 20 M records up by position would need 500 MB.
+
+A run of at least twice `stride` equal hashes shows at two neighbouring samples taken every
+`stride` rows: that finds the large groups of a file by touching few of its pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cbp.engine.state.bucket import BucketState, Found
+from cbp.engine.state.vectors import live_in
+
+__all__ = ["LargeGroup", "large_groups", "without"]
+
+Int64s = npt.NDArray[np.int64]
+_READ_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LargeGroup:
+    """The live records of one hash in one bucket.
+
+    Attributes:
+        ranges: (file, first row, row behind the last), dead rows included.
+        rows: How many are alive.
+    """
+
+    state: BucketState
+    hash: int
+    ranges: tuple[tuple[int, int, int], ...]
+    rows: int
+
+    def found(self) -> Iterator[Found]:
+        """Yield where the records lie, some at a time."""
+        for at, first, last in self.ranges:
+            file = self.state.whole(at)
+            step = max(1, _READ_BYTES * len(file.hashes) // max(file.batch.nbytes, 1))
+            for start in range(first, last, step):
+                rows = live_in(self.state.dead_rows(at), start, min(start + step, last))
+                if len(rows):
+                    hashes = np.full(len(rows), self.hash, np.int64)
+                    yield Found(hashes, np.full(len(rows), at, np.int64), rows)
+
+    def tables(self, columns: Sequence[str]) -> Iterator[tuple[pa.Table, Found]]:
+        """Yield the records, and where each lies."""
+        for found in self.found():
+            yield self.state.whole(int(found.file[0])).take(found.position, columns), found
+
+
+def large_groups(state: BucketState, wanted: Int64s | None, above: int) -> dict[int, LargeGroup]:
+    """Return the groups of a bucket with more live records than `above`, by hash.
+
+    Args:
+        wanted: The only hashes that matter (ascending); `None`: all.
+    """
+    if sum(file.rows - file.dead for file in state.files) <= above:
+        return {}
+    stride = max(1, above // (2 * len(state.files)))
+    many = range(len(state.files))
+    hashes = {h for at in many for h in state.known(at, wanted).repeated(stride, wanted)}
+    if wanted is not None:
+        hashes &= set(np.intersect1d(wanted, np.array(sorted(hashes), np.int64)).tolist())
+    groups = (_group(state, hash_) for hash_ in sorted(hashes))
+    return {group.hash: group for group in groups if group.rows > above}
+
+
+def without(state: BucketState, groups: Sequence[int], wanted: Int64s | None) -> Found:
+    """Return the live records of `wanted` (`None`: all) but those of some groups."""
+    if not groups:
+        return state.find(wanted)
+    gone = np.array(groups, np.int64)
+    if wanted is not None:
+        return state.find(np.setdiff1d(wanted, gone, assume_unique=True))
+    every = [state.whole(at).others(gone) for at in range(len(state.files))]
+    return state.find(np.unique(np.concatenate(every)))
+
+
+def _group(state: BucketState, hash_: int) -> LargeGroup:
+    ranges, rows = [], 0
+    for at in range(len(state.files)):
+        first, last = state.whole(at).span(hash_)
+        if last > first:
+            ranges.append((at, first, last))
+            rows += last - first - state.dead_rows(at).range_cardinality(first, last)
+    return LargeGroup(state, hash_, tuple(ranges), rows)

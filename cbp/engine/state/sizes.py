@@ -1,0 +1,65 @@
+"""How large a run file of state may become; pure.
+
+A file is read, copied and merged as a whole, so its size bounds the memory of a task: some
+three times `FILE_BYTES_MAX`. A file above half of that is *full*: merging does not make it
+better, so compaction leaves it alone until much of it is dead.
+
+Bytes are counted as Arrow holds them; a string column of any size is cut before a piece
+reaches the 2 GB at which Arrow's `string` ends. A single record is never cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+__all__ = ["FILE_BYTES_MAX", "FILE_ROWS_MAX", "Cutter", "is_full"]
+
+FILE_ROWS_MAX = 4_000_000
+FILE_BYTES_MAX = 128 << 20
+_FULL_BYTES = 64 << 20
+"""Of Parquet, above which a file is full; Arrow needs two to four times as much."""
+
+
+class Cutter:
+    """Cuts a stream of rows into pieces for one file each; keeps their order."""
+
+    def __init__(self) -> None:
+        self._held: list[pa.Table] = []
+        self._rows = self._bytes = 0
+
+    def add(self, table: pa.Table) -> Iterator[pa.Table]:
+        """Take rows; yield the pieces that are full."""
+        for part in _halves(table):
+            if self._held and not _fits(self._rows + part.num_rows, self._bytes + part.nbytes):
+                yield from self.rest()
+            self._held.append(part)
+            self._rows += part.num_rows
+            self._bytes += part.nbytes
+
+    def rest(self) -> Iterator[pa.Table]:
+        """Yield what is left, if anything is."""
+        held, self._held = self._held, []
+        self._rows = self._bytes = 0
+        if held:
+            yield pa.concat_tables(held)
+
+
+def is_full(*, rows: int, size: int) -> bool:
+    """Tell whether a file, of so many bytes of Parquet, needs no merging to be larger."""
+    return rows > FILE_ROWS_MAX // 2 or size > _FULL_BYTES
+
+
+def _fits(rows: int, size: int) -> bool:
+    return rows <= FILE_ROWS_MAX and size <= FILE_BYTES_MAX
+
+
+def _halves(table: pa.Table) -> Iterator[pa.Table]:
+    if table.num_rows <= 1 or _fits(table.num_rows, table.nbytes):
+        if table.num_rows:
+            yield table
+        return
+    half = table.num_rows // 2
+    yield from _halves(table.slice(0, half))
+    yield from _halves(table.slice(half))

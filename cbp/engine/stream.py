@@ -1,0 +1,98 @@
+"""The state of one large group as the author reads it: in its order, chunk by chunk.
+
+The records lie in ranges of mapped files. They are sorted outside of memory at the first
+request, with where each lies, so that those which are not emitted again can be marked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from cbp.engine.external import sorted_tables
+from cbp.engine.rows import Row, decode_columns
+from cbp.engine.state.bucket import Found
+from cbp.engine.state.large import LargeGroup
+from cbp.model.stage import StateSpec
+
+__all__ = ["StateStream", "comparable"]
+
+
+def comparable(spec: StateSpec) -> list[str]:
+    """Return the columns by which state records are ordered."""
+    return [f.name for f in spec.schema.fields if not f.type.arguments]
+
+
+class StateStream:
+    """See the module header.
+
+    Args:
+        make: Makes a record of its values.
+        rows_max: Records that are Python objects at a time.
+    """
+
+    def __init__(
+        self,
+        spec: StateSpec,
+        group: LargeGroup,
+        make: Callable[[Row], Row],
+        rows_max: int,
+    ) -> None:
+        self._spec, self._group, self._make, self._rows_max = spec, group, make, rows_max
+        self._names, self._types = spec.schema.names, [f.type for f in spec.schema.fields]
+
+    def keys(self, columns: Sequence[str]) -> pa.Table:
+        """Return the keys of the records, each once; two if there are several."""
+        found = None
+        for table, _ in self._group.tables(columns):
+            keys = table.group_by(list(columns)).aggregate([])
+            found = keys if found is None else pa.concat_tables([found, keys])
+            found = found.group_by(list(columns)).aggregate([])
+            if len(found) > 1:
+                break
+        assert found is not None, "a large group has records"
+        return found.select(list(columns))
+
+    def first(self, rows: int) -> list[Row]:
+        """Return some records, for messages."""
+        table, _ = next(self._group.tables(self._names))
+        return self.decoded(table.slice(0, rows))
+
+    def chunks(self) -> Iterator[list[Row]]:
+        """Yield the records in order, some at a time."""
+        return (self.decoded(table) for table, _ in self.tables())
+
+    def tables(self) -> Iterator[tuple[pa.Table, Found]]:
+        """Yield the records in order, still in Arrow, and where each lies."""
+        for table in sorted_tables(self._located(), comparable(self._spec)):
+            for start in range(0, table.num_rows, self._rows_max):
+                part = table.slice(start, self._rows_max)
+                yield part, self._places(part)
+
+    def unordered(self) -> Iterator[tuple[pa.Table, Found]]:
+        """Yield the same in any order, at less cost."""
+        for table, found in self._group.tables(self._names):
+            for start in range(0, table.num_rows, self._rows_max):
+                stop = start + self._rows_max
+                yield table.slice(start, self._rows_max), found.part(start, stop)
+
+    def found(self) -> Iterator[Found]:
+        """Yield where the records lie, in any order."""
+        return self._group.found()
+
+    def decoded(self, table: pa.Table) -> list[Row]:
+        """Return the records of a part as the author reads them."""
+        return list(map(self._make, decode_columns(table, self._names, self._types)))
+
+    def _located(self) -> Iterator[pa.Table]:
+        for table, found in self._group.tables(self._names):
+            self._group.state.bytes_read += table.nbytes
+            located = table.append_column("_file", pa.array(found.file))
+            yield located.append_column("_position", pa.array(found.position))
+
+    def _places(self, part: pa.Table) -> Found:
+        hashes = np.full(part.num_rows, self._group.hash, np.int64)
+        file, position = (part.column(name).to_numpy() for name in ("_file", "_position"))
+        return Found(hashes, file, position)

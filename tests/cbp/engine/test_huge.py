@@ -1,0 +1,39 @@
+"""One group of twenty million state records in a worker of one gigabyte; `-m soak -s`.
+
+What counts is anonymous memory (`RssAnon`): pages of mapped files are the system's to drop.
+It is sampled twenty times a second in the process itself. `CBP_HUGE_ROWS` sets the size.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(7200)]
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+ROWS = int(os.environ.get("CBP_HUGE_ROWS", "20000000"))
+BYTES_MAX = 1 << 30
+
+
+@pytest.mark.parametrize("grouping", ["inner", "outer"])
+def test_a_group_larger_than_memory_is_read_and_written_again(
+    grouping: str, tmp_path: Path
+) -> None:
+    """Grown from nothing, echoed with some changes, then shuffled: always below a gigabyte."""
+    command = [sys.executable, "-m", "tests.huge", grouping, str(ROWS), str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    for line in done.stdout.splitlines():
+        print(line)
+        step = json.loads(line)
+        assert step["anonymous_bytes_peak"] < BYTES_MAX, step
+        assert step["records"] == step["expected"], step
