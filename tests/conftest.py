@@ -9,6 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# No test depends on the time that an example takes: that is also a matter of who else computes.
+settings.register_profile("cbp", deadline=None)
+settings.load_profile("cbp")
 
 SPARK_SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
