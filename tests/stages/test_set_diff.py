@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cbp import dataflow_from_document
+from cbp.engine.direct import LocalEngine
 from cbp.errors import AlignmentError
 from cbp.testing import Result, run_epochs
+from stages.flows.set_diff import document, set_diff
 from stages.translators.set_diff import SetDiff
+from tests.driver import Driver
 
 Crawl = list[tuple[str, datetime]]
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -114,3 +119,26 @@ def test_any_split_into_increments_gives_the_sets_of_each_hour(
         ends = min(a[-1][1], b[-1][1]).replace(minute=0)
         hours = {at_.replace(minute=0) for _, at_ in a + b}
         assert len(found["a"]) >= sum(hour <= ends for hour in hours)
+
+
+def test_the_document_and_the_builder_give_the_same_dataflow() -> None:
+    """What is registered is what the Python text says."""
+    registered, built = dataflow_from_document(document(), lambda *_: SetDiff()), set_diff()
+    assert (registered.name, registered.sources) == (built.name, built.sources)
+    assert {n: dict(s.wiring) for n, s in registered.stages.items()} == {
+        n: dict(s.wiring) for n, s in built.stages.items()
+    }
+
+
+def test_the_direct_engine_reads_the_same_hours(tmp_path: Path) -> None:
+    """Hours as slices of files: the oracle's sets, up to the end of one side."""
+    a = at(0, "x", "y") + at(1, "z", "y") + at(2, "q")
+    b = at(0.5, "x", "w") + at(1, "y", "w", "v") + at(3, "q")
+    driver = Driver(LocalEngine(cache=str(tmp_path / "cache")), set_diff(), tmp_path / "t")
+    for left, right in zip(cut(a, [1, 4]), cut(b, [3, 5]), strict=True):
+        driver.feed("a", [{"url": url, "time": time} for url, time in left])
+        driver.feed("b", [{"url": url, "time": time} for url, time in right])
+        driver.run_until_idle()
+    for side in "ab":
+        found = [{row["url"] for row in epoch} for epoch in driver.outputs(f"diff.{side}_diff")]
+        assert found == oracle(a, b)[side][:2]

@@ -1,0 +1,37 @@
+"""Set difference: the URLs that only one of two crawlers found, hour by hour.
+
+    a --+-> diff -> a_diff
+    b --'     '---> b_diff
+
+Both results are histories: an epoch of `diff` is an hour of the crawls.
+
+Source: CBP (SoCC'10), section 2.2, figure 4.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from cbp import DataflowBuilder
+from cbp.model.dataflow import Dataflow
+from stages.translators.set_diff import SetDiff
+
+__all__ = ["document", "set_diff"]
+
+
+def document() -> dict[str, Any]:
+    """Return the document to register, as JSON values."""
+    text = resources.files("stages.flows").joinpath("set_diff.yaml").read_text("utf-8")
+    content: dict[str, Any] = yaml.safe_load(text)
+    return content
+
+
+def set_diff() -> Dataflow:
+    """Build the dataflow; the same as `document`."""
+    flow = DataflowBuilder("set_diff")
+    sides = {side: flow.source(side, "url STRING, time TIMESTAMP") for side in ("a", "b")}
+    flow.stage("diff", SetDiff(), a=sides["a"], b=sides["b"])
+    return flow.build()
