@@ -87,7 +87,8 @@ class IntentionLog:
 
         Args:
             epochs: Stage to the first epoch whose record stays; a durable position
-                stands for those before.
+                stands for those before. Never beyond what a restart looks for to publish:
+                `unpublished_from` of the stage's newest record.
 
         Returns:
             How many were removed.

@@ -277,3 +277,18 @@ def test_collection_after_every_epoch_loses_nothing(world: World) -> None:
         )
     world.controller.drain(1.0)
     assert shown(world) == rows(("x", 14), ("y0", 5), ("y1", 5), ("y2", 4))
+
+
+def test_a_log_is_never_trimmed_beyond_what_a_restart_reads(world: World) -> None:
+    """With just the records that are needed left, a restart finds what is not published."""
+    world.controller.register(publishing(ONE, 4))
+    for _ in range(6):
+        arrive(world, ("x", 1))
+    log = world.controller._runs.log(f"{world.tables}/one")
+    newest = log.read("sum", 5)
+    assert newest is not None
+    assert newest.unpublished_from == 4
+    log.trim({"sum": newest.unpublished_from})
+    world.restart()
+    world.controller.recover()
+    assert shown(world) == rows(("x", 6))
