@@ -109,7 +109,12 @@ class Controller:
         )
         framer = Framer(store=store, engine=engine)
         self._recovery = Recovery(
-            store=store, engine=engine, catalog=self._catalog, runs=self._runs, framer=framer
+            store=store,
+            engine=engine,
+            catalog=self._catalog,
+            runs=self._runs,
+            framer=framer,
+            clock=clock,
         )
         self._reading = Reading(store=store, engine=engine, catalog=self._catalog)
         self._ticker = Ticker(

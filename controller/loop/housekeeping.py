@@ -2,7 +2,8 @@
 
 Every `every` epochs of a dataflow, at the first tick that starts nothing, and after
 twice as many at any tick, its tables are collected (`cbp.engine.collect`): a bounded
-part at a time, on the thread that ticks, beside the runs under way.
+part at a time, on the thread that ticks, beside the runs under way. Then its position
+is put beside the records of its runs, and those go that it stands for.
 
 Invariant: nothing goes that a connector or a record which is not finished still needs,
 wherever it crashes (tests/controller/test_housekeeping.py). Nothing here is remembered:
@@ -18,6 +19,7 @@ import structlog
 
 from cbp.engine.base import Engine
 from cbp.engine.collect import Retention
+from cbp.engine.intentions import RECORDS_KEPT
 from cbp.errors import CbpError
 from cbp.model.dataflow import StageNode
 from controller.loop.catalog import Catalog
@@ -87,6 +89,7 @@ class Housekeeping:
                 if (record.name, leader) not in parked:
                     for node in unit.members:
                         self._collect(record, node)
+            self._trim(record)
         except CbpError as error:
             # Nothing is lost by waiting: the next time finds the same, and more.
             _log.warning("collection.failed", dataflow=record.name, error=error.as_dict())
@@ -113,3 +116,25 @@ class Housekeeping:
             for increment in connector.held
             for file in increment.files
         }
+
+    def _trim(self, record: DataflowRecord) -> None:
+        """Put the dataflow's position, then remove the records that it stands for.
+
+        A record stays while its tables may not show it, and the newest in any case: it
+        tells which ones these are.
+        """
+        log = self._runs.log(record.folder)
+        position = self._store.position(record.name)
+        if any(c.framing for stage in position.stages.values() for c in stage.connectors.values()):
+            return  # a position does not hold where a framing stands: all records stay
+        limits: dict[str, int] = {}
+        for name, stage in position.stages.items():
+            newest = log.read(name, stage.epoch - 1) if stage.epoch else None
+            if newest is not None:
+                limits[name] = min(newest.unpublished_from, newest.epoch) - RECORDS_KEPT
+        if all(limit <= 0 for limit in limits.values()):
+            return
+        log.put_position(position)
+        removed = log.trim(limits)
+        if removed:
+            _log.info("records.trimmed", dataflow=record.name, records=removed)

@@ -10,7 +10,8 @@ Three things can be left behind:
                                         and the stage runs again
 
 A store that lost everything since some time is filled the same way: every record
-is redone, oldest first, as soon as the increments that it read are queued.
+is redone, oldest first, as soon as the increments that it read are queued. Where the
+log begins later than that, the newest position comes first (`cbp.model.position`).
 
 Invariant: after `recover` no run that nobody executes is INTENDED, unless its
 record could not be finished, and then its stage says so
@@ -18,6 +19,9 @@ record could not be finished, and then its stage says so
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
 
 import structlog
 
@@ -39,10 +43,17 @@ class Recovery:
     """Redoes what is recorded and settles what is not; idempotent, one at a time."""
 
     def __init__(
-        self, *, store: Store, engine: Engine, catalog: Catalog, runs: Runs, framer: Framer
+        self,
+        *,
+        store: Store,
+        engine: Engine,
+        catalog: Catalog,
+        runs: Runs,
+        framer: Framer,
+        clock: Callable[[], datetime],
     ) -> None:
         self._store, self._engine, self._catalog, self._runs = store, engine, catalog, runs
-        self._framer = framer
+        self._framer, self._clock = framer, clock
 
     def recover(self) -> None:
         """Recover every dataflow; one that cannot be recovered does not stop the others."""
@@ -57,6 +68,7 @@ class Recovery:
     def recover_dataflow(self, record: DataflowRecord) -> None:
         """Redo what the log of one dataflow holds beyond the store."""
         nodes = self._catalog.compiled(record).stages
+        self._bring_forward(record)
         for stage in self._store.stages(record.name):
             self._keep(record, stage)
         # What one stage's record read may be what another one's brings: until nothing moves.
@@ -92,6 +104,24 @@ class Recovery:
             because = f"the record of epoch {epoch} cannot be read: {error}"
             self._store.pause_stage(record.name, stage, because)
             raise InvariantError(because) from error
+
+    def _bring_forward(self, record: DataflowRecord) -> None:
+        """Restore the newest position where the records before it are not all there."""
+        log = self._runs.log(record.folder)
+        try:
+            position = log.position()
+        except (ValueError, KeyError, TypeError) as error:
+            message = f"the position of {record.name!r} cannot be read: {error}"
+            raise InvariantError(message, dataflow=record.name) from error
+        if position is None:
+            return
+        epochs = {stage.stage: stage.epoch for stage in self._store.stages(record.name)}
+        if any(
+            epochs.get(name, 0) < min(stage.epoch, log.oldest(name) or 0)
+            for name, stage in position.stages.items()
+        ):
+            _log.info("recovery.restored", dataflow=record.name, position=position.number)
+            self._store.restore(position, at=self._clock())
 
     def _redo(self, record: DataflowRecord, node: StageNode, stage: StageRecord) -> bool:
         """Finish the record of the stage's next epoch; tell whether it is committed."""

@@ -14,6 +14,7 @@ from cbp.engine.delta import tables
 from cbp.engine.direct import LocalEngine
 from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import DiskFullError
+from controller.loop import housekeeping
 from tests.controller.world import DIAMOND, ONE, Deferred, World
 
 TINY = Retention(versions_min=1, versions_max=1, seconds=0, attempt_seconds=0)
@@ -96,6 +97,78 @@ def test_crashes_while_it_keeps_house_change_nothing(tmp_path: Path) -> None:
     sums = {r["word"]: r["n"] for r in world.controller.read_state("one", "sum", "sums")}
     assert sums == {"x": 20} | {f"y{number}": 1 for number in range(20)}
     assert [r["n"] for r in world.flow("one", "sum.totals") if r["word"] == "x"] == [*range(1, 21)]
+    world.close()
+
+
+@pytest.mark.parametrize("publish", [None, {"epochs": 3}])
+def test_a_lost_store_begins_at_the_newest_position(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, publish: Any
+) -> None:
+    """The first records are gone; queues, epochs, states and old increments are not."""
+    monkeypatch.setattr(housekeeping, "RECORDS_KEPT", 3)
+    old = world_on(tmp_path / "old", every=4)
+    document = {**DIAMOND, "publish": publish} if publish else DIAMOND
+    old.controller.register(document)
+    play(old, 10)
+    old.controller.pause("diamond")
+    old.ticks()
+    before = old.picture()
+    log = old.controller._runs.log(f"{old.tables}/diamond")
+    assert (log.oldest("left") or 0) > 3
+    sources = {
+        flow: [old.store.increment("diamond", flow, n).increment for n in range(count)]
+        for flow, count in (("a", 10), ("b", 10))
+    }
+    old.close()
+    new = world_on(tmp_path / "new")
+    new.tables = old.tables
+    new.restart()
+
+    class SourceLogs:
+        def prepare(self, record: Any, dataflow: Any) -> None:
+            pass
+
+        def recover(self, record: Any, dataflow: Any) -> None:
+            for increments in sources.values():
+                for increment in increments:
+                    if new.store.next_index("diamond", increment.flow) <= increment.index:
+                        new.enqueue("diamond", increment)
+
+    new.controller.arrivals = SourceLogs()
+    assert new.controller.rebuild() == ["diamond"]
+    new.controller.pause("diamond")
+    assert new.picture() == before
+    new.close()
+
+
+def test_crashes_while_records_are_trimmed_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before or after any step: the position is there before a record goes."""
+    monkeypatch.setattr(housekeeping, "RECORDS_KEPT", 2)
+    world = world_on(tmp_path, every=1)
+    world.controller.register(ONE)
+    points = [f"{e}.{s}" for e in ("snapshot", "dead_record") for s in ("before", "after")]
+    struck = set()
+    log = world.controller._runs.log(f"{world.tables}/one")
+    for number in range(12):
+        world.arrive("one", "a", ("x", 1))
+        for point in points[number % 4 :] + points[: number % 4]:
+            world.faults.to = PlannedFaults(point)
+            try:
+                world.ticks()
+            except Crash:
+                struck.add(point)
+                world.restart()
+                world.controller.recover()
+            world.faults.to = NO_FAULTS
+            position, oldest = log.position(), log.oldest("sum")
+            assert not oldest or (position and position.stages["sum"].epoch >= oldest)
+        world.ticks()
+    assert struck == set(points)
+    (row,) = world.controller.read_state("one", "sum", "sums")
+    assert row["n"] == 12
+    assert 8 <= (log.oldest("sum") or 0) <= 10
     world.close()
 
 
