@@ -240,3 +240,17 @@ class OuterShelf(Shelf):
     orders = Input("k INT, how STRING, value DOUBLE, many INT", route_by="k")
     items = State("k INT, value DOUBLE, tag STRING, parts ARRAY<INT>", grouping="outer")
     log = Output("k INT, line STRING", history=True)
+
+
+class Pages(Translate):
+    """Long texts in state, one per group, replaced when they come again."""
+
+    arrivals = Input("k BIGINT, mark STRING, copies INT", route_by="k")
+    pages = State("k BIGINT, text STRING")
+    sizes = Output("k BIGINT, before INT, after INT", key="k")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        before = sum(len(row.text) for row in group.pages)
+        text = "".join(row.mark * row.copies for row in group.arrivals)
+        out.pages(k=key.k, text=text)
+        out.sizes(k=key.k, before=before, after=len(text))

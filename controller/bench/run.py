@@ -137,6 +137,8 @@ def _start_spark(options: BenchOptions, folder: Path) -> Any:
     conf = {
         "spark.local.dir": str(folder / "spark"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        # transformWithState starts a further Python, which on a busy machine takes its time.
+        "spark.python.authenticate.socketTimeout": "120s",
         # Else the code of one candidate drives out that of another between two rounds.
         "spark.sql.codegen.cache.maxEntries": "2000",
     }
