@@ -30,7 +30,7 @@ from cbp.engine.files import Files, LocalFiles
 from cbp.engine.frame import frame_increment
 from cbp.engine.fused import followers_of, joined, only_flow, phases, reading, with_members
 from cbp.engine.layout import shuffle_layout
-from cbp.engine.limits import refuse_unbuilt
+from cbp.engine.limits import refuse_unbuilt, require_no_spark
 from cbp.engine.prepared import assemble, empty_outputs, raise_first_error
 from cbp.engine.publication import live_adds, live_files, plan_entries
 from cbp.engine.read import look_up, read_records, read_state_rows, recalled
@@ -48,7 +48,11 @@ from cbp.model.stage import InputSpec
 
 __all__ = ["DirectEngine", "Executor", "LocalEngine", "LocalExecutor"]
 
-ROWS_PER_GROUP_TASK = 2_000
+ROWS_PER_TASK = {"groupwise": 2_000, "arrow": 2_000, "sql": 50_000}
+"""Records of an increment that are worth a task of their own; by form.
+
+A plan of Spark without a shuffle is worth more than a second task for some thousand records.
+"""
 _HASH_ALL_BITS = -1
 
 
@@ -222,7 +226,9 @@ class DirectEngine:
     def _then(self, plan: RunPlan, behind: RunPlan) -> Then | None:
         """Return what the only task of a phase may go on with; `None`: there are several."""
         outer = any(state.grouping == "outer" for state in behind.node.translator.states)
-        in_sql = any(input_.in_sql for input_ in behind.node.translator.inputs)
+        in_sql = behind.node.translator.form == "sql" or any(
+            input_.in_sql for input_ in behind.node.translator.inputs
+        )
         if outer or in_sql or len(record_shares(plan, self._executor.slots)) > 1:
             return None
         task = self._task(behind, records=1)
@@ -321,7 +327,7 @@ class DirectEngine:
     def _task(self, plan: RunPlan, records: int) -> TaskPlan:
         spec, node = plan.node.translator, plan.node
         outer = any(state.grouping == "outer" for state in spec.states)
-        wanted = node.buckets if outer else -(-records // ROWS_PER_GROUP_TASK)
+        wanted = node.buckets if outer else -(-records // ROWS_PER_TASK[spec.form])
         return TaskPlan(
             folder=plan.folder,
             stage=node.name,
@@ -396,6 +402,7 @@ class LocalExecutor:
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
         """Run the same task code as Spark's workers."""
+        require_no_spark(plan.node.name, task.spec)
         if task.spec.record_wise:
             work = record_shares(plan, self.slots)
             runs = (self._kind(task, i, "0").run_shares(share) for i, share in enumerate(work))

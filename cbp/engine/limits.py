@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cbp.errors import DataflowInvalidError, Mistake
+from cbp.errors import DataflowInvalidError, DefinitionError, Mistake
 from cbp.model.dataflow import StageNode
-from cbp.model.stage import Computed
+from cbp.model.stage import Computed, TranslatorSpec
 
-__all__ = ["refuse_unbuilt"]
+__all__ = ["refuse_unbuilt", "require_no_spark"]
 
 
 def refuse_unbuilt(dataflow: str, nodes: Sequence[StageNode]) -> None:
@@ -36,3 +36,17 @@ def _unbuilt(node: StageNode) -> Iterator[Mistake]:
                 "the dataflow in memory with cbp.testing",
                 spec.route_by.place,
             )
+
+
+def require_no_spark(stage: str, spec: TranslatorSpec) -> None:
+    """Raise where a translator's code is a plan of Spark and there is no Spark.
+
+    Raises:
+        DefinitionError: Rule `spark_needed`.
+    """
+    if spec.form == "sql":
+        message = (
+            f"{spec.name} is written in Spark SQL: run it with an engine on Spark, or write it "
+            "as Translate or TranslateArrow to run it without"
+        )
+        raise DefinitionError(Mistake("spark_needed", f"stages.{stage}", message, spec.place))

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cbp.engine.hashing import key_hash
+from cbp.engine.limits import require_no_spark
 from cbp.engine.reference_call import AuthorCall, Emitter, key_type, record_type
 from cbp.engine.reference_route import Bindings, Group, Key, Part, route_records
 from cbp.engine.reference_vectorised import call_vectorised
@@ -72,6 +73,7 @@ class ReferenceStage:
         Raises:
             AuthorCodeError: The author's code failed; state and bindings are what they were.
         """
+        require_no_spark(self.name, self.spec)
         done = _Epoch({output.name: [] for output in self.spec.outputs})
         done.figures["records_in"] = sum(len(rows) for many in inputs.values() for rows in many)
         if done.figures["records_in"]:

@@ -16,7 +16,7 @@ from cbp.model.runnable import (
 from cbp.model.schema import Schema
 from cbp.sdk.builder import DataflowBuilder
 from cbp.sdk.document import dataflow_from_document
-from cbp.sdk.forms import TranslateArrow
+from cbp.sdk.forms import TranslateArrow, TranslateSql
 from cbp.sdk.translate import (
     Input,
     Loopback,
@@ -54,6 +54,7 @@ __all__ = [
     "Translate",
     "TranslateArrow",
     "TranslateRecords",
+    "TranslateSql",
     "by",
     "by_sql",
     "dataflow_from_document",

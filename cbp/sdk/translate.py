@@ -336,6 +336,8 @@ class _Compiler:
             self._fail("input_missing", "", "declare at least one Input")
         if record_wise:
             self._check_record_wise(inputs, found)
+        if self._stage.form == "sql":
+            self._check_sql(inputs, found)
         key = None if record_wise else self._key(inputs)
         states = tuple(
             self._state(n, d, key) for n, d in found.items() if isinstance(d, State) and key
@@ -476,6 +478,28 @@ class _Compiler:
             self._fail("record_wise_shape", "", "needs exactly one Input, without route_by")
         if any(isinstance(declared, State) for declared in found.values()):
             self._fail("record_wise_shape", "", "cannot keep state; derive from Translate instead")
+
+    def _check_sql(self, inputs: tuple[InputSpec, ...], found: dict[str, Any]) -> None:
+        for spec in inputs:
+            in_python = isinstance(spec.route_by, Computed) or spec.combine is not None
+            if spec.loopback or spec.order_by is not None or in_python:
+                self._fail(
+                    "sql_shape",
+                    spec.name,
+                    "an input of this form is no Loopback, is routed by columns, and has neither "
+                    "order_by nor combine; compute a key in the stage before, or derive from "
+                    "Translate",
+                )
+        queries = getattr(self._stage, "queries", {})
+        emitted = {name for name, declared in found.items() if not isinstance(declared, Input)}
+        if not queries and self._place == place_of(type(self._stage)):
+            self._fail("translate_missing", "queries", "define queries, or translate")
+        for name in emitted if queries else ():
+            if name not in queries:
+                self._fail("query_missing", name, f"give queries[{name!r}], a SELECT")
+        for name in queries:
+            if not is_name(name) or name in {spec.name for spec in inputs}:
+                self._fail("query_name", "queries", f"{name!r} is an input, or no name")
 
     def _key(self, inputs: tuple[InputSpec, ...]) -> Schema:
         """The stage's key: declared, or the columns that the first input routes by."""

@@ -38,7 +38,7 @@ CANDIDATES: dict[str, str] = {
 }
 _ANY_DATAFLOW = (OURS, "blackbox", "scan")
 _WITHOUT_SPARK = (OURS, "blackbox", "scan", "duckdb")
-_FORMS = ("groupwise", "arrow")
+_FORMS = ("groupwise", "arrow", "sql")
 
 
 @dataclass(frozen=True, slots=True)

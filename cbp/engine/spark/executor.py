@@ -44,8 +44,17 @@ from cbp.errors import (
 )
 from cbp.model.dataflow import StageNode
 from cbp.model.increment import DataFile
+from cbp.model.stage import InputSpec
 
-__all__ = ["RESULT", "SparkExecutor", "reported", "task_identity"]
+__all__ = [
+    "RESULT",
+    "SparkExecutor",
+    "ddl",
+    "quoted",
+    "reported",
+    "slot_expressions",
+    "task_identity",
+]
 
 ARRANGED_READS_MAX = 4_000_000
 """Records times tasks up to which every task reads the whole increment; beyond, Spark shuffles.
@@ -78,15 +87,16 @@ class SparkExecutor:
     """
 
     def __init__(self, spark: SparkSession, *, kind: type[StageTask] = StageTask) -> None:
-        self._spark, self._kind = spark, kind
+        self.spark, self._kind = spark, kind
         self._cancelled: set[str] = set()
         self._numbers: dict[int, RDD[int]] = {}
         self._expressions = Expressions(spark)
+        self._sessions: dict[tuple[str, str], SparkExecutor] = {}
 
     @property
     def slots(self) -> int:
         """Tasks that Spark runs at the same time."""
-        return self._spark.sparkContext.defaultParallelism
+        return self.spark.sparkContext.defaultParallelism
 
     def warm_up(self) -> None:
         """Start every slot's Python worker and let it import the task's code.
@@ -94,7 +104,7 @@ class SparkExecutor:
         The first arrival would otherwise wait some seconds for that.
         """
         self._run_numbered(self.slots, _nothing)
-        frame = self._spark.range(0, self.slots, 1, self.slots)
+        frame = self.spark.range(0, self.slots, 1, self.slots)
         frame.mapInArrow(_nothing_in_arrow, RESULT).collect()
 
     def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
@@ -103,7 +113,7 @@ class SparkExecutor:
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
         """Run the job and return what its tasks reported."""
-        context = self._spark.sparkContext
+        context = self.spark.sparkContext
         context.addJobTag(plan.run)
         try:
             if plan.run in self._cancelled:  # before this job, or between two of its run
@@ -121,10 +131,21 @@ class SparkExecutor:
         if task.spec.record_wise:
             work = record_shares(plan, self.slots)
             return self._run_numbered(len(work), _record_task(task, work, self._kind))
+        if task.spec.form == "sql":
+            from cbp.engine.spark.sql import SqlJob  # it rests on this module
+
+            return SqlJob(self._beside(plan), plan, task).bodies()
         if self._is_small(plan, task):
             return self._run_numbered(task.tasks, _arranged_task(task, self._kind))
         frame = self._shuffled(plan, task).mapInArrow(_group_task(task, self._kind), RESULT)
         return [row.body for row in frame.collect()]
+
+    def _beside(self, plan: RunPlan) -> SparkExecutor:
+        """Return an executor for one stage in a session of its own, with views of its own."""
+        stage = plan.folder, plan.node.name
+        if stage not in self._sessions:
+            self._sessions[stage] = SparkExecutor(self.spark.newSession())
+        return self._sessions[stage]
 
     def _is_small(self, plan: RunPlan, task: TaskPlan) -> bool:
         if any(input_.in_sql for input_ in task.spec.inputs):
@@ -140,7 +161,7 @@ class SparkExecutor:
 
     def _run_numbered(self, tasks: int, work: _Numbered) -> list[str]:
         """Run so many tasks that find out from their number what to do."""
-        context = self._spark.sparkContext
+        context = self.spark.sparkContext
         if tasks not in self._numbers:
             self._numbers[tasks] = context.parallelize(range(tasks), tasks)
         bodies: list[str] = context.runJob(self._numbers[tasks], work)
@@ -149,15 +170,17 @@ class SparkExecutor:
     def cancel(self, run: str) -> None:
         """Interrupt the job of a run."""
         self._cancelled.add(run)
-        self._spark.sparkContext.cancelJobsWithTag(run)
+        self.spark.sparkContext.cancelJobsWithTag(run)
 
     def close(self) -> None:
         """Stop the session."""
-        self._spark.stop()
+        self.spark.stop()
 
     def _coded(self, exc: Exception, plan: RunPlan) -> CbpError:
         if plan.run in self._cancelled:
             return RunCancelledError(plan.run)
+        if isinstance(exc, CbpError):
+            return exc
         text = str(exc)
         if (told := _told(text)) is not None:
             return told
@@ -176,7 +199,7 @@ class SparkExecutor:
         layout = task.layout
         assert layout is not None
         frames = [
-            self._flow(plan, task, flow, task.hash_mask)
+            self.flow(plan, task, flow, task.hash_mask)
             for flow in range(len(layout.flows))
             if any(i.files for i in plan.inputs.get(layout.flows[flow].name, ()))
         ]
@@ -187,15 +210,13 @@ class SparkExecutor:
         frame = frame.repartitionById(task.tasks, owner)
         return frame.sortWithinPartitions(*layout.sort_columns)
 
-    def _flow(self, plan: RunPlan, task: TaskPlan, flow: int, hash_mask: int) -> DataFrame:
-        """Return one flow's records in the layout of the shuffle."""
-        layout, input_ = task.layout, task.spec.inputs[flow]
-        assert layout is not None
+    def read(self, plan: RunPlan, input_: InputSpec) -> DataFrame:
+        """Return an input's records as its files hold them, with `_seq`, their position."""
         increments = plan.inputs[input_.name]
         paths = [f"{plan.folder}/{f.path}" for i in increments for f in i.files]
-        names = [_quoted(name) for name in input_.schema.names]
+        names = [quoted(name) for name in input_.schema.names]
         # A path is a path: brackets or stars in a folder's name are no pattern.
-        reader = self._spark.read.option("__globPaths__", "false").schema(_ddl(input_.schema))
+        reader = self.spark.read.option("__globPaths__", "false").schema(ddl(input_.schema))
         in_sql = [f"({text}) AS {column}" for column, text in sql_columns(input_).items()]
         columns = [*names, *in_sql]
         frame = reader.parquet(*dict.fromkeys(paths))
@@ -209,13 +230,20 @@ class SparkExecutor:
             frame = frame.selectExpr(*columns, f"{_sliced(files)} AS _seq").where(
                 "_seq IS NOT NULL"
             )
+        return frame
+
+    def flow(self, plan: RunPlan, task: TaskPlan, flow: int, hash_mask: int) -> DataFrame:
+        """Return one flow's records in the layout of the shuffle."""
+        layout, input_ = task.layout, task.spec.inputs[flow]
+        assert layout is not None
+        frame = self.read(plan, input_)
         place = layout.flows[flow]
         in_python = computes(input_) or input_.combine is not None
         if in_python:
             frame = frame.mapInArrow(_route_task(task, flow), _slots_ddl(layout))
             slots = [name for name, _ in layout.slots]
         else:
-            slots = _slot_expressions(layout, place)
+            slots = slot_expressions(layout, place)
         hash_ = f"xxhash64({', '.join(_key_expressions(place, computed=in_python))})"
         if hash_mask != -1:
             hash_ = f"({hash_} & {hash_mask}L)"
@@ -228,11 +256,13 @@ class SparkExecutor:
         )
 
 
-def _ddl(schema: Any) -> str:
-    return ", ".join(f"{_quoted(f.name)} {f.type}" for f in schema.fields)
+def ddl(schema: Any) -> str:
+    """Return columns as Spark reads them."""
+    return ", ".join(f"{quoted(f.name)} {f.type}" for f in schema.fields)
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return a column as a name that no word of SQL hides."""
     return f"`{name}`"
 
 
@@ -265,7 +295,8 @@ def _sliced(files: Sequence[DataFile]) -> str:
     return f"(CASE {' '.join(cases)} END)"
 
 
-def _slot_expressions(layout: ShuffleLayout, place: FlowLayout) -> list[str]:
+def slot_expressions(layout: ShuffleLayout, place: FlowLayout) -> list[str]:
+    """Return an expression for every slot; those that the flow does not use are null."""
     sources = place.sources()
     return [
         f"{_read(sources[slot])} AS {slot}"
@@ -283,7 +314,7 @@ def _key_expressions(place: FlowLayout, *, computed: bool) -> list[str]:
 
 def _read(source: str | int) -> str:
     """Return the column of a source: one of the file, or one that Spark has computed."""
-    return _quoted(source) if isinstance(source, str) else sql_column(source)
+    return quoted(source) if isinstance(source, str) else sql_column(source)
 
 
 def _slots_ddl(layout: ShuffleLayout) -> str:

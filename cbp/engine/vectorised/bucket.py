@@ -64,6 +64,7 @@ class VectorisedRun:
     def run(self) -> None:
         """Call the author for all groups of this bucket."""
         hashes, found = look_up(self.spec, self.runs, self.states)
+        self.begin(hashes)
         flows = [*(r.hashes for r in self.runs), *(found[s.name].hashes for s in self.spec.states)]
         ranges = group_ranges(hashes, flows)
         reader = CallReader(self.spec, self.runs, self.states, found, hashes, ranges)
@@ -71,6 +72,9 @@ class VectorisedRun:
         for stop in window_ends(ranges, len(hashes), CALL_ROWS):
             self._work(reader.read(start, stop))
             start = stop
+
+    def begin(self, hashes: Int64s) -> None:
+        """Take notice of the hashes that are called, before any of them is."""
 
     def emit(self, call: Call, emission: Emission) -> None:
         """Let the author's code emit what becomes of the groups of a call."""

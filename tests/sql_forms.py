@@ -1,0 +1,142 @@
+"""Translators in two forms each, groupwise and in Spark SQL, for tests that hold them equal.
+
+They live in a module of their own, so that worker processes can import them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cbp import Input, Output, State, Translate, TranslateSql
+from cbp.sdk.translate import Declared
+from stages.translators.url_count import UrlCount
+from stages.translators.url_count_sql import UrlCountSql
+from tests.flows import Clock
+
+__all__ = ["FAILING", "PAIRS", "totals_by"]
+
+
+class Bag(Translate):
+    """Several state records per group, which come and go."""
+
+    items = Input("site STRING, url STRING, drop BOOLEAN", route_by="site")
+    urls = State("site STRING, url STRING")
+    sizes = Output("site STRING, n INT", key="site")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        items = list(group.items)
+        members = {row.url for row in group.urls} | {i.url for i in items if not i.drop}
+        members -= {item.url for item in items if item.drop}
+        for url in members:
+            out.urls(site=key.site, url=url)
+        out.sizes(site=key.site, n=len(members))
+
+
+class BagSql(TranslateSql):
+    items, urls, sizes = Bag.items, Bag.urls, Bag.sizes
+    queries = {  # noqa: RUF012
+        "seen": "SELECT site, url FROM urls UNION SELECT site, url FROM items WHERE NOT drop",
+        "gone": "SELECT DISTINCT site, url FROM items WHERE drop",
+        "stay": "SELECT s.* FROM seen s LEFT ANTI JOIN gone g "
+        "ON s.site <=> g.site AND s.url <=> g.url",
+        "urls": "SELECT * FROM stay",
+        "counted": "SELECT site, 1 AS n FROM stay UNION ALL SELECT site, 0 FROM items",
+        "sizes": "SELECT site, CAST(sum(n) AS INT) AS n FROM counted GROUP BY site",
+    }
+
+
+class ClockSql(TranslateSql):
+    """Outer state, by DataFrames; what is not emitted again dies."""
+
+    ticks, ages, log = Clock.ticks, Clock.ages, Clock.log
+
+    def translate(self, frames: Any, out: Any) -> None:
+        ticks = frames.ticks.selectExpr("a", "b", "CAST(NULL AS INT) AS age", "true AS fresh")
+        ages = frames.ages.selectExpr("a", "b", "age", "false AS fresh")
+        frames.define("both", ticks.unionAll(ages))
+        now = frames.sql(
+            "SELECT a, b, coalesce(max(age), -1) + 1 AS age, max(fresh) AS fresh "
+            "FROM both GROUP BY a, b"
+        )
+        kept = now.where("age < 3 OR fresh")
+        out.ages(kept.selectExpr("a", "b", "CASE WHEN fresh THEN 0 ELSE age END AS age"))
+        out.log(now.select("a", "b", "age"))
+
+
+PAIRS: dict[str, tuple[type[Declared], type[Declared]]] = {
+    "url_count": (UrlCount, UrlCountSql),
+    "bag": (Bag, BagSql),
+    "clock": (Clock, ClockSql),
+}
+
+
+class _Totals(Translate):
+    def __init__(self, types: tuple[str, ...]) -> None:
+        _declare(self, types)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        n = sum(row.n for row in group.rows) + sum(row.n for row in group.seen)
+        out.seen(*key, n)
+        out.totals(*key, n)
+
+
+class _TotalsSql(TranslateSql):
+    def __init__(self, types: tuple[str, ...]) -> None:
+        keys = _declare(self, types)
+        both = f"SELECT {keys}, n FROM rows UNION ALL SELECT {keys}, n FROM seen"
+        total = f"SELECT {keys}, sum(n) AS n FROM both GROUP BY {keys}"
+        self.queries = {"both": both, "seen": total, "totals": total}
+
+
+def _declare(translator: Any, types: tuple[str, ...]) -> str:
+    keys = ", ".join(f"k{at}" for at in range(len(types)))
+    shape = ", ".join([*(f"k{at} {type_}" for at, type_ in enumerate(types)), "n BIGINT"])
+    translator.rows = Input(shape, route_by=keys)
+    translator.seen = State(shape)
+    translator.totals = Output(shape, key=keys)
+    return keys
+
+
+def totals_by(types: tuple[str, ...]) -> tuple[Declared, Declared]:
+    """Return a sum by a key of these types, in both forms."""
+    return _Totals(types), _TotalsSql(types)
+
+
+class _Failing(TranslateSql):
+    urls, counts, totals = UrlCount.urls, UrlCount.counts, UrlCount.totals
+
+
+class WrongType(_Failing):
+    queries = {  # noqa: RUF012
+        "counts": "SELECT url, 1L AS n FROM urls",
+        "totals": "SELECT url, 1 AS n FROM urls",
+    }
+
+
+class WrongName(_Failing):
+    queries = {  # noqa: RUF012
+        "counts": "SELECT url, 1L AS n FROM url",
+        "totals": "SELECT url, 1L AS n FROM urls",
+    }
+
+
+class OtherKey(_Failing):
+    queries = {  # noqa: RUF012
+        "counts": "SELECT 'elsewhere' AS url, 1L AS n FROM urls",
+        "totals": "SELECT url, 1L AS n FROM urls",
+    }
+
+
+class Divides(_Failing):
+    queries = {  # noqa: RUF012
+        "counts": "SELECT url, CAST(1 / (length(url) - 1) AS BIGINT) AS n FROM urls",
+        "totals": "SELECT url, 1L AS n FROM urls",
+    }
+
+
+FAILING: dict[type[TranslateSql], str] = {
+    WrongType: "'n' is declared BIGINT, got INT",
+    WrongName: "TABLE_OR_VIEW_NOT_FOUND",
+    OtherKey: "elsewhere",
+    Divides: "DIVIDE_BY_ZERO",
+}
