@@ -172,6 +172,12 @@ def test_timestamps_rise_over_all_stages(world: World) -> None:
         world.ticks()
         world.clock.advance(-30.0)
     world.controller.drain(1.0)
+    records_log = world.controller._runs.log(f"{world.tables}/diamond")
+    records = [one for stage in ("left", "right", "join") for one in records_log.since(stage, 0)]
+    assert len({one.prepared_ms for one in records}) == len(records)
+    for stage in ("left", "right", "join"):
+        times = [one.prepared_ms for one in records_log.since(stage, 0)]
+        assert times == sorted(times)
     stamps = []
     for stage, state in (("left", "sums"), ("right", "sums"), ("join", "pairs")):
         log = DeltaLog(f"{world.tables}/diamond/state/{stage}.{state}", LocalFiles())
