@@ -5,11 +5,12 @@ They live in a module of their own, so that worker processes can import them.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from cbp import Schema, Translate, TranslateArrow
+from cbp import Schema
 from cbp.engine.rows import row_type
 from cbp.engine.vectorised.groups import author_schema
 from cbp.model.stage import TranslatorSpec
@@ -17,21 +18,17 @@ from cbp.model.stage import TranslatorSpec
 __all__ = ["arrow_form"]
 
 
-def arrow_form(translator: Translate) -> TranslateArrow:
+def arrow_form(spec: TranslatorSpec) -> TranslatorSpec:
     """Return a vectorised translator that does what a groupwise one does, group by group.
 
     State goes out in two pieces, the second half of the groups first.
     """
-    return _ArrowForm(translator)
+    return replace(spec, form="arrow", translate=_ArrowForm(spec).translate)
 
 
-class _ArrowForm(TranslateArrow):
-    def __init__(self, inner: Translate) -> None:
-        self._spec: TranslatorSpec = inner.spec()
-        if inner.key is not None:
-            self.key = inner.key
-        for name, declared in {**_declared(type(inner)), **vars(inner)}.items():
-            setattr(self, name, declared)
+class _ArrowForm:
+    def __init__(self, spec: TranslatorSpec) -> None:
+        self._spec = spec
 
     def translate(self, groups: Any, out: Any) -> None:
         emitted = [self._called(groups, g) for g in range(len(groups))]
@@ -71,13 +68,6 @@ def _emitter(record: Any, rows: list[Any]) -> Any:
         rows.append(record(*args, **kwargs))
 
     return emit
-
-
-def _declared(class_: type) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for base in reversed(class_.__mro__):
-        found.update({n: v for n, v in vars(base).items() if n[0] != "_" and not callable(v)})
-    return {n: v for n, v in found.items() if type(v).__name__ in ("Input", "State", "Output")}
 
 
 def _records(table: pa.Table, name: str) -> list[Any]:
