@@ -30,6 +30,8 @@ COVERED = {
     "controller/ingest/drop_folder.py:_receive": "an upload that is not claimed; claim follows",
 }
 NOT_DURABLE = {
+    "cbp/engine/difference.py:__init__": "scratch of one task",
+    "cbp/engine/external.py:_on_disk": "scratch of one task",
     "cbp/engine/spool.py:_spill": "scratch of one task",
     "cbp/engine/spool.py:close": "scratch of one task",
     "cbp/engine/state/index.py:_sweep": "a cache",

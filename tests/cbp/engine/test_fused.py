@@ -62,7 +62,7 @@ def test_fused_and_apart_are_the_reference(engine: str, data: st.DataObject) -> 
         patch.setattr(bucket, "WINDOW_ROWS", 7)
         patch.setattr(records, "WINDOW_ROWS", 2)
         patch.setattr(records, "ROWS_PER_TASK_MIN", data.draw(st.sampled_from([5, 100])))
-        patch.setattr(direct, "ROWS_PER_GROUP_TASK", 4)
+        patch.setitem(direct.ROWS_PER_TASK, "groupwise", 4)
         patch.setattr(task, "THEN_RECORDS_MAX", data.draw(st.sampled_from([3, 1000])))
         drivers = [
             Driver(
