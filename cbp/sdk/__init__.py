@@ -15,20 +15,10 @@ from cbp.model.runnable import (
 )
 from cbp.model.schema import Schema
 from cbp.sdk.builder import DataflowBuilder
+from cbp.sdk.declare import Input, Loopback, Output, State, by, by_sql, framed, route
 from cbp.sdk.document import dataflow_from_document
 from cbp.sdk.forms import TranslateArrow, TranslateSql
-from cbp.sdk.translate import (
-    Input,
-    Loopback,
-    Output,
-    State,
-    Translate,
-    TranslateRecords,
-    by,
-    by_sql,
-    framed,
-    route,
-)
+from cbp.sdk.translate import Translate, TranslateRecords
 
 __all__ = [
     "ALL",

@@ -23,7 +23,8 @@ from typing import Any
 from cbp.errors import CbpError, DefinitionError, Mistake
 from cbp.model.dataflow import Dataflow
 from cbp.sdk import dataflow_from_document
-from cbp.sdk.translate import Declared, place_of
+from cbp.sdk.declare import place_of
+from cbp.sdk.translate import Declared
 from controller.registry.text import parse_document
 
 __all__ = ["GROUP", "Registry", "TranslatorInfo"]

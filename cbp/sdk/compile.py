@@ -1,0 +1,294 @@
+"""From declarations to a `TranslatorSpec`: every mistake that can be found without data.
+
+Each mistake is told with the class, the attribute, `file.py:12`, and what to do instead.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, NoReturn, cast, get_args
+
+from cbp.errors import DefinitionError, Mistake
+from cbp.model.framing import FrameBy
+from cbp.model.runnable import RunAll, RunAny
+from cbp.model.schema import Schema, is_name
+from cbp.model.stage import (
+    CombineSpec,
+    Computed,
+    Form,
+    Grouping,
+    InputSpec,
+    OutputSpec,
+    RunnableSpec,
+    StateSpec,
+    TranslatorSpec,
+)
+from cbp.sdk.declare import Input, Loopback, Output, State, place_of
+
+__all__ = ["Compiler"]
+
+_RESERVED = ("associate", "key", "runnable", "spec", "translate")
+"""Attributes of every translator, or of `out`; a flow of that name would hide them."""
+
+_FRAMING_KINDS = ("STRING", "BIGINT", "INT", "SMALLINT", "TINYINT", "DATE", "TIMESTAMP")
+"""Types of columns whose values label increments."""
+
+
+class Compiler:
+    """Turns the declarations of one instance into a `TranslatorSpec`; `spec` is called once.
+
+    Args:
+        record_wise: Whether every record is its own group.
+    """
+
+    def __init__(
+        self, stage: Any, *, form: Form, taken: tuple[str, ...], record_wise: bool
+    ) -> None:
+        self._stage, self._form, self._taken = stage, form, taken
+        self._record_wise = record_wise
+        self._name = type(stage).__name__
+        self._translate: Callable[..., None] = stage.translate
+        function = type(stage).translate
+        ours = inspect.unwrap(function).__module__.startswith(__package__)
+        self._place = place_of(type(stage) if ours else function)
+
+    def spec(self) -> TranslatorSpec:
+        """Return the plain values.
+
+        Raises:
+            DefinitionError: For the first mistake, naming class, attribute and place.
+        """
+        self._check_function()
+        found = self._declarations()
+        record_wise = self._record_wise
+        inputs = tuple(
+            self._input(n, d) for n, d in found.items() if isinstance(d, Input | Loopback)
+        )
+        outputs = tuple(
+            self._output(n, d) for n, d in found.items() if isinstance(d, Output | Loopback)
+        )
+        if all(spec.loopback for spec in inputs):
+            self._fail("input_missing", "", "declare at least one Input")
+        if record_wise:
+            self._check_record_wise(inputs, found)
+        if self._form == "sql":
+            self._check_sql(inputs, found)
+        key = None if record_wise else self._key(inputs)
+        states = tuple(
+            self._state(n, d, key) for n, d in found.items() if isinstance(d, State) and key
+        )
+        return TranslatorSpec(
+            self._name,
+            key,
+            inputs,
+            outputs,
+            states,
+            self._translate,
+            self._place,
+            self._runnable(inputs),
+            self._form,
+        )
+
+    def _runnable(self, inputs: tuple[InputSpec, ...]) -> RunnableSpec:
+        """The rule or the method that says when the stage runs."""
+        rule = getattr(self._stage, "runnable", None)
+        if rule is None:
+            # A stage that waited for its own messages before its first run would never run.
+            return RunnableSpec(RunAny() if any(spec.loopback for spec in inputs) else RunAll())
+        if isinstance(rule, type) or not callable(rule):
+            self._fail(
+                "runnable_invalid",
+                "runnable",
+                f"{rule!r} is no rule; use one such as RunAny(), or define "
+                "runnable(self, connectors, memo) -> Decision",
+            )
+        place = place_of(rule) if inspect.isroutine(rule) else place_of(type(self._stage))
+        return RunnableSpec(rule, place)
+
+    def _check_function(self) -> None:
+        function = inspect.unwrap(type(self._stage).translate)
+        if getattr(function, "__isabstractmethod__", False):
+            self._fail("translate_missing", "translate", "define it: the base class's does nothing")
+        if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
+            self._fail(
+                "translate_kind",
+                "translate",
+                "must be a plain function: emit with out.<output>(...), not with yield or await",
+            )
+
+    def _declarations(self) -> dict[str, Input | Loopback | Output | State]:
+        """Class attributes in the order of definition, base classes first, then the instance's."""
+        values: dict[str, Any] = {}
+        for class_ in reversed(type(self._stage).__mro__):
+            values.update(vars(class_))
+        values.update(vars(self._stage))
+        found = {
+            n: v for n, v in values.items() if isinstance(v, Input | Loopback | Output | State)
+        }
+        for name, declared in found.items():
+            taken = _RESERVED if isinstance(declared, Output) else (*_RESERVED, *self._taken)
+            if not is_name(name) or name in taken:
+                self._fail(
+                    "name_invalid",
+                    name,
+                    f"use a-z, 0-9 and '_', beginning with a letter; {', '.join(taken)} are taken",
+                )
+            if not isinstance(declared.schema, str):
+                self._fail("schema_invalid", name, "the schema is DDL text, such as 'url STRING'")
+        return found
+
+    def _input(self, name: str, declared: Input | Loopback) -> InputSpec:
+        schema = Schema.parse(declared.schema, where=f"{self._name}.{name}")
+        return InputSpec(
+            name,
+            schema,
+            self._columns(name, "route_by", declared.route_by, schema),
+            self._order(name, declared.order_by, schema),
+            isinstance(declared, Loopback),
+            None if isinstance(declared, Loopback) else self._frame_by(name, declared, schema),
+            None if isinstance(declared, Loopback) else self._combine(name, declared),
+        )
+
+    def _frame_by(self, name: str, declared: Input, schema: Schema) -> FrameBy | None:
+        given = declared.frame_by
+        if given is None or isinstance(given, FrameBy):
+            return given
+        if not isinstance(cast(object, given), str) or given not in schema:
+            has = ", ".join(schema.names)
+            message = f"{given!r} is no column; name one of {has}, or use framed(function)"
+            self._fail("frame_by_invalid", name, message)
+        if schema[given].type.kind not in _FRAMING_KINDS:
+            message = f"column {given!r} is {schema[given].type}; use framed(function)"
+            self._fail("frame_by_invalid", name, message)
+        return FrameBy(attrgetter(given), column=given, place=self._place)
+
+    def _combine(self, name: str, declared: Input) -> CombineSpec | None:
+        if declared.combine is None:
+            return None
+        route = declared.route_by
+        if not callable(declared.combine):
+            self._fail("combine_invalid", name, "combine takes a function: records -> records")
+        if route is None or (isinstance(route, Computed) and route.many):
+            self._fail("combine_invalid", name, "what is combined goes to exactly one group")
+        if isinstance(route, Computed) and route.sql:
+            self._fail("combine_invalid", name, "Python combines, and cannot evaluate by_sql(...)")
+        if declared.order_by is not None:
+            message = "records in an order cannot be combined; leave out order_by or combine"
+            self._fail("combine_invalid", name, message)
+        return CombineSpec(declared.combine, place_of(declared.combine))
+
+    def _order(
+        self, name: str, value: str | Computed | None, schema: Schema
+    ) -> tuple[str, ...] | Computed | None:
+        if isinstance(value, Computed) and value.many:
+            self._fail("order_by_invalid", name, "route(...) gives no order; use by(...)")
+        return self._columns(name, "order_by", value, schema)
+
+    def _output(self, name: str, declared: Output | Loopback) -> OutputSpec:
+        schema = Schema.parse(declared.schema, where=f"{self._name}.{name}")
+        if isinstance(declared, Loopback):
+            return OutputSpec(name, schema)
+        key = self._columns(name, "key", declared.key, schema)
+        if isinstance(key, Computed):
+            self._fail("key_invalid", name, "the key of an output names columns")
+        return OutputSpec(name, schema, key or (), declared.history)
+
+    def _state(self, name: str, declared: State, key: Schema) -> StateSpec:
+        schema = Schema.parse(declared.schema, where=f"{self._name}.{name}")
+        for column in key.fields:
+            if column.name not in schema or schema[column.name].type != column.type:
+                self._fail(
+                    "state_key_missing",
+                    name,
+                    f"state needs the key column '{column.name} {column.type}'; it has '{schema}'",
+                )
+        if declared.grouping not in get_args(Grouping):
+            self._fail("grouping_unknown", name, f"{declared.grouping!r}; use 'inner' or 'outer'")
+        return StateSpec(name, schema, declared.grouping)
+
+    def _check_record_wise(self, inputs: tuple[InputSpec, ...], found: dict[str, Any]) -> None:
+        if any(isinstance(declared, Loopback) for declared in found.values()):
+            self._fail("record_wise_shape", "", "cannot send messages; derive from Translate")
+        if len(inputs) != 1 or inputs[0].route_by is not None:
+            self._fail("record_wise_shape", "", "needs exactly one Input, without route_by")
+        if any(isinstance(declared, State) for declared in found.values()):
+            self._fail("record_wise_shape", "", "cannot keep state; derive from Translate instead")
+
+    def _check_sql(self, inputs: tuple[InputSpec, ...], found: dict[str, Any]) -> None:
+        for spec in inputs:
+            in_python = isinstance(spec.route_by, Computed) or spec.combine is not None
+            if spec.loopback or spec.order_by is not None or in_python:
+                self._fail(
+                    "sql_shape",
+                    spec.name,
+                    "an input of this form is no Loopback, is routed by columns, and has neither "
+                    "order_by nor combine; compute a key in the stage before, or derive from "
+                    "Translate",
+                )
+        queries = getattr(self._stage, "queries", {})
+        emitted = {name for name, declared in found.items() if not isinstance(declared, Input)}
+        if not queries and self._place == place_of(type(self._stage)):
+            self._fail("translate_missing", "queries", "define queries, or translate")
+        for name in emitted if queries else ():
+            if name not in queries:
+                self._fail("query_missing", name, f"give queries[{name!r}], a SELECT")
+        for name in queries:
+            if not is_name(name) or name in {spec.name for spec in inputs}:
+                self._fail("query_name", "queries", f"{name!r} is an input, or no name")
+
+    def _key(self, inputs: tuple[InputSpec, ...]) -> Schema:
+        """The stage's key: declared, or the columns that the first input routes by."""
+        for spec in inputs:
+            if spec.route_by is None:
+                self._fail(
+                    "route_by_missing",
+                    spec.name,
+                    "a groupwise translator needs route_by on every input; "
+                    "derive from TranslateRecords for record-wise work",
+                )
+        first = next(spec for spec in inputs if not spec.loopback)
+        if self._stage.key is not None:
+            key = Schema.parse(self._stage.key, where=f"{self._name}.key")
+        elif isinstance(first.route_by, tuple):
+            key = first.schema.select(first.route_by)
+        else:
+            self._fail("key_missing", "key", 'declare `key = "..."` when route_by is computed')
+        for column in key.fields:
+            if not column.type.can_be_key:
+                self._fail("key_type", column.name, f"{column.type} cannot be a key; use an atom")
+        for spec in inputs:
+            self._check_route(spec, key)
+        return key
+
+    def _check_route(self, spec: InputSpec, key: Schema) -> None:
+        route = spec.route_by
+        types = (
+            route.types
+            if isinstance(route, Computed)
+            else tuple(spec.schema[c].type for c in route or ())
+        )
+        if types != tuple(column.type for column in key.fields):
+            came = ", ".join(map(str, types))
+            self._fail("route_by_type", spec.name, f"routes by ({came}), but the key is ({key})")
+
+    def _columns(
+        self, name: str, option: str, value: str | Computed | None, schema: Schema
+    ) -> tuple[str, ...] | Computed | None:
+        if value is None or isinstance(value, Computed):
+            return value
+        if not isinstance(cast(object, value), str):
+            self._fail(f"{option}_invalid", name, f"{option} takes columns or by(function, type)")
+        columns = tuple(part.strip() for part in value.split(","))
+        for column in columns:
+            if column not in schema:
+                has = ", ".join(schema.names)
+                self._fail(
+                    f"{option}_unknown", name, f"there is no column {column!r}; it has {has}"
+                )
+        return columns
+
+    def _fail(self, code: str, name: str, message: str) -> NoReturn:
+        where = f"{self._name}.{name}" if name else self._name
+        raise DefinitionError(Mistake(code, where, message, self._place))
