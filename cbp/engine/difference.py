@@ -55,6 +55,7 @@ class Difference:
         self._fresh_news: list[Row] = []
         self._pending = _Pending()
         self._spill: _Spill | None = None
+        self._complete = False
 
     def __enter__(self) -> Difference:
         return self
@@ -79,6 +80,11 @@ class Difference:
         self._fresh_olds.extend(zip(map(tuple, rows), *where, strict=True))
         self._settle()
 
+    def complete(self) -> None:
+        """Say that no record of the state is left to read: what is new is new at once."""
+        self._complete = True
+        self._settle(last=True)
+
     def emit(self, rows: list[Row]) -> None:
         """Take records that the author emitted."""
         self._fresh_news.extend(rows)
@@ -101,11 +107,13 @@ class Difference:
         """Cancel what is fresh; wait for the other side's echo while there is room."""
         olds, news = self._fresh_olds, self._fresh_news
         waiting = len(olds) + len(news)
-        if not last and not (olds and news) and waiting <= PENDING_ROWS_MAX:
+        if not (last or self._complete or (olds and news)) and waiting <= PENDING_ROWS_MAX:
             return
         same = _common(olds, news)
         self._pending.add(olds[same:], news[same:])
         self._fresh_olds, self._fresh_news = [], []
+        if self._complete and self._spill is None and self._pending.news:
+            self._born(self._pending.take_news())
         if self._pending.olds + self._pending.news > PENDING_ROWS_MAX:
             if self._spill is None:
                 self._spill = _Spill()
@@ -157,6 +165,12 @@ class _Pending:
         if not waiting:
             del others[value]
         return True
+
+    def take_news(self) -> list[Row]:
+        """Return what is pending of the emitted side; nothing of it is any more."""
+        news = list(chain.from_iterable(self._news.values()))
+        self._news, self.news = {}, 0
+        return news
 
     def take(self) -> tuple[list[_Old], list[Row]]:
         """Return what is pending; nothing is any more."""

@@ -42,6 +42,7 @@ class LargeState:
         if source.stream is None:
             assert source.origin is not None, "state records know where they lie"
             self._difference.read(source.rows, source.origin)
+            self._difference.complete()
 
     def __enter__(self) -> LargeState:
         return self
@@ -66,6 +67,7 @@ class LargeState:
             self._difference.read(rows, found)
             yield from rows
             drain()
+        self._difference.complete()
 
     def drain(self) -> None:
         """Compare what was emitted so far."""

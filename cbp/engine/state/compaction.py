@@ -23,6 +23,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from cbp.engine.state.bucket import BucketState
+from cbp.engine.state.lookup import IndexedFile
 from cbp.engine.state.sizes import is_full
 
 __all__ = ["FANOUT", "Merged", "compact"]
@@ -31,7 +32,7 @@ FANOUT = 8
 _TIER_ZERO_ROWS = 4096
 _DEAD_SHARE_MAX = 0.5
 _HASH_MAX = 2**63 - 1
-_PIECE_ROWS = 1_000_000
+_PIECE_ROWS = 500_000
 _PIECE_BYTES = 32 << 20
 """What is merged at a time; a larger group comes file by file."""
 
@@ -50,11 +51,19 @@ def compact(state: BucketState, died: Mapping[int, BitMap64]) -> Merged | None:
     Args:
         died: Rows that this run deleted, by file; they belong to the same commit.
     """
-    chosen = choose(
-        [_live_rows(state, at, died) for at in range(len(state.files))],
-        [file.rows for file in state.files],
-        [is_full(rows=file.rows, size=file.size) for file in state.files],
-    )
+    live = [_live_rows(state, at, died) for at in range(len(state.files))]
+    rows = [file.rows for file in state.files]
+    full = [is_full(rows=file.rows, size=file.size) for file in state.files]
+    chosen = choose(live, rows, full)
+    if len(chosen) > 1:
+        # The log knows Parquet's bytes only: what compresses well is full all the same, and
+        # merging it would give as many files again, run after run.
+        full = [
+            full[at]
+            or (at in chosen and is_full(rows=rows[at], memory=state.open(at).batch.nbytes))
+            for at in range(len(rows))
+        ]
+        chosen = choose(live, rows, full)
     return Merged(_merged(state, chosen, died), tuple(chosen)) if chosen else None
 
 
@@ -73,19 +82,31 @@ def _merged(
     step = max(1, min(step, int(_PIECE_BYTES / len(files) / max(size, 1))))
     starts = [0] * len(files)
     for cut in [*_cuts(longest[step::step]), None]:
-        parts = []
+        spans = []
         for i, file in enumerate(files):
             stop = len(file.hashes) if cut is None else int(np.searchsorted(file.hashes, cut))
-            rows = file.live(starts[i], stop, dead[i])
+            if stop > starts[i]:
+                spans.append((i, starts[i], stop))
             starts[i] = stop
-            if len(rows):
-                parts.append(file.take(rows, file.batch.schema.names))
-        if len({hash_ for part in parts for hash_ in _ends(part)}) <= 1:
-            yield from parts
-        else:
+        ends = {int(files[i].hashes[at]) for i, a, b in spans for at in (a, b - 1)}
+        pieces = (piece for span in spans for piece in _live(files, dead, span))
+        if len(ends) == 1:
+            yield from pieces  # one group, perhaps a huge one: its records need no order
+        elif parts := list(pieces):
             table = pa.concat_tables(parts)
             order = np.argsort(table.column("_hash").to_numpy(), kind="stable")
             yield table.take(pa.array(order)) if len(parts) > 1 else table
+
+
+def _live(
+    files: Sequence[IndexedFile], dead: Sequence[BitMap64], span: tuple[int, int, int]
+) -> Iterator[pa.Table]:
+    """Yield the live rows of one file from a place by hash to another, some at a time."""
+    i, first, last = span
+    for start in range(first, last, _PIECE_ROWS):
+        rows = files[i].live(start, min(start + _PIECE_ROWS, last), dead[i])
+        if len(rows):
+            yield files[i].take(rows, files[i].batch.schema.names)
 
 
 def _cuts(samples: npt.NDArray[np.int64]) -> list[int]:
@@ -95,11 +116,6 @@ def _cuts(samples: npt.NDArray[np.int64]) -> list[int]:
         np.concatenate([samples, repeated[repeated < _HASH_MAX] + 1])
     ).tolist()
     return cuts
-
-
-def _ends(part: pa.Table) -> tuple[int, int]:
-    hashes = part.column("_hash")
-    return hashes[0].as_py(), hashes[-1].as_py()
 
 
 def choose(live: list[int], rows: list[int], full: list[bool]) -> list[int]:

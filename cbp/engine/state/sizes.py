@@ -46,9 +46,14 @@ class Cutter:
             yield pa.concat_tables(held)
 
 
-def is_full(*, rows: int, size: int) -> bool:
-    """Tell whether a file, of so many bytes of Parquet, needs no merging to be larger."""
-    return rows > FILE_ROWS_MAX // 2 or size > _FULL_BYTES
+def is_full(*, rows: int, size: int = 0, memory: int = 0) -> bool:
+    """Tell whether merging a file makes it no better.
+
+    Args:
+        size: Its bytes of Parquet.
+        memory: Its bytes in Arrow, where they are known.
+    """
+    return rows > FILE_ROWS_MAX // 2 or size > _FULL_BYTES or memory > FILE_BYTES_MAX // 2
 
 
 def _fits(rows: int, size: int) -> bool:

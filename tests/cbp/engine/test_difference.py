@@ -43,11 +43,27 @@ def test_died_and_born_are_the_difference_of_multisets(
                 else:
                     compared.emit(news[sent : sent + step])
                     sent += step
+                if at >= len(olds):
+                    compared.complete()
             compared.finish()
     had, got = Counter(map(identity, olds)), Counter(map(identity, news))
     assert Counter(identity(olds[at]) for at in died) == had - got
     assert Counter(map(identity, born)) == got - had
     assert len(set(died)) == len(died)
+
+
+def test_growth_is_handed_on_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With nothing left to read, new records wait for nobody, and need no disk."""
+    monkeypatch.setattr(difference, "PENDING_ROWS_MAX", 10)
+    monkeypatch.setattr(difference, "_Spill", None)
+    born: list[Any] = []
+    with Difference(lambda _: None, born.extend) as compared:
+        compared.complete()
+        for start in range(0, 100, 20):
+            compared.emit([(start + i,) for i in range(20)])
+            assert len(born) == start + 20
+        compared.finish()
+    assert born == [(i,) for i in range(100)]
 
 
 def test_echoes_in_order_are_never_spilled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
-from cbp.engine.state.compaction import FANOUT, choose
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cbp.engine.state import sizes
+from cbp.engine.state.bucket import BucketState, LiveFile, StateTable
+from cbp.engine.state.compaction import FANOUT, choose, compact
+from cbp.engine.state.index import IndexCache
 
 
 def choose_of(live: list[int], rows: list[int], *full: int) -> list[int]:
@@ -41,6 +49,20 @@ def test_a_full_file_is_left_alone_until_it_rots() -> None:
     assert choose_of(live, live, *range(FANOUT)) == []
     assert 3 not in choose_of([*live, 10], [*live, 10], 3)
     assert choose_of([10_000], [100_000], 0) == [0]
+
+
+def test_full_files_that_compress_well_are_not_merged_again(tmp_path: Path) -> None:
+    """Full is what is full in memory: else eight such files would be rewritten in every run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sizes, "FILE_BYTES_MAX", 10_000)
+        live = []
+        for at in range(FANOUT):
+            content = pa.table({"text": ["x" * 9_000], "_hash": [at]})
+            pq.write_table(content, tmp_path / f"{at}.parquet", compression="zstd")
+            live.append(LiveFile(f"{at}.parquet", (tmp_path / f"{at}.parquet").stat().st_size, 1))
+        cache = IndexCache(str(tmp_path / "cache"))
+        state = BucketState(StateTable(str(tmp_path), "id", {0: tuple(live)}), cache, 0)
+        assert compact(state, {}) is None
 
 
 def test_a_file_without_live_rows_is_not_merged() -> None:
