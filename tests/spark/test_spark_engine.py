@@ -6,6 +6,7 @@ as Spark jobs, with the shuffle and without it.
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -209,6 +210,15 @@ def test_a_value_that_sql_cannot_take_names_the_expression(
         driver.run_until_idle()
     assert "CAST_INVALID_INPUT" in caught.value.details["cause"]
     assert caught.value.details["place"].startswith(__file__)
+
+
+def test_small_runs_use_the_same_workers_again(spark: Any) -> None:
+    """A worker that is thrown away costs the next run its start and all imports."""
+    runs = SparkExecutor(spark)
+    first, second = (
+        {int(text) for text in runs._run_numbered(2, lambda: [str(os.getpid())])} for _ in range(2)
+    )
+    assert second <= first
 
 
 def read_by_all(spark: Any, path: str) -> list[list[str]]:

@@ -71,7 +71,7 @@ SLICES_MAX = 200
 
 RESULT = "body string"
 _Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-_Numbered = Callable[[Iterable[int]], Iterator[str]]
+_Numbered = Callable[[], list[str]]
 _TOLD = "|cbp-error|"
 """Stands before and behind an error of ours in the text of an exception of Spark."""
 
@@ -164,7 +164,7 @@ class SparkExecutor:
         context = self.spark.sparkContext
         if tasks not in self._numbers:
             self._numbers[tasks] = context.parallelize(range(tasks), tasks)
-        bodies: list[str] = context.runJob(self._numbers[tasks], work)
+        bodies: list[str] = context.runJob(self._numbers[tasks], _reading_all(work))
         return bodies
 
     def cancel(self, run: str) -> None:
@@ -348,9 +348,20 @@ def _group_task(plan: TaskPlan, kind: type[StageTask]) -> _Task:
     return run
 
 
-def _nothing(numbers: Iterable[int]) -> Iterator[str]:
+def _reading_all(work: _Numbered) -> Callable[[Iterable[int]], Iterator[str]]:
+    """Return the work of a task; Spark throws a worker away that leaves input unread."""
+
+    def run(numbers: Iterable[int]) -> Iterator[str]:
+        for _ in numbers:
+            pass
+        return iter(work())
+
+    return run
+
+
+def _nothing() -> list[str]:
     """Do no work; to find this function a worker imports all that a task needs."""
-    return iter(())
+    return []
 
 
 def _nothing_in_arrow(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -360,17 +371,17 @@ def _nothing_in_arrow(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBa
 
 
 def _arranged_task(plan: TaskPlan, kind: type[StageTask]) -> _Numbered:
-    def run(numbers: Iterable[int]) -> Iterator[str]:
+    def run() -> list[str]:
         part, attempt = task_identity()
-        return iter(_texts(kind(plan, part, attempt).run_arranged()))
+        return _texts(kind(plan, part, attempt).run_arranged())
 
     return run
 
 
 def _record_task(plan: TaskPlan, work: list[list[Share]], kind: type[StageTask]) -> _Numbered:
-    def run(numbers: Iterable[int]) -> Iterator[str]:
+    def run() -> list[str]:
         part, attempt = task_identity()
-        return iter(_texts(kind(plan, part, attempt).run_shares(work[part])))
+        return _texts(kind(plan, part, attempt).run_shares(work[part]))
 
     return run
 
