@@ -7,6 +7,7 @@ intentions, publishes. Tests compare engines with it; it holds no engine code.
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,9 @@ class Driver:
         target = Path(self.folder) / path
         target.parent.mkdir(parents=True, exist_ok=True)
         schema = arrow_schema(self.dataflow.sources[source].schema)
-        pq.write_table(pa.Table.from_pylist(records, schema=schema), target)
+        # Renamed into place: another driver of the same folder may be reading it.
+        pq.write_table(pa.Table.from_pylist(records, schema=schema), f"{target}.{os.getpid()}")
+        os.replace(f"{target}.{os.getpid()}", target)
         files = (DataFile(path, len(records), target.stat().st_size),) if records else ()
         self._enqueue(Increment(source, index, index, files))
 
