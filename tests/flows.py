@@ -202,7 +202,7 @@ class Shelf(Translate):
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
         orders = list(group.orders)
-        hows = {order.how for order in orders}
+        hows = {order.how or "" for order in orders}
         n = 0
         if "blind" not in hows:  # else: forgets all without reading
             n = self._again(hows, group.items, out)

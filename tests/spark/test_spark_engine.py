@@ -6,6 +6,7 @@ as Spark jobs, with the shuffle and without it.
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from collections.abc import Callable
@@ -42,8 +43,9 @@ def epochs_of(case: str, *, seed: int, records: int = 40) -> Epochs:
         "BIGINT": lambda: chance.choice([0, 1, 2, 3, None]),
         "INT": lambda: chance.choice([0, 1, 2, 3, None]),
         "BOOLEAN": lambda: chance.random() < 0.3,
+        "DOUBLE": lambda: chance.choice([0.0, -1.5, 2.5, math.nan, None]),
     }
-    inputs = CASES[case][0]().spec().inputs
+    inputs = [spec for spec in CASES[case][0]().spec().inputs if not spec.loopback]
     return [
         {
             spec.name: [

@@ -19,10 +19,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 POINTS = [
-    ("vectors_file.after", 0),
-    ("data_sync.after", 50_000),
+    ("data_sync.after", 0),
+    ("data_file.after", 50_000),
     ("data_file.after", 0),
-    ("vectors_file.after", 50_000),
+    ("data_sync.after", 50_000),
 ]
 
 
