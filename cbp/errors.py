@@ -20,6 +20,7 @@
     |  |- DiskFullError           no space left while writing
     |  |- IncrementDamagedError   an increment's file is missing or has other rows
     |  |- RunCancelledError       the run was cancelled
+    |  |- RebuildIncompleteError  some dataflows could not be brought back from their folders
     |  |- NotFoundError           a name, key or table that does not exist
     |  '- AlreadyExistsError      a name that is taken
     '- InvariantError             our bug or corrupt data: the stage stops
@@ -55,6 +56,7 @@ __all__ = [
     "NotFoundError",
     "OperatingError",
     "PlacementDiffersError",
+    "RebuildIncompleteError",
     "RepairImpossibleError",
     "RunCancelledError",
     "TableFeatureError",
@@ -387,6 +389,22 @@ class RunCancelledError(OperatingError):
 
     def __init__(self, run: str) -> None:
         super().__init__(f"run {run} was cancelled", run=run)
+
+
+class RebuildIncompleteError(OperatingError):
+    """Some dataflows could not be brought back from their folders; the others were."""
+
+    code = "rebuild_incomplete"
+    retryable = False
+
+    def __init__(self, rebuilt: Sequence[str], failed: Mapping[str, CbpError]) -> None:
+        causes = "; ".join(f"{name}: {error.message}" for name, error in failed.items())
+        super().__init__(
+            f"{len(failed)} dataflow(s) could not be brought back: {causes}. Mend the cause, "
+            "then run `cbp recover --rebuild` again",
+            rebuilt=list(rebuilt),
+            failed={name: error.as_dict() for name, error in failed.items()},
+        )
 
 
 class NotFoundError(OperatingError):

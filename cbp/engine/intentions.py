@@ -82,6 +82,18 @@ class IntentionLog:
         data = self._files.read(self._path(_POSITIONS, numbers[-1]))
         return Position.from_json(json.loads(data))
 
+    def trails(self, epochs: Mapping[str, int], position: Position) -> bool:
+        """Tell whether records are gone that somebody who stands at `epochs` has not seen.
+
+        Args:
+            epochs: Stage to the next epoch there; a stage that is not in it stands at 0.
+            position: What stands for the records that are gone.
+        """
+        return any(
+            epochs.get(name, 0) < min(stage.epoch, self.oldest(name) or 0)
+            for name, stage in position.stages.items()
+        )
+
     def trim(self, epochs: Mapping[str, int]) -> int:
         """Remove records that nobody needs, oldest first.
 

@@ -70,6 +70,7 @@ STATUS: Mapping[str, int] = {
     "disk_full": 503,
     "increment_damaged": 500,
     "run_cancelled": 409,
+    "rebuild_incomplete": 500,
     "not_found": 404,
     "already_exists": 409,
     "invariant_broken": 500,

@@ -25,6 +25,7 @@ from controller.cli import (
     doctor,
     drop,
     listings,
+    recover,
     release,
     repair,
     serve,
@@ -63,6 +64,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "resume": dataflows.resume_command,
     "retry": dataflows.retry_command,
     "delete": dataflows.delete_command,
+    "recover": recover.recover_command,
     "release": release.release_command,
     "repair": repair.repair_command,
 }

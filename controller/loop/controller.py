@@ -14,7 +14,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -30,15 +30,19 @@ from cbp.errors import (
     AlreadyExistsError,
     CbpError,
     LogConflictError,
+    NotFoundError,
     OperatingError,
+    RebuildIncompleteError,
 )
 from cbp.model.dataflow import Dataflow
 from cbp.model.fusion import choose_leaders, physical_stages
+from cbp.model.intention import Intention
 from cbp.model.schedule import Schedule
 from controller.loop.catalog import Catalog
 from controller.loop.folder import claim_folder, described, purge_folder, remove_purged
 from controller.loop.frames import Framer
 from controller.loop.housekeeping import Housekeeping
+from controller.loop.outlook import Outlook, look_out
 from controller.loop.reading import Reading
 from controller.loop.recovery import Recovery
 from controller.loop.runs import RetryPolicy, Runs
@@ -191,18 +195,55 @@ class Controller:
         self.wake()
         return record
 
-    def rebuild(self) -> list[str]:
+    def outlook(self) -> list[Outlook]:
+        """Return what is open in every dataflow, and what recovery would do; reads only."""
+        return look_out(self._store, self._files, self._root)
+
+    def rebuild(
+        self,
+        only: Collection[str] = (),
+        *,
+        on_dataflow: Callable[[str], None] = lambda name: None,
+        on_record: Callable[[Intention], None] = lambda intention: None,
+    ) -> list[str]:
         """Register every dataflow that a folder describes and the store does not know.
 
         For a store that was lost. Dataflows that were deleted without `purge` come
-        back too, since their folders say that they exist.
+        back too, since their folders say that they exist. One that cannot be brought back
+        does not stop the others.
+
+        Args:
+            only: Bring back these and no others; by default all.
+            on_dataflow: Told each name before its dataflow is brought back.
+            on_record: Told each record before it is redone.
 
         Returns:
             The names, sorted.
+
+        Raises:
+            NotFoundError: If no folder describes one of `only`.
+            RebuildIncompleteError: After the last one, if some could not be brought back.
         """
         known = {record.name for record in self._store.dataflows()}
-        lost = {n: d for n, d in described(self._files, self._root).items() if n not in known}
-        return sorted(self.register(document).name for document in lost.values())
+        found = described(self._files, self._root)
+        for name in sorted(set(only) - found.keys()):
+            raise NotFoundError(kind="described folder of dataflow", name=name)
+        lost = [n for n in sorted(found) if n not in known and (not only or n in only)]
+        failed: dict[str, CbpError] = {}
+        self._recovery.on_redo = on_record
+        try:
+            for name in lost:
+                on_dataflow(name)
+                try:
+                    self.register(found[name])
+                except CbpError as error:
+                    failed[name] = error
+        finally:
+            self._recovery.on_redo = lambda intention: None
+        rebuilt = [name for name in lost if name not in failed]
+        if failed:
+            raise RebuildIncompleteError(rebuilt, failed)
+        return rebuilt
 
     def dataflow(self, name: str) -> Dataflow:
         """Return a registered dataflow, compiled; raises `NotFoundError`."""

@@ -40,7 +40,11 @@ _log = structlog.get_logger(__name__)
 
 
 class Recovery:
-    """Redoes what is recorded and settles what is not; idempotent, one at a time."""
+    """Redoes what is recorded and settles what is not; idempotent, one at a time.
+
+    Attributes:
+        on_redo: Told each record before it is redone; for those who watch.
+    """
 
     def __init__(
         self,
@@ -54,6 +58,7 @@ class Recovery:
     ) -> None:
         self._store, self._engine, self._catalog, self._runs = store, engine, catalog, runs
         self._framer, self._clock = framer, clock
+        self.on_redo: Callable[[Intention], None] = lambda intention: None
 
     def recover(self) -> None:
         """Recover every dataflow; one that cannot be recovered does not stop the others."""
@@ -116,10 +121,7 @@ class Recovery:
         if position is None:
             return
         epochs = {stage.stage: stage.epoch for stage in self._store.stages(record.name)}
-        if any(
-            epochs.get(name, 0) < min(stage.epoch, log.oldest(name) or 0)
-            for name, stage in position.stages.items()
-        ):
+        if log.trails(epochs, position):
             _log.info("recovery.restored", dataflow=record.name, position=position.number)
             self._store.restore(position, at=self._clock())
 
@@ -136,6 +138,7 @@ class Recovery:
             self._framer.frame(record, node, connectors)
         if not self._queued(intention):
             return False
+        self.on_redo(intention)
         _log.info("recovery.redo", dataflow=record.name, stage=stage.stage, epoch=stage.epoch)
         return self._runs.finish(record, node, intention)
 

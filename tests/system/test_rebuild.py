@@ -1,0 +1,173 @@
+"""A service whose database was deleted: `cbp recover --rebuild` brings everything back.
+
+Real processes: the service is killed, its SQLite file or PostgreSQL schema is removed, the
+command fills a new one from the folders, and the service goes on where it stood.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import create_engine, text
+
+from controller.cli.client import ServiceClient
+from controller.demo.service import free_port
+from controller.settings import Settings, load_settings
+from controller.store import open_store
+from tests.conformance.postgres import PostgresMissingError, postgres_server
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+
+DOCUMENT = {
+    "name": "urls",
+    "sources": {"visits": {"schema": "url STRING", "format": "jsonl"}},
+    "stages": {"count": {"translator": "url_count", "inputs": {"urls": "visits"}, "buckets": 2}},
+}
+WAIT_SECONDS = 60
+
+
+def settings_of(root: Path, database_url: str) -> Settings:
+    return load_settings(
+        root=root,
+        port=free_port(),
+        engine="local",
+        settle_seconds=0,
+        scan_seconds=0.1,
+        tick_seconds=0.1,
+        database_url=database_url,
+    )
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    names = ("root", "port", "engine", "settle_seconds", "scan_seconds", "database_url")
+    chosen = {f"CBP_{name.upper()}": str(getattr(settings, name)) for name in names}
+    return {**os.environ, **chosen}
+
+
+def cbp(settings: Settings, *arguments: str) -> Any:
+    command = [sys.executable, "-m", "controller.cli", *arguments, "--json"]
+    done = subprocess.run(
+        command, env=environment(settings), capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def until(found: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not found():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+@contextmanager
+def serving(settings: Settings) -> Iterator[ServiceClient]:
+    """Run the service; it is killed in the end, not stopped."""
+    command = [sys.executable, "-m", "controller.cli", "serve"]
+    child = subprocess.Popen(
+        command,
+        env=environment(settings),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    ready = f"{settings.url}/api/v1/health/ready"
+
+    def is_ready() -> bool:
+        assert child.poll() is None
+        try:
+            return httpx.get(ready, trust_env=False, timeout=5).is_success
+        except httpx.TransportError:
+            return False
+
+    try:
+        until(is_ready, "the service is ready")
+        with ServiceClient(settings) as client:
+            yield client
+    finally:
+        child.kill()
+        child.wait()
+
+
+@contextmanager
+def sqlite(root: Path) -> Iterator[tuple[str, Callable[[], None]]]:
+    def lose() -> None:
+        for path in root.glob("cbp.db*"):
+            path.unlink()
+
+    yield f"sqlite:///{root}/cbp.db", lose
+
+
+@contextmanager
+def postgresql(root: Path) -> Iterator[tuple[str, Callable[[], None]]]:
+    del root
+    pytest.importorskip("psycopg")
+    try:
+        with postgres_server() as template:
+            url = template.format("postgres")
+            engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+
+            def lose() -> None:
+                with engine.begin() as connection:
+                    connection.execute(text("DROP SCHEMA public CASCADE"))
+                    connection.execute(text("CREATE SCHEMA public"))
+
+            yield url, lose
+            engine.dispose()
+    except PostgresMissingError as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.mark.parametrize(
+    "database", [sqlite, pytest.param(postgresql, marks=pytest.mark.service)], ids=str
+)
+def test_a_deleted_database_is_rebuilt_and_the_service_goes_on(
+    tmp_path: Path, database: Any
+) -> None:
+    """Dataflow, epochs, state and what was seen of files are back; the next file is added up."""
+    with database(tmp_path) as (url, lose):
+        settings = settings_of(tmp_path, url)
+        incoming = settings.drop_root / "urls" / "visits" / "incoming"
+
+        def count(client: ServiceClient, expected: int) -> Callable[[], bool]:
+            def look() -> bool:
+                try:
+                    found = client.get_pairs(
+                        "dataflows", "urls", "state", "count", "counts", query=[("url", "a")]
+                    )
+                except Exception:
+                    return False
+                return bool(found["items"][0]["n"] == expected)
+
+            return look
+
+        with serving(settings) as client:
+            body = json.dumps(DOCUMENT).encode()
+            client.post("dataflows", content=body, content_type="application/json")
+            for number in (1, 2, 3):
+                (incoming / f"{number}.jsonl").write_text('{"url": "a"}\n' * number)
+                until(count(client, sum(range(number + 1))), f"file {number} is counted")
+        lose()
+        (seen,) = cbp(settings, "recover")["items"]
+        assert (seen["known"], seen["open"], seen["arrivals"]) == (False, True, {"visits": 3})
+        assert cbp(settings, "recover", "--rebuild", "--dry-run")["items"] == [seen]
+        assert cbp(settings, "recover", "--rebuild")["rebuilt"] == ["urls"]
+        (after,) = cbp(settings, "recover")["items"]
+        assert (after["known"], after["open"]) == (True, False)
+        with serving(settings) as client:
+            (incoming / "again.jsonl").write_text('{"url": "a"}\n' * 3)
+            (incoming / "4.jsonl").write_text('{"url": "a"}\n' * 4)
+            until(count(client, 10), "the next file is added to the state")
+        with closing(open_store(url)) as store:
+            kinds = sorted(claim.status for claim in store.claims("urls").items)
+            assert kinds == ["accepted"] * 4 + ["duplicate"]
+            assert store.stages("urls")[0].epoch == 4
