@@ -35,6 +35,7 @@ __all__ = [
     "file_epoch",
     "flow_file",
     "merged_file",
+    "rewritten_file",
     "shuffle_layout",
     "vectors_id",
 ]
@@ -54,6 +55,11 @@ def flow_file(index: int, part: int, run: str) -> str:
 def merged_file(epoch: int, run: str) -> str:
     """Return the file of an output table into which a run merges others, relative to its table."""
     return f"_runs/{flow_file(epoch, 0, f'{run}-merged')}"
+
+
+def rewritten_file(epoch: int, number: int, run: str) -> str:
+    """Return a file of an output table that a change of version wrote, relative to its table."""
+    return f"_runs/{flow_file(epoch, number, f'{run}-change')}"
 
 
 def bucket_file(bucket: int, epoch: int, run: str, number: int) -> str:

@@ -87,7 +87,10 @@ class Entry:
 
 
 def app_id(dataflow: str, table: str, kind: str) -> str:
-    """Return the name under which a table's log counts epochs; `kind` is run or compaction."""
+    """Return the name under which a table's log counts epochs.
+
+    `kind` is run or compaction; or change-N, for the one entry of version N of the dataflow.
+    """
     return f"cbp/{dataflow}/{table}/{kind}"
 
 

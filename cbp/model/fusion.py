@@ -38,7 +38,7 @@ from dataclasses import dataclass
 from cbp.errors import InvariantError
 from cbp.model.dataflow import Dataflow, StageNode
 
-__all__ = ["PhysicalStage", "choose_leaders", "physical_stages", "split_phases"]
+__all__ = ["PhysicalStage", "choose_leaders", "keep_leaders", "physical_stages", "split_phases"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,31 @@ def choose_leaders(dataflow: Dataflow) -> tuple[str, ...]:
         if all(member.translator.record_wise for member in unit.members):
             leaders = leaders - _follower(dataflow, unit, leaders & behind)
     return tuple(name for name in dataflow.stages if name in leaders)
+
+
+def keep_leaders(
+    dataflow: Dataflow, units: Mapping[str, str], epochs: Mapping[str, int]
+) -> tuple[str, ...]:
+    """Return the leaders of a new version, so that epochs and records go on by what was.
+
+    A stage goes on behind another one only if it did so before, or if both are new: only then
+    have the flows of both as many increments. What could run together now and did not,
+    stays apart; what may not any more is led by itself from its old leader's epoch on.
+
+    Args:
+        dataflow: The new version, checked.
+        units: Stage of the version before to the stage that led it.
+        epochs: Stage to its next epoch; that of a follower is its leader's.
+    """
+
+    def together(name: str) -> bool:
+        writer = _only_input(dataflow.stages[name]).partition(".")[0]
+        if name in units or writer in units:
+            return name in units and units[name] == units.get(writer)
+        return epochs.get(name, 0) == epochs.get(writer, 0)
+
+    wanted = choose_leaders(dataflow)
+    return tuple(name for name in dataflow.stages if name in wanted or not together(name))
 
 
 def physical_stages(dataflow: Dataflow, leaders: Collection[str]) -> dict[str, PhysicalStage]:

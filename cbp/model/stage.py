@@ -178,6 +178,7 @@ class TranslatorSpec:
             `translate(groups, out)` and `translate(frames, out)` of the forms `arrow` and `sql`.
         runnable: When it runs; a stage may say otherwise (`StageNode.runnable`).
         form: Which of these; a record-wise translator has no other than the default.
+        code: Fingerprint of the author's class; `""`: not known.
     """
 
     name: str
@@ -189,6 +190,7 @@ class TranslatorSpec:
     place: str = ""
     runnable: RunnableSpec = RunnableSpec()
     form: Form = "groupwise"
+    code: str = field(default="", compare=False)
 
     @property
     def record_wise(self) -> bool:

@@ -26,6 +26,7 @@ from cbp.model.stage import (
     TranslatorSpec,
 )
 from cbp.sdk.declare import Input, Loopback, Output, State, place_of
+from cbp.sdk.fingerprint import fingerprint
 
 __all__ = ["Compiler"]
 
@@ -89,6 +90,7 @@ class Compiler:
             self._place,
             self._runnable(inputs),
             self._form,
+            fingerprint(type(self._stage)),
         )
 
     def _runnable(self, inputs: tuple[InputSpec, ...]) -> RunnableSpec:

@@ -15,7 +15,7 @@ from typing import Any
 
 from cbp.model.schema import DataType, Schema
 
-__all__ = ["has_not_null", "schema_string"]
+__all__ = ["declares_not_null", "has_not_null", "schema_string"]
 
 _ATOMS = {
     "STRING": "string",
@@ -47,6 +47,11 @@ def schema_string(schema: Schema, *, extra: Sequence[tuple[str, str]]) -> str:
 def has_not_null(schema: Schema) -> bool:
     """Tell whether writers have to check a NOT NULL (Delta's feature `invariants`)."""
     return any(not f.nullable for f in schema.fields)
+
+
+def declares_not_null(schema: str) -> bool:
+    """Tell the same of Delta's JSON text of some columns."""
+    return any(not field["nullable"] for field in json.loads(schema)["fields"])
 
 
 def _field(name: str, type_: Any, *, nullable: bool) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from cbp.engine.delta.actions import (
     encode,
 )
 from cbp.engine.delta.checkpoint import encode_checkpoint
-from cbp.engine.delta.columns import has_not_null, schema_string
+from cbp.engine.delta.columns import declares_not_null, has_not_null, schema_string
 from cbp.engine.delta.fence import (
     ENGINE,
     FENCE,
@@ -252,6 +252,7 @@ class ManagedTable:
         operation: str = "CBP RUN",
         data_change: bool = True,
         also: Sequence[str] = (),
+        metadata: Metadata | None = None,
     ) -> int:
         """Make the table show a change, once; idempotent redo.
 
@@ -271,6 +272,7 @@ class ManagedTable:
             operation: What the table's history shows.
             data_change: For `after`: False when the records stay the same.
             also: Further applications whose `version` the same entry holds.
+            metadata: Columns and settings from this entry on; None: they stay.
 
         Returns:
             The table version at which (`app_id`, `version`) is visible.
@@ -309,8 +311,18 @@ class ManagedTable:
                     not any(isinstance(action, RemoveFile) for action in change),
                 )
                 txns = [Txn(name, version, stamp) for name in (app_id, *also)]
-                if self._put([info, *txns, *change]):
+                if self._put([info, *self._described(metadata), *txns, *change]):
                     return self._snapshot.version
+
+    def _described(self, metadata: Metadata | None) -> list[Action]:
+        """Return the actions that change columns and settings."""
+        if metadata is None:
+            return []
+        now = self._snapshot.protocol
+        if "invariants" in now.writer_features or not declares_not_null(metadata.schema):
+            return [metadata]
+        features = tuple(sorted((*now.writer_features, "invariants")))
+        return [replace(now, writer_features=features), metadata]
 
     def version_of(self, app_id: str, version: int) -> int:
         """Return the oldest table version that shows this publication.

@@ -26,7 +26,7 @@ from cbp.engine.state.bucket import BucketState
 from cbp.engine.state.lookup import IndexedFile
 from cbp.engine.state.sizes import is_full
 
-__all__ = ["FANOUT", "Merged", "compact"]
+__all__ = ["FANOUT", "Merged", "compact", "live_records"]
 
 FANOUT = 8
 _TIER_ZERO_ROWS = 4096
@@ -65,6 +65,12 @@ def compact(state: BucketState, died: Mapping[int, BitMap64]) -> Merged | None:
         ]
         chosen = choose(live, rows, full)
     return Merged(_merged(state, chosen, died), tuple(chosen)) if chosen else None
+
+
+def live_records(state: BucketState) -> Iterator[pa.Table]:
+    """Yield all records of a bucket, ascending by hash, some at a time; see `_merged`."""
+    if state.files:
+        yield from _merged(state, range(len(state.files)), {})
 
 
 def _merged(

@@ -1,0 +1,73 @@
+"""What tables a stage declares: columns, placement and settings of each, as plain values.
+
+The one place that says so: tables are created by it, and a table that was made by an
+earlier version of the stage is compared with it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from cbp.engine.base import flow_table, state_table
+from cbp.engine.delta.fence import placement
+from cbp.model.dataflow import StageNode
+from cbp.model.schema import Schema
+
+__all__ = ["EPOCH", "HASH", "DeclaredTable", "declared_tables"]
+
+HASH, BUCKET, EPOCH = ("_hash", "BIGINT"), ("_bucket", "INT"), ("_epoch", "BIGINT")
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredTable:
+    """One table of a stage.
+
+    Attributes:
+        name: Folder relative to the dataflow's.
+        id: Stays with the table: the same dataflow, stage and flow give the same one.
+        extra: The engine's columns behind the author's.
+        buckets: Of a state; 0 of an output.
+    """
+
+    name: str
+    id: str
+    schema: Schema
+    extra: tuple[tuple[str, str], ...]
+    partition_by: tuple[str, ...]
+    configuration: Mapping[str, str]
+    buckets: int = 0
+
+    @property
+    def is_state(self) -> bool:
+        """Whether its records lie by hash and bucket, and are looked up by key."""
+        return self.buckets > 0
+
+
+def declared_tables(dataflow: str, node: StageNode) -> Iterator[DeclaredTable]:
+    """Yield the tables of a stage, state first."""
+    key = node.translator.key
+    for state in node.translator.states:
+        yield DeclaredTable(
+            state_table(node.name, state.name),
+            _table_id(dataflow, node.name, state.name),
+            state.schema,
+            (HASH, BUCKET),
+            ("_bucket",),
+            {**placement(node.buckets), "cbp.key": ",".join(key.names if key else ())},
+            node.buckets,
+        )
+    for output in node.translator.outputs:
+        yield DeclaredTable(
+            flow_table(node.name, output.name),
+            _table_id(dataflow, node.name, output.name),
+            output.schema,
+            (EPOCH,),
+            (),
+            {"cbp.key": ",".join(output.key)},
+        )
+
+
+def _table_id(dataflow: str, stage: str, name: str) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"cbp:{dataflow}/{stage}.{name}"))

@@ -1,0 +1,310 @@
+"""A new version of a dataflow: what becomes of every stage, decided before anything happens.
+
+    compare_versions(before, after, choice) -> ChangePlan
+
+By stage: *kept*, *added*, *removed*, or *replaced*: its code, parameters, keys or inputs
+are others. A replaced stage that keeps something needs the author's word: keep the state
+as it is, or rebuild it from the retained input. Whatever would lose values, or make old
+records mean something else, is refused, with the difference shown column by column.
+
+    kept      replaced, keep      state, memory and queues stay
+    added     replaced, rebuild   state is empty; a rebuilt stage reads its input again from
+                                  the first increment on, an added one from the next
+    removed                       its queues go; its tables stay for readers
+
+A stage that is rebuilt emits again what it emitted before. So every stage behind it has to
+be rebuilt too, or the author says `keep` for it: one that only overwrites may.
+
+Absent on purpose: what waits in the queues, which is the business of `cbp.model.succession`.
+Invariant (tests/cbp/model/test_change.py): a version compared with itself keeps everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from cbp.errors import Mistake
+from cbp.model.evolution import ColumnChange, compare, refused
+from cbp.model.schema import Schema
+from cbp.model.shape import DataflowShape, InputShape, SourceShape, StageShape
+
+__all__ = ["ChangePlan", "Choice", "NodeChange", "compare_versions"]
+
+Kind = Literal["kept", "added", "removed", "replaced"]
+StateFate = Literal["none", "kept", "new", "rebuilt"]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the author says about stages whose fate a document does not tell.
+
+    Attributes:
+        keep: Replaced stages that keep their state, memory and queues.
+        rebuild: Stages whose state is emptied and made again from the retained input.
+        retained: Added stages that begin with the retained input instead of the next
+            increment.
+    """
+
+    keep: frozenset[str] = frozenset()
+    rebuild: frozenset[str] = frozenset()
+    retained: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChange:
+    """What becomes of one source or stage.
+
+    Attributes:
+        state: Of a stage: what becomes of its state; `none`: it has no state.
+        buckets: Before and after, where records have to move; `None`: they stay.
+        columns: Flow or state name to its changed columns.
+        differences: What else is different, in words.
+        rewired: Inputs that read another flow now, or are new; they begin with an empty queue.
+    """
+
+    name: str
+    kind: Kind
+    state: StateFate = "none"
+    buckets: tuple[int, int] | None = None
+    columns: Mapping[str, tuple[ColumnChange, ...]] = field(default_factory=dict)
+    differences: tuple[str, ...] = ()
+    rewired: tuple[str, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything is different."""
+        return self.kind != "kept" or bool(self.columns) or self.buckets is not None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values, for people and their programs."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "state": self.state,
+            "buckets": None if self.buckets is None else list(self.buckets),
+            "columns": {name: [str(c) for c in found] for name, found in self.columns.items()},
+            "differences": list(self.differences),
+            "rewired": list(self.rewired),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePlan:
+    """What a new version does to a dataflow.
+
+    Attributes:
+        refused: Why it cannot be done so; empty: it can.
+    """
+
+    sources: Mapping[str, NodeChange]
+    stages: Mapping[str, NodeChange]
+    refused: tuple[Mistake, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether any source or stage is different."""
+        return any(node.changed for node in (*self.sources.values(), *self.stages.values()))
+
+    @property
+    def rebuilt(self) -> frozenset[str]:
+        """Stages whose state is made again."""
+        return frozenset(n for n, stage in self.stages.items() if stage.state == "rebuilt")
+
+    def of_kind(self, kind: Kind) -> frozenset[str]:
+        """Return the stages of a kind."""
+        return frozenset(name for name, stage in self.stages.items() if stage.kind == kind)
+
+
+def compare_versions(
+    before: DataflowShape, after: DataflowShape, choice: Choice = Choice()
+) -> ChangePlan:
+    """Return what becomes of everything, and every reason why it cannot be."""
+    mistakes = list(_choice_mistakes(before, after, choice))
+    sources = {
+        name: _source(name, before.sources.get(name), after.sources.get(name), mistakes)
+        for name in dict.fromkeys((*before.sources, *after.sources))
+    }
+    stages = {
+        name: _stage(name, before.stages.get(name), after.stages.get(name), choice, mistakes)
+        for name in dict.fromkeys((*before.stages, *after.stages))
+    }
+    plan = ChangePlan(sources, stages)
+    mistakes += _behind_rebuilt(after, plan, choice)
+    return ChangePlan(sources, stages, tuple(mistakes))
+
+
+def _choice_mistakes(
+    before: DataflowShape, after: DataflowShape, choice: Choice
+) -> Iterator[Mistake]:
+    both = before.stages.keys() & after.stages.keys()
+    for word, names, allowed in (
+        ("keep", choice.keep, both),
+        ("rebuild", choice.rebuild, both),
+        ("retained", choice.retained, after.stages.keys() - before.stages.keys()),
+    ):
+        for name in sorted(names - allowed):
+            there = ", ".join(sorted(allowed)) or "none"
+            message = f"{word} names {name!r}; it may name {there}"
+            yield Mistake("choice_unknown", f"stages.{name}", message)
+    for name in sorted(choice.keep & choice.rebuild):
+        yield Mistake("choice_twice", f"stages.{name}", "is to keep its state and to rebuild it")
+
+
+def _source(
+    name: str, before: SourceShape | None, after: SourceShape | None, mistakes: list[Mistake]
+) -> NodeChange:
+    if before is None or after is None:
+        return NodeChange(name, "added" if before is None else "removed")
+    columns = compare(before.schema, after.schema)
+    mistakes += _column_mistakes(f"sources.{name}.schema", columns, "rename the source")
+    differences = tuple(
+        f"{what}: {old} -> {new}"
+        for what, old, new in (
+            ("format", before.format, after.format),
+            ("options", dict(before.options), dict(after.options)),
+        )
+        if old != new
+    )
+    kind: Kind = "replaced" if differences else "kept"
+    return NodeChange(
+        name, kind, columns={name: columns} if columns else {}, differences=differences
+    )
+
+
+def _stage(
+    name: str,
+    before: StageShape | None,
+    after: StageShape | None,
+    choice: Choice,
+    mistakes: list[Mistake],
+) -> NodeChange:
+    if after is None:
+        return NodeChange(name, "removed", "kept" if before and before.states else "none")
+    if before is None:
+        return NodeChange(
+            name, "added", "new" if after.states else "none", rewired=tuple(after.inputs)
+        )
+    differences = tuple(_differences(before, after))
+    rewired = tuple(
+        input_
+        for input_, shape in after.inputs.items()
+        if input_ not in before.inputs or before.inputs[input_].flow != shape.flow
+    )
+    holds = bool(before.states) or any(shape.loopback for shape in before.inputs.values())
+    rebuilt = name in choice.rebuild
+    if differences and holds and not rebuilt and name not in choice.keep:
+        shown = "; ".join(differences)
+        message = (
+            f"is another translator now ({shown}), and has state: say whether to keep it as it "
+            f"is (keep={name}), or to rebuild it from the retained input (rebuild={name})"
+        )
+        mistakes.append(Mistake("state_undecided", f"stages.{name}", message))
+    columns = {
+        f"{name}.{output}": found
+        for output in before.outputs.keys() & after.outputs.keys()
+        if (found := compare(before.outputs[output], after.outputs[output]))
+    }
+    states = {
+        state: found
+        for state in before.states.keys() & after.states.keys()
+        if (found := compare(before.states[state], after.states[state]))
+    }
+    for flow, found in sorted(columns.items()):
+        advice = "old increments stay readable only by a new name: rename the output"
+        mistakes += _column_mistakes(f"stages.{name}.outputs.{flow}", found, advice)
+    if not rebuilt:
+        advice = f"rebuild the state (rebuild={name}), or rename it"
+        for state, found in sorted(states.items()):
+            mistakes += _column_mistakes(f"stages.{name}.states.{state}", found, advice)
+        mistakes += _key_mistakes(name, before, after)
+    moved = before.buckets != after.buckets and bool(before.states) and not rebuilt
+    kind: Kind = "replaced" if differences or rebuilt or rewired else "kept"
+    fate: StateFate = "rebuilt" if rebuilt else "kept" if before.states else "none"
+    if fate == "none" and after.states:
+        fate = "new"
+    return NodeChange(
+        name,
+        kind,
+        fate,
+        (before.buckets, after.buckets) if moved else None,
+        {**columns, **{f"{name}.{state}": found for state, found in states.items()}},
+        differences,
+        rewired,
+    )
+
+
+def _differences(before: StageShape, after: StageShape) -> Iterator[str]:
+    """Yield what makes it another translator; wiring, buckets and columns are told apart."""
+    for what, old, new in (
+        ("translator", before.reference, after.reference),
+        ("parameters", dict(before.parameters), dict(after.parameters)),
+        ("form", before.form, after.form),
+        ("key", _text(before.key), _text(after.key)),
+    ):
+        if old != new:
+            yield f"{what}: {old or 'none'} -> {new or 'none'}"
+    if before.code and after.code and before.code != after.code:
+        yield "the code of its class"
+    for what, olds, news in (
+        ("input", before.inputs, after.inputs),
+        ("output", before.outputs, after.outputs),
+        ("state", before.states, after.states),
+    ):
+        yield from (f"{what} {name} is new" for name in news.keys() - olds.keys())
+        yield from (f"{what} {name} is gone" for name in olds.keys() - news.keys())
+    for name in before.inputs.keys() & after.inputs.keys():
+        yield from _input_differences(name, before.inputs[name], after.inputs[name])
+    for name in before.details.keys() & after.details.keys():
+        if before.details[name] != after.details[name]:
+            yield f"{name}: {before.details[name] or 'none'} -> {after.details[name] or 'none'}"
+
+
+def _input_differences(name: str, before: InputShape, after: InputShape) -> Iterator[str]:
+    if before.loopback != after.loopback:
+        yield f"input {name} {'is' if after.loopback else 'was'} a loopback"
+    for rule in sorted(before.rules.keys() | after.rules.keys()):
+        old, new = before.rules.get(rule, "none"), after.rules.get(rule, "none")
+        if old != new:
+            yield f"{rule} of input {name}: {old} -> {new}"
+
+
+def _column_mistakes(
+    where: str, columns: tuple[ColumnChange, ...], advice: str
+) -> Iterator[Mistake]:
+    wrong = refused(columns)
+    if wrong:
+        shown = "; ".join(str(change) for change in wrong)
+        message = f"does not hold what was written before: {shown}; {advice}"
+        yield Mistake("schema_incompatible", where, message)
+
+
+def _key_mistakes(name: str, before: StageShape, after: StageShape) -> Iterator[Mistake]:
+    if before.states and after.states and before.key != after.key:
+        message = (
+            f"its state lies by the key ({_text(before.key)}), it is to be looked up by "
+            f"({_text(after.key)}); rebuild it (rebuild={name})"
+        )
+        yield Mistake("key_changed", f"stages.{name}", message)
+
+
+def _behind_rebuilt(
+    after: DataflowShape, plan: ChangePlan, choice: Choice
+) -> Iterator[Mistake]:
+    """Yield the readers of a rebuilt stage that would apply its records a second time."""
+    for name, stage in after.stages.items():
+        if plan.stages[name].kind == "added" or name in choice.keep | choice.rebuild:
+            continue
+        for input_, shape in stage.inputs.items():
+            writer = shape.flow.partition(".")[0]
+            if writer in plan.rebuilt and writer != name:
+                message = (
+                    f"reads {shape.flow!r} of a stage that is rebuilt and emits everything again: "
+                    f"rebuild it too (rebuild={name}), or say that it may (keep={name})"
+                )
+                yield Mistake("behind_rebuilt", f"stages.{name}.inputs.{input_}", message)
+
+
+def _text(key: Schema | None) -> str:
+    return "" if key is None else str(key)
