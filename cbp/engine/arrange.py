@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from cbp.engine.arrow import arrow_type
+from cbp.engine.arrow import arrow_schema, arrow_type
+from cbp.engine.conform import conform
 from cbp.engine.hashing import hash_columns
 from cbp.engine.layout import ShuffleLayout, bucket_shift
 from cbp.engine.records import Share
@@ -120,8 +121,8 @@ def _routed(
     hash_mask: int,
 ) -> pa.Table:
     assert spec.key is not None, "a record-wise translator is not routed"
-    names = list(spec.inputs[flow].schema.names)
-    table = pa.concat_tables([_read(file, names) for file in files])
+    columns = arrow_schema(spec.inputs[flow].schema)
+    table = pa.concat_tables([_read(file, columns) for file in files])
     filled = slot_columns(table, spec, layout, flow, stage=stage)
     rows = table.num_rows
     slots = {
@@ -144,14 +145,15 @@ def _routed(
     )
 
 
-def _read(file: InputFile, columns: list[str]) -> pa.Table:
+def _read(file: InputFile, columns: pa.Schema) -> pa.Table:
     try:
-        table = pq.ParquetFile(file.path).read(columns=columns, use_threads=False)
+        found = pq.ParquetFile(file.path).read(columns=columns.names, use_threads=False)
+        table = conform(found, columns)
     except (OSError, pa.ArrowException, KeyError) as exc:
         raise IncrementDamagedError(file.path, expected=file.rows, found=str(exc)) from exc
     if table.num_rows != file.rows:
         raise IncrementDamagedError(file.path, expected=file.rows, found=table.num_rows)
-    return table.select(columns).slice(file.start, file.stop - file.start)
+    return table.slice(file.start, file.stop - file.start)
 
 
 def _chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -154,6 +154,54 @@ class Engine(Protocol):
         """
         ...
 
+    def rewrite(
+        self, folder: str, dataflow: str, node: StageNode, *, epoch: int, run: str, anew: bool
+    ) -> Sequence[TableChange]:
+        """Write the files that the tables of a stage need after a change; nobody sees them.
+
+        Everything that the stage recorded is published, and nothing runs. May be called
+        again with another `run`: what is not altered with is an orphan and harms nobody.
+
+        Args:
+            folder: The dataflow's folder.
+            dataflow: Its name.
+            node: The stage as it is to be.
+            epoch: The stage's next epoch.
+            run: Unique id of this attempt.
+            anew: Its state is emptied.
+
+        Returns:
+            How each table that is there and not as declared has to change.
+
+        Raises:
+            OperatingError: Disk full, a foreign writer.
+        """
+        ...
+
+    def alter(
+        self,
+        folder: str,
+        dataflow: str,
+        node: StageNode,
+        changes: Sequence[TableChange],
+        *,
+        epoch: int,
+        version: int,
+        timestamp_ms: int,
+    ) -> None:
+        """Make tables what `rewrite` prepared, each by one entry; idempotent redo.
+
+        Args:
+            folder: The dataflow's folder.
+            dataflow: Its name.
+            node: The stage as it is to be.
+            changes: What `rewrite` returned.
+            epoch: The stage's next epoch.
+            version: Of the dataflow; names the change.
+            timestamp_ms: In-commit timestamp of the entries, as of `publish`.
+        """
+        ...
+
     def prepare(self, plan: RunPlan) -> PreparedRun:
         """Do the work of one run; blocks until every file is durable.
 

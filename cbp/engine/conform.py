@@ -16,17 +16,20 @@ __all__ = ["conform"]
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the columns of `schema`, in its order; costs nothing where they are there.
 
+    Only numbers are cast: strings and nested values stay as their file has them, wide or not.
+
     Raises:
         ArrowInvalid: If a value does not fit: the schema did not grow, it changed.
     """
-    if table.schema.equals(schema):
-        return table
     columns = []
     for field in schema:
         at = table.schema.get_field_index(field.name)
-        if at < 0:
-            columns.append(pa.nulls(table.num_rows, field.type))
-        else:
-            column = table.column(at)
-            columns.append(column if column.type == field.type else column.cast(field.type))
-    return pa.table(columns, schema=schema)
+        column = pa.nulls(table.num_rows, field.type) if at < 0 else table.column(at)
+        columns.append(column.cast(field.type) if _narrow(column.type, field.type) else column)
+    return pa.table(columns, names=schema.names)
+
+
+def _narrow(found: pa.DataType, wanted: pa.DataType) -> bool:
+    return found != wanted and any(
+        of(wanted) for of in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    )

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,8 +21,9 @@ from typing import Any, Protocol
 
 from cbp.engine.base import PreparedRun, RunPlan, flow_table, stage_tables, state_table
 from cbp.engine.collect import NamedFiles, Retention, TablePlan, collect_table, plan_table
+from cbp.engine.declared import declared_tables
 from cbp.engine.delta.actions import AddFile
-from cbp.engine.delta.fence import placement, require_placement
+from cbp.engine.delta.fence import require_placement
 from cbp.engine.delta.tables import ManagedTable, create_table, open_table
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import Files, LocalFiles
@@ -32,9 +32,10 @@ from cbp.engine.fused import followers_of, joined, only_flow, phases, reading, w
 from cbp.engine.layout import shuffle_layout
 from cbp.engine.limits import refuse_unbuilt, require_no_spark
 from cbp.engine.prepared import assemble, empty_outputs, raise_first_error
-from cbp.engine.publication import live_adds, live_files, plan_entries
+from cbp.engine.publication import app_id, live_adds, live_files, plan_entries
 from cbp.engine.read import look_up, read_records, read_state_rows, recalled
 from cbp.engine.records import record_shares, share_of
+from cbp.engine.rewrite import Rewriter, alter
 from cbp.engine.state.bucket import StateTable
 from cbp.engine.state.index import index_cache
 from cbp.engine.task import BEHIND, StageTask, TaskPlan, Then
@@ -125,32 +126,55 @@ class DirectEngine:
         refuse_unbuilt(dataflow, nodes)
         self._executor.refuse(dataflow, nodes)
         for node in nodes:
-            for state in node.translator.states:
+            for table in declared_tables(dataflow, node):
                 create_table(
-                    f"{folder}/{state_table(node.name, state.name)}",
-                    state.schema,
+                    f"{folder}/{table.name}",
+                    table.schema,
                     files=self._files,
-                    table_id=_table_id(dataflow, node.name, state.name),
-                    extra=(("_hash", "BIGINT"), ("_bucket", "INT")),
-                    partition_by=("_bucket",),
-                    configuration={
-                        **placement(node.buckets),
-                        "cbp.key": ",".join(
-                            node.translator.key.names if node.translator.key else ()
-                        ),
-                    },
+                    table_id=table.id,
+                    extra=table.extra,
+                    partition_by=table.partition_by,
+                    configuration=table.configuration,
                     now_ms=self._now_ms(),
                 )
-            for output in node.translator.outputs:
-                create_table(
-                    f"{folder}/{flow_table(node.name, output.name)}",
-                    output.schema,
-                    files=self._files,
-                    table_id=_table_id(dataflow, node.name, output.name),
-                    extra=(("_epoch", "BIGINT"),),
-                    configuration={"cbp.key": ",".join(output.key)},
-                    now_ms=self._now_ms(),
-                )
+
+    def rewrite(
+        self, folder: str, dataflow: str, node: StageNode, *, epoch: int, run: str, anew: bool
+    ) -> Sequence[TableChange]:
+        """Write what the tables of a changed stage need; see `Engine.rewrite`."""
+        rewriter = Rewriter(epoch, run, self._now_ms(), index_cache(self._cache), self._fault)
+        changes = []
+        for declared in declared_tables(dataflow, node):
+            if not self._files.exists(f"{folder}/{declared.name}/_delta_log"):
+                continue
+            table = self._table(f"{folder}/{declared.name}")
+            found = rewriter.rewritten(table, declared, anew=anew and declared.is_state)
+            changes += [found] if found else []
+        return changes
+
+    def alter(
+        self,
+        folder: str,
+        dataflow: str,
+        node: StageNode,
+        changes: Sequence[TableChange],
+        *,
+        epoch: int,
+        version: int,
+        timestamp_ms: int,
+    ) -> None:
+        """Put the entries of changed tables; see `Engine.alter`."""
+        declared = {table.name: table for table in declared_tables(dataflow, node)}
+        for change in changes:
+            alter(
+                self._table(f"{folder}/{change.table}"),
+                declared[change.table],
+                change,
+                app_id=app_id(dataflow, change.table, f"change-{version}"),
+                epoch=epoch,
+                cause=f"{dataflow}/{node.name}/version {version}",
+                timestamp_ms=timestamp_ms,
+            )
 
     def prepare(self, plan: RunPlan) -> PreparedRun:
         """Run stages over their increments; see `Engine.prepare`."""
@@ -427,8 +451,3 @@ class LocalEngine(DirectEngine):
 def _below(table: str, queued: Callable[[], Collection[str]]) -> set[str]:
     prefix = f"{table}/"
     return {path.removeprefix(prefix) for path in queued() if path.startswith(prefix)}
-
-
-def _table_id(dataflow: str, stage: str, name: str) -> str:
-    """Name a table for good: the same dataflow, stage and flow give the same id."""
-    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"cbp:{dataflow}/{stage}.{name}"))

@@ -14,6 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cbp.engine.arrow import arrow_schema
+from cbp.engine.conform import conform
 from cbp.engine.rows import decode_columns, row_type
 from cbp.errors import IncrementDamagedError
 from cbp.model.framing import Keyed, Segment, framing_keys, segments
@@ -70,11 +72,14 @@ def _keys(window: pa.Table, spec: InputSpec, memo: Any, stage: str) -> tuple[lis
 
 def _windows(folder: str, file: DataFile, spec: InputSpec) -> Iterator[pa.Table]:
     assert spec.frame_by is not None
-    names = [spec.frame_by.column] if spec.frame_by.column else list(spec.schema.names)
+    names = (spec.frame_by.column,) if spec.frame_by.column else spec.schema.names
+    columns = arrow_schema(spec.schema.select(names))
     path = f"{folder}/{file.path}"
     try:
         with pq.ParquetFile(path) as source:
-            for batch in source.iter_batches(_WINDOW_ROWS, columns=names, use_threads=False):
-                yield pa.Table.from_batches([batch]).select(names)
+            for batch in source.iter_batches(
+                _WINDOW_ROWS, columns=columns.names, use_threads=False
+            ):
+                yield conform(pa.Table.from_batches([batch]), columns)
     except (OSError, pa.ArrowException) as exc:
         raise IncrementDamagedError(path, expected=file.records, found=str(exc)) from exc

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cbp.engine.arrow import arrow_schema
 from cbp.engine.base import RunPlan
 from cbp.engine.bucket import ENCODE_ERRORS, WINDOW_ROWS
 from cbp.engine.call import Emitted, author_error
+from cbp.engine.conform import conform
 from cbp.engine.rows import decode_columns, encode_rows, row_type
 from cbp.errors import IncrementDamagedError, InvariantError
 from cbp.model.increment import DataFile
@@ -94,7 +96,7 @@ class RecordRun:
 
     def run(self, work: Sequence[Share]) -> None:
         """Call the author for every record of some files, in order."""
-        for window in _windows(work, self.spec.inputs[0].schema.names):
+        for window in _windows(work, arrow_schema(self.spec.inputs[0].schema)):
             self._work(window)
 
     def take(self, table: pa.Table) -> None:
@@ -145,7 +147,7 @@ class RecordRun:
         )
 
 
-def _windows(work: Sequence[Share], columns: Sequence[str]) -> Iterator[pa.Table]:
+def _windows(work: Sequence[Share], columns: pa.Schema) -> Iterator[pa.Table]:
     """Yield the rows of the shares, a window at a time."""
     for share in work:
         try:
@@ -162,6 +164,7 @@ def _windows(work: Sequence[Share], columns: Sequence[str]) -> Iterator[pa.Table
             first, last = max(share.start - at, 0), min(share.stop - at, rows)
             at += rows
             if first < last:
-                part = file.read_row_group(group, columns=list(columns), use_threads=False)
+                found = file.read_row_group(group, columns=columns.names, use_threads=False)
+                part = conform(found, columns)
                 for start in range(first, last, WINDOW_ROWS):
                     yield part.slice(start, min(WINDOW_ROWS, last - start))

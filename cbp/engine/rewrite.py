@@ -23,8 +23,9 @@ was put stands once, however often it is repeated.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ from cbp.errors import InvariantError
 from cbp.model.intention import TableChange
 from cbp.model.schema import Schema
 
-__all__ = ["Rewriter", "alter", "differs"]
+__all__ = ["Rewriter", "alter"]
 
 _BATCH_ROWS = 65_536
 
@@ -69,7 +70,7 @@ class Rewriter:
     epoch: int
     run: str
     now_ms: int
-    cache: IndexCache | None
+    cache: IndexCache
     faults: Faults
 
     def rewritten(
@@ -88,9 +89,9 @@ class Rewriter:
         snapshot = table.refresh()
         if anew:
             gone = tuple(sorted(snapshot.live))
-            same = not differs(snapshot.metadata, declared)
+            same = not _differs(snapshot.metadata, declared)
             return None if same and not gone else TableChange(declared.name, drops=gone)
-        if not differs(snapshot.metadata, declared):
+        if not _differs(snapshot.metadata, declared):
             return None
         if declared.is_state:
             adds = list(self._state(table, snapshot, declared))
@@ -107,16 +108,13 @@ class Rewriter:
         self, table: ManagedTable, snapshot: Snapshot, declared: DeclaredTable
     ) -> Iterator[AddFile]:
         schema = _state_schema(declared.schema)
-        old = StateTable(
-            table.path, snapshot.metadata.id, live_files(snapshot, declared.name, ())
-        )
+        old = StateTable(table.path, snapshot.metadata.id, live_files(snapshot, declared.name, ()))
         written: list[str] = []
         files: RunFiles | None = None
         bucket, read, rows = -1, 0, 0
-        cache = self.cache or IndexCache("")
         done: list[Mapping[str, Any]] = []
         for number in sorted(old.live):
-            state = BucketState(old, cache, number)
+            state = BucketState(old, self.cache, number)
             read += sum(file.rows - file.dead for file in state.files)
             for piece in live_records(state):
                 for to, part in _by_bucket(conform(piece, schema), declared.buckets):
@@ -220,7 +218,7 @@ def alter(
     )
 
 
-def differs(found: Metadata, declared: DeclaredTable) -> bool:
+def _differs(found: Metadata, declared: DeclaredTable) -> bool:
     """Tell whether a table is not what its stage declares."""
     wanted = _metadata(found, declared)
     same = json.loads(found.schema) == json.loads(wanted.schema)
@@ -252,7 +250,7 @@ def _by_bucket(piece: pa.Table, buckets: int) -> Iterator[tuple[int, pa.Table]]:
     hashes = piece.column(HASH[0]).to_numpy().view(np.uint64)
     places = (hashes >> np.uint64(bucket_shift(buckets))).astype(np.int64)
     cuts = [0, *(np.flatnonzero(np.diff(places)) + 1).tolist(), len(places)]
-    for start, stop in zip(cuts, cuts[1:], strict=False):
+    for start, stop in pairwise(cuts):
         if stop > start:
             yield int(places[start]), piece.slice(start, stop - start)
 

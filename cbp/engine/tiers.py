@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cbp.engine.conform import conform
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.faults import Faults
 from cbp.engine.layout import merged_file
@@ -85,13 +86,14 @@ def merge(
         OSError: If one cannot be read.
     """
     path = merged_file(epoch, run)
-    schema = pq.read_schema(f"{folder}/{files[0].path}").remove_metadata()
+    # The newest file has every column that there is by now.
+    schema = pq.read_schema(f"{folder}/{files[-1].path}").remove_metadata()
     sink = ParquetSink(f"{folder}/{path}", schema, faults=faults)
     for file in files:
         for batch in pq.ParquetFile(f"{folder}/{file.path}").iter_batches(
             _BATCH_ROWS, use_threads=False
         ):
-            sink.write(pa.Table.from_batches([batch]).cast(schema))
+            sink.write(conform(pa.Table.from_batches([batch]), schema).cast(schema))
     expected = sum(file.rows for file in files)
     if sink.rows != expected:
         message = f"{folder}: {len(files)} files hold {sink.rows} records instead of {expected}"

@@ -289,9 +289,7 @@ def _key_mistakes(name: str, before: StageShape, after: StageShape) -> Iterator[
         yield Mistake("key_changed", f"stages.{name}", message)
 
 
-def _behind_rebuilt(
-    after: DataflowShape, plan: ChangePlan, choice: Choice
-) -> Iterator[Mistake]:
+def _behind_rebuilt(after: DataflowShape, plan: ChangePlan, choice: Choice) -> Iterator[Mistake]:
     """Yield the readers of a rebuilt stage that would apply its records a second time."""
     for name, stage in after.stages.items():
         if plan.stages[name].kind == "added" or name in choice.keep | choice.rebuild:

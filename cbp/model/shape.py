@@ -6,7 +6,7 @@ schemas, keys and wiring as they were compiled, and the fingerprint of each auth
 
     DataflowShape -> sources: SourceShape     stages: StageShape -> inputs, outputs, states
 
-Invariant: `DataflowShape.from_json(s.to_json()) == s` (tests/cbp/model/test_shape.py).
+Invariant: `DataflowShape.from_json(s.to_json()) == s` (tests/cbp/model/test_change.py).
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _of_source(source: SourceNode) -> SourceShape:
 
 def _of_stage(stage: StageNode) -> StageShape:
     spec = stage.translator
-    details = {f"grouping of {state.name}": state.grouping for state in spec.states}
+    details: dict[str, str] = {f"grouping of {state.name}": state.grouping for state in spec.states}
     for output in spec.outputs:
         history = " history" if output.history else ""
         details[f"key of {output.name}"] = ",".join(output.key) + history

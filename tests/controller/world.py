@@ -137,6 +137,30 @@ class FileEngine:
             for table in _tables(node):
                 self._files.make_dirs(f"{folder}/{table}/log")
 
+    def rewrite(
+        self, folder: str, dataflow: str, node: StageNode, *, epoch: int, run: str, anew: bool
+    ) -> Sequence[TableChange]:
+        if not anew:
+            return []
+        tables = (state_table(node.name, spec.name) for spec in node.translator.states)
+        return [TableChange(table, drops=("*",)) for table in tables]
+
+    def alter(
+        self,
+        folder: str,
+        dataflow: str,
+        node: StageNode,
+        changes: Sequence[TableChange],
+        *,
+        epoch: int,
+        version: int,
+        timestamp_ms: int,
+    ) -> None:
+        for change in changes:
+            log = f"{folder}/{change.table}/log"
+            for name in self._files.list_names(log):
+                self._files.remove(f"{log}/{name}")
+
     def prepare(self, plan: RunPlan) -> PreparedRun:
         self.on_prepare(plan)
         self._fault("job.before")

@@ -1,0 +1,173 @@
+"""A new version compared with the old one: by stage, before anything happens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cbp import DataflowBuilder, Input, Loopback, Output, State, Translate, TranslateRecords
+from cbp.model.change import ChangePlan, Choice, compare_versions
+from cbp.model.dataflow import Dataflow
+from cbp.model.shape import DataflowShape, shape_of
+
+
+class Count(Translate):
+    """Counts."""
+
+    words = Input("word STRING", route_by="word")
+    counts = State("word STRING, n INT")
+    totals = Output("word STRING, n INT", key="word")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Never called here."""
+
+
+class CountMore(Count):
+    """Counts in more bits."""
+
+    counts = State("word STRING, n BIGINT")
+
+
+class CountLess(Count):
+    """Counts in fewer bits."""
+
+    counts = State("word STRING, n TINYINT")
+
+
+class ByOther(Count):
+    """Has a key of another type."""
+
+    words = Input("word BINARY", route_by="word")
+    counts = State("word BINARY, n INT")
+
+
+class Echo(TranslateRecords):
+    """Has no state."""
+
+    words = Input("word STRING, n INT")
+    copies = Output("word STRING, n INT")
+
+    def translate(self, record: Any, out: Any) -> None:
+        """Never called here."""
+
+
+class Talks(Translate):
+    """Has messages, and no state."""
+
+    words = Input("word STRING", route_by="word")
+    notes = Loopback("word STRING", route_by="word")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Never called here."""
+
+
+def flow_of(*, source: str = "word STRING", **stages: Any) -> Dataflow:
+    """Return a dataflow; a stage is a translator, or one with its buckets, or with its flow."""
+    builder = DataflowBuilder("d")
+    builder.source("words", source)
+    for name, given in stages.items():
+        translator, buckets, flow = (given, 4, "words") if not isinstance(given, tuple) else given
+        builder.stage(name, translator, words=flow, buckets=buckets)
+    return builder.build()
+
+
+def plan_of(before: Dataflow, after: Dataflow, **choice: Any) -> ChangePlan:
+    chosen = Choice(**{word: frozenset(names) for word, names in choice.items()})
+    return compare_versions(shape_of(before), shape_of(after), chosen)
+
+
+def rules(plan: ChangePlan) -> list[tuple[str, str]]:
+    return [(mistake.code, mistake.where) for mistake in plan.refused]
+
+
+def test_a_version_compared_with_itself_keeps_everything() -> None:
+    """Nothing is asked for and nothing happens, also once it was written as JSON."""
+    shape = shape_of(flow_of(a=Count(), b=(Echo(), 4, "a.totals")))
+    again = DataflowShape.from_json(shape.to_json())
+    assert again == shape
+    plan = compare_versions(shape, again)
+    assert not plan.changed
+    assert plan.refused == ()
+    assert {name: stage.state for name, stage in plan.stages.items()} == {"a": "kept", "b": "none"}
+
+
+def test_stages_are_added_and_removed_while_others_are_kept() -> None:
+    """A stage that stays is not touched by those that come and go."""
+    plan = plan_of(flow_of(a=Count(), b=Count()), flow_of(a=Count(), c=Count()))
+    found = {name: (stage.kind, stage.state) for name, stage in plan.stages.items()}
+    assert found == {"a": ("kept", "kept"), "b": ("removed", "kept"), "c": ("added", "new")}
+    assert plan.stages["c"].rewired == ("words",)
+
+
+def test_a_replaced_stage_with_state_needs_the_authors_word() -> None:
+    """Kept or rebuilt, never guessed; a stage that holds nothing needs no word."""
+    before, after = flow_of(a=Count()), flow_of(a=CountMore())
+    plan = plan_of(before, after)
+    assert rules(plan) == [("state_undecided", "stages.a")]
+    assert "the code of its class" in plan.refused[0].message
+    assert rules(plan_of(before, after, keep=["a"])) == []
+    rebuilt = plan_of(before, after, rebuild=["a"])
+    assert not rebuilt.refused
+    assert rebuilt.rebuilt == {"a"}
+    one, other = flow_of(a=(Echo(), 4, "b.totals"), b=Count()), flow_of(b=Count())
+    assert rules(plan_of(one, other)) == []
+    assert rules(plan_of(flow_of(a=Talks()), flow_of(a=Count()))) == [
+        ("state_undecided", "stages.a")
+    ]
+
+
+def test_columns_of_state_and_outputs_grow_and_never_shrink() -> None:
+    """A wider state is kept; a narrower one only rebuilt, and the difference is shown."""
+    wide, narrow = flow_of(a=CountMore()), flow_of(a=CountLess())
+    grown = plan_of(flow_of(a=Count()), wide, keep=["a"])
+    assert [str(c) for c in grown.stages["a"].columns["a.counts"]] == ["n INT -> BIGINT (widened)"]
+    plan = plan_of(wide, narrow, keep=["a"])
+    assert rules(plan) == [("schema_incompatible", "stages.a.states.counts")]
+    assert "n BIGINT -> TINYINT (narrowed)" in plan.refused[0].message
+    assert rules(plan_of(wide, narrow, rebuild=["a"])) == []
+
+
+def test_a_state_is_never_looked_up_by_another_key() -> None:
+    """Its records lie by the hash of the old key: the stage is rebuilt, or stays as it is."""
+    before = flow_of(a=Count())
+    after = flow_of(source="word BINARY", a=ByOther())
+    found = rules(plan_of(before, after, keep=["a"]))
+    assert ("key_changed", "stages.a") in found
+    assert ("schema_incompatible", "sources.words.schema") in found
+
+
+def test_buckets_move_only_where_there_is_state() -> None:
+    """A number of buckets is no other translator; without state nothing moves."""
+    plan = plan_of(flow_of(a=(Count(), 4, "words")), flow_of(a=(Count(), 8, "words")))
+    assert (plan.refused, plan.stages["a"].kind, plan.stages["a"].buckets) == ((), "kept", (4, 8))
+    plan = plan_of(
+        flow_of(a=Count(), b=(Echo(), 4, "a.totals")), flow_of(a=Count(), b=(Echo(), 8, "a.totals"))
+    )
+    assert not plan.changed
+
+
+def test_who_reads_a_rebuilt_stage_is_asked_too() -> None:
+    """It emits everything again: a reader that adds up would count twice."""
+    one = flow_of(a=Count(), b=(Echo(), 4, "a.totals"))
+    plan = plan_of(one, one, rebuild=["a"])
+    assert rules(plan) == [("behind_rebuilt", "stages.b.inputs.words")]
+    for words in ({"rebuild": ["a", "b"]}, {"rebuild": ["a"], "keep": ["b"]}):
+        assert rules(plan_of(one, one, **words)) == []
+
+
+@pytest.mark.parametrize("word", ["keep", "rebuild", "retained"])
+def test_a_choice_names_what_it_can_be_about(word: str) -> None:
+    """A name that is not there, or not new, is told with those that are."""
+    one = flow_of(a=Count())
+    assert rules(plan_of(one, one, **{word: ["x"]})) == [("choice_unknown", "stages.x")]
+    twice = plan_of(one, one, keep=["a"], rebuild=["a"])
+    assert rules(twice) == [("choice_twice", "stages.a")]
+
+
+def test_code_without_a_fingerprint_is_not_compared() -> None:
+    """A description from before knows no code: nothing is told to be different."""
+    shape = shape_of(flow_of(a=Count()))
+    unknown = replace(shape, stages={"a": replace(shape.stages["a"], code="")})
+    assert not compare_versions(unknown, shape).changed
