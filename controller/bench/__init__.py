@@ -4,7 +4,14 @@
 """
 
 from controller.bench.errors import BenchDisagreesError, BenchRefusedError
-from controller.bench.options import BenchOptions
+from controller.bench.options import BenchOptions, peers_by_default, sizes_by_default
 from controller.bench.run import run_bench
 
-__all__ = ["BenchDisagreesError", "BenchOptions", "BenchRefusedError", "run_bench"]
+__all__ = [
+    "BenchDisagreesError",
+    "BenchOptions",
+    "BenchRefusedError",
+    "peers_by_default",
+    "run_bench",
+    "sizes_by_default",
+]

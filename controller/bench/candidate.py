@@ -1,6 +1,6 @@
 """What every candidate of a benchmark is asked to do.
 
-    load(state_keys) once -> run(arrival) many times -> totals() -> close()
+    load(state_keys) once -> run(arrival) many times -> held() -> close()
 
 `run` returns when the result of one increment is durable, and nothing is done in the
 background that belongs to it. Whatever is timed is inside `run`; a candidate may do as
@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from controller.bench.held import Held
 from controller.bench.workload import Arrival
 
-__all__ = ["Candidate", "Figures", "Place", "Totals"]
+__all__ = ["Candidate", "Figures", "Place"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,9 @@ class Figures:
         steps: Step to seconds, where the candidate knows them.
         bytes_read: From files, if it knows.
         bytes_written: If it knows better than whoever watches its folder.
+        bytes_broadcast: Sent once to every task, if it knows.
+        epochs: Runs of stages.
+        updated: State records written per epoch of the workload's last phase, in the mean.
         counts: Other figures by name.
     """
 
@@ -59,20 +63,10 @@ class Figures:
     steps: Mapping[str, float] = field(default_factory=dict)
     bytes_read: int | None = None
     bytes_written: int | None = None
+    bytes_broadcast: int | None = None
+    epochs: int | None = None
+    updated: float | None = None
     counts: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """What a state holds in the end.
-
-    Attributes:
-        keys: Number of records.
-        n: Sum of the column `n`.
-    """
-
-    keys: int
-    n: int
 
 
 class Candidate(Protocol):
@@ -96,7 +90,7 @@ class Candidate(Protocol):
         """Apply one increment; returns once the result is durable."""
         ...
 
-    def totals(self) -> Totals:
+    def held(self) -> Held:
         """Read what the state holds."""
         ...
 

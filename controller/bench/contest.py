@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from controller.bench.candidate import Candidate, Figures, Place, Totals
+from controller.bench.candidate import Candidate, Figures, Place
 from controller.bench.floor import floor_seconds
+from controller.bench.held import Held, Totals
 from controller.bench.options import OURS, BenchOptions
 from controller.bench.result import Measured, Sample, median
 from controller.bench.roster import candidate_of
@@ -63,7 +64,7 @@ class Contest:
     on_step: Callable[[str], None]
     results: list[Measured] = field(default_factory=list)
     ours: dict[int, list[Sample]] = field(default_factory=dict)
-    held: dict[str, Totals] = field(default_factory=dict)
+    held: dict[str, Held] = field(default_factory=dict)
     _stages: StageWatch | None = None
     _arrivals: list[Arrival] = field(default_factory=list)
 
@@ -82,11 +83,13 @@ class Contest:
             for size in self.options.sizes(self.state_keys):
                 self._measure(entrants, workload, size)
             self.on_step("comparing what they hold")
-            self.held = {e.label: e.candidate.totals() for e in entrants}
+            self.held = {e.label: e.candidate.held() for e in entrants}
             loaded = {e.label: e.candidate.state_keys for e in entrants}
             records = sum(arrival.records for arrival in self._arrivals)
             counted = records if isinstance(workload, UrlCount) else None
-            return differences(self.held, loaded, counted=counted)
+            arrived = len(self._arrivals)
+            within = {label: workload.within(label, arrived) for label in self.held}
+            return differences(self.held, loaded, counted=counted, within=within)
         finally:
             for entrant in entrants:
                 entrant.candidate.close()
@@ -121,7 +124,8 @@ class Contest:
                     entrant.samples = []
             floors.append(self._round(entrants, number, self._arrival(workload, size)))
         floor = median(floors)
-        self.results.extend(self._summary(entrant, size, floor) for entrant in entrants)
+        records = workload.state_records
+        self.results.extend(self._summary(e, size, floor, records) for e in entrants)
         self.ours[size] = entrants[0].samples
 
     def _round(self, entrants: Sequence[Entrant], number: int, arrival: Arrival) -> float | None:
@@ -147,7 +151,16 @@ class Contest:
         written = entrant.watch.take()
         if figures.bytes_written is not None:
             written = figures.bytes_written
-        return figures, Sample(seconds, figures.bytes_read, shuffled, written, figures.steps)
+        return figures, Sample(
+            seconds,
+            figures.bytes_read,
+            shuffled,
+            written,
+            figures.steps,
+            bytes_broadcast=figures.bytes_broadcast,
+            epochs=figures.epochs,
+            updated=figures.updated,
+        )
 
     def _arrival(self, workload: Workload, size: int) -> Arrival:
         number = len(self._arrivals)
@@ -156,7 +169,9 @@ class Contest:
         self._arrivals.append(arrival)
         return arrival
 
-    def _summary(self, entrant: Entrant, size: int, floor: float | None) -> Measured:
+    def _summary(
+        self, entrant: Entrant, size: int, floor: float | None, records: int | None
+    ) -> Measured:
         return Measured.of(
             entrant.samples,
             workload=self.options.label,
@@ -165,6 +180,7 @@ class Contest:
             state_keys=entrant.candidate.state_keys,
             increment_records=size,
             floor_seconds=floor,
+            state_records=records,
         )
 
 
@@ -177,7 +193,11 @@ def steps_of(options: BenchOptions) -> int:
 
 
 def differences(
-    held: dict[str, Totals], loaded: dict[str, int], *, counted: int | None
+    held: Mapping[str, Held],
+    loaded: Mapping[str, int],
+    *,
+    counted: int | None,
+    within: Mapping[str, float],
 ) -> list[str]:
     """Say which candidates hold something else than they must; pure.
 
@@ -185,13 +205,13 @@ def differences(
         held: Candidate to what it holds.
         loaded: Candidate to the keys that it began with, each counted once.
         counted: Records that every candidate read, if each adds one to a count.
+        within: Candidate to how far from ours it may be.
     """
     found = []
     ours = held[OURS]
-    for name, totals in held.items():
-        if counted is not None and totals.n != loaded[name] + counted:
-            found.append(f"{name} counts {totals.n:,} records, not {loaded[name] + counted:,}")
-        if loaded[name] == loaded[OURS] and totals != ours:
-            found.append(f"{name} holds {totals.keys:,} keys and {totals.n:,}, {OURS} "
-                         f"{ours.keys:,} and {ours.n:,}")  # fmt: skip
+    for name, one in held.items():
+        if counted is not None and isinstance(one, Totals) and one.n != loaded[name] + counted:
+            found.append(f"{name} counts {one.n:,} records, not {loaded[name] + counted:,}")
+        if loaded[name] == loaded[OURS] and (what := one.unlike(ours, within=within[name])):
+            found.append(f"{name} {what}")
     return found

@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from cbp.engine.base import Engine, RunPlan, source_folder
 from cbp.engine.collect import Retention
@@ -77,6 +78,7 @@ class DataflowDrive:
     _units: dict[str, PhysicalStage] = field(init=False)
     _connectors: dict[str, dict[str, Connector]] = field(init=False)
     _epochs: dict[str, int] = field(init=False)
+    _memos: dict[str, Any] = field(init=False)
     _arrived: int = field(init=False, default=0)
     _newest: dict[str, Increment] = field(init=False, default_factory=dict)
     _log: IntentionLog = field(init=False)
@@ -90,6 +92,7 @@ class DataflowDrive:
             for name, unit in self._units.items()
         }
         self._epochs = dict.fromkeys(self._units, 0)
+        self._memos = dict.fromkeys(self._units)
         self._waiting = {name: [] for name in self._units}
         self._log = IntentionLog(str(self.folder), LocalFiles())
         self.engine.create_tables(str(self.folder), self.dataflow.name, list(stages.values()))
@@ -119,7 +122,7 @@ class DataflowDrive:
         for node in self.dataflow.stages.values():
             self.engine.collect(str(self.folder), node, queued=self._queued, retention=retention)
         stages = {
-            name: StagePosition(self._epochs[name], None, dict(connectors))
+            name: StagePosition(self._epochs[name], self._memos[name], dict(connectors))
             for name, connectors in self._connectors.items()
         }
         self._log.put_position(Position(self.dataflow.name, stages, tuple(self._newest.values())))
@@ -138,7 +141,7 @@ class DataflowDrive:
     def _run(self, stage: str) -> StageRun | None:
         started = time.perf_counter()
         node, *fused = self._units[stage].members
-        decision = consult(stage, node.runnable, self._connectors[stage], None)
+        decision = consult(stage, node.runnable, self._connectors[stage], self._memos[stage])
         if not decision.runnable:
             return None
         epoch = self._epochs[stage]
@@ -168,6 +171,7 @@ class DataflowDrive:
             decision.remove,
             prepared.outputs,
             prepared.changes,
+            memo=decision.memo,
         )
         self._log.put(intention)
         recorded = time.perf_counter()
@@ -198,6 +202,7 @@ class DataflowDrive:
                 tuple(decision.read.get(name, ())), tuple(decision.remove.get(name, ()))
             )
         self._epochs[stage] += 1
+        self._memos[stage] = decision.memo
         for increment in intention.outputs.values():
             self._enqueue(increment)
 

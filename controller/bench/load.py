@@ -1,9 +1,9 @@
-"""The first state of a count, written as the engine's own files instead of by epochs.
+"""A first state, written as the engine's own files instead of by epochs.
 
-    (url, n = 1, _hash) -> by bucket, sorted by hash -> run files of bounded size -> one log entry
+    (records, _hash) -> by bucket, sorted by hash -> run files of bounded size -> one log entry
 
-Any engine goes on from there as if it had counted every key once. Index copies are made
-by the first run that looks into a file, which is why a benchmark warms up.
+Any engine goes on from there as if its runs had made them. Index copies are made by the
+first run that looks into a file, which is why a benchmark warms up.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cbp.engine.base import state_table
@@ -30,7 +31,7 @@ from cbp.model.dataflow import StageNode
 from cbp.model.schema import DataType
 from controller.bench.workload import UrlCount
 
-__all__ = ["ROWS_MAX", "load_counts"]
+__all__ = ["ROWS_MAX", "load_counts", "load_state"]
 
 ROWS_MAX = 2_000_000
 """Rows of one run file, so that its strings stay far below 2 GB."""
@@ -53,12 +54,34 @@ def load_counts(folder: Path, node: StageNode, keys: int, *, spark: Any) -> None
         described = _in_process(table, schema, keys, node.buckets)
     else:
         described = _by_spark(spark, table, schema, keys, node.buckets)
+    _show(table, described, keys)
+
+
+def load_state(folder: Path, node: StageNode, state: str, records: pa.Table) -> None:
+    """Give one state of a stage some records; it holds none yet.
+
+    Args:
+        folder: The dataflow's folder; its tables exist and are empty.
+        records: The columns of the state, in any order.
+    """
+    spec, key = node.translator.state(state), node.translator.key
+    assert key is not None, "a stage with state has a key"
+    schema = state_file_schema(spec)
+    keys = [records.column(field.name).combine_chunks() for field in key.fields]
+    hashes = hash_columns(keys, [field.type for field in key.fields])
+    rows = records.append_column("_hash", pa.array(hashes)).select(schema.names).cast(schema)
+    table = str(folder / state_table(node.name, state))
+    _show(table, _by_bucket(table, rows, hashes, node.buckets), rows.num_rows)
+
+
+def _show(table: str, described: Iterable[dict[str, Any]], rows: int) -> None:
+    """Put all files of a state into one log entry."""
     now = time.time_ns() // 1_000_000
     adds = [
         AddFile(d["path"], {"_bucket": str(d["bucket"])}, d["size"], d["rows"], now)
         for d in described
     ]
-    assert sum(add.rows for add in adds) == keys, "every key once"
+    assert sum(add.rows for add in adds) == rows, "every record once"
     open_table(table, LocalFiles()).publish(
         adds=adds, app_id=_APP, version=0, intention_id="bench/load/0", timestamp_ms=now
     )
@@ -88,18 +111,18 @@ def _writer(
             pending.append(batch)
             rows += batch.num_rows
             if rows >= ROWS_MAX:
-                done.append(_written(table, schema, pa.Table.from_batches(pending), number))
+                done.append(_written(table, pa.Table.from_batches(pending), schema, number))
                 pending, rows, number = [], 0, number + 1
         if pending:
-            done.append(_written(table, schema, pa.Table.from_batches(pending), number))
+            done.append(_written(table, pa.Table.from_batches(pending), schema, number))
         bodies = [json.dumps(one) for one in done]
         yield pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.string())})
 
     return run
 
 
-def _written(table: str, schema: pa.Schema, rows: pa.Table, number: int) -> dict[str, Any]:
-    """Write one run file of one bucket; return its description."""
+def _written(table: str, rows: pa.Table, schema: pa.Schema, number: int) -> dict[str, Any]:
+    """Write one run file of one bucket, which stands in column `b`; return its description."""
     bucket = rows.column("b")[0].as_py()
     path = bucket_file(bucket, 0, "load", number)
     sink = ParquetSink(f"{table}/{path}", schema, faults=NO_FAULTS)
@@ -113,9 +136,18 @@ def _written(table: str, schema: pa.Schema, rows: pa.Table, number: int) -> dict
 def _in_process(table: str, schema: pa.Schema, keys: int, buckets: int) -> Iterator[dict[str, Any]]:
     urls = pa.array(UrlCount.urls(np.arange(keys)), pa.string())
     hashes = hash_columns([urls], [DataType("STRING")])
-    bucket = (hashes.view(np.uint64) >> np.uint64(bucket_shift(buckets))).astype(np.int32)
     n = pa.array(np.ones(keys, np.int64))
-    rows = pa.table({"url": urls, "n": n, "_hash": pa.array(hashes), "b": pa.array(bucket)})
+    rows = pa.Table.from_arrays([urls, n, pa.array(hashes)], schema=schema)
+    return _by_bucket(table, rows, hashes, buckets)
+
+
+def _by_bucket(
+    table: str, rows: pa.Table, hashes: npt.NDArray[np.int64], buckets: int
+) -> Iterator[dict[str, Any]]:
+    """Write the rows of each bucket in files of bounded size, sorted by hash."""
+    bucket = (hashes.view(np.uint64) >> np.uint64(bucket_shift(buckets))).astype(np.int32)
+    placed = rows.append_column("b", pa.array(bucket))
     for one in np.unique(bucket).tolist():
-        mine = rows.filter(pa.array(bucket == one)).sort_by("_hash")
-        yield _written(table, schema, mine, 0)
+        mine = placed.filter(pa.array(bucket == one)).sort_by("_hash")
+        for number, start in enumerate(range(0, mine.num_rows, ROWS_MAX)):
+            yield _written(table, mine.slice(start, ROWS_MAX), rows.schema, number)

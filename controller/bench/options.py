@@ -11,14 +11,35 @@ from pathlib import Path
 from cbp.model.publication import EPOCHS_MAX
 from controller.bench.errors import BenchRefusedError
 
-__all__ = ["CANDIDATES", "NO_SPARK", "OURS", "BenchOptions", "Candidates"]
+__all__ = [
+    "CANDIDATES",
+    "CLUSTERING",
+    "CRAWL_QUEUE",
+    "GRAPHS",
+    "NO_SPARK",
+    "OURS",
+    "PAGERANK",
+    "URL_COUNT",
+    "VARIANTS",
+    "BenchOptions",
+    "Candidates",
+    "edges_of",
+    "peers_by_default",
+    "sizes_by_default",
+]
 
 OURS = "cbp"
 NO_SPARK = "none"
 """As `master`: run what needs no Spark, in this process."""
 
+CLUSTERING = "clustering"
 CRAWL_QUEUE = "crawl-queue"
+PAGERANK = "pagerank"
 URL_COUNT = "url-count"
+GRAPHS = (CLUSTERING, PAGERANK)
+VARIANTS = {"plain": CLUSTERING, "broadcast": PAGERANK}
+"""Ours again, the same dataflow told in another way, and the workload that has it."""
+
 SOAK_SHARE_MAX = 100
 """Epochs at each end of a soak that are compared."""
 
@@ -29,6 +50,8 @@ CANDIDATES: dict[str, str] = {
     "merge": "Delta MERGE in a batch",
     "blackbox": "this product's translator, state shuffled and rewritten every epoch",
     "scan": "this product, every look-up a scan of the state's files",
+    "plain": "this product, a message to each neighbour instead of a multicast",
+    "broadcast": "this product, ALL pages told instead of a multicast",
     "rewrite": "Spark SQL full outer join, table rewritten every epoch",
     "streaming": "Structured Streaming with RocksDB, in the JVM",
     "streaming-python": "Structured Streaming, applyInPandasWithState",
@@ -37,7 +60,26 @@ CANDIDATES: dict[str, str] = {
     "recompute": "Spark SQL, from scratch",
 }
 _ANY_DATAFLOW = (OURS, "blackbox", "scan")
-_WITHOUT_SPARK = (OURS, "blackbox", "scan", "duckdb")
+_WITHOUT_SPARK = (*_ANY_DATAFLOW, *VARIANTS, "duckdb")
+_RUNNING: dict[str, Candidates] = {
+    URL_COUNT: tuple(name for name in CANDIDATES if name not in VARIANTS),
+    CRAWL_QUEUE: _ANY_DATAFLOW,
+    CLUSTERING: (*_ANY_DATAFLOW, "plain", "recompute"),
+    PAGERANK: (*_ANY_DATAFLOW, "broadcast", "recompute"),
+}
+_PEERS: dict[str, Candidates] = {
+    URL_COUNT: ("merge", "blackbox", "streaming"),
+    CRAWL_QUEUE: ("blackbox",),
+    CLUSTERING: ("plain", "blackbox", "recompute"),
+    PAGERANK: ("broadcast", "blackbox", "recompute"),
+}
+_SIZES: dict[str, tuple[int, int]] = {CLUSTERING: (20_000, 100), PAGERANK: (100_000, 100)}
+_SIZES_USUAL = (1_000_000, 10_000)
+_THRESHOLD = 0.01
+_EDGES, _EDGES_CLUSTERING = 10, 5
+NODES_MIN = 100
+DENSITY = 8
+"""A graph has at most one in so many of the links that its nodes could have."""
 _FORMS = ("groupwise", "arrow", "sql")
 
 
@@ -46,13 +88,15 @@ class BenchOptions:
     """Choices of one call.
 
     Attributes:
-        workload: `url-count` or `crawl-queue`.
+        workload: `url-count`, `crawl-queue`, `clustering` or `pagerank`.
         against: Candidates besides ours.
         keys: How `url-count` draws its keys: `uniform`, `zipf`, or `distinct`: every record
             another key that is in state.
         forms: Of our translator, each measured as a candidate of its own.
-        state_keys: Sizes of the state before the first increment.
-        increment: Sizes of increments, in records (pages for `crawl-queue`).
+        state_keys: Sizes of the state before the first increment; of graphs, in nodes.
+        increment: Sizes of increments, in records (pages for `crawl-queue`, links for graphs).
+        edges: Of a graph; 0: ten per node, five for `clustering`.
+        threshold: Change of a rank that affects a page; the mean rank is 1.
         hit_rates: Instead of sizes: shares of the keys in state that an increment touches.
         age: Increments that every state has behind it before any is measured.
         rounds: Measured runs of each candidate; `warmup` more come before them.
@@ -70,6 +114,8 @@ class BenchOptions:
     forms: tuple[str, ...] = ("groupwise",)
     state_keys: tuple[int, ...] = (1_000_000,)
     increment: tuple[int, ...] = (10_000,)
+    edges: int = 0
+    threshold: float = _THRESHOLD
     hit_rates: tuple[float, ...] = ()
     age: int = 0
     rounds: int = 5
@@ -91,6 +137,10 @@ class BenchOptions:
         parts = [self.workload]
         if self.workload == URL_COUNT and self.keys != "uniform":
             parts.append(self.keys)
+        if self.edges:
+            parts.append(f"edges-{self.edges}")
+        if self.threshold != _THRESHOLD:
+            parts.append(f"threshold-{self.threshold:g}")
         if self.grouping != "inner":
             parts.append(self.grouping)
         if self.age:
@@ -110,7 +160,7 @@ class BenchOptions:
 
     def check(self) -> None:
         """Raise BenchRefusedError for the first choice that cannot be run."""
-        _one_of("workload", self.workload, (URL_COUNT, CRAWL_QUEUE))
+        _one_of("workload", self.workload, tuple(_RUNNING))
         _one_of("keys", self.keys, ("uniform", "zipf", "distinct"))
         _one_of("grouping", self.grouping, ("inner", "outer"))
         self._check_forms()
@@ -120,6 +170,7 @@ class BenchOptions:
             if not values or min(values) < 1:
                 raise BenchRefusedError(option, "sizes begin at 1")
         self._check_hit_rates()
+        self._check_graph()
         if self.age < 0:
             raise BenchRefusedError("age", "a number of increments, 0 or more")
         if self.rounds < 1 or self.warmup < 0:
@@ -132,8 +183,8 @@ class BenchOptions:
             raise BenchRefusedError("form", f"name one of {', '.join(_FORMS)}")
         for form in self.forms:
             _one_of("form", form, _FORMS)
-            if self.workload == CRAWL_QUEUE and form != _FORMS[0]:
-                raise BenchRefusedError("form", f"{CRAWL_QUEUE} is written {_FORMS[0]} only")
+            if self.workload != URL_COUNT and form != _FORMS[0]:
+                raise BenchRefusedError("form", f"{self.workload} is written {_FORMS[0]} only")
 
     def _check_hit_rates(self) -> None:
         if not self.hit_rates:
@@ -143,16 +194,41 @@ class BenchOptions:
         if self.workload != URL_COUNT or self.keys != "distinct":
             raise BenchRefusedError("hit-rates", f"of {URL_COUNT} with --keys distinct")
 
+    def _check_graph(self) -> None:
+        if self.workload not in GRAPHS:
+            if self.edges:
+                raise BenchRefusedError("edges", f"of {' and '.join(GRAPHS)} only")
+        elif self.edges < 0:
+            raise BenchRefusedError("edges", "a number of links, 1 or more")
+        else:
+            self._check_density()
+        if self.threshold != _THRESHOLD and self.workload != PAGERANK:
+            raise BenchRefusedError("threshold", f"of {PAGERANK} only")
+        if self.threshold < 0:
+            raise BenchRefusedError("threshold", "a change of a rank, 0 or more")
+
+    def _check_density(self) -> None:
+        """Refuse a graph that has no room for its links: drawing them would not end."""
+        for nodes in self.state_keys:
+            edges = self.edges or edges_of(self.workload, nodes)
+            if nodes < NODES_MIN:
+                raise BenchRefusedError("nodes", f"a graph has at least {NODES_MIN}")
+            if edges < nodes:
+                raise BenchRefusedError("edges", f"at least as many as nodes, {nodes:,}")
+            if (edges + max(self.increment)) * DENSITY > nodes * nodes:
+                raise BenchRefusedError(
+                    "edges", f"at most {nodes * nodes // DENSITY:,} for {nodes:,} nodes"
+                )
+
     def _check_candidate(self, name: str) -> None:
         others = tuple(candidate for candidate in CANDIDATES if candidate != OURS)
         if name == OURS:
             raise BenchRefusedError("against", f"{OURS} takes part anyway; name its peers")
         _one_of("against", name, others)
-        if self.workload == CRAWL_QUEUE and name not in _ANY_DATAFLOW:
-            raise BenchRefusedError(
-                "against",
-                f"{name} has no {CRAWL_QUEUE}; only blackbox and scan run whole dataflows",
-            )
+        running = _RUNNING[self.workload]
+        if name not in running:
+            peers = ", ".join(one for one in running if one != OURS)
+            raise BenchRefusedError("against", f"{name} has no {self.workload}; name {peers}")
         if self.master == NO_SPARK and name not in _WITHOUT_SPARK:
             raise BenchRefusedError("against", f"{name} needs Spark; give a --master")
 
@@ -165,6 +241,21 @@ class BenchOptions:
             raise BenchRefusedError("epochs", "a soak takes at least 2")
         if not 1 <= self.publish_epochs <= EPOCHS_MAX:
             raise BenchRefusedError("publish-epochs", f"use 1 to {EPOCHS_MAX}")
+
+
+def edges_of(workload: str, nodes: int) -> int:
+    """Return how many edges a graph of so many nodes has, unless it is said."""
+    return nodes * (_EDGES_CLUSTERING if workload == CLUSTERING else _EDGES)
+
+
+def peers_by_default(workload: str) -> Candidates:
+    """Return whom a workload is measured against, unless it is said."""
+    return _PEERS.get(workload, ())
+
+
+def sizes_by_default(workload: str) -> tuple[int, int]:
+    """Return keys in state and records of an increment, unless they are said."""
+    return _SIZES.get(workload, _SIZES_USUAL)
 
 
 def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:

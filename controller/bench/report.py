@@ -43,7 +43,8 @@ def progress(console: Console, total: int) -> Iterator[Callable[[str], None]]:
 def print_results(console: Console, results: Sequence[Measured]) -> None:
     """Print a line per candidate, and how much slower than ours it was."""
     table = _table("workload", "state", "records", "candidate", "form")
-    for column in ("median s", "min", "max", "x ours", "x floor", "read", "shuffled", "written"):
+    columns = ("median s", "min", "max", "x ours", "x floor", "read", "shuffled", "broadcast")
+    for column in (*columns, "written", "epochs", "updated"):
         table.add_column(column, justify="right")
     ours: dict[Any, Measured] = {}
     for one in results:
@@ -62,7 +63,10 @@ def print_results(console: Console, results: Sequence[Measured]) -> None:
             f"{max(one.seconds_all):.3f}",
             _ratio(one.seconds_median, base.seconds_median if base else None),
             _ratio(one.seconds_median, one.floor_seconds),
-            *(_bytes(n) for n in (one.bytes_read, one.bytes_shuffled, one.bytes_written)),
+            *(_bytes(n) for n in (one.bytes_read, one.bytes_shuffled, one.bytes_broadcast)),
+            _bytes(one.bytes_written),
+            "-" if one.epochs is None else f"{one.epochs:,}",
+            "-" if one.share_updated is None else f"{one.share_updated:.2%}",
         )
     console.print(table)
 

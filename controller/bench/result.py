@@ -2,11 +2,15 @@
 
     {"machine": ..., "versions": ..., "results": [{"workload", "candidate", "form",
      "state_keys", "increment_records", "seconds_median", "seconds_all", "floor_seconds",
-     "bytes_read", "bytes_shuffled", "bytes_written"}]}
+     "bytes_read", "bytes_shuffled", "bytes_written", "bytes_broadcast", "epochs",
+     "state_records", "state_updated"}]}
 
 Bytes are medians per increment; null where nobody knows. `floor_seconds` is the median of
 empty Spark jobs of the same rounds, with as many Python tasks as our runs had; null
-without Spark. A candidate that holds fewer keys than asked for says so in `state_keys`.
+without Spark. `bytes_broadcast` is what was sent once to every task. `state_updated` are
+the state records written per epoch of the workload's last phase (or of all epochs, where
+it has none), in the mean; `state_records` those before the first increment. A candidate
+that holds fewer keys than asked for says so in `state_keys`.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ class Sample:
     Attributes:
         bytes_read, bytes_shuffled, bytes_written: None where nobody knows.
         steps: Step to seconds, where the candidate knows them.
+        bytes_broadcast, epochs, updated: As in `Figures`.
     """
 
     seconds: float
@@ -41,6 +46,9 @@ class Sample:
     bytes_shuffled: int | None
     bytes_written: int | None
     steps: Mapping[str, float]
+    bytes_broadcast: int | None = None
+    epochs: int | None = None
+    updated: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,17 @@ class Measured:
     bytes_read: int | None
     bytes_shuffled: int | None
     bytes_written: int | None
+    bytes_broadcast: int | None
+    epochs: int | None
+    state_records: int | None
+    state_updated: float | None
+
+    @property
+    def share_updated(self) -> float | None:
+        """Share of the state that an epoch of the last phase writes."""
+        if self.state_updated is None or not self.state_records:
+            return None
+        return self.state_updated / self.state_records
 
     @classmethod
     def of(
@@ -70,6 +89,7 @@ class Measured:
         form: str,
         state_keys: int,
         increment_records: int,
+        state_records: int | None = None,
     ) -> Measured:
         """Summarize the measured runs of one candidate."""
         return cls(
@@ -84,6 +104,10 @@ class Measured:
             _whole(median([sample.bytes_read for sample in samples])),
             _whole(median([sample.bytes_shuffled for sample in samples])),
             _whole(median([sample.bytes_written for sample in samples])),
+            _whole(median([sample.bytes_broadcast for sample in samples])),
+            _whole(median([sample.epochs for sample in samples])),
+            state_records,
+            median([sample.updated for sample in samples]),
         )
 
 

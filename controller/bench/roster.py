@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from controller.bench.candidate import Candidate, Place
-from controller.bench.options import CANDIDATES, OURS, BenchOptions
+from controller.bench.graph_workloads import GraphWorkload
+from controller.bench.options import CANDIDATES, OURS, VARIANTS, BenchOptions
 from controller.bench.workload import Workload
 
 __all__ = ["candidate_of"]
@@ -17,7 +18,7 @@ def candidate_of(label: str, place: Place, workload: Workload, options: BenchOpt
     """
     name, _, form = label.partition("/")
     assert name in CANDIDATES, "the options were checked"
-    if name in (OURS, "blackbox", "scan"):
+    if name in (OURS, "blackbox", "scan", *VARIANTS):
         from controller.bench.candidates.direct import DirectCandidate
 
         form = form or (options.forms[0] if name == OURS else "groupwise")
@@ -26,6 +27,10 @@ def candidate_of(label: str, place: Place, workload: Workload, options: BenchOpt
         from controller.bench.candidates.streaming import StreamingCandidate
 
         return StreamingCandidate(place, name)
+    if isinstance(workload, GraphWorkload):
+        from controller.bench.candidates.whole_graph import WholeGraphCandidate
+
+        return WholeGraphCandidate(place, workload)
     return _batch_peer(name, place)
 
 

@@ -115,7 +115,7 @@ def _contests(
         draw(results, options.picture)
     if wrong:
         raise BenchDisagreesError(wrong)
-    console.print("All candidates hold the same counts.")
+    console.print("All candidates hold the same.")
     return results
 
 

@@ -7,28 +7,35 @@ every candidate reads the same ones, whatever ran before.
   Zipf with exponent 1 over the same keys, the popular ones spread over all buckets;
   or distinct ones that are all in state, as far as there are so many.
 - `CrawlQueue`: pages with ten links each, seven to their own site, the others Zipf.
+- `Clustering`, `PageRank`: new links of a graph (`controller.bench.graph_workloads`).
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal, Protocol, cast
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cbp.model.dataflow import Dataflow, StageNode
-from controller.bench.errors import BenchRefusedError
-from controller.bench.options import BenchOptions
-from controller.registry import Registry
+from cbp.model.dataflow import Dataflow
+from controller.bench.dataflows import arranged, compiled, ready
+from controller.bench.graph_workloads import Clustering, GraphWorkload, PageRank
+from controller.bench.options import CLUSTERING, CRAWL_QUEUE, PAGERANK, BenchOptions, edges_of
 
-__all__ = ["Arrival", "CrawlQueue", "UrlCount", "Workload", "workload_of", "write_arrival"]
+__all__ = [
+    "Arrival",
+    "CrawlQueue",
+    "UrlCount",
+    "Workload",
+    "variant_of",
+    "workload_of",
+    "write_arrival",
+]
 
 SITES = 50_000
 NEW_SHARE = 0.05
@@ -37,7 +44,6 @@ LINKS_WITHIN_SITE = 7
 URLS_PER_SITE = 200
 LOAD_PAGES = 50_000
 _SCATTER = 2_654_435_761  # a prime above any number of keys: popular ranks lie apart
-_PACKAGE = "cbp"
 
 Ids = npt.NDArray[np.int64]
 
@@ -71,6 +77,24 @@ class Workload(Protocol):
         """Yield what a dataflow reads to get its first state; nothing if it is loaded."""
         ...
 
+    def states(self) -> Mapping[tuple[str, str], pa.Table]:
+        """Return the first records of (stage, state), to be written as files; if they are."""
+        ...
+
+    @property
+    def state_records(self) -> int | None:
+        """Records in state before the first increment; None where nobody knows."""
+        ...
+
+    @property
+    def last_phase(self) -> str:
+        """The input that is read in the epochs whose state updates are told; "": in all."""
+        ...
+
+    def within(self, candidate: str, increments: int) -> float:
+        """Return how far from ours a candidate may be after so many increments."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class UrlCount:
@@ -80,9 +104,15 @@ class UrlCount:
     seed: int = 0
     keys: str = "uniform"
     source: str = "urls"
+    last_phase: str = ""
 
     KEY_SQL = "concat('http://site', id % 50000, '.example.com/page/', hex(id))"
     """The URL of key `id`, in Spark."""
+
+    @property
+    def state_records(self) -> int:
+        """One record per key."""
+        return self.state_keys
 
     def dataflow(self, *, grouping: str, form: str, buckets: int) -> Dataflow:
         """Return the dataflow of one stage."""
@@ -92,7 +122,7 @@ class UrlCount:
             "sources": {"urls": {"schema": "url STRING", "format": "parquet"}},
             "stages": {"count": {"translator": translator, "inputs": {"urls": "urls"}}},
         }
-        return _arranged(_compiled(document), grouping, buckets)
+        return arranged(compiled(document), grouping, buckets)
 
     def records(self, number: int, count: int) -> pa.Table:
         """Return `(url STRING)`."""
@@ -111,6 +141,14 @@ class UrlCount:
         """Yield nothing: the state is written as files (`controller.bench.load`)."""
         return iter(())
 
+    def states(self) -> dict[tuple[str, str], pa.Table]:
+        """Return nothing: there are too many, see `load_counts`."""
+        return {}
+
+    def within(self, candidate: str, increments: int) -> float:
+        """Return 0: counts are exact."""
+        return 0.0
+
     @staticmethod
     def urls(ids: Ids) -> list[str]:
         """Return the URLs of keys."""
@@ -124,10 +162,16 @@ class CrawlQueue:
     state_keys: int
     seed: int = 0
     source: str = "pages"
+    last_phase: str = ""
+
+    @property
+    def state_records(self) -> None:
+        """It follows from the pages."""
+        return None
 
     def dataflow(self, *, grouping: str, form: str, buckets: int) -> Dataflow:
         """Return the ready dataflow `crawl_queue`; it has one form."""
-        return _arranged(_compiled(_ready("crawl_queue")), grouping, buckets)
+        return arranged(compiled(ready("crawl_queue")), grouping, buckets)
 
     def records(self, number: int, count: int) -> pa.Table:
         """Return `(url STRING, site STRING, links ARRAY<STRING>)`, pages never seen before."""
@@ -138,6 +182,14 @@ class CrawlQueue:
         for part, first in enumerate(range(0, self._loaded, LOAD_PAGES)):
             count = min(LOAD_PAGES, self._loaded - first)
             yield self._pages(first, count, np.random.default_rng([0, part]))
+
+    def states(self) -> dict[tuple[str, str], pa.Table]:
+        """Return nothing: the first pages are read."""
+        return {}
+
+    def within(self, candidate: str, increments: int) -> float:
+        """Return 0: counts are exact."""
+        return 0.0
 
     @property
     def _loaded(self) -> int:
@@ -165,9 +217,20 @@ class CrawlQueue:
 
 def workload_of(options: BenchOptions, state_keys: int) -> Workload:
     """Return the workload that the options name."""
-    if options.workload == "crawl-queue":
+    if options.workload == CRAWL_QUEUE:
         return CrawlQueue(state_keys, options.seed)
+    edges = options.edges or edges_of(options.workload, state_keys)
+    if options.workload == CLUSTERING:
+        return Clustering(state_keys, edges, options.seed)
+    if options.workload == PAGERANK:
+        return PageRank(state_keys, edges, options.seed, options.threshold)
     return UrlCount(state_keys, options.seed, options.keys)
+
+
+def variant_of(workload: Workload, variant: str) -> Workload:
+    """Return the same graph for another variant of its dataflow."""
+    assert isinstance(workload, GraphWorkload), "only graphs have variants"
+    return replace(workload, variant=variant)
 
 
 def write_arrival(table: pa.Table, path: Path) -> Arrival:
@@ -191,28 +254,3 @@ def _scattered(ranks: Ids, universe: int) -> Ids:
     """Permute 0 .. universe - 1."""
     spread: Ids = ranks % universe * _SCATTER % universe
     return spread
-
-
-def _compiled(document: Mapping[str, Any]) -> Dataflow:
-    return Registry([_PACKAGE]).compile(document)
-
-
-def _ready(name: str) -> Mapping[str, Any]:
-    for point in importlib.metadata.entry_points(group="cbp.dataflows"):
-        if point.name == name:
-            found: Mapping[str, Any] = point.load()()
-            return found
-    raise BenchRefusedError(
-        "workload", f"no installed package offers {name!r}; install this checkout: pip install -e ."
-    )
-
-
-def _arranged(dataflow: Dataflow, grouping: str, buckets: int) -> Dataflow:
-    """Return the dataflow with all states grouped so, and as many buckets."""
-    kind = cast(Literal["inner", "outer"], grouping)
-    stages: dict[str, StageNode] = {}
-    for name, node in dataflow.stages.items():
-        spec = node.translator
-        states = tuple(replace(state, grouping=kind) for state in spec.states)
-        stages[name] = replace(node, translator=replace(spec, states=states), buckets=buckets)
-    return replace(dataflow, stages=MappingProxyType(stages))

@@ -11,22 +11,43 @@ import typer
 
 __all__ = ["bench_command"]
 
-_PEERS = "merge,blackbox,streaming"
-
-Workload = Annotated[str, typer.Argument(help="url-count or crawl-queue.", show_default=False)]
+Workload = Annotated[
+    str, typer.Argument(help="url-count, crawl-queue, clustering or pagerank.", show_default=False)
+]
 StateKeys = Annotated[
-    list[str], typer.Option("--state-keys", help="Keys in state; several, or a list with commas.")
+    list[str],
+    typer.Option(
+        "--state-keys",
+        "--nodes",
+        help="Keys in state, or nodes of the graph; several, or a list with commas. By default "
+        "1,000,000; 20,000 for clustering, 100,000 for pagerank.",
+        show_default=False,
+    ),
 ]
 Increment = Annotated[
-    list[str], typer.Option("--increment", help="Records (or pages); several, or with commas.")
+    list[str],
+    typer.Option(
+        "--increment",
+        "--changed",
+        help="Records, pages, or new links of the graph; several, or with commas. By default "
+        "10,000; 100 for graphs.",
+        show_default=False,
+    ),
+]
+Edges = Annotated[
+    int, typer.Option(help="Of the graph before the first increment; by default by its nodes.")
+]
+Threshold = Annotated[
+    float, typer.Option(help="pagerank: change of a rank that affects a page; the mean is 1.")
 ]
 Against = Annotated[
     list[str],
     typer.Option(
         "--against",
         help="merge, blackbox, scan, rewrite, streaming, streaming-python, streaming-python-tws, "
-        "duckdb, recompute; with commas; '' for none. By default merge,blackbox,streaming, "
-        "and blackbox for crawl-queue.",
+        "duckdb, recompute; plain (clustering), broadcast (pagerank); with commas; '' for none. "
+        "By default merge,blackbox,streaming; blackbox for crawl-queue; "
+        "plain,blackbox,recompute for clustering; broadcast,blackbox,recompute for pagerank.",
         show_default=False,
     ),
 ]
@@ -60,8 +81,10 @@ PublishEpochs = Annotated[int, typer.Option(help="Of a soak: epochs published to
 
 def bench_command(
     workload: Workload,
-    state_keys: StateKeys = ["1000000"],  # noqa: B006 - Typer only reads it
-    increment: Increment = ["10000"],  # noqa: B006
+    state_keys: StateKeys = [],  # noqa: B006 - Typer only reads it
+    increment: Increment = [],  # noqa: B006
+    edges: Edges = 0,
+    threshold: Threshold = 0.01,
     against: Against = [],  # noqa: B006
     hit_rates: HitRates = [],  # noqa: B006
     age: Age = 0,
@@ -83,16 +106,19 @@ def bench_command(
     """Measure a workload, ours beside its peers, on the same increments."""
     # By name: the benchmark rests on the command line's parts, so these must not rest on it.
     bench = importlib.import_module("controller.bench")
-    default = "" if soak else "blackbox" if workload == "crawl-queue" else _PEERS
+    peers = () if soak else bench.peers_by_default(workload)
+    keys_usual, records_usual = bench.sizes_by_default(workload)
     options = bench.BenchOptions(
         workload=workload,
-        against=_names(against or [default]),
+        against=_names(against) if against else peers,
         keys="distinct" if hit_rates and keys == "uniform" else keys,
         hit_rates=_rates(hit_rates),
         age=age,
         forms=_names(form),
-        state_keys=_sizes("--state-keys", state_keys),
-        increment=_sizes("--increment", increment),
+        state_keys=_sizes("--state-keys", state_keys) if state_keys else (keys_usual,),
+        increment=_sizes("--increment", increment) if increment else (records_usual,),
+        edges=edges,
+        threshold=threshold,
         rounds=rounds,
         warmup=warmup,
         seed=seed,

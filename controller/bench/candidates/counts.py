@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.bench.candidate import Totals
+from controller.bench.held import Totals
 from controller.bench.workload import Arrival, UrlCount
 
 __all__ = ["counts_of", "initial_urls", "totals_of"]

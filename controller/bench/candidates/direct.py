@@ -1,23 +1,29 @@
-"""Ours, the black box and the scan: one dataflow, one kind of table, three kinds of task.
+"""Ours, its variants, the black box and the scan: one kind of table, three kinds of task.
 
 Settings, for all: the service's Spark session, four buckets per slot. Every commit is
 made: output increment, vectors, intention, log entries, all synced. State is loaded as
-files; a dataflow of several stages reads its first increments instead.
+files; the crawl queue reads its first increments instead.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 from cbp.engine.blackbox import LocalBlackboxExecutor
 from cbp.engine.direct import DirectEngine, Executor, LocalExecutor
 from cbp.engine.task import StageTask
-from controller.bench.candidate import Figures, Place, Totals
+from controller.bench.candidate import Figures, Place
 from controller.bench.candidates.scan import ScanTask
 from controller.bench.drive import STEPS, DataflowDrive, StageRun
-from controller.bench.load import load_counts
-from controller.bench.workload import Arrival, UrlCount, Workload, write_arrival
+from controller.bench.graph_workloads import GraphWorkload
+from controller.bench.held import Held, Totals
+from controller.bench.load import load_counts, load_state
+from controller.bench.options import VARIANTS
+from controller.bench.workload import Arrival, UrlCount, Workload, variant_of, write_arrival
 
 __all__ = ["DirectCandidate"]
 
@@ -32,6 +38,8 @@ class DirectCandidate:
     ) -> None:
         self.form, self.name = form, name
         self.state_keys = 0
+        if name in VARIANTS:
+            workload = variant_of(workload, name)
         self._place, self._workload = place, workload
         self.dataflow = workload.dataflow(
             grouping=grouping, form=form, buckets=_buckets(place.slots)
@@ -46,6 +54,8 @@ class DirectCandidate:
             (node,) = self.dataflow.stages.values()
             load_counts(self._place.folder, node, state_keys, spark=self._place.spark)
             return
+        for (stage, state), records in self._workload.states().items():
+            load_state(self._place.folder, self.dataflow.stages[stage], state, records)
         for number, records in enumerate(self._workload.initial()):
             path = self._place.scratch / "initial" / f"{number:06d}.parquet"
             self.run(write_arrival(records, path))
@@ -54,13 +64,15 @@ class DirectCandidate:
         """Apply one increment by as many runs as the dataflow has physical stages."""
         self.drive.offer(self._workload.source, arrival)
         runs = self.drive.run_until_idle()
-        figures = figures_of(runs)
+        figures = figures_of(runs, self._workload.last_phase)
         if self.name != "blackbox":
             return figures
         return replace(figures, bytes_read=sum(map(_rewritten, runs)))
 
-    def totals(self) -> Totals:
-        """Count the records of every state, and add up their `n`."""
+    def held(self) -> Held:
+        """Read the values of a graph; or count the records of every state, and add up their `n`."""
+        if isinstance(self._workload, GraphWorkload):
+            return self._workload.held(self._rows)
         every = [self._totals(table) for table in self.state_tables()]
         return Totals(sum(t.keys for t in every), sum(t.n for t in every))
 
@@ -77,21 +89,37 @@ class DirectCandidate:
             keys, n = frame.selectExpr("count(*)", "coalesce(sum(n), 0)").first()
             return Totals(int(keys), int(n))
         stage, _, state = table.name.partition(".")
-        node = self.dataflow.stages[stage]
-        rows = self.drive.engine.read_state(str(self._place.folder), node, state)
-        counts = [row["n"] or 0 for row in rows]
+        counts = [row["n"] or 0 for row in self._rows(stage, state)]
         return Totals(len(counts), sum(counts))
 
+    def _rows(self, stage: str, state: str) -> Iterable[Mapping[str, Any]]:
+        node = self.dataflow.stages[stage]
+        return self.drive.engine.read_state(str(self._place.folder), node, state)
 
-def figures_of(runs: list[StageRun]) -> Figures:
-    """Add up the runs of one increment."""
+
+def figures_of(runs: list[StageRun], last_phase: str = "") -> Figures:
+    """Add up the runs of one increment.
+
+    Args:
+        last_phase: The input that is read in the epochs whose updates are told; "": in all.
+    """
+    last = [run for run in runs if not last_phase or run.intention.read.get(last_phase)]
+    updates = [run.figures.get("state_written", 0) for run in last]
     steps = {step: sum(run.steps[step] for run in runs) for step in STEPS}
     totals = (name for run in runs for name in run.figures if "/" not in name)
     names = {name for name in totals if not name.startswith("seconds_")}
     counts = {name: sum(run.figures.get(name, 0) for run in runs) for name in sorted(names)}
     read = sum(run.figures.get("bytes_read", 0) + run.figures.get("bytes_in", 0) for run in runs)
     tasks = tuple(run.tasks for run in runs if run.tasks)
-    return Figures(tasks, steps, bytes_read=int(read), counts=counts)
+    return Figures(
+        tasks,
+        steps,
+        bytes_read=int(read),
+        bytes_broadcast=int(counts.get("bytes_broadcast", 0)),
+        epochs=len(runs),
+        updated=fmean(updates) if updates else 0.0,
+        counts=counts,
+    )
 
 
 def _rewritten(run: StageRun) -> int:

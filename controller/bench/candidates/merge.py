@@ -10,8 +10,9 @@ it emits no changes, and OPTIMIZE. Its plans take long to warm up: some ten runs
 
 from __future__ import annotations
 
-from controller.bench.candidate import Figures, Place, Totals
+from controller.bench.candidate import Figures, Place
 from controller.bench.candidates.counts import counts_of, initial_urls, totals_of
+from controller.bench.held import Totals
 from controller.bench.workload import Arrival
 
 __all__ = ["MergeCandidate"]
@@ -58,7 +59,7 @@ class MergeCandidate:
         merge.whenNotMatchedInsert(values={"url": "s.url", "n": "s.n"}).execute()
         return Figures()
 
-    def totals(self) -> Totals:
+    def held(self) -> Totals:
         """Count and add up the table."""
         return totals_of(self._session.read.format("delta").load(self._table))
 

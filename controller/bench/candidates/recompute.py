@@ -6,8 +6,9 @@ as many partitions as there are buckets of ours, no statistics collected.
 
 from __future__ import annotations
 
-from controller.bench.candidate import Figures, Place, Totals
+from controller.bench.candidate import Figures, Place
 from controller.bench.candidates.counts import counts_of, initial_urls, totals_of
+from controller.bench.held import Totals
 from controller.bench.workload import Arrival
 
 __all__ = ["RecomputeCandidate"]
@@ -50,7 +51,7 @@ class RecomputeCandidate:
         self._bytes += arrival.bytes
         return Figures(bytes_read=self._bytes)
 
-    def totals(self) -> Totals:
+    def held(self) -> Totals:
         """Count and add up the table."""
         return totals_of(self._session.read.format("delta").load(self._table))
 

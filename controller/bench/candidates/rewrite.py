@@ -6,8 +6,9 @@ never sorted; as many partitions as there are buckets of ours; no statistics col
 
 from __future__ import annotations
 
-from controller.bench.candidate import Figures, Place, Totals
+from controller.bench.candidate import Figures, Place
 from controller.bench.candidates.counts import counts_of, initial_urls, totals_of
+from controller.bench.held import Totals
 from controller.bench.workload import Arrival
 
 __all__ = ["RewriteCandidate"]
@@ -47,7 +48,7 @@ class RewriteCandidate:
         rows.write.format("delta").mode("overwrite").save(self._table)
         return Figures()
 
-    def totals(self) -> Totals:
+    def held(self) -> Totals:
         """Count and add up the table."""
         return totals_of(self._session.read.format("delta").load(self._table))
 

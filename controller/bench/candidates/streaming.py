@@ -20,9 +20,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from controller.bench.candidate import Figures, Place, Totals
+from controller.bench.candidate import Figures, Place
 from controller.bench.candidates.counts import initial_urls, totals_of
 from controller.bench.errors import BenchRefusedError
+from controller.bench.held import Totals
 from controller.bench.workload import Arrival
 
 __all__ = ["PYTHON_KEYS_MAX", "StreamingCandidate", "tws_runs"]
@@ -82,7 +83,7 @@ class StreamingCandidate:
         self._query.processAllAvailable()
         return Figures()
 
-    def totals(self) -> Totals:
+    def held(self) -> Totals:
         """Take the last count of each URL from what was appended; counts only rise."""
         appended = self._session.read.format("delta").load(self._table)
         return totals_of(appended.groupBy("url").agg({"n": "max"}).toDF("url", "n"))

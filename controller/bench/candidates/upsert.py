@@ -14,8 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from controller.bench.candidate import Figures, Place, Totals
+from controller.bench.candidate import Figures, Place
 from controller.bench.errors import BenchRefusedError
+from controller.bench.held import Totals
 from controller.bench.workload import Arrival
 
 __all__ = ["UpsertCandidate"]
@@ -68,7 +69,7 @@ class UpsertCandidate:
         read, written = (after - first for after, first in zip(_moved(), before, strict=True))
         return Figures(bytes_read=read, bytes_written=written)
 
-    def totals(self) -> Totals:
+    def held(self) -> Totals:
         """Count and add up the table."""
         row: Any = self._database.execute("SELECT count(*), sum(n) FROM counts").fetchone()
         return Totals(int(row[0]), int(row[1]))

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from controller.bench import BenchOptions
-from controller.bench.candidate import Figures, Totals
+from controller.bench.candidate import Figures
 from controller.bench.candidates.direct import DirectCandidate
 from controller.bench.contest import Contest, differences, steps_of
+from controller.bench.held import Totals
 from controller.bench.workload import Arrival
 
 
@@ -116,5 +117,5 @@ def test_only_equal_beginnings_are_compared_key_by_key() -> None:
     """A candidate that began with fewer keys must count right, but holds fewer."""
     held = {"cbp": Totals(10, 15), "half": Totals(5, 10), "wrong": Totals(9, 15)}
     loaded = {"cbp": 10, "half": 5, "wrong": 10}
-    found = differences(held, loaded, counted=5)
+    found = differences(held, loaded, counted=5, within=dict.fromkeys(held, 0.0))
     assert found == ["wrong holds 9 keys and 15, cbp 10 and 15"]

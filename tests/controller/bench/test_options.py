@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from controller.bench import BenchOptions, BenchRefusedError, run_bench
-from controller.bench.options import CANDIDATES, OURS
+from controller.bench.options import CANDIDATES, OURS, peers_by_default, sizes_by_default
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
-    ({"workload": "sort"}, "workload", "url-count, crawl-queue"),
+    ({"workload": "sort"}, "workload", "url-count, crawl-queue, clustering, pagerank"),
     ({"keys": "normal"}, "keys", "uniform, zipf, distinct"),
     ({"forms": ("groupwise", "cobol")}, "form", "is none of groupwise"),
     ({"forms": ()}, "form", "name one of groupwise"),
@@ -19,7 +19,17 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"against": ("flink",)}, "against", "is none of merge"),
     ({"against": (OURS,)}, "against", "takes part anyway"),
     ({"against": ("merge",), "master": "none"}, "against", "needs Spark"),
-    ({"against": ("duckdb",), "workload": "crawl-queue"}, "against", "has no crawl-queue"),
+    ({"against": ("duckdb",), "workload": "crawl-queue"}, "against", "has no crawl-queue; name b"),
+    ({"against": ("merge",), "workload": "pagerank"}, "against", "name blackbox, scan, broadcast"),
+    ({"against": ("broadcast",)}, "against", "has no url-count"),
+    ({"against": ("plain",), "workload": "pagerank"}, "against", "plain has no pagerank"),
+    ({"edges": 10}, "edges", "of clustering and pagerank only"),
+    ({"threshold": 0.1, "workload": "clustering"}, "threshold", "of pagerank only"),
+    ({"threshold": -0.1, "workload": "pagerank"}, "threshold", "0 or more"),
+    ({"edges": -1, "workload": "pagerank"}, "edges", "1 or more"),
+    ({"edges": 999, "state_keys": (1000,), "workload": "pagerank"}, "edges", "as many as nodes"),
+    ({"edges": 2000, "state_keys": (100,), "workload": "pagerank"}, "edges", "at most 1,250"),
+    ({"state_keys": (99,), "workload": "clustering"}, "nodes", "at least 100"),
     ({"state_keys": (0,)}, "state-keys", "begin at 1"),
     ({"increment": ()}, "increment", "begin at 1"),
     ({"rounds": 0}, "rounds", "at least 1"),
@@ -32,6 +42,16 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"soak": True, "forms": ("groupwise", "arrow")}, "soak", "takes one"),
     ({"soak": True, "epochs": 1}, "epochs", "at least 2"),
 ]
+
+
+_IN_SQL = {"merge", "rewrite", "streaming", "streaming-python", "streaming-python-tws", "duckdb"}
+PEERLESS = {
+    "url-count": {"plain", "broadcast"},
+    "crawl-queue": {"plain", "broadcast", "recompute", *_IN_SQL},
+    "clustering": {"broadcast", *_IN_SQL},
+    "pagerank": {"plain", *_IN_SQL},
+}
+"""Workload to whom it has not."""
 
 
 @pytest.mark.parametrize(("choice", "option", "why"), REFUSED, ids=lambda v: str(v)[:40])
@@ -50,9 +70,22 @@ def test_a_refusal_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_peer_can_be_named() -> None:
-    """All candidates together are a valid choice."""
-    peers = tuple(name for name in CANDIDATES if name != OURS)
-    BenchOptions(against=peers).check()
+    """All candidates together are a valid choice, but those of another workload."""
+    named = set()
+    for workload, left_out in PEERLESS.items():
+        peers = tuple(name for name in CANDIDATES if name != OURS and name not in left_out)
+        BenchOptions(workload, peers, state_keys=(1000,), increment=(10,)).check()
+        named |= {*peers}
+    assert named == {*CANDIDATES} - {OURS}
+
+
+def test_peers_and_sizes_by_default_can_be_run() -> None:
+    """Whoever names a workload alone gets a benchmark of it."""
+    for workload in PEERLESS:
+        keys, records = sizes_by_default(workload)
+        peers = peers_by_default(workload)
+        assert peers
+        BenchOptions(workload, peers, state_keys=(keys,), increment=(records,)).check()
 
 
 def test_hit_rates_are_shares_of_the_state() -> None:
@@ -68,4 +101,6 @@ def test_results_name_what_is_not_the_default() -> None:
     base = BenchOptions()
     assert base.label == "url-count"
     assert replace(base, keys="zipf", grouping="outer").label == "url-count/zipf/outer"
+    graph = replace(base, workload="pagerank", edges=500, threshold=0.1)
+    assert graph.label == "pagerank/edges-500/threshold-0.1"
     assert replace(base, keys="distinct", age=200).label == "url-count/distinct/age-200"

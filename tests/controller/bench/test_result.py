@@ -20,15 +20,19 @@ FIELDS = [
     "bytes_read",
     "bytes_shuffled",
     "bytes_written",
+    "bytes_broadcast",
+    "epochs",
+    "state_records",
+    "state_updated",
 ]
 
 
 def measured() -> Measured:
     """Give the summary of three runs."""
     samples = [
-        Sample(0.3, 10, None, 100, {}),
-        Sample(0.1, 30, None, 100, {}),
-        Sample(0.2, None, None, 400, {}),
+        Sample(0.3, 10, None, 100, {}, bytes_broadcast=5, epochs=4, updated=3.0),
+        Sample(0.1, 30, None, 100, {}, bytes_broadcast=7, epochs=2, updated=1.0),
+        Sample(0.2, None, None, 400, {}, epochs=3, updated=2.0),
     ]
     return Measured.of(
         samples,
@@ -38,6 +42,7 @@ def measured() -> Measured:
         state_keys=7,
         increment_records=3,
         floor_seconds=0.05,
+        state_records=8,
     )
 
 
@@ -64,4 +69,11 @@ def test_figures_are_medians_and_unknown_ones_are_null() -> None:
     assert one.seconds_median == 0.2
     assert one.seconds_all == (0.3, 0.1, 0.2)
     assert (one.bytes_read, one.bytes_shuffled, one.bytes_written) == (20, None, 100)
+    assert (one.bytes_broadcast, one.epochs, one.state_updated) == (6, 3, 2.0)
     assert median([None, None]) is None
+
+
+def test_the_share_of_the_state_is_known_where_both_are() -> None:
+    """Records updated per epoch over those that the state began with."""
+    assert measured().share_updated == 0.25
+    assert replace(measured(), state_records=None).share_updated is None

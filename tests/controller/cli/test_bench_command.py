@@ -49,6 +49,8 @@ def test_hit_rates_ask_for_distinct_keys(asked: list[BenchOptions]) -> None:
     [
         (["url-count"], ("merge", "blackbox", "streaming")),
         (["crawl-queue"], ("blackbox",)),
+        (["clustering"], ("plain", "blackbox", "recompute")),
+        (["pagerank"], ("broadcast", "blackbox", "recompute")),
         (["url-count", "--soak"], ()),
         (["url-count", "--against", ""], ()),
     ],
@@ -60,6 +62,16 @@ def test_peers_by_default_are_those_that_can_run(
     assert call(*arguments) == 0
     assert asked[0].against == peers
     asked[0].check()
+
+
+def test_a_graph_is_sized_in_nodes_and_links(asked: list[BenchOptions]) -> None:
+    """The same options under the names that graphs have."""
+    arguments = "--nodes 1000,2000 --edges 9000 --changed 5 --threshold 0.1 --against ''"
+    assert call("pagerank", *arguments.replace("''", ",").split()) == 0
+    (options,) = asked
+    options.check()
+    assert (options.state_keys, options.increment) == ((1000, 2000), (5,))
+    assert (options.edges, options.threshold, options.against) == (9000, 0.1, ())
 
 
 def test_a_size_that_is_no_number_is_a_wrong_call(

@@ -1,0 +1,219 @@
+"""The two workloads on graphs: clustering coefficients, and PageRank.
+
+Both begin with a whole graph in state, written as files as if the dataflow had come to it
+by itself (`states`), and read increments of new links. In the end a candidate's value of
+every page is compared: its coefficient, or its rank.
+
+Of PageRank the verdict's tolerance is `TOLERANCE` of the sum of all ranks, for whoever
+computes, so that all stop at the same nearness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cbp.model.dataflow import Dataflow
+from controller.bench.dataflows import arranged, compiled, ready
+from controller.bench.graph import Edges, Graph, edge_table, ranks_of
+from controller.bench.held import Values
+
+__all__ = ["DAMPING", "TOLERANCE", "Clustering", "GraphWorkload", "PageRank", "Rows"]
+
+DAMPING = 0.85
+TOLERANCE = 1e-8
+
+Rows = Callable[[str, str], Iterable[Mapping[str, Any]]]
+"""Stage and state to all its records."""
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """Clustering coefficients of an undirected graph.
+
+    Attributes:
+        state_keys: Nodes of the graph.
+        edges: Its first edges.
+        variant: `plain`: one message per neighbour; else one per piece of news.
+    """
+
+    state_keys: int
+    edges: int
+    seed: int = 0
+    variant: str = ""
+    source: str = "edges"
+    last_phase: str = "fof"
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph that is grown."""
+        return Graph(self.state_keys, self.edges, self.seed, undirected=True)
+
+    @property
+    def state_records(self) -> int:
+        """One record per end of an edge."""
+        return 2 * self.edges
+
+    def dataflow(self, *, grouping: str, form: str, buckets: int) -> Dataflow:
+        """Return the ready dataflow `clustering`; it has one form."""
+        document: dict[str, Any] = deepcopy(dict(ready("clustering")))
+        parameters = {"multicast": self.variant != "plain"}
+        document["stages"]["coefficients"]["parameters"] = parameters
+        return arranged(compiled(document), grouping, buckets)
+
+    def records(self, number: int, count: int) -> pa.Table:
+        """Return `(src BIGINT, dst BIGINT)`: new edges."""
+        return edge_table(self.graph.more(number, count))
+
+    def initial(self) -> Iterator[pa.Table]:
+        """Yield nothing: the state is written as files."""
+        return iter(())
+
+    def states(self) -> dict[tuple[str, str], pa.Table]:
+        """Return the graph as every node knows it: its neighbours, and theirs."""
+        first = self.graph.first
+        node = np.concatenate([first.src, first.dst])
+        neighbour = np.concatenate([first.dst, first.src])
+        order = np.lexsort((neighbour, node))
+        node, neighbour = node[order], neighbour[order]
+        ends = np.searchsorted(node, np.arange(self.state_keys + 1)).astype(np.int32)
+        lists = pa.ListArray.from_arrays(pa.array(ends), pa.array(neighbour))
+        columns = {"node": node, "neighbour": neighbour, "theirs": lists.take(pa.array(neighbour))}
+        return {("coefficients", "graph"): pa.table(columns)}
+
+    def held(self, rows: Rows) -> Values:
+        """Return the coefficient of every node, by what it knows in the end."""
+        known: dict[int, dict[int, set[int]]] = {}
+        for row in rows("coefficients", "graph"):
+            known.setdefault(row["node"], {})[row["neighbour"]] = set(row["theirs"])
+        return Values({node: _coefficient(theirs) for node, theirs in known.items()})
+
+    def within(self, candidate: str, increments: int) -> float:
+        """Return how far the mean value may be from ours: not at all, but for rounding."""
+        return 1e-9
+
+
+@dataclass(frozen=True)
+class PageRank:
+    """PageRank of a directed graph.
+
+    Attributes:
+        state_keys: Pages of the graph.
+        edges: Its first links.
+        threshold: Change of a rank that affects a page; see `incremental_pagerank`.
+        variant: `broadcast`: all pages are told what concerns only the affected ones.
+    """
+
+    state_keys: int
+    edges: int
+    seed: int = 0
+    threshold: float = 0.01
+    variant: str = ""
+    source: str = "edges"
+    last_phase: str = "ranks"
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph that is grown."""
+        return Graph(self.state_keys, self.edges, self.seed)
+
+    @property
+    def tolerance(self) -> float:
+        """The sum of all changes at which a computation ends."""
+        return TOLERANCE * self.state_keys
+
+    @property
+    def state_records(self) -> int:
+        """Two per page, the whole, and the last verdict."""
+        return 2 * self.state_keys + 2
+
+    def dataflow(self, *, grouping: str, form: str, buckets: int) -> Dataflow:
+        """Return the ready dataflow `pagerank`; it has one form."""
+        document: dict[str, Any] = deepcopy(dict(ready("pagerank")))
+        document["stages"]["rank"]["parameters"] = {
+            "damping": DAMPING,
+            "threshold": self.threshold,
+            "broadcast": self.variant == "broadcast",
+        }
+        document["stages"]["verdict"]["parameters"] = {"tolerance": self.tolerance}
+        return arranged(compiled(document), grouping, buckets)
+
+    def records(self, number: int, count: int) -> pa.Table:
+        """Return `(src BIGINT, dst BIGINT)`: new links."""
+        return edge_table(self.graph.more(number, count))
+
+    def initial(self) -> Iterator[pa.Table]:
+        """Yield nothing: the state is written as files."""
+        return iter(())
+
+    def states(self) -> dict[tuple[str, str], pa.Table]:
+        """Return all pages behind their first round."""
+        edges, count = self.graph.first, self.state_keys
+        found = ranks_of(edges, count, damping=DAMPING)
+        node = np.arange(count)
+        nodes = {
+            "node": node,
+            "rank": found.rank,
+            "inflow": found.inflow,
+            "shared": np.full(count, found.dangling / count),
+            "weight": np.zeros(count),
+            "affected": np.zeros(count, np.bool_),
+            "round": np.ones(count, np.int64),
+        }
+        empty = pa.ListArray.from_arrays(
+            pa.array(np.zeros(count + 1, np.int32)), pa.array([], pa.int64())
+        )
+        whole = {
+            "node": pa.array([None], pa.int64()),
+            "n": [count],
+            "dangling": [found.dangling],
+            "told": [found.dangling],
+            "weight": [0.0],
+            "round": [1],
+        }
+        return {
+            ("rank", "nodes"): pa.table(nodes),
+            ("rank", "links"): pa.table(
+                {"node": node, "links": _targets(edges, count), "inside": empty}
+            ),
+            ("rank", "whole"): pa.table(whole),
+            ("verdict", "last"): pa.table({"one": [True], "round": [1]}),
+        }
+
+    def held(self, rows: Rows) -> Values:
+        """Return the rank of every page."""
+        return Values({row["node"]: row["rank"] for row in rows("rank", "nodes")})
+
+    def within(self, candidate: str, increments: int) -> float:
+        """Return how far the mean rank may be from ours.
+
+        Whoever runs the same dataflow computes the same. From scratch nobody is left out:
+        each increment of ours leaves out a mean of up to threshold / (1 - damping).
+        """
+        if candidate != "recompute":
+            return 1e-9
+        return (increments * self.threshold + TOLERANCE) / (1 - DAMPING)
+
+
+GraphWorkload = Clustering | PageRank
+"""What has variants of its dataflow, and a value per page in the end."""
+
+
+def _targets(edges: Edges, nodes: int) -> pa.ListArray:
+    """Return the pages that each page links to, ascending."""
+    order = np.lexsort((edges.dst, edges.src))
+    ends = np.searchsorted(edges.src[order], np.arange(nodes + 1)).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), pa.array(edges.dst[order]))
+
+
+def _coefficient(theirs: Mapping[int, set[int]]) -> float:
+    """Return the share of pairs of neighbours that know each other."""
+    pairs = len(theirs) * (len(theirs) - 1)
+    knowing = sum(len(known & theirs.keys()) for known in theirs.values())
+    return knowing / pairs if pairs else 0.0
