@@ -87,8 +87,10 @@ def test_a_variant_is_the_same_graph_told_in_another_way() -> None:
     for workload, variant in ((Clustering(100, 300), "plain"), (PageRank(100, 300), "broadcast")):
         other = variant_of(workload, variant)
         assert other.records(3, 10).equals(workload.records(3, 10))
-        make = {"grouping": "outer", "form": "groupwise", "buckets": 8}
-        ours, theirs = workload.dataflow(**make), other.dataflow(**make)
+        ours, theirs = (
+            each.dataflow(grouping="outer", form="groupwise", buckets=8)
+            for each in (workload, other)
+        )
         assert ours.stages.keys() == theirs.stages.keys()
         routes = [
             [i.route_by for i in node.translator.loopbacks]
