@@ -30,13 +30,14 @@ from cbp.engine.arrow import arrow_schema
 from cbp.engine.call import Emitted, author_error, calling_loop, group_type
 from cbp.engine.groups import FlowRun, Int64s, Ranges, group_ranges, union, window_ends
 from cbp.engine.largestate import LargeState
-from cbp.engine.rows import Row, encode_rows, identity
+from cbp.engine.rows import Row, encode_rows
 from cbp.engine.settle import Settled, settle
 from cbp.engine.state.bucket import BucketState, Found
 from cbp.engine.state.large import LargeGroup, large_groups, without
 from cbp.engine.values import unify
 from cbp.engine.window import Source, Window, WindowReader
 from cbp.errors import InvariantError
+from cbp.model.equality import identity
 from cbp.model.stage import StateSpec, TranslatorSpec
 
 __all__ = ["ENCODE_ERRORS", "WINDOW_ROWS", "BucketRun", "look_up", "state_file_schema"]
@@ -202,6 +203,7 @@ class BucketRun:
         self._write_outputs()
         for state in states:
             state.drain()
+        gc.collect(0)  # cycles that the author's code left
 
     def _write_outputs(self) -> None:
         for output in self.spec.outputs:

@@ -21,7 +21,8 @@ from cbp.engine.arrow import arrow_schema
 from cbp.engine.call import author_error
 from cbp.engine.layout import ShuffleLayout
 from cbp.engine.route import slot_columns
-from cbp.engine.rows import Row, check_row, decode_columns, encode_rows, identity, row_type
+from cbp.engine.rows import Row, check_row, decode_columns, encode_rows, row_type
+from cbp.model.equality import identity
 from cbp.model.stage import InputSpec, TranslatorSpec
 
 __all__ = ["combined"]

@@ -10,7 +10,7 @@ order), both sides are spilled by hash into partitions, each of which fits in me
                             cancel -> spill -
     emitted -> pending ----/                 \--> born (records)
 
-Records are compared as values (`cbp.engine.rows.identity`), never by hash alone.
+Records are compared as values (`cbp.model.equality.identity`), never by hash alone.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from typing import Any
 
 import numpy as np
 
-from cbp.engine.rows import Row, identity
+from cbp.engine.rows import Row
 from cbp.engine.state.bucket import Found
+from cbp.model.equality import identity
 
 __all__ = ["PENDING_ROWS_MAX", "Difference"]
 

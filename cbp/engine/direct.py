@@ -80,6 +80,10 @@ class Executor(Protocol):
         """Stop the tasks of a run; `execute` then raises `RunCancelledError`."""
         ...
 
+    def forget(self, folder: str) -> None:
+        """Drop what is kept for a folder's stages."""
+        ...
+
     def close(self) -> None:
         """Release what the executor holds."""
         ...
@@ -123,8 +127,7 @@ class DirectEngine:
 
     def create_tables(self, folder: str, dataflow: str, nodes: Sequence[StageNode]) -> None:
         """Create state and output tables of these stages, where they do not exist."""
-        refuse_unbuilt(dataflow, nodes)
-        self._executor.refuse(dataflow, nodes)
+        self.check(dataflow, nodes)
         for node in nodes:
             for table in declared_tables(dataflow, node):
                 create_table(
@@ -221,8 +224,7 @@ class DirectEngine:
     ) -> tuple[PreparedRun, list[dict[str, Any]]]:
         """Do one phase; return it with what its task reported of the one behind it."""
         started = time.perf_counter()
-        refuse_unbuilt(plan.dataflow, [plan.node, *plan.fused])
-        self._executor.refuse(plan.dataflow, [plan.node, *plan.fused])
+        self.check(plan.dataflow, [plan.node, *plan.fused])
         records = sum(i.records for increments in plan.inputs.values() for i in increments)
         if not records:
             return PreparedRun(empty_outputs(plan), (), {"records_in": 0, "groups": 0}), []
@@ -343,6 +345,7 @@ class DirectEngine:
             for path in [path for path in self._tables if path.startswith(f"{folder}/")]:
                 del self._tables[path]
                 self._named.pop(path, None)
+        self._executor.forget(folder)
 
     def close(self) -> None:
         """Release the executor."""
@@ -436,6 +439,9 @@ class LocalExecutor:
 
     def cancel(self, run: str) -> None:
         """Do nothing: a task here cannot be interrupted."""
+
+    def forget(self, folder: str) -> None:
+        """Do nothing: nothing is kept."""
 
     def close(self) -> None:
         """Hold nothing, release nothing."""

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cbp.engine.spans import span_rows
+
 __all__ = ["FlowKeys", "group_keys"]
 
 Int64s = npt.NDArray[np.int64]
@@ -53,9 +55,7 @@ class FlowKeys:
         if self.ordered:
             lasts = self.table.take(pa.array(self.stops[groups[several]] - 1))
             return bool(lasts.equals(firsts.take(pa.array(several))))
-        every = np.concatenate(
-            [np.arange(self.starts[g], self.stops[g]) for g in groups[several].tolist()]
-        )
+        every = span_rows(self.starts[groups[several]], sizes[several])
         first = np.repeat(several, sizes[several])
         return bool(self.table.take(pa.array(every)).equals(firsts.take(pa.array(first))))
 

@@ -8,9 +8,8 @@ made once per schema. Values: strings, numbers, `datetime` (UTC), `date`, `Decim
 
 from __future__ import annotations
 
-import math
 from collections import namedtuple
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -27,7 +26,6 @@ __all__ = [
     "decode_lists",
     "emit_function",
     "encode_rows",
-    "identity",
     "row_maker",
     "row_type",
 ]
@@ -133,15 +131,3 @@ def _encode(values: Sequence[Any], type_: DataType, nullable: bool) -> pa.Array:
 def check_row(row: Row, schema: Schema) -> None:
     """Raise `TypeError` that names the column, the value and the declared type."""
     typed_row(row, schema)
-
-
-def identity(value: Any) -> Hashable:
-    """Return a hashable stand-in that is equal for equal values, nested ones included."""
-    if isinstance(value, list | tuple):
-        return tuple(map(identity, value))
-    if isinstance(value, dict):
-        return frozenset((identity(k), identity(v)) for k, v in value.items())
-    if isinstance(value, float) and math.isnan(value):
-        return "NaN"
-    result: Hashable = value
-    return result

@@ -15,8 +15,9 @@ from operator import ne
 import numpy as np
 import numpy.typing as npt
 
-from cbp.engine.rows import Row, identity
+from cbp.engine.rows import Row
 from cbp.engine.window import Source
+from cbp.model.equality import identity
 
 __all__ = ["Settled", "settle"]
 

@@ -23,14 +23,14 @@ from typing import Any
 
 from cbp.model.stage import OutputSpec
 
-__all__ = ["output_view", "state_view", "view_difference"]
+__all__ = ["identity", "output_view", "state_view", "view_difference"]
 
 View = Counter[Hashable] | dict[Hashable, Hashable] | list[Counter[Hashable]]
 
 
 def state_view(rows: Iterable[Sequence[Any]]) -> View:
     """Return what of a state is compared."""
-    return Counter(_frozen(tuple(row)) for row in rows)
+    return Counter(identity(tuple(row)) for row in rows)
 
 
 def output_view(output: OutputSpec, epochs: Iterable[Iterable[Sequence[Any]]]) -> View:
@@ -40,12 +40,12 @@ def output_view(output: OutputSpec, epochs: Iterable[Iterable[Sequence[Any]]]) -
         epochs: Its records by epoch, as tuples of its columns, in order.
     """
     if output.history:
-        return [Counter(_frozen(tuple(row)) for row in epoch) for epoch in epochs]
+        return [Counter(identity(tuple(row)) for row in epoch) for epoch in epochs]
     rows = [tuple(row) for epoch in epochs for row in epoch]
     if not output.key:
-        return Counter(map(_frozen, rows))
+        return Counter(map(identity, rows))
     at = [output.schema.index(name) for name in output.key]
-    return {_frozen([row[i] for i in at]): _frozen(row) for row in rows}
+    return {identity([row[i] for i in at]): identity(row) for row in rows}
 
 
 def view_difference(left: View, right: View) -> str:
@@ -66,12 +66,12 @@ def view_difference(left: View, right: View) -> str:
     return f"{first!r}: {left.get(first, 'nothing')!r} against {right.get(first, 'nothing')!r}"
 
 
-def _frozen(value: Any) -> Hashable:
+def identity(value: Any) -> Hashable:
     """Return a hashable stand-in that is equal for equal values, nested ones included."""
     if isinstance(value, list | tuple):
-        return tuple(map(_frozen, value))
+        return tuple(map(identity, value))
     if isinstance(value, dict):
-        return frozenset((_frozen(key), _frozen(item)) for key, item in value.items())
+        return frozenset((identity(key), identity(item)) for key, item in value.items())
     if isinstance(value, float) and math.isnan(value):
         return "NaN"
     result: Hashable = value

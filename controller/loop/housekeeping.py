@@ -73,16 +73,16 @@ class Housekeeping:
         if not calm and self._ticks % BUSY_TICKS:
             return
         patience = self._every if calm else 2 * self._every
-        for record in self._store.dataflows():
-            epochs = sum(stage.epoch for stage in self._store.stages(record.name))
-            if epochs - self._kept_at.get(record.name, -patience) < patience or not epochs:
+        for name, epochs in self._store.epochs().items():
+            if epochs - self._kept_at.get(name, -patience) < patience or not epochs:
                 continue
-            self._kept_at[record.name] = epochs
-            with self._exclusive(record.name):
-                self._keep(record)
+            self._kept_at[name] = epochs
+            with self._exclusive(name):
+                self._keep(name)
 
-    def _keep(self, record: DataflowRecord) -> None:
+    def _keep(self, name: str) -> None:
         try:
+            record = self._store.dataflow(name)
             parked = self._runs.parked()
             for leader, unit in self._catalog.units(record).items():
                 # A publication that stopped half-way names files in no table yet.
@@ -92,7 +92,7 @@ class Housekeeping:
             self._trim(record)
         except CbpError as error:
             # Nothing is lost by waiting: the next time finds the same, and more.
-            _log.warning("collection.failed", dataflow=record.name, error=error.as_dict())
+            _log.warning("collection.failed", dataflow=name, error=error.as_dict())
 
     def _collect(self, record: DataflowRecord, node: StageNode) -> None:
         plans = self._engine.collect(

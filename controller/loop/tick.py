@@ -11,7 +11,7 @@ Absent on purpose: threads and timers; whoever calls `tick` has them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 
 import structlog
@@ -80,16 +80,19 @@ class Ticker:
                 return Schedule((), self.waiting)
             self._finish_parked()
             self._recovery.settle()
-            self._publish()
-            return self._decide_and_start()
+            # Taken before loading: a run that ends meanwhile then counts as running once more,
+            # and never as a stage that is free with a queue from before its end.
+            busy = self._runs.busy()
+            records = self._store.dataflows()
+            self._publish(records, {name for name, _ in busy})
+            return self._decide_and_start(records, busy)
 
-    def _decide_and_start(self) -> Schedule:
-        # Taken before loading: a run that ends meanwhile then counts as running once more,
-        # and never as a stage that is free with a queue from before its end.
-        busy = self._runs.busy()
+    def _decide_and_start(
+        self, records: Sequence[DataflowRecord], busy: Mapping[StageId, str]
+    ) -> Schedule:
         views: dict[StageId, tuple[DataflowRecord, StageRecord, StageView]] = {}
         broken: dict[StageId, str] = {}
-        for record in self._store.dataflows():
+        for record in records:
             stages = self._store.stages(record.name)
             try:
                 units = self._catalog.units(record)
@@ -217,10 +220,9 @@ class Ticker:
         last = self._store.runs(stage.dataflow, stage=stage.stage, limit=1).items
         return last[0].attempt + 1 if last and last[0].epoch == stage.epoch else 1
 
-    def _publish(self) -> None:
+    def _publish(self, records: Sequence[DataflowRecord], busy: Collection[str]) -> None:
         """Publish what waited long enough, and what dataflows finished before they paused."""
-        busy = {name for name, _ in self._runs.busy()}
-        for record in self._store.dataflows():
+        for record in records:
             at_once = record.desired == "paused" and record.name not in busy
             if record.name not in self.deleting:
                 self._runs.start_publishing(record, at_once=at_once)

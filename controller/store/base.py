@@ -263,6 +263,10 @@ class Store(Protocol):
         """Return the stages of a dataflow, by name."""
         ...
 
+    def epochs(self) -> dict[str, int]:
+        """Return how many epochs every dataflow has committed, over all its stages."""
+        ...
+
     def connectors(self, dataflow: str) -> dict[str, dict[str, Connector]]:
         """Return stage -> input -> connector, inputs without increments included."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, func, insert, select
 from sqlalchemy import delete as delete_from
 from sqlalchemy import update as update_table
 
@@ -81,6 +81,12 @@ class Registrations:
         query = select(stages).where(stages.c.dataflow == dataflow).order_by(stages.c.stage)
         with self._database.read() as connection:
             return [rows.stage_of(row) for row in connection.execute(query)]
+
+    def epochs(self) -> dict[str, int]:
+        """See `Store.epochs`."""
+        query = select(stages.c.dataflow, func.sum(stages.c.epoch)).group_by(stages.c.dataflow)
+        with self._database.read() as connection:
+            return {name: int(epochs) for name, epochs in connection.execute(query)}
 
     def frame(
         self,

@@ -312,6 +312,15 @@ def test_a_commit_moves_everything_together(chain: SqlStore) -> None:
     assert chain.intended_runs() == []
 
 
+def test_epochs_are_counted_over_all_stages(chain: SqlStore) -> None:
+    """What was committed since somebody looked is told by one number per dataflow."""
+    chain.register(a_dataflow("e"), CHAIN)
+    for number, stage in enumerate(("s", "t", "s")):
+        run = a_run(f"r{number}", stage=stage, epoch=number // 2)
+        chain.commit(an_intention(run), finished_at=at(1))
+    assert chain.epochs() == {"d": 3, "e": 0}
+
+
 def test_what_is_read_and_not_removed_keeps_a_mark(chain: SqlStore) -> None:
     """A read mark stays with its increment; removal drops it without reading."""
     for _ in range(3):

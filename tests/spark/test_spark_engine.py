@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -221,6 +222,18 @@ def test_small_runs_use_the_same_workers_again(spark: Any) -> None:
         {int(text) for text in runs._run_numbered(2, lambda: [str(os.getpid())])} for _ in range(2)
     )
     assert second <= first
+
+
+def test_a_new_worker_is_a_fork_that_has_the_engine_imported(spark: Any) -> None:
+    """What replaces dead workers need not import anything before it works."""
+    runs = SparkExecutor(spark)
+    for text in set(runs._run_numbered(2, lambda: [str(os.getpid())])):
+        os.kill(int(text), signal.SIGKILL)
+
+    def parent() -> list[str]:
+        return [Path(f"/proc/{os.getppid()}/cmdline").read_text(encoding="utf-8")]
+
+    assert all("cbp.engine.spark.daemon" in text for text in runs._run_numbered(2, parent))
 
 
 def read_by_all(spark: Any, path: str) -> list[list[str]]:

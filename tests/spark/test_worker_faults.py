@@ -75,7 +75,8 @@ def run_killed(folder: Path, kills: int) -> None:
                 named |= {f"{own}/t/{change.table}/{add['path']}" for add in change.adds}
         attempts = {path.rsplit("-", 1)[1] for path in found - named}
         assert len(attempts) == 1, f"{point}: one attempt was lost, not {attempts}"
-        assert not any(path.endswith(f"-{attempts}") for path in named)
+        (lost,) = attempts
+        assert not any(path.endswith(f"-{lost}") for path in named)
     spark.stop()
     print("equal")
 

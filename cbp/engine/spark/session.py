@@ -22,6 +22,8 @@ _SETTINGS = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # A socket file instead of TCP takes some 40 ms off every Python task.
     "spark.python.unix.domain.socket.enabled": "true",
+    # A new Python worker is a fork that has everything imported.
+    "spark.python.daemon.module": "cbp.engine.spark.daemon",
     # The default of 50 partitions per snapshot costs seconds on small machines.
     "spark.databricks.delta.snapshotPartitions": "2",
     # The engine chooses the number of tasks; re-planning costs more than it saves.

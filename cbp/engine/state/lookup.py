@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from cbp.engine.spans import span_rows
 from cbp.engine.state.access import choose_search
 from cbp.engine.state.vectors import live_in, rows_of
 from cbp.errors import InvariantError
@@ -201,9 +202,7 @@ def matches(hashes: Int64s, wanted: Int64s) -> Int64s:
         unique: Int64s = starts
         return unique
     lengths = np.searchsorted(hashes, found, "right") - starts
-    offsets = np.cumsum(lengths) - lengths
-    every: Int64s = np.repeat(starts - offsets, lengths) + np.arange(lengths.sum())
-    return every
+    return span_rows(starts, lengths)
 
 
 def hashes_of(batch: pa.RecordBatch) -> Int64s:

@@ -10,26 +10,26 @@ translator emits, by the same code, and written to the same files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
 from cbp.engine.arrow import arrow_schema
-from cbp.engine.bucket import BucketRun, look_up
+from cbp.engine.bucket import BucketRun
 from cbp.engine.call import author_error
-from cbp.engine.groups import FlowRun, Int64s, group_ranges, window_ends
+from cbp.engine.groups import FlowRun, Int64s
 from cbp.engine.layout import shuffle_layout
 from cbp.engine.spool import Spool
 from cbp.engine.state.bucket import BucketState
 from cbp.engine.state.index import index_cache
 from cbp.engine.task import StageTask, TaskPlan
-from cbp.engine.vectorised.bucket import CALL_ROWS, VectorisedRun
+from cbp.engine.vectorised.bucket import VectorisedRun
 from cbp.engine.vectorised.conform import narrow
 from cbp.engine.vectorised.emission import Emission
 from cbp.engine.vectorised.groups import author_schema
-from cbp.engine.vectorised.reader import Call, CallReader
+from cbp.engine.vectorised.reader import Call, read_calls
 from cbp.model.stage import InputSpec, TranslatorSpec
 
 __all__ = ["LookUpTask", "SettleTask", "with_called_keys", "with_results"]
@@ -82,22 +82,9 @@ class LookUpTask(StageTask):
                 runs = [self._flow_run(i, spool.bucket(i, bucket)) for i in range(len(spec.inputs))]
                 tables = self.plan.states.items()
                 states = {name: BucketState(table, cache, bucket) for name, table in tables}
-                for call in _calls(spec, runs, states):
+                for call in read_calls(spec, runs, states)[1]:
                     for part in narrow(getattr(call.groups, state), schema):
                         yield from part.to_batches()
-
-
-def _calls(
-    spec: TranslatorSpec, runs: Sequence[FlowRun], states: dict[str, BucketState]
-) -> Iterator[Call]:
-    hashes, found = look_up(spec, runs, states)
-    flows = [*(run.hashes for run in runs), *(found[s.name].hashes for s in spec.states)]
-    ranges = group_ranges(hashes, flows)
-    reader = CallReader(spec, runs, states, found, hashes, ranges)
-    start = 0
-    for stop in window_ends(ranges, len(hashes), CALL_ROWS):
-        yield reader.read(start, stop)
-        start = stop
 
 
 class SettleTask(StageTask):

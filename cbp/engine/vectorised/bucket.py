@@ -20,23 +20,17 @@ import numpy as np
 import pyarrow as pa
 
 from cbp.engine.arrow import arrow_schema
-from cbp.engine.bucket import look_up, state_file_schema
+from cbp.engine.bucket import state_file_schema
 from cbp.engine.call import author_error
-from cbp.engine.groups import FlowRun, Int64s, group_ranges, window_ends
+from cbp.engine.groups import FlowRun, Int64s
 from cbp.engine.state.bucket import BucketState
 from cbp.engine.vectorised.conform import narrow
 from cbp.engine.vectorised.emission import Emission
-from cbp.engine.vectorised.reader import Call, CallReader
+from cbp.engine.vectorised.reader import Call, read_calls
 from cbp.engine.vectorised.settle import settle_tables
 from cbp.model.stage import StateSpec, TranslatorSpec
 
-__all__ = ["CALL_ROWS", "VectorisedRun"]
-
-CALL_ROWS = 524_288
-"""Records of all flows up to which groups of a bucket come in one call; one group at least.
-
-Large enough that the cost of a call vanishes, small enough for some copies of it.
-"""
+__all__ = ["VectorisedRun"]
 
 _SHOWN_ROWS = 3
 
@@ -63,15 +57,10 @@ class VectorisedRun:
 
     def run(self) -> None:
         """Call the author for all groups of this bucket."""
-        hashes, found = look_up(self.spec, self.runs, self.states)
+        hashes, calls = read_calls(self.spec, self.runs, self.states)
         self.begin(hashes)
-        flows = [*(r.hashes for r in self.runs), *(found[s.name].hashes for s in self.spec.states)]
-        ranges = group_ranges(hashes, flows)
-        reader = CallReader(self.spec, self.runs, self.states, found, hashes, ranges)
-        start = 0
-        for stop in window_ends(ranges, len(hashes), CALL_ROWS):
-            self._work(reader.read(start, stop))
-            start = stop
+        for call in calls:
+            self._work(call)
 
     def begin(self, hashes: Int64s) -> None:
         """Take notice of the hashes that are called, before any of them is."""

@@ -1,7 +1,7 @@
 """Numbers that stand for values: equal rows have equal numbers, whatever their types.
 
 Python compares records one by one; here whole columns become integers first, which can
-be compared, joined and counted as arrays. Equal is what `cbp.engine.rows.identity` calls
+be compared, joined and counted as arrays. Equal is what `cbp.model.equality.identity` calls
 equal: null is equal to null, NaN to NaN, both zeros are one, a map has no order.
 
     >>> row_codes([pa.table({"a": [1.5, None]}), pa.table({"a": [None, 1.5, 2.5]})])

@@ -7,15 +7,17 @@ or a comparison cannot tell (NaN), records are told apart by numbers for their k
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cbp.engine.groups import FlowRun, Ranges
+from cbp.engine.bucket import look_up
+from cbp.engine.groups import FlowRun, Ranges, group_ranges, window_ends
 from cbp.engine.keys import FlowKeys, group_keys
 from cbp.engine.state.bucket import BucketState, Found
 from cbp.engine.vectorised.codes import row_codes
@@ -23,9 +25,15 @@ from cbp.engine.vectorised.groups import Groups, author_schema
 from cbp.engine.window import state_order
 from cbp.model.stage import StateSpec, TranslatorSpec
 
-__all__ = ["Call", "CallReader"]
+__all__ = ["CALL_ROWS", "Call", "CallReader", "read_calls"]
 
 Int64s = npt.NDArray[np.int64]
+
+CALL_ROWS = 524_288
+"""Records of all flows up to which groups of a bucket come in one call; one group at least.
+
+Large enough that the cost of a call vanishes, small enough for some copies of it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,18 @@ class _Flow:
     stops: Int64s
     origin: Found | None
     calls: bool
+
+
+def read_calls(
+    spec: TranslatorSpec, runs: Sequence[FlowRun], states: Mapping[str, BucketState]
+) -> tuple[Int64s, Iterator[Call]]:
+    """Return the hashes of a bucket that are called (ascending), and the calls for them."""
+    hashes, found = look_up(spec, runs, states)
+    flows = [*(run.hashes for run in runs), *(found[s.name].hashes for s in spec.states)]
+    ranges = group_ranges(hashes, flows)
+    reader = CallReader(spec, runs, states, found, hashes, ranges)
+    ends = window_ends(ranges, len(hashes), CALL_ROWS)
+    return hashes, (reader.read(start, stop) for start, stop in pairwise([0, *ends]))
 
 
 @dataclass(frozen=True)

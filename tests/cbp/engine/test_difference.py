@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from cbp.engine import difference
 from cbp.engine.difference import Difference
-from cbp.engine.rows import identity
 from cbp.engine.state.bucket import Found
+from cbp.model.equality import identity
 
 VALUES = st.sampled_from([None, 1, 2, float("nan"), "a", [1], {"k": 2.0}])
 ROWS = st.lists(st.tuples(VALUES), max_size=30)

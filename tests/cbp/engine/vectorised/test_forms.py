@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from cbp.engine import spool
 from cbp.engine.blackbox import LocalBlackboxExecutor
 from cbp.engine.direct import DirectEngine, LocalEngine
-from cbp.engine.vectorised import bucket
+from cbp.engine.vectorised import reader
 from cbp.model.dataflow import Dataflow
 from stages.translators.url_count_arrow import UrlCountArrow
 from tests import keys
@@ -48,7 +48,7 @@ def test_every_epoch_equals_the_groupwise_form(
     case: str, hash_mask: int, monkeypatch: pytest.MonkeyPatch, data: st.DataObject
 ) -> None:
     """Outputs, their order, and state are the same; also in small calls, and with shared hashes."""
-    monkeypatch.setattr(bucket, "CALL_ROWS", 7)
+    monkeypatch.setattr(reader, "CALL_ROWS", 7)
     monkeypatch.setattr(spool, "SPOOL_BYTES", 500)
     dataflow = dataflow_of(case)
     with tempfile.TemporaryDirectory() as folder:

@@ -10,9 +10,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbp.engine.rows import identity
 from cbp.engine.vectorised.codes import row_codes
 from cbp.engine.vectorised.settle import settle_tables
+from cbp.model.equality import identity
 
 NAN = float("nan")
 TYPES = [
