@@ -316,7 +316,7 @@ def test_epochs_are_counted_over_all_stages(chain: SqlStore) -> None:
     """What was committed since somebody looked is told by one number per dataflow."""
     chain.register(a_dataflow("e"), CHAIN)
     for number, stage in enumerate(("s", "t", "s")):
-        run = a_run(f"r{number}", stage=stage, epoch=number // 2)
+        run = a_run(f"r{number}", stage=stage, epoch=number // 2, read={}, remove={})
         chain.commit(an_intention(run), finished_at=at(1))
     assert chain.epochs() == {"d": 3, "e": 0}
 
