@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,36 +14,16 @@ from hypothesis import settings
 settings.register_profile("cbp", deadline=None)
 settings.load_profile("cbp")
 
-SPARK_SETTINGS = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.driver.memory": "1g",
-    "spark.driver.host": "127.0.0.1",
-    "spark.python.unix.domain.socket.enabled": "true",
-    "spark.databricks.delta.snapshotPartitions": "2",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-}
-
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Give the one Spark session with Delta of a test run."""
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    """Give the one Spark session of a test run: the service's, with fewer partitions."""
     # Workers import the tests' translators by name.
     os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
-    from delta import configure_spark_with_delta_pip
-    from pyspark.sql import SparkSession
+    from cbp.engine.spark.session import SparkSettings, start_session
 
-    builder = SparkSession.builder.master("local[2]").appName("cbp-tests")
-    for key, value in SPARK_SETTINGS.items():
-        builder = builder.config(key, value)
-    builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-    session = configure_spark_with_delta_pip(builder).getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    warehouse = str(tmp_path_factory.mktemp("warehouse"))
+    conf = {"spark.sql.shuffle.partitions": "2", "spark.sql.warehouse.dir": warehouse}
+    session = start_session(SparkSettings(master="local[2]", app_name="cbp-tests", conf=conf))
     yield session
     session.stop()
