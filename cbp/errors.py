@@ -7,7 +7,8 @@
     |  '- DecisionInvalidError    a Runnable or FrameBy answered what cannot be done
     |     |- MemoInvalidError     its memo is not JSON
     |     |- AlignmentError       framing keys of an aligned input go backwards
-    |     '- FramingKeyError      a FrameBy function gave what is no framing key
+    |     |- FramingKeyError      a FrameBy function gave what is no framing key
+    |     '- FramesScatteredError an increment's framing keys change too often
     |- OperatingError             the world failed: disk, network, a foreign writer
     |  |- TableForeignError       a folder holds something that is not our table
     |  |  |- PlacementDiffersError  its records lie by another hash or number of buckets
@@ -21,8 +22,10 @@
     |  |- IncrementDamagedError   an increment's file is missing or has other rows
     |  |- RunCancelledError       the run was cancelled
     |  |- RebuildIncompleteError  some dataflows could not be brought back from their folders
+    |  |- TimeLimitError          the author's code did not end in time
     |  |- NotFoundError           a name, key or table that does not exist
-    |  '- AlreadyExistsError      a name that is taken
+    |  |- AlreadyExistsError      a name that is taken
+    |  '- FlowUnframedError       nobody frames the flow that is to be closed
     '- InvariantError             our bug or corrupt data: the stage stops
 
 `code` is stable and snake_case; `details` holds JSON values without secrets;
@@ -46,7 +49,9 @@ __all__ = [
     "DefinitionError",
     "DiskFullError",
     "FileSystemUnsafeError",
+    "FlowUnframedError",
     "ForeignWriterError",
+    "FramesScatteredError",
     "FramingKeyError",
     "IncrementDamagedError",
     "InvariantError",
@@ -62,6 +67,7 @@ __all__ = [
     "TableFeatureError",
     "TableForeignError",
     "TableReleasedError",
+    "TimeLimitError",
     "error_from_dict",
 ]
 
@@ -230,6 +236,23 @@ class FramingKeyError(DecisionInvalidError):
             f"{shown} is a {kind}: a framing key is a number, a text, a date or a time",
             function="frame_by",
             value=shown,
+        )
+
+
+class FramesScatteredError(DecisionInvalidError):
+    """The framing keys of an increment change so often that its frames are mostly slices."""
+
+    code = "frames_scattered"
+
+    def __init__(self, stage: str, input_: str, place: str, *, increment: str, most: int) -> None:
+        super().__init__(
+            f"increment {increment} changes its framing key more than {most} times: frame by a "
+            "coarser key, let records come in the order of it, or in smaller increments",
+            stage=stage,
+            function=f"{input_}.frame_by",
+            place=place,
+            increment=increment,
+            most=most,
         )
 
 
@@ -407,6 +430,21 @@ class RebuildIncompleteError(OperatingError):
         )
 
 
+class TimeLimitError(OperatingError):
+    """An author's code took longer than the operator allows; its stage stops."""
+
+    code = "time_limit"
+    retryable = False
+
+    def __init__(self, what: str, seconds: float) -> None:
+        super().__init__(
+            f"{what} had not ended after {seconds:g} s and was given up: mend the translator or "
+            "raise run_seconds_max, then resume",
+            what=what,
+            seconds=seconds,
+        )
+
+
 class NotFoundError(OperatingError):
     """A name, key or table does not exist."""
 
@@ -425,6 +463,21 @@ class AlreadyExistsError(OperatingError):
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f"there is a {kind} {name!r} already", kind=kind, name=name)
+
+
+class FlowUnframedError(OperatingError):
+    """A flow is to be closed, and no stage frames it."""
+
+    code = "flow_unframed"
+    retryable = False
+
+    def __init__(self, flow: str, framed: Sequence[str]) -> None:
+        super().__init__(
+            f"no stage frames the flow {flow!r}, so there is nothing to close; "
+            f"framed are: {', '.join(framed) or 'none'}",
+            flow=flow,
+            framed=list(framed),
+        )
 
 
 class InvariantError(CbpError):

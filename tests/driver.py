@@ -174,5 +174,5 @@ class Driver:
             return (increment,)
         framing = self.framings.get((stage, input_), Framing())
         found, memo = self.engine.frame(self.folder, stage, spec, increment, framing.memo)
-        self.framings[stage, input_], done = framing.take(increment.flow, found, memo)
+        self.framings[stage, input_], done = framing.take(increment, found, memo)
         return done

@@ -42,6 +42,7 @@ EFFECTS: tuple[str, ...] = (
     "rename",
     "increment_file",
     "source_log",
+    "punctuation",
     "sql_commit",
     "job",
 )

@@ -2,7 +2,8 @@
 
 One pass in this process, file by file and window by window, in the order of the records;
 a column's keys are computed once per run of equal values. A frame's files are slices, so
-nothing is written.
+nothing is written. What is held in memory is one window and the slices, of which an
+increment may have `SLICES_MAX`.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ import pyarrow.parquet as pq
 from cbp.engine.arrow import arrow_schema
 from cbp.engine.conform import conform
 from cbp.engine.rows import decode_columns, row_type
-from cbp.errors import IncrementDamagedError
-from cbp.model.framing import Keyed, Segment, framing_keys, segments
+from cbp.errors import FramesScatteredError, IncrementDamagedError
+from cbp.model.framing import Keyed, Segment, extend_runs, framing_keys, segments
 from cbp.model.increment import DataFile, FramingKey, Increment
 from cbp.model.stage import InputSpec
 
 __all__ = ["frame_increment"]
+
+SLICES_MAX = 50_000
+"""Slices of one increment: each is a line of its consumer's queue, some 60 bytes of JSON."""
 
 _WINDOW_ROWS = 65_536
 
@@ -42,17 +46,25 @@ def frame_increment(
     Raises:
         IncrementDamagedError: A file is missing, damaged, or has other records.
         AuthorCodeError: The function failed, or gave no framing key.
+        FramesScatteredError: It has more than `SLICES_MAX` runs of equal keys.
     """
     assert spec.frame_by is not None, "only a framed input has frames"
-    keyed = []
+    keyed, slices = [], 0
     for file in increment.files:
-        keys: list[FramingKey] = []
+        runs: list[tuple[FramingKey, int]] = []
+        rows = 0
         for window in _windows(folder, file, spec):
             found, memo = _keys(window, spec, memo, stage)
-            keys += found
-        if len(keys) != file.records:
-            raise IncrementDamagedError(file.path, expected=file.records, found=len(keys))
-        keyed.append(Keyed(file, keys))
+            extend_runs(runs, found)
+            rows += len(found)
+            if slices + len(runs) > SLICES_MAX:
+                raise FramesScatteredError(
+                    stage, spec.name, spec.frame_by.place, increment=increment.name, most=SLICES_MAX
+                )
+        if rows != file.records:
+            raise IncrementDamagedError(file.path, expected=file.records, found=rows)
+        slices += len(runs)
+        keyed.append(Keyed(file, runs))
     return segments(keyed, ordered=spec.frame_by.memo), memo
 
 

@@ -64,15 +64,22 @@ class IntentionLog:
             yield intention
             epoch += 1
 
-    def put_position(self, position: Position) -> None:
+    def put_position(self, position: Position) -> Position:
         """Make a position durable, then remove those before it; idempotent.
 
-        One of this number that is there already says the same of every epoch.
+        One of this number that is there already says the same of every epoch, and less of
+        what came since.
+
+        Returns:
+            The one that is durable.
         """
         path = self._path(_POSITIONS, position.number)
         data = json.dumps(position.to_json(), separators=(",", ":")).encode()
-        self._files.put_if_absent(path, data, what="snapshot")
+        result = self._files.put_if_absent(path, data, what="snapshot")
         self._remove_before(_POSITIONS, position.number)
+        if isinstance(result, Exists):
+            return Position.from_json(json.loads(result.data))
+        return position
 
     def position(self) -> Position | None:
         """Return the newest position, or `None` when there is none."""

@@ -197,8 +197,8 @@ class ReferenceEngine:
         )
         records = itertools.starmap(record_type(input_, spec.schema), rows)
         keys, memo = framing_keys(records, frame_by, framing.memo, stage=stage, input_=input_)
-        found = segments([Keyed(file, keys) for file in increment.files], ordered=frame_by.memo)
-        self._framings[stage, input_], done = framing.take(increment.flow, found, memo)
+        found = segments([Keyed.of(file, keys) for file in increment.files], ordered=frame_by.memo)
+        self._framings[stage, input_], done = framing.take(increment, found, memo)
         return done
 
     def _rows(self, flow: str, increment: Increment) -> list[Row]:

@@ -40,12 +40,15 @@ class Connector:
         queue: What a run may read; of a framed input, its eligible frames.
         framing: Of a framed input: where its framing stands (`cbp.model.framing`).
         arrived: Of a framed input: output increments that are not framed yet.
+        closes: Of a framed input: punctuations that are not applied yet, each the index of
+            the first output increment behind it, ascending (`cbp.model.punctuation`).
     """
 
     input: str
     queue: tuple[Queued, ...] = ()
     framing: Framing | None = None
     arrived: tuple[Increment, ...] = ()
+    closes: tuple[int, ...] = ()
 
     @property
     def unread(self) -> tuple[Increment, ...]:
@@ -77,6 +80,17 @@ class Connector:
     def bytes(self) -> int:
         """Size of the unread increments in bytes."""
         return sum(increment.bytes for increment in self.unread)
+
+    def close_is_due(self, next_index: int) -> bool:
+        """Tell whether a close comes before whatever is to be framed next.
+
+        Args:
+            next_index: Index of the flow's next output increment; asked before the
+                connector was, so that all before it have arrived here. It is behind a close
+                that waits, but in a store that is being filled again.
+        """
+        first = self.arrived[0].index if self.arrived else next_index
+        return bool(self.closes) and self.closes[0] <= first
 
     def append(self, increment: Increment) -> Connector:
         """Return the connector with one more increment at its end."""

@@ -57,6 +57,9 @@ class StageNode:
         fuse: Whether it may run together with its neighbours; see `cbp.model.fusion`.
         rule: When it runs, if not as the translator says; see `runnable`.
         limits: Output name to how much of it may wait at a reader.
+        idle: Framed input to the seconds without a record after which its open frame is
+            closed, if not as the translator says; 0: never.
+        run_seconds_max: Time limit of one run, if not that of the service.
     """
 
     name: str
@@ -68,11 +71,17 @@ class StageNode:
     fuse: bool = True
     rule: RunnableSpec | None = None
     limits: Mapping[str, FlowLimit] = field(default_factory=dict)
+    idle: Mapping[str, float] = field(default_factory=dict)
+    run_seconds_max: float | None = None
 
     @property
     def runnable(self) -> RunnableSpec:
         """When the stage runs: as its dataflow says, else as its translator does."""
         return self.rule or self.translator.runnable
+
+    def close_idle_seconds(self, input_: str) -> float:
+        """Return after how long without a record an input's open frame is closed; 0: never."""
+        return self.idle.get(input_, self.translator.input(input_).close_idle_seconds)
 
     def __post_init__(self) -> None:
         own = {spec.name: f"{self.name}.{spec.name}" for spec in self.translator.loopbacks}
@@ -191,6 +200,12 @@ def _stage_mistakes(stage: StageNode, flows: Mapping[str, Schema]) -> Iterator[M
     for name in stage.limits.keys() - set(outputs):
         message = f"{spec.name} has no output {name!r}; it has {', '.join(outputs) or 'none'}"
         yield Mistake("limit_output_unknown", f"{where}.limits.{name}", message, spec.place)
+    framed = [input_.name for input_ in spec.framed]
+    for name in stage.idle.keys() - set(framed):
+        message = f"{spec.name} does not frame {name!r}; it frames {', '.join(framed) or 'nothing'}"
+        yield Mistake(
+            "idle_input_unframed", f"{where}.close_idle_seconds.{name}", message, spec.place
+        )
     declared = {input_.name for input_ in spec.inputs}
     for name in declared - stage.wiring.keys():
         yield Mistake(

@@ -13,7 +13,8 @@ copied, and another consumer may frame the same flow in another way.
 - Keys need no order; only alignment does (`cbp.model.runnable.Align`).
 
 `Framing` is what a connector remembers between output increments: plain JSON, a function
-of the flow alone, so that it can be computed again after a loss.
+of the flow and its punctuations (`cbp.model.punctuation`) alone, so that it can be computed
+again after a loss.
 
 Invariant: the frames and the open one, put together, are the records of the flow, each
 once, and in order within a file (tests/cbp/model/test_framing.py).
@@ -34,7 +35,15 @@ from cbp.errors import AuthorCodeError, DecisionInvalidError, FramingKeyError
 from cbp.model.increment import DataFile, FramingKey, Increment
 from cbp.model.memo import json_memo
 
-__all__ = ["FrameBy", "Framing", "Keyed", "Segment", "framing_keys", "segments"]
+__all__ = [
+    "FrameBy",
+    "Framing",
+    "Keyed",
+    "Segment",
+    "extend_runs",
+    "framing_keys",
+    "segments",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +66,21 @@ class FrameBy:
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """A file of an output increment with the framing key of each of its rows."""
+    """A file of an output increment with the framing keys of its rows.
+
+    Attributes:
+        runs: Framing key and number of rows that follow each other with it, in order.
+    """
 
     file: DataFile
-    keys: Sequence[FramingKey]
+    runs: Sequence[tuple[FramingKey, int]]
+
+    @classmethod
+    def of(cls, file: DataFile, keys: Iterable[FramingKey]) -> Keyed:
+        """Return a file with one key per row."""
+        runs: list[tuple[FramingKey, int]] = []
+        extend_runs(runs, keys)
+        return cls(file, runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +99,21 @@ class Framing:
         memo: Of the FrameBy function.
         next: Number of the next frame.
         open: The frame that may still grow; not eligible.
+        last: Index of the output increment that brought the last record; -1: none did.
     """
 
     memo: Any = None
     next: int = 0
     open: Increment | None = None
+    last: int = -1
 
     def take(
-        self, flow: str, found: Iterable[Segment], memo: Any
+        self, increment: Increment, found: Iterable[Segment], memo: Any
     ) -> tuple[Framing, tuple[Increment, ...]]:
         """Go over one output increment.
 
         Args:
-            flow: Its flow.
+            increment: The next one of the flow.
             found: Its segments, in order.
             memo: What the function remembers behind it.
 
@@ -99,16 +121,17 @@ class Framing:
             The framing behind it, and the frames that became eligible, in order.
         """
         done: list[Increment] = []
-        open_, number = self.open, self.next
+        open_, number, last = self.open, self.next, self.last
         for segment in found:
+            last = increment.index
             if open_ is not None and open_.framing_key == segment.key:
                 open_ = replace(open_, files=_joined((*open_.files, *segment.files)))
                 continue
             if open_ is not None:
                 done.append(open_)
-            open_ = Increment(flow, number, segment.key, segment.files)
+            open_ = Increment(increment.flow, number, segment.key, segment.files)
             number += 1
-        return Framing(memo, number, open_), tuple(done)
+        return Framing(memo, number, open_, last), tuple(done)
 
     def close(self) -> tuple[Framing, tuple[Increment, ...]]:
         """Make the open frame eligible, if there is one: a punctuation."""
@@ -117,13 +140,13 @@ class Framing:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""
         open_ = None if self.open is None else self.open.to_json()
-        return {"memo": self.memo, "next": self.next, "open": open_}
+        return {"memo": self.memo, "next": self.next, "open": open_, "last": self.last}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Framing:
         """Read what `to_json` wrote."""
         open_ = None if value["open"] is None else Increment.from_json(value["open"])
-        return cls(value["memo"], value["next"], open_)
+        return cls(value["memo"], value["next"], open_, value.get("last", -1))
 
 
 def framing_keys(
@@ -177,11 +200,20 @@ def segments(files: Iterable[Keyed], *, ordered: bool) -> list[Segment]:
     ]
 
 
+def extend_runs(runs: list[tuple[FramingKey, int]], keys: Iterable[FramingKey]) -> None:
+    """Add keys, one per row, to the end of a list of runs."""
+    for key, same in groupby(keys):
+        rows = sum(1 for _ in same)
+        if runs and runs[-1][0] == key:
+            rows += runs.pop()[1]
+        runs.append((key, rows))
+
+
 def _runs(keyed: Keyed) -> Iterable[tuple[FramingKey, DataFile]]:
     """Yield the slices of one file whose rows have one key each, in order."""
     start = 0
-    for key, run in groupby(keyed.keys):
-        stop = start + sum(1 for _ in run)
+    for key, rows in keyed.runs:
+        stop = start + rows
         yield key, keyed.file.slice(start, stop)
         start = stop
 

@@ -11,11 +11,12 @@ commits. `Position.from_json(p.to_json()) == p` (tests/cbp/model/test_position.p
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cbp.errors import InvariantError
 from cbp.model.connector import Connector, Queued
+from cbp.model.framing import Framing
 from cbp.model.increment import Increment
 
 __all__ = ["Position", "StagePosition"]
@@ -47,11 +48,13 @@ class Position:
     Attributes:
         stages: By name; those that lead, where stages run together.
         newest: The last increment of each flow that has one.
+        punctuations: Number of its next punctuation; those before are in the connectors.
     """
 
     dataflow: str
     stages: Mapping[str, StagePosition]
     newest: tuple[Increment, ...]
+    punctuations: int = 0
 
     @property
     def number(self) -> int:
@@ -72,10 +75,16 @@ class Position:
                         input_: [[q.increment.to_json(), q.read] for q in connector.queue]
                         for input_, connector in stage.connectors.items()
                     },
+                    "framed": {
+                        input_: _framed_to_json(connector)
+                        for input_, connector in stage.connectors.items()
+                        if connector.framing is not None
+                    },
                 }
                 for name, stage in self.stages.items()
             },
             "newest": [increment.to_json() for increment in self.newest],
+            "punctuations": self.punctuations,
         }
 
     @classmethod
@@ -93,9 +102,7 @@ class Position:
                 stage["epoch"],
                 stage["memo"],
                 {
-                    input_: Connector(
-                        input_, tuple(Queued(Increment.from_json(i), read) for i, read in queue)
-                    )
+                    input_: _connector(input_, queue, stage.get("framed", {}).get(input_))
                     for input_, queue in stage["connectors"].items()
                 },
                 stage["turns"],
@@ -103,4 +110,25 @@ class Position:
             for name, stage in value["stages"].items()
         }
         newest = tuple(Increment.from_json(increment) for increment in value["newest"])
-        return cls(value["dataflow"], stages, newest)
+        return cls(value["dataflow"], stages, newest, value.get("punctuations", 0))
+
+
+def _framed_to_json(connector: Connector) -> dict[str, Any]:
+    assert connector.framing is not None
+    return {
+        "framing": connector.framing.to_json(),
+        "arrived": [increment.to_json() for increment in connector.arrived],
+        "closes": list(connector.closes),
+    }
+
+
+def _connector(name: str, queue: Any, framed: Mapping[str, Any] | None) -> Connector:
+    found = Connector(name, tuple(Queued(Increment.from_json(i), read) for i, read in queue))
+    if framed is None:
+        return found
+    return replace(
+        found,
+        framing=Framing.from_json(framed["framing"]),
+        arrived=tuple(map(Increment.from_json, framed["arrived"])),
+        closes=tuple(framed["closes"]),
+    )

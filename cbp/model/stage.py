@@ -85,6 +85,7 @@ class InputSpec:
         loopback: Wired to the output of the same name of its own stage: messages.
         frame_by: What cuts the flow into this input's increments; `None`: every output
             increment is one (FrameByPrior).
+        close_idle_seconds: After so long without a record, the open frame is closed; 0: never.
         combine: What may run on its records before they are shuffled.
     """
 
@@ -95,6 +96,7 @@ class InputSpec:
     loopback: bool = False
     frame_by: FrameBy | None = None
     combine: CombineSpec | None = None
+    close_idle_seconds: float = 0.0
 
     @property
     def computed(self) -> tuple[Computed, ...]:

@@ -6,6 +6,7 @@ Each mistake is told with the class, the attribute, `file.py:12`, and what to do
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, NoReturn, cast, get_args
@@ -151,7 +152,18 @@ class Compiler:
             isinstance(declared, Loopback),
             None if isinstance(declared, Loopback) else self._frame_by(name, declared, schema),
             None if isinstance(declared, Loopback) else self._combine(name, declared),
+            0.0 if isinstance(declared, Loopback) else self._idle(name, declared),
         )
+
+    def _idle(self, name: str, declared: Input) -> float:
+        seconds = declared.close_idle_seconds
+        if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+            message = f"close_idle_seconds is {seconds!r}; it takes seconds, or 0 for never"
+            self._fail("close_idle_invalid", name, message)
+        if seconds and declared.frame_by is None:
+            message = "close_idle_seconds closes what frame_by keeps open; declare frame_by too"
+            self._fail("close_idle_invalid", name, message)
+        return float(seconds)
 
     def _frame_by(self, name: str, declared: Input, schema: Schema) -> FrameBy | None:
         given = declared.frame_by

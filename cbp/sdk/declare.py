@@ -148,6 +148,8 @@ class Input:
         frame_by: Column, or `framed(...)`, whose value labels the input's increments; an
             increment is read once a record with another value, or a close, is behind it.
             Default: what one epoch of the writer wrote is one increment, read at once.
+        close_idle_seconds: With `frame_by`: close the open increment once no record has come
+            for so long; 0: never. A dataflow may say otherwise.
         combine: `records -> records`, run on some records of one group, a list, before they
             are shuffled, to shuffle fewer. The law: whatever records of a group it is given,
             replacing them by its result must not change what `translate` does; as adding up
@@ -160,6 +162,7 @@ class Input:
     order_by: str | Computed | None = None
     frame_by: str | FrameBy | None = None
     combine: Callable[[list[Any]], Iterable[Any]] | None = None
+    close_idle_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,9 @@ When a stage runs is what its translator says, or a rule by name, with its argum
 
     "runnable": "run_any"                  or      "runnable": {"align": {"inputs": ["a", "b"]}}
 
+`close_idle_seconds: {pages: 300}` of a stage closes the open frame of a framed input once no
+record has come for so long. `run_seconds_max: 600` is the time limit of the stage's runs.
+
 `publish: {epochs: 8, seconds: 60}` lets tables show several epochs at once, see
 `cbp.model.publication`; without it, they show every one.
 
@@ -19,6 +22,7 @@ met twice arrives in `duplicates`, since a mapping cannot hold it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -43,7 +47,17 @@ _ANY_STAGE = ""
 _TOP = {"name", "sources", "stages", "publish", "description"}
 _PUBLISH = {"epochs", "seconds"}
 _SOURCE = {"schema", "format", "options"}
-_STAGE = {"translator", "parameters", "inputs", "buckets", "fuse", "runnable", "limits"}
+_STAGE = {
+    "translator",
+    "parameters",
+    "inputs",
+    "buckets",
+    "fuse",
+    "runnable",
+    "limits",
+    "close_idle_seconds",
+    "run_seconds_max",
+}
 
 
 def dataflow_from_document(
@@ -180,6 +194,8 @@ class _Reader:
             fuse,
             rule,
             self._limits(f"{where}.limits", node.get("limits", {})),
+            self._idle(f"{where}.close_idle_seconds", node.get("close_idle_seconds", {})),
+            self._seconds(f"{where}.run_seconds_max", node.get("run_seconds_max")),
         )
 
     def _limits(self, where: str, value: Any) -> Mapping[str, FlowLimit]:
@@ -193,6 +209,22 @@ class _Reader:
             except (TypeError, ValueError) as error:
                 self._note("limit_invalid", at, str(error))
         return MappingProxyType(limits)
+
+    def _idle(self, where: str, value: Any) -> Mapping[str, float]:
+        """Read after how many idle seconds framed inputs are closed: `{pages: 300}`."""
+        given = self._mapping(where, value)
+        read = {name: self._seconds(f"{where}.{name}", given[name]) for name in given}
+        return MappingProxyType({name: s for name, s in read.items() if s is not None})
+
+    def _seconds(self, where: str, value: Any) -> float | None:
+        """Read a time; `None` stays `None`, and stands for what is wrong."""
+        if value is None:
+            return None
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 <= value < math.inf:
+            self._note("seconds_invalid", where, f"expected seconds, 0: never; got {value!r}")
+            return None
+        return float(value)
 
     def _noted(self, read: Callable[[], _T]) -> _T | None:
         """Return what was read; note the mistake if it cannot be."""

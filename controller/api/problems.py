@@ -58,6 +58,7 @@ STATUS: Mapping[str, int] = {
     "memo_not_serialisable": 422,
     "alignment_backwards": 422,
     "framing_key_invalid": 422,
+    "frames_scattered": 422,
     "operating_failure": 503,
     "table_foreign": 409,
     "table_placement_differs": 409,
@@ -71,8 +72,10 @@ STATUS: Mapping[str, int] = {
     "increment_damaged": 500,
     "run_cancelled": 409,
     "rebuild_incomplete": 500,
+    "time_limit": 409,
     "not_found": 404,
     "already_exists": 409,
+    "flow_unframed": 409,
     "invariant_broken": 500,
     # the metadata store
     "cursor_invalid": 422,

@@ -37,12 +37,14 @@ from cbp.errors import (
 from cbp.model.dataflow import Dataflow
 from cbp.model.fusion import choose_leaders, physical_stages
 from cbp.model.intention import Intention
+from cbp.model.punctuation import Punctuation, Reason
 from cbp.model.schedule import Schedule
 from controller.loop.catalog import Catalog
 from controller.loop.folder import claim_folder, described, purge_folder, remove_purged
 from controller.loop.frames import Framer
 from controller.loop.housekeeping import Housekeeping
 from controller.loop.outlook import Outlook, look_out
+from controller.loop.punctuations import Punctuations
 from controller.loop.reading import Reading
 from controller.loop.recovery import Recovery
 from controller.loop.runs import RetryPolicy, Runs
@@ -95,6 +97,8 @@ class Controller:
         random_hex: Callable[[int], str] = secrets.token_hex,
         retention: Retention = ONE_DAY,
         collect_every: int = COLLECT_EVERY,
+        framers: Executor | None = None,
+        run_seconds_max: float = 0.0,
     ) -> None:
         self.registry, self.arrivals = registry, None  # type: Registry, Arrivals | None
         self._store, self._files, self._clock = store, files, clock
@@ -111,13 +115,25 @@ class Controller:
             wake=self.wake,
             faults=faults,
         )
-        framer = Framer(store=store, engine=engine)
+        self._punctuations = Punctuations(
+            store=store, files=files, clock=clock, catalog=self._catalog
+        )
+        self._framer = Framer(
+            store=store,
+            engine=engine,
+            punctuations=self._punctuations,
+            clock=clock,
+            threads=framers or executor,
+            wake=self.wake,
+            seconds_max=run_seconds_max,
+        )
         self._recovery = Recovery(
             store=store,
             engine=engine,
             catalog=self._catalog,
             runs=self._runs,
-            framer=framer,
+            framer=self._framer,
+            punctuations=self._punctuations,
             clock=clock,
         )
         self._reading = Reading(store=store, engine=engine, catalog=self._catalog)
@@ -127,7 +143,7 @@ class Controller:
             catalog=self._catalog,
             runs=self._runs,
             recovery=self._recovery,
-            framer=framer,
+            framer=self._framer,
             parallel_max=parallel_max,
             random_hex=random_hex,
         )
@@ -139,6 +155,7 @@ class Controller:
             engine=engine,
             catalog=self._catalog,
             runs=self._runs,
+            punctuations=self._punctuations,
             exclusive=self.exclusive,
             retention=retention,
             every=collect_every,
@@ -322,6 +339,8 @@ class Controller:
                     self._runs.publish(self._store.dataflow(name))
                 self._store.delete(name)
                 self._runs.forget(name)
+                self._framer.forget(name)
+                self._punctuations.forget(name)
                 self._catalog.forget(name)
                 self._engine.forget(folder)
                 if purge:
@@ -331,6 +350,38 @@ class Controller:
             self._ticker.deleting.discard(name)
         _log.info("dataflow.deleted", dataflow=name, purged=purge)
         self.wake()
+
+    def close(
+        self, dataflow: str, flow: str, *, key: str | None = None, reason: Reason = "request"
+    ) -> Punctuation:
+        """Close the open frames of a flow, at every input that frames it; durable.
+
+        What waits before it is framed first; records that come later begin new frames.
+
+        Args:
+            dataflow: Its name.
+            flow: `source` or `stage.output`.
+            key: Asking again with it makes no second punctuation; `None`: a new one.
+            reason: What asks for it.
+
+        Raises:
+            NotFoundError: If there is no such dataflow or flow.
+            FlowUnframedError: If no stage frames it.
+        """
+        record = self._store.dataflow(dataflow)
+        try:
+            made = self._punctuations.close(
+                record, flow, key=key or self._ticker.new_id(), reason=reason
+            )
+        except LogConflictError as error:
+            self._runs.depose(error.message)
+            raise
+        self.wake()
+        return made
+
+    def framed_inputs(self, dataflow: str, flow: str) -> list[str]:
+        """Return the inputs that frame a flow, as `stage.input`; raises `NotFoundError`."""
+        return self._punctuations.inputs(self._store.dataflow(dataflow), flow)
 
     def exclusive(self, name: str) -> AbstractContextManager[object]:
         """Return a lock under which a dataflow is neither registered nor deleted."""
@@ -418,6 +469,7 @@ class Controller:
             Whether every run ended by itself. The others are run again after a restart.
         """
         self._ticker.stopping = True
+        self._framer.stop()
         ended = self._runs.wait(timeout=timeout)
         if not ended:
             self._runs.stop()

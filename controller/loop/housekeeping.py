@@ -22,7 +22,9 @@ from cbp.engine.collect import Retention
 from cbp.engine.intentions import RECORDS_KEPT
 from cbp.errors import CbpError
 from cbp.model.dataflow import StageNode
+from cbp.model.position import Position
 from controller.loop.catalog import Catalog
+from controller.loop.punctuations import Punctuations
 from controller.loop.runs import Runs
 from controller.store.base import DataflowRecord, Store
 
@@ -42,6 +44,7 @@ class Housekeeping:
         engine: Whose tables they are.
         catalog: Of compiled dataflows.
         runs: Those under way.
+        punctuations: Of flows that are framed.
         exclusive: Gives the lock under which a dataflow is neither registered nor deleted.
         retention: How long a table's past stays readable.
         every: Epochs of a dataflow between two collections, over all its stages.
@@ -54,12 +57,14 @@ class Housekeeping:
         engine: Engine,
         catalog: Catalog,
         runs: Runs,
+        punctuations: Punctuations,
         exclusive: Callable[[str], AbstractContextManager[object]],
         retention: Retention,
         every: int,
     ) -> None:
         self._store, self._engine, self._catalog, self._runs = store, engine, catalog, runs
         self._exclusive, self._retention, self._every = exclusive, retention, every
+        self._punctuations = punctuations
         self._kept_at: dict[str, int] = {}
         self._ticks = 0
 
@@ -83,13 +88,15 @@ class Housekeeping:
     def _keep(self, name: str) -> None:
         try:
             record = self._store.dataflow(name)
+            # First: what was framed before it need never be framed again, so its files may go.
+            position = self._keep_position(record)
             parked = self._runs.parked()
             for leader, unit in self._catalog.units(record).items():
                 # A publication that stopped half-way names files in no table yet.
                 if (record.name, leader) not in parked:
                     for node in unit.members:
                         self._collect(record, node)
-            self._trim(record)
+            self._trim(record, position)
         except CbpError as error:
             # Nothing is lost by waiting: the next time finds the same, and more.
             _log.warning("collection.failed", dataflow=name, error=error.as_dict())
@@ -117,24 +124,39 @@ class Housekeeping:
             for file in increment.files
         }
 
-    def _trim(self, record: DataflowRecord) -> None:
-        """Put the dataflow's position, then remove the records that it stands for.
+    def _keep_position(self, record: DataflowRecord) -> Position:
+        """Put where the dataflow stands, if it frames or has records to spare; return it."""
+        log = self._runs.log(record.folder)
+        position = self._store.position(record.name)
+        frames = any(
+            connector.framing is not None
+            for stage in position.stages.values()
+            for connector in stage.connectors.values()
+        )
+        if frames or self._limits(record, position):
+            return log.put_position(position)
+        return position
+
+    def _trim(self, record: DataflowRecord, position: Position) -> None:
+        """Remove the records that a position stands for.
 
         A record stays while its tables may not show it, and the newest in any case: it
         tells which ones these are.
         """
+        limits = self._limits(record, position)
+        if not limits:
+            return
+        self._punctuations.log(record.folder).trim(position.punctuations)
+        removed = self._runs.log(record.folder).trim(limits)
+        if removed:
+            _log.info("records.trimmed", dataflow=record.name, records=removed)
+
+    def _limits(self, record: DataflowRecord, position: Position) -> dict[str, int]:
+        """Return stage -> the first epoch whose record stays; empty when all do."""
         log = self._runs.log(record.folder)
-        position = self._store.position(record.name)
-        if any(c.framing for stage in position.stages.values() for c in stage.connectors.values()):
-            return  # a position does not hold where a framing stands: all records stay
         limits: dict[str, int] = {}
         for name, stage in position.stages.items():
             newest = log.read(name, stage.epoch - 1) if stage.epoch else None
             if newest is not None:
                 limits[name] = min(newest.unpublished_from, newest.epoch) - RECORDS_KEPT
-        if all(limit <= 0 for limit in limits.values()):
-            return
-        log.put_position(position)
-        removed = log.trim(limits)
-        if removed:
-            _log.info("records.trimmed", dataflow=record.name, records=removed)
+        return limits if any(limit > 0 for limit in limits.values()) else {}

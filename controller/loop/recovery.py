@@ -31,6 +31,7 @@ from cbp.model.dataflow import StageNode
 from cbp.model.intention import Intention
 from controller.loop.catalog import Catalog
 from controller.loop.frames import Framer
+from controller.loop.punctuations import Punctuations
 from controller.loop.runs import Runs
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
@@ -54,11 +55,12 @@ class Recovery:
         catalog: Catalog,
         runs: Runs,
         framer: Framer,
+        punctuations: Punctuations,
         clock: Callable[[], datetime],
     ) -> None:
         self._store, self._engine, self._catalog, self._runs = store, engine, catalog, runs
-        self._framer, self._clock = framer, clock
         self.on_redo: Callable[[Intention], None] = lambda intention: None
+        self._framer, self._punctuations, self._clock = framer, punctuations, clock
 
     def recover(self) -> None:
         """Recover every dataflow; one that cannot be recovered does not stop the others."""
@@ -74,6 +76,7 @@ class Recovery:
         """Redo what the log of one dataflow holds beyond the store."""
         nodes = self._catalog.compiled(record).stages
         self._bring_forward(record)
+        self._punctuations.recover(record)  # before anything is framed
         for stage in self._store.stages(record.name):
             self._keep(record, stage)
         # What one stage's record read may be what another one's brings: until nothing moves.
@@ -134,8 +137,7 @@ class Recovery:
         if intention is None:
             return False
         if node.translator.framed:
-            connectors = self._store.connectors(record.name)[stage.stage]
-            self._framer.frame(record, node, connectors)
+            self._framer.frame(record, node)
         if not self._queued(intention):
             return False
         self.on_redo(intention)

@@ -11,7 +11,8 @@ Absent on purpose: threads and timers; whoever calls `tick` has them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 import structlog
@@ -19,6 +20,7 @@ import structlog
 from cbp.engine.base import RunPlan
 from cbp.errors import CbpError
 from cbp.model.connector import Connector
+from cbp.model.dataflow import StageNode
 from cbp.model.fusion import PhysicalStage
 from cbp.model.intention import RunStatus
 from cbp.model.schedule import Schedule, StageView, Start, decide
@@ -34,6 +36,20 @@ __all__ = ["Ticker"]
 TIME_DIGITS = 12
 
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """What the store says of one dataflow."""
+
+    record: DataflowRecord
+    stages: Sequence[StageRecord]
+    connectors: Mapping[str, Mapping[str, Connector]]
+
+    @classmethod
+    def of(cls, record: DataflowRecord, store: Store) -> _Loaded:
+        """Ask the store; the stages first: what one has read is in no queue that is older."""
+        return cls(record, store.stages(record.name), store.connectors(record.name))
 
 
 class Ticker:
@@ -92,19 +108,17 @@ class Ticker:
     ) -> Schedule:
         views: dict[StageId, tuple[DataflowRecord, StageRecord, StageView]] = {}
         broken: dict[StageId, str] = {}
-        for record in records:
-            stages = self._store.stages(record.name)
+        loaded = [_Loaded.of(record, self._store) for record in records]
+        for found in self._framed(loaded):
+            record = found.record
             try:
                 units = self._catalog.units(record)
             except CbpError as error:
-                broken.update({(record.name, stage.stage): error.message for stage in stages})
+                broken.update({(record.name, stage.stage): error.message for stage in found.stages})
                 continue
-            connectors = self._framed(record, stages)
-            if any(unit.leader.translator.framed for unit in units.values()):
-                stages = self._store.stages(record.name)  # framing may have stopped one
-            for stage in stages:
-                unit = units[stage.stage]
-                view = self._view(record, unit, stage, connectors.get(stage.stage, {}), busy)
+            for stage in found.stages:
+                connectors = found.connectors.get(stage.stage, {})
+                view = self._view(record, units[stage.stage], stage, connectors, busy)
                 views[record.name, stage.stage] = record, stage, view
         schedule = decide(
             (view for _, _, view in views.values()),
@@ -129,17 +143,33 @@ class Ticker:
         self.waiting = waiting
         return Schedule(tuple(started), waiting)
 
-    def _framed(
-        self, record: DataflowRecord, stages: Sequence[StageRecord]
-    ) -> dict[str, dict[str, Connector]]:
-        """Return the connectors, once what arrived is framed, but at stopped stages."""
-        connectors = self._store.connectors(record.name)
-        units, moved = self._catalog.units(record), False
-        for stage in stages:
+    def _framed(self, loaded: Sequence[_Loaded]) -> Iterator[_Loaded]:
+        """Let what arrived be framed, but at stopped stages; yield what is known then."""
+        waiting: list[tuple[DataflowRecord, StageNode]] = []
+        for found in loaded:
+            waiting += self._to_frame(found)
+        self._framer.start(waiting)
+        moved = {record.name for record, _ in waiting}
+        for found in loaded:
+            name = found.record.name
+            yield _Loaded.of(found.record, self._store) if name in moved else found
+
+    def _to_frame(self, found: _Loaded) -> Iterator[tuple[DataflowRecord, StageNode]]:
+        """Yield the stages of a dataflow at which something waits to be framed."""
+        try:
+            units = self._catalog.units(found.record)
+        except CbpError:
+            return  # its stages say why
+        if found.record.name in self.deleting:
+            return
+        for stage in found.stages:
             node = units[stage.stage].leader
-            if node.translator.framed and not stage.paused_because:
-                moved |= self._framer.frame(record, node, connectors[stage.stage])
-        return self._store.connectors(record.name) if moved else connectors
+            if not node.translator.framed or stage.paused_because:
+                continue
+            connectors = found.connectors[stage.stage]
+            idle = self._framer.close_idle(found.record, node, connectors)
+            if idle or self._framer.waits(node, connectors):
+                yield found.record, node
 
     def _view(
         self,

@@ -20,6 +20,7 @@ from cbp.model.framing import Framing
 from cbp.model.increment import Increment
 from cbp.model.intention import Intention, RunStatus
 from cbp.model.position import Position
+from cbp.model.punctuation import Punctuation
 
 __all__ = [
     "ClaimRecord",
@@ -297,24 +298,52 @@ class Store(Protocol):
         stage: str,
         input_: str,
         *,
-        index: int,
+        index: int | None,
         framing: Framing,
         frames: Sequence[Increment],
     ) -> None:
-        """Replace an arrived output increment by the frames that it completed.
+        """Replace an arrived output increment, or a punctuation, by the frames that it ended.
 
         Args:
             dataflow: Its name.
             stage: Of the dataflow.
             input_: A framed input of the stage.
-            index: Of the output increment; the oldest that arrived there.
+            index: Of the output increment; the oldest that arrived there. `None`: the
+                oldest punctuation that is not applied there.
             framing: Where the framing stands behind it.
             frames: In order; they join the end of the queue.
 
         Raises:
             NotFoundError: If there is no such stage.
-            InvariantError: If the increment does not wait there.
+            InvariantError: If it does not wait there, or not in this order.
         """
+        ...
+
+    # punctuations
+
+    def punctuate(self, dataflow: str, punctuation: Punctuation) -> None:
+        """Record a punctuation, and let it wait at every framed input that it is for.
+
+        Does nothing when one of this number is recorded already (redo after a crash).
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+            InvariantError: If the one before it is missing.
+        """
+        ...
+
+    def next_punctuation(self, dataflow: str) -> int:
+        """Return the number that the next punctuation gets; raises `NotFoundError`."""
+        ...
+
+    def punctuation(self, dataflow: str, key: str) -> Punctuation | None:
+        """Return the punctuation that was asked for with this key, if any."""
+        ...
+
+    def punctuations(
+        self, dataflow: str, *, cursor: str | None = None, limit: int = 100
+    ) -> Page[Punctuation]:
+        """List punctuations, newest first."""
         ...
 
     def intend(self, run: RunRecord) -> None:

@@ -1,21 +1,24 @@
 """Frames of framed inputs, in the store: one JSON value per input, in its row of `wiring`.
 
-    {"framing": Framing, "frames": [[increment, read mark], ...]}
+    {"framing": Framing, "frames": [[increment, read mark], ...], "closes": [index, ...]}
 
 What arrives at a framed input stands in `queue`, as at any other, until it is framed;
-`keep` then takes it out and adds the frames, in one transaction. An input whose value is
-NULL is not framed. There are few frames at a time: those that wait.
+`keep_frames` then takes it out and adds the frames, in one transaction. So it is with a
+punctuation, which waits in `closes`. An input whose value is NULL is not framed. There are
+few frames at a time: those that wait.
 
 Invariant: what is framed left the queue in the same transaction, so each output increment
-is framed once (tests/conformance/test_store.py).
+is framed once, and each punctuation is applied once, behind all increments before it
+(tests/conformance/test_store.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, and_, select
+from sqlalchemy import Connection, and_, func, select
 from sqlalchemy import delete as delete_from
 from sqlalchemy import update as update_table
 
@@ -23,18 +26,28 @@ from cbp.errors import InvariantError
 from cbp.model.connector import Connector, Queued
 from cbp.model.framing import Framing
 from cbp.model.increment import Increment
+from cbp.model.punctuation import Punctuation
 from controller.store.tables import queue, wiring
 
-__all__ = ["EMPTY", "connector_of", "consume_frames", "framed_inputs", "keep_frames"]
+__all__ = [
+    "EMPTY",
+    "connector_of",
+    "consume_frames",
+    "framed_inputs",
+    "keep_close",
+    "keep_frames",
+    "write_frames",
+]
 
-EMPTY: Mapping[str, Any] = {"framing": Framing().to_json(), "frames": []}
+EMPTY: Mapping[str, Any] = {"framing": Framing().to_json(), "frames": [], "closes": []}
 
 
 def connector_of(name: str, value: Mapping[str, Any], arrived: Iterable[Queued]) -> Connector:
     """Return the connector of a framed input."""
     frames = tuple(Queued(Increment.from_json(i), bool(read)) for i, read in value["frames"])
     waiting = tuple(queued.increment for queued in arrived)
-    return Connector(name, frames, Framing.from_json(value["framing"]), waiting)
+    closes = tuple(value.get("closes", ()))
+    return Connector(name, frames, Framing.from_json(value["framing"]), waiting, closes)
 
 
 def framed_inputs(connection: Connection, dataflow: str, stage: str) -> dict[str, Connector]:
@@ -58,7 +71,7 @@ def consume_frames(
 ) -> None:
     """Set read marks of frames and drop some; raises `InvariantError` for one that is not there."""
     after = connector.after(tuple(read), tuple(remove))
-    _write(connection, dataflow, stage, after)
+    write_frames(connection, dataflow, stage, after)
 
 
 def keep_frames(
@@ -67,36 +80,52 @@ def keep_frames(
     stage: str,
     *,
     input_: str,
-    index: int,
+    index: int | None,
     framing: Framing,
     frames: Iterable[Increment],
 ) -> None:
-    """Take one output increment out of the queue, and add the frames that it completed.
+    """Take one output increment, or one punctuation, away and add the frames that it ended.
 
     Raises:
-        InvariantError: If the increment does not wait there: the framing was stale.
+        InvariantError: If it does not wait there, or not as the first: the framing was stale.
     """
+    here = and_(queue.c.dataflow == dataflow, queue.c.stage == stage, queue.c.input == input_)
+    oldest = connection.execute(select(func.min(queue.c.idx)).where(here)).scalar_one()
     found = framed_inputs(connection, dataflow, stage).get(input_)
-    gone = connection.execute(
-        delete_from(queue).where(
-            queue.c.dataflow == dataflow,
-            queue.c.stage == stage,
-            queue.c.input == input_,
-            queue.c.idx == index,
-        )
-    )
-    if found is None or gone.rowcount != 1:
-        message = f"increment {index} does not wait to be framed at {stage}.{input_}"
+    closes = () if found is None else found.closes
+    if index is None:
+        stale = not closes or (oldest is not None and oldest < closes[0])
+        closes = closes[1:]
+    else:
+        stale = oldest != index or bool(closes and closes[0] <= index)
+        connection.execute(delete_from(queue).where(here, queue.c.idx == index))
+    if found is None or stale:
+        what = "no punctuation" if index is None else f"increment {index} does not"
+        message = f"{what} wait to be framed next at {stage}.{input_}"
         raise InvariantError(message, dataflow=dataflow, stage=stage)
     queued = (*found.queue, *map(Queued, frames))
-    _write(connection, dataflow, stage, Connector(input_, queued, framing))
+    write_frames(connection, dataflow, stage, Connector(input_, queued, framing, closes=closes))
 
 
-def _write(connection: Connection, dataflow: str, stage: str, connector: Connector) -> None:
+def keep_close(connection: Connection, dataflow: str, punctuation: Punctuation) -> None:
+    """Let a punctuation wait at every framed input that it is for."""
+    query = select(wiring.c.stage, wiring.c.input, wiring.c.flow).where(
+        wiring.c.dataflow == dataflow, wiring.c.framing.is_not(None)
+    )
+    for row in connection.execute(query).all():
+        if punctuation.meant_for(row.stage, row.input, row.flow):
+            found = framed_inputs(connection, dataflow, row.stage)[row.input]
+            closed = replace(found, closes=(*found.closes, punctuation.at))
+            write_frames(connection, dataflow, row.stage, closed)
+
+
+def write_frames(connection: Connection, dataflow: str, stage: str, connector: Connector) -> None:
+    """Replace what is kept of a framed input; what arrived there stays in `queue`."""
     assert connector.framing is not None, "a framed input has a framing"
     value = {
         "framing": connector.framing.to_json(),
         "frames": [[q.increment.to_json(), int(q.read)] for q in connector.queue],
+        "closes": list(connector.closes),
     }
     here = and_(
         wiring.c.dataflow == dataflow,

@@ -15,12 +15,15 @@ from sqlalchemy import delete as delete_from
 from sqlalchemy import update as update_table
 
 from cbp.errors import InvariantError, NotFoundError
+from cbp.model.connector import Connector
 from cbp.model.increment import Increment
 from cbp.model.position import Position, StagePosition
 from controller.store import queues, rows
 from controller.store.base import IncrementRecord, StageRecord
 from controller.store.database import Database
+from controller.store.frames import write_frames
 from controller.store.holds import hold
+from controller.store.punctuations import next_punctuation
 from controller.store.tables import dataflows, increments, queue, stages
 
 __all__ = ["Positions"]
@@ -44,7 +47,8 @@ class Positions:
                 )
                 for stage in _stages(connection, dataflow)
             }
-            return Position(dataflow, found, tuple(_newest(connection, dataflow)))
+            number = next_punctuation(connection, dataflow)
+            return Position(dataflow, found, tuple(_newest(connection, dataflow)), number)
 
     def restore(self, position: Position, *, at: datetime) -> None:
         """See `Store.restore`.
@@ -57,7 +61,13 @@ class Positions:
             hold(connection, position.dataflow)
             known = {s.stage: s.epoch for s in _stages(connection, position.dataflow)}
             waiting = queues.connectors(connection, position.dataflow)
-            _require_same(position, {stage: set(waiting[stage]) for stage in known})
+            _require_same(
+                position,
+                {
+                    stage: {(i, c.framing is not None) for i, c in waiting[stage].items()}
+                    for stage in known
+                },
+            )
             steps = [stage.epoch - known[name] for name, stage in position.stages.items()]
             if all(step <= 0 for step in steps):
                 return
@@ -71,12 +81,19 @@ class Positions:
                 for input_, connector in stage.connectors.items():
                     # What arrived since comes behind what waited then.
                     later = (
-                        (q.increment, q.read)
-                        for q in waiting[name][input_].queue
-                        if q.increment.index > ends.get(q.increment.flow, -1)
+                        (increment, read)
+                        for increment, read in _standing(waiting[name][input_])
+                        if increment.index > ends.get(increment.flow, -1)
                     )
-                    held = [*((q.increment, q.read) for q in connector.queue), *later]
+                    held = [*_standing(connector), *later]
                     _restore_queue(connection, position.dataflow, name, input_, held)
+                    if connector.framing is not None:
+                        write_frames(connection, position.dataflow, name, connector)
+            connection.execute(
+                update_table(dataflows)
+                .where(dataflows.c.name == position.dataflow)
+                .values(punctuations=position.punctuations)
+            )
 
 
 def _stages(connection: Connection, dataflow: str) -> list[StageRecord]:
@@ -100,8 +117,11 @@ def _newest(connection: Connection, dataflow: str) -> list[Increment]:
     return [rows.increment_of(row) for row in connection.execute(query)]
 
 
-def _require_same(position: Position, known: Mapping[str, set[str]]) -> None:
-    found = {name: set(stage.connectors) for name, stage in position.stages.items()}
+def _require_same(position: Position, known: Mapping[str, set[tuple[str, bool]]]) -> None:
+    found = {
+        name: {(i, c.framing is not None) for i, c in stage.connectors.items()}
+        for name, stage in position.stages.items()
+    }
     if found != known:
         message = f"the position of {position.dataflow!r} is of other stages or inputs"
         raise InvariantError(message, position=sorted(found), dataflow=sorted(known))
@@ -112,7 +132,7 @@ def _store(connection: Connection, position: Position, at: datetime) -> None:
     wanted = {increment.name: increment for increment in position.newest}
     for stage in position.stages.values():
         for connector in stage.connectors.values():
-            wanted.update((increment.name, increment) for increment in connector.waiting)
+            wanted.update((increment.name, increment) for increment, _ in _standing(connector))
     query = select(increments.c.flow, increments.c.idx).where(
         increments.c.dataflow == position.dataflow
     )
@@ -124,6 +144,13 @@ def _store(connection: Connection, position: Position, at: datetime) -> None:
     ]
     if new:
         connection.execute(insert(increments), new)
+
+
+def _standing(connector: Connector) -> list[tuple[Increment, bool]]:
+    """Return what stands in the table `queue`, with its read marks; frames do not."""
+    if connector.framing is None:
+        return [(queued.increment, queued.read) for queued in connector.queue]
+    return [(increment, False) for increment in connector.arrived]
 
 
 def _restore_stage(connection: Connection, dataflow: str, name: str, stage: StagePosition) -> None:

@@ -94,7 +94,7 @@ class Registrations:
         stage: str,
         input_: str,
         *,
-        index: int,
+        index: int | None,
         framing: Framing,
         frames: Sequence[Increment],
     ) -> None:

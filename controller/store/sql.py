@@ -21,6 +21,7 @@ from controller.store.base import Store
 from controller.store.database import Database
 from controller.store.migrate import migrate
 from controller.store.positions import Positions
+from controller.store.punctuations import Punctuations
 from controller.store.registrations import Registrations
 from controller.store.runs import Runs
 
@@ -51,7 +52,7 @@ def open_store(url: str, *, faults: Faults = NO_FAULTS, exclusive: bool = True) 
     return SqlStore(database)
 
 
-class SqlStore(Registrations, Arrivals, Runs, Positions, Store):
+class SqlStore(Registrations, Arrivals, Runs, Positions, Punctuations, Store):
     """See the module header; made by `open_store`."""
 
     def __init__(self, database: Database) -> None:

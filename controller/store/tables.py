@@ -2,6 +2,7 @@
 
     dataflows --< stages --< wiring --< queue >-- increments >-- dataflows
                      '----< runs                  claims >------'
+                                           punctuations >------'
 
 `queue` holds the connectors: one row per increment that waits at an input. Its
 foreign keys make two mistakes impossible: an increment in use cannot be removed,
@@ -46,6 +47,7 @@ __all__ = [
     "dataflows",
     "increments",
     "metadata",
+    "punctuations",
     "queue",
     "runs",
     "stages",
@@ -122,6 +124,8 @@ dataflows = Table(
     Column("folder", JsonText, nullable=False),
     Column("desired", Name, nullable=False),
     Column("created_at", UtcTime, nullable=False),
+    # Number of the next punctuation.
+    Column("punctuations", BigInteger, nullable=False, server_default="0"),
 )
 
 stages = Table(
@@ -190,6 +194,21 @@ queue = Table(
     ),
     UniqueConstraint("dataflow", "stage", "input", "idx"),
     Index(None, "dataflow", "flow", "idx"),
+)
+
+punctuations = Table(
+    "punctuations",
+    metadata,
+    Column("dataflow", Name, primary_key=True),
+    Column("number", BigInteger, primary_key=True),
+    Column("flow", Name, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("reason", Name, nullable=False),
+    Column("key", Name, nullable=False),
+    Column("closed_ms", BigInteger, nullable=False),
+    Column("input", Name, nullable=False),
+    ForeignKeyConstraint(["dataflow"], ["dataflows.name"]),
+    UniqueConstraint("dataflow", "key"),
 )
 
 runs = Table(

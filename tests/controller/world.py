@@ -229,7 +229,7 @@ class FileEngine:
         for file in increment.files:
             records = [SimpleNamespace(**row) for row in _rows(f"{folder}/{file.path}")]
             keys, memo = framing_keys(records, spec.frame_by, memo, stage=stage, input_=spec.name)
-            keyed.append(Keyed(file, keys))
+            keyed.append(Keyed.of(file, keys))
         return segments(keyed, ordered=spec.frame_by.memo), memo
 
     def cancel(self, run: str) -> None:

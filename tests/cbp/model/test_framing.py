@@ -22,8 +22,10 @@ INCREMENTS = st.lists(st.lists(st.lists(st.sampled_from("AB"), max_size=6), max_
 def frames(increments: Increments, *, ordered: bool, close: bool = True) -> list[Increment]:
     framing, done = Framing(), list[Increment]()
     for i, files in enumerate(increments):
-        keyed = [Keyed(DataFile(f"{i}/{j}", len(k), 10), k) for j, k in enumerate(files)]
-        framing, more = framing.take("flow", segments(keyed, ordered=ordered), None)
+        keyed = [Keyed.of(DataFile(f"{i}/{j}", len(k), 10), k) for j, k in enumerate(files)]
+        framing, more = framing.take(
+            Increment("flow", i, i), segments(keyed, ordered=ordered), None
+        )
         done += more
         assert Framing.from_json(framing.to_json()) == framing
     return [*done, *framing.close()[1]] if close else done
@@ -72,9 +74,9 @@ def test_a_frame_is_eligible_once_another_key_is_behind_it() -> None:
     assert [f.framing_key for f in frames(increments, ordered=True, close=False)] == ["A"]
     framing, (first,) = Framing(open=Increment("flow", 3, "A", ()), next=4).close()
     assert (first.index, framing.close()) == (3, (framing, ()))
-    behind, done = framing.take(
-        "flow", segments([Keyed(DataFile("x", 1, 1), "A")], ordered=True), 0
-    )
+    found = segments([Keyed.of(DataFile("x", 1, 1), "A")], ordered=True)
+    behind, done = framing.take(Increment("flow", 9, 9), found, 0)
+    assert behind.last == 9
     assert (done, behind.open and behind.open.index) == ((), 4)
 
 

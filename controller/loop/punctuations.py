@@ -1,0 +1,169 @@
+"""Punctuations in the service: made durable, once each, between two increments of a flow.
+
+    (1) where it stands is decided   at = index of the flow's next increment
+    (2) log entry put                <dataflow>/_punctuations/<number>.json: the truth
+    (3) store: row, and a place at every framed input of the flow
+
+Nothing is framed in between (`lock`), so no frame that is made later could hold records of
+both sides. After a crash `recover` does step (3), before anything is framed. Should the
+store fail at step (3) in a service that lives on, nothing of the dataflow is framed until
+`catch_up` has done it.
+
+Guaranteed: asking again with one key makes no second punctuation, also after a restart
+(tests/controller/test_punctuations.py). A key is forgotten with the store, for
+punctuations before the newest position.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+import structlog
+
+from cbp.engine.files import Exists, Files
+from cbp.errors import FlowUnframedError, LogConflictError, NotFoundError
+from cbp.model.punctuation import Punctuation, Reason
+from controller.loop.catalog import Catalog
+from controller.store.base import DataflowRecord, Store
+
+__all__ = ["PunctuationLog", "Punctuations"]
+
+_log = structlog.get_logger(__name__)
+
+
+class PunctuationLog:
+    """Reads and puts the entries below `<folder>/_punctuations`."""
+
+    def __init__(self, folder: str, files: Files) -> None:
+        self._folder, self._files = f"{folder}/_punctuations", files
+
+    def put(self, punctuation: Punctuation) -> None:
+        """Make a punctuation durable; succeeds again for the same one.
+
+        Raises:
+            LogConflictError: If another one is recorded under this number already.
+        """
+        path = self._path(punctuation.number)
+        self._files.make_dirs(self._folder)
+        data = json.dumps(punctuation.to_json(), separators=(",", ":")).encode()
+        result = self._files.put_if_absent(path, data, what="punctuation")
+        if isinstance(result, Exists) and json.loads(result.data) != punctuation.to_json():
+            raise LogConflictError(path)
+
+    def since(self, number: int) -> Iterator[Punctuation]:
+        """Yield the punctuations from `number` on, in order, up to the first that is absent."""
+        while self._files.exists(path := self._path(number)):
+            yield Punctuation.from_json(json.loads(self._files.read(path)))
+            number += 1
+
+    def trim(self, number: int) -> None:
+        """Remove those before `number`; a durable position stands for them."""
+        for name in self._files.list_names(self._folder):
+            if name.endswith(".json") and int(name.removesuffix(".json")) < number:
+                self._files.remove(f"{self._folder}/{name}", what="dead_record")
+
+    def _path(self, number: int) -> str:
+        return f"{self._folder}/{number:020d}.json"
+
+
+class Punctuations:
+    """Makes punctuations; safe to use from several threads."""
+
+    def __init__(
+        self, *, store: Store, files: Files, clock: Callable[[], datetime], catalog: Catalog
+    ) -> None:
+        self._store, self._files, self._clock, self._catalog = store, files, clock, catalog
+        self._guard = threading.Lock()
+        self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+        self._behind: set[str] = set()
+
+    def lock(self, dataflow: str) -> threading.RLock:
+        """Return what is held while a punctuation is made, or what is framed is recorded."""
+        with self._guard:
+            return self._locks[dataflow]
+
+    def log(self, folder: str) -> PunctuationLog:
+        """Return the log of a dataflow's folder."""
+        return PunctuationLog(folder, self._files)
+
+    def close(
+        self, record: DataflowRecord, flow: str, *, key: str, reason: Reason, input_: str = ""
+    ) -> Punctuation:
+        """Close the open frames of a flow; durable once this returns.
+
+        Args:
+            record: The dataflow.
+            flow: `source` or `stage.output`.
+            key: Unique for what is asked; with one that is known, the first answer is given.
+            reason: What asks for it.
+            input_: `stage.input`, the only one that is closed; `""`: all.
+
+        Raises:
+            NotFoundError: If there is no such flow.
+            FlowUnframedError: If nobody frames it.
+            LogConflictError: If another controller wrote the entry.
+        """
+        self.require_framed(record, flow)
+        with self.lock(record.name):
+            self.catch_up(record)
+            found = self._store.punctuation(record.name, key)
+            if found is not None:
+                return found
+            made = Punctuation(
+                number=self._store.next_punctuation(record.name),
+                flow=flow,
+                at=self._store.next_index(record.name, flow),
+                reason=reason,
+                key=key,
+                closed_ms=int(self._clock().timestamp() * 1000),
+                input=input_,
+            )
+            self._behind.add(record.name)
+            self.log(record.folder).put(made)
+            self._store.punctuate(record.name, made)
+            self._behind.discard(record.name)
+        _log.info("flow.closed", dataflow=record.name, flow=flow, at=made.at, reason=reason)
+        return made
+
+    def catch_up(self, record: DataflowRecord) -> None:
+        """Tell the store what the log says, if it may lack something; under the lock."""
+        if record.name in self._behind:
+            self.recover(record)
+
+    def recover(self, record: DataflowRecord) -> None:
+        """Tell the store what the log says beyond it; idempotent."""
+        with self.lock(record.name):
+            number = self._store.next_punctuation(record.name)
+            for punctuation in self.log(record.folder).since(number):
+                self._store.punctuate(record.name, punctuation)
+            self._behind.discard(record.name)
+
+    def forget(self, dataflow: str) -> None:
+        """Drop what is kept about a dataflow that was deleted."""
+        with self._guard:
+            self._behind.discard(dataflow)
+
+    def inputs(self, record: DataflowRecord, flow: str) -> list[str]:
+        """Return the framed inputs that read a flow, as `stage.input`.
+
+        Raises:
+            NotFoundError: If there is no such flow.
+        """
+        dataflow = self._catalog.compiled(record)
+        if flow not in dataflow.flows():
+            raise NotFoundError(kind="flow", name=f"{record.name}/{flow}")
+        return [
+            f"{stage}.{input_}"
+            for stage, input_ in dataflow.consumers(flow)
+            if dataflow.stages[stage].translator.input(input_).frame_by is not None
+        ]
+
+    def require_framed(self, record: DataflowRecord, flow: str) -> None:
+        """Raise `FlowUnframedError` for a flow that nobody frames, `NotFoundError` for none."""
+        if not self.inputs(record, flow):
+            flows = self._catalog.compiled(record).flows()
+            raise FlowUnframedError(flow, [f for f in flows if self.inputs(record, f)])

@@ -1,0 +1,97 @@
+"""The part of the store that knows punctuations.
+
+A row tells of each one, and `dataflows.punctuations` counts them; where one waits to be
+applied stands at its inputs (`controller.store.frames`). A store that was restored knows
+the count, and the rows of those that came after its position only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, Row, insert, select
+from sqlalchemy import update as update_table
+
+from cbp.errors import InvariantError, NotFoundError
+from cbp.model.punctuation import Punctuation
+from controller.store.base import Page
+from controller.store.database import Database
+from controller.store.frames import keep_close
+from controller.store.holds import hold
+from controller.store.listing import page
+from controller.store.tables import dataflows, punctuations
+
+__all__ = ["Punctuations", "next_punctuation"]
+
+
+class Punctuations:
+    """Methods of `SqlStore`; see `controller.store.base` for what they guarantee."""
+
+    _database: Database
+
+    def punctuate(self, dataflow: str, punctuation: Punctuation) -> None:
+        """See `Store.punctuate`.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+            InvariantError: If the one before it is missing.
+        """
+        with self._database.write() as connection:
+            hold(connection, dataflow)
+            number = next_punctuation(connection, dataflow)
+            if punctuation.number < number:
+                return
+            if punctuation.number > number:
+                message = f"punctuation {punctuation.number} came, but {number} is missing"
+                raise InvariantError(message, dataflow=dataflow)
+            row = {"dataflow": dataflow, **punctuation.to_json()}
+            connection.execute(insert(punctuations), row)
+            connection.execute(
+                update_table(dataflows)
+                .where(dataflows.c.name == dataflow)
+                .values(punctuations=number + 1)
+            )
+            keep_close(connection, dataflow, punctuation)
+
+    def next_punctuation(self, dataflow: str) -> int:
+        """See `Store.next_punctuation`."""
+        with self._database.read() as connection:
+            return next_punctuation(connection, dataflow)
+
+    def punctuation(self, dataflow: str, key: str) -> Punctuation | None:
+        """See `Store.punctuation`."""
+        query = select(punctuations).where(
+            punctuations.c.dataflow == dataflow, punctuations.c.key == key
+        )
+        with self._database.read() as connection:
+            row = connection.execute(query).first()
+        return None if row is None else _punctuation_of(row)
+
+    def punctuations(
+        self, dataflow: str, *, cursor: str | None = None, limit: int = 100
+    ) -> Page[Punctuation]:
+        """See `Store.punctuations`; raises `CursorInvalidError`."""
+        query = select(punctuations).where(punctuations.c.dataflow == dataflow)
+        with self._database.read() as connection:
+            return page(
+                connection,
+                query,
+                key=punctuations.c.number,
+                cursor=cursor,
+                limit=limit,
+                build=_punctuation_of,
+            )
+
+
+def next_punctuation(connection: Connection, dataflow: str) -> int:
+    """Return the number of the next punctuation of a dataflow; raises `NotFoundError`."""
+    query = select(dataflows.c.punctuations).where(dataflows.c.name == dataflow)
+    found = connection.execute(query).scalar_one_or_none()
+    if found is None:
+        raise NotFoundError(kind="dataflow", name=dataflow)
+    return int(found)
+
+
+def _punctuation_of(row: Row[Any]) -> Punctuation:
+    names = ("number", "flow", "at", "reason", "key", "closed_ms", "input")
+    return Punctuation(**{name: getattr(row, name) for name in names})
