@@ -4,7 +4,8 @@
 
 Threads: one loop thread ticks whenever something happened, or once per
 `tick_seconds`; a scheduler lists the drop folders; a watcher hints that a listing
-is due; runs have a pool of `parallel_runs_max`.
+is due; each run, and each piece of framing, has a thread of its own while it lasts,
+`parallel_runs_max` runs at a time.
 
 Guaranteed: the API answers only after recovery, and a stop waits for the runs under
 way for `drain_seconds`, cancels the rest and leaves it to the next start
@@ -17,7 +18,6 @@ import logging
 import sys
 import threading
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -36,6 +36,7 @@ from cbp.errors import LogConflictError
 from controller.api import create_api
 from controller.ingest import DropFolder, IngestLimits
 from controller.loop import Controller, RetryPolicy
+from controller.loop.threads import Threads
 from controller.registry import Registry
 from controller.settings import Settings, load_settings
 from controller.store import open_store
@@ -112,7 +113,8 @@ class Service:
         files = files_for(settings.tables, faults=faults, settings=settings.spark_conf)
         self.store = open_store(settings.database_url, faults=faults)
         self._engine = engine or engine_for(settings, faults=faults)
-        self._threads = ThreadPoolExecutor(settings.parallel_runs_max, thread_name_prefix="run")
+        self._threads = Threads("run")
+        self._framers = Threads("frame")
         self.controller = Controller(
             store=self.store,
             engine=self._engine,
@@ -123,6 +125,8 @@ class Service:
             parallel_max=settings.parallel_runs_max,
             retry=RetryPolicy(settings.failures_max, settings.retry_delays_seconds),
             executor=self._threads,
+            framers=self._framers,
+            run_seconds_max=settings.run_seconds_max,
             faults=faults,
             retention=_retention(settings),
             collect_every=settings.collect_every,
@@ -133,6 +137,7 @@ class Service:
             clock=_now,
             drop_root=settings.drop_root,
             on_accept=self.controller.wake,
+            on_close=self._close,
             settle_seconds=settings.settle_seconds,
             limits=_limits(settings),
             faults=faults,
@@ -201,6 +206,9 @@ class Service:
                 self._complain(record.name, str(error), error)
         if waiting:
             self._scan_at(_now() + timedelta(seconds=self.settings.settle_seconds))
+
+    def _close(self, dataflow: str, source: str, key: str) -> None:
+        self.controller.close(dataflow, source, key=key, reason="marker")
 
     def _scan_one(self, record: DataflowRecord) -> int:
         # Not while it is being deleted: a scan would bring its folders back.

@@ -48,6 +48,8 @@ class Settings(BaseSettings):
         engine: `spark`, or `local`: the same files without Spark, in this process.
         allow_remote: Listen to other machines than this one.
         parallel_runs_max: Runs under way at a time, over all dataflows.
+        run_seconds_max: Time limit of one run, and of framing one increment; 0: none. A stage
+            may have its own.
         failures_max: Tries of one run before its stage is paused.
         retry_delays_seconds: Pause after the first, second... failed try; the last one repeats.
         tick_seconds: Longest time between two looks at the queues.
@@ -82,6 +84,7 @@ class Settings(BaseSettings):
     spark_driver_memory: str = Field(default="1g", pattern=r"^[1-9][0-9]*[kmgtKMGT]$")
     spark_conf: dict[str, str] = Field(default_factory=dict, repr=False)
     parallel_runs_max: int = Field(default=2, ge=1, le=64)
+    run_seconds_max: float = Field(default=6 * 3600.0, ge=0, le=30 * 24 * 3600)
     failures_max: int = Field(default=3, ge=1, le=100)
     retry_delays_seconds: Annotated[tuple[float, ...], NoDecode] = Field((1.0, 5.0), min_length=1)
     tick_seconds: float = Field(default=1.0, gt=0, le=3600)

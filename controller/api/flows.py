@@ -1,14 +1,17 @@
-"""Flows: a page of the records of a flow, oldest increment first."""
+"""Flows: a page of the records of a flow, oldest increment first; close its open frames."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated
 
-from fastapi import Query
+from fastapi import Header, Query, Request
 
 from cbp.errors import NotFoundError
+from cbp.model.punctuation import Punctuation
+from controller.api.problems import IdempotencyKeyReusedError
 from controller.api.routing import ServicesParameter, page_size, problems, router
-from controller.api.schemas import PageQuery, Records
+from controller.api.schemas import Page, PageQuery, PunctuationOut, Records
 from controller.api.values import json_value
 
 __all__ = ["routes"]
@@ -26,3 +29,47 @@ def read(
     limit = page_size(services, query)
     records, cursor = services.controller.read_flow(name, flow, query.cursor, limit)
     return Records(items=[json_value(record) for record in records], cursor=cursor)
+
+
+@routes.post("/dataflows/{name}/flows/{flow}/close", status_code=201, responses=problems(404, 409))
+def close(
+    name: str,
+    flow: str,
+    request: Request,
+    services: ServicesParameter,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
+) -> PunctuationOut:
+    """Close the open frames of a flow: no more records of their keys will come.
+
+    Durable once this answers. What arrived before is framed first; records that come later
+    begin new frames. Repeated with its Idempotency-Key, it gets the first answer.
+    """
+    with request.app.state.idempotency_keys.use(idempotency_key, f"close {name} {flow}".encode()):
+        made = services.controller.close(name, flow, key=idempotency_key)
+    if made.flow != flow:
+        raise IdempotencyKeyReusedError
+    return _shown(made, services.controller.framed_inputs(name, flow))
+
+
+@routes.get("/dataflows/{name}/punctuations", responses=problems(404))
+def list_punctuations(
+    name: str, services: ServicesParameter, query: Annotated[PageQuery, Query()]
+) -> Page[PunctuationOut]:
+    """List what closed frames of a dataflow's flows, newest first."""
+    services.store.dataflow(name)
+    page = services.store.punctuations(name, cursor=query.cursor, limit=page_size(services, query))
+    flows = {one.flow for one in page.items if not one.input}
+    inputs = {flow: services.controller.framed_inputs(name, flow) for flow in flows}
+    items = [_shown(one, inputs.get(one.flow, [])) for one in page.items]
+    return Page(items=items, cursor=page.cursor)
+
+
+def _shown(one: Punctuation, inputs: list[str]) -> PunctuationOut:
+    return PunctuationOut(
+        number=one.number,
+        flow=one.flow,
+        at=one.at,
+        reason=one.reason,
+        inputs=[one.input] if one.input else inputs,
+        closed_at=datetime.fromtimestamp(one.closed_ms / 1000, UTC),
+    )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 
 from cbp.model.dataflow import Dataflow
+from cbp.model.punctuation import Punctuation
 from controller.store.base import ClaimRecord, DataflowRecord, Store
 
 __all__ = ["Controller", "DropFolder", "Registry", "Services", "Settings", "TranslatorInfo"]
@@ -130,6 +131,14 @@ class Controller(Protocol):
 
     def cancel(self, run: str) -> None:
         """Ask a run to stop; returns at once."""
+        ...
+
+    def close(self, dataflow: str, flow: str, *, key: str | None = None) -> Punctuation:
+        """Close the open frames of a flow; durable once it returns."""
+        ...
+
+    def framed_inputs(self, dataflow: str, flow: str) -> list[str]:
+        """Return the inputs that frame a flow, as `stage.input`."""
         ...
 
 

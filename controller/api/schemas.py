@@ -24,6 +24,7 @@ __all__ = [
     "Page",
     "PageQuery",
     "Problem",
+    "PunctuationOut",
     "QueueOut",
     "Records",
     "RunOut",
@@ -227,6 +228,17 @@ class Records(Model):
 
     items: list[dict[str, Any]]
     cursor: str | None = None
+
+
+class PunctuationOut(Model):
+    """What closed the open frames of a flow."""
+
+    number: int = Field(description="Counts those of a dataflow.")
+    flow: str
+    at: int = Field(description="Index of the first increment behind it.")
+    reason: Literal["request", "marker", "idle"]
+    inputs: list[str] = Field(description="The inputs that it is for, as `stage.input`.")
+    closed_at: datetime
 
 
 class TranslatorOut(Model):

@@ -78,9 +78,11 @@ class ServiceClient:
         content: bytes | Iterable[bytes] | None = None,
         content_type: str | None = None,
         query: dict[str, Any] | None = None,
+        idempotency_key: str | None = None,
     ) -> Any:
         """Return what the service answers to a POST."""
-        sent = {} if content_type is None else {"Content-Type": content_type}
+        named = {"Content-Type": content_type, "Idempotency-Key": idempotency_key}
+        sent = _given(named)
         return self._send("POST", path, content=content, headers=sent, params=_given(query or {}))
 
     def delete(self, *path: str, **query: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Commands on dataflows: register, validate, status, pause, resume, retry, delete."""
+"""Commands on dataflows: register, validate, status, pause, resume, retry, close, delete."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from controller.cli.output import age, clock, print_json, print_table, print_tex
 from controller.cli.session import AsJson, DataflowName, session
 
 __all__ = [
+    "close_command",
     "delete_command",
     "pause_command",
     "register_command",
@@ -105,6 +106,25 @@ def retry_command(
     """Give a stage that stopped by itself one more try."""
     path = ("dataflows", dataflow, "stages", stage, "retry")
     _act(context, path, f"{dataflow}.{stage} tries again", json_)
+
+
+def close_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    flow: Annotated[str, typer.Argument(help="`source` or `stage.output`.", show_default=False)],
+    key: Annotated[
+        str | None, typer.Option(help="Repeated with the same key, it closes only once.")
+    ] = None,
+    json_: AsJson = False,
+) -> None:
+    """Close the open frames of a flow; records that come later begin new ones."""
+    with session(context).connect() as service:
+        answer = service.post("dataflows", dataflow, "flows", flow, "close", idempotency_key=key)
+    if json_:
+        print_json(answer)
+        return
+    closed = ", ".join(answer["inputs"])
+    print_text(f"{flow} is closed before increment {answer['at']}, at {closed}", "green")
 
 
 def delete_command(

@@ -63,6 +63,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "pause": dataflows.pause_command,
     "resume": dataflows.resume_command,
     "retry": dataflows.retry_command,
+    "close": dataflows.close_command,
     "delete": dataflows.delete_command,
     "recover": recover.recover_command,
     "release": release.release_command,

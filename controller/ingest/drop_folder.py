@@ -13,7 +13,8 @@ Order of what happens to a file, each step durable before the next:
 After a crash anywhere, the next pass looks in both places and goes on: a claim
 without its file in `claimed` is used again for the file that still lies in
 `incoming`; a log entry without its store row is indexed; a settled file that lies
-in `claimed` is moved on. Identity is the content (SHA-256), never a name or a time.
+in `claimed` is moved on; a sealed marker's close is asked for again under the same key.
+Identity is the content (SHA-256), never a name or a time.
 
 Guaranteed: one pass per source at a time in this object; a failing source does not
 stop others; on a full disk the file stays claimed and is tried again, and later
@@ -23,6 +24,7 @@ other than that of their claims; anything about files outside `incoming`.
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import threading
@@ -34,15 +36,15 @@ from typing import BinaryIO
 
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import Files
-from cbp.errors import LogConflictError, NotFoundError, OperatingError
+from cbp.errors import FlowUnframedError, LogConflictError, NotFoundError, OperatingError
 from cbp.model.dataflow import Dataflow
 from controller.ingest.claims import Claims, PathLocks, upload_name
 from controller.ingest.errors import UploadTooLargeError, device_errors
-from controller.ingest.folders import SourcePlace, evidence, kept_name, move
+from controller.ingest.folders import SourcePlace, evidence, kept_name, move, reason_path
 from controller.ingest.formats import check_options
 from controller.ingest.intake import Intake, Outcome
 from controller.ingest.limits import IngestLimits
-from controller.ingest.listing import Candidate, Listed, Settler
+from controller.ingest.listing import CLOSE_NAME, Candidate, Listed, Settler, sealed_close_name
 from controller.ingest.manifest import Manifest, sealed_name
 from controller.store.base import ClaimRecord, DataflowRecord, Store
 
@@ -59,6 +61,7 @@ class ScanReport:
         accepted, quarantined, duplicates: Files that were settled.
         waiting: Files that are not settled yet; look again after the settle time.
         ignored: Names in `incoming` that are no regular files.
+        closed: Markers that closed the open frames of a source.
         failures: What stopped the pass of a source, which the next pass tries again.
     """
 
@@ -67,6 +70,7 @@ class ScanReport:
     duplicates: int = 0
     waiting: int = 0
     ignored: int = 0
+    closed: int = 0
     failures: tuple[OperatingError, ...] = ()
 
     def __add__(self, other: ScanReport) -> ScanReport:
@@ -76,6 +80,7 @@ class ScanReport:
             self.duplicates + other.duplicates,
             self.waiting + other.waiting,
             self.ignored + other.ignored,
+            self.closed + other.closed,
             self.failures + other.failures,
         )
 
@@ -95,6 +100,8 @@ class DropFolder:
         clock: Returns an aware time in UTC.
         drop_root: Holds `<dataflow>/<source>/incoming` and so on.
         on_accept: Called after each increment that became visible to its consumers.
+        on_close: Closes the open frames of a source, `(dataflow, source, key)`, once per key;
+            durable when it returns. None: no marker is taken.
         settle_seconds: How long a file must be unchanged; see `listing`.
         new_id: Returns a unique `[a-z0-9]+` that sorts by time.
     """
@@ -107,6 +114,7 @@ class DropFolder:
         clock: Callable[[], datetime],
         drop_root: Path,
         on_accept: Callable[[], None],
+        on_close: Callable[[str, str, str], object] | None = None,
         settle_seconds: float = 1.0,
         limits: IngestLimits | None = None,
         faults: Faults = NO_FAULTS,
@@ -115,6 +123,7 @@ class DropFolder:
         self._store, self._files, self._clock, self._faults = store, files, clock, faults
         self._root, self._on_accept, self._settle_seconds = drop_root, on_accept, settle_seconds
         self._limits = limits or IngestLimits()
+        self._on_close = on_close
         self._new_id = new_id or self._timed_id
         self._intake = Intake(
             store=store, files=files, clock=clock, limits=self._limits, faults=faults
@@ -262,6 +271,8 @@ class DropFolder:
         for identity, name in opened.strays().items():
             self._claims.return_stray(place, identity, place.claimed / name)
         if listing:
+            for identity in listed.closes:
+                self._close(place, identity, tally)
             self._claim_listed(place, listed, opened.reusable, tally)
 
     def _take(
@@ -297,6 +308,12 @@ class DropFolder:
             sealed.append(replace(listed.to_seal, path=target))
         promised = _promised(sealed)
         for candidate in eligible:
+            if candidate.name == CLOSE_NAME:
+                identity = self._new_id()
+                target = place.incoming / sealed_close_name(identity)
+                move(place.incoming / CLOSE_NAME, target, self._files, self._faults)
+                self._close(place, identity, tally)
+                continue
             taken = self._claim(place, candidate, reusable.get(candidate.path))
             if taken is not None:
                 path = place.claimed / place.claimed_name(taken.id)
@@ -305,6 +322,24 @@ class DropFolder:
             if not any(os.path.lexists(place.incoming / file.name) for file in manifest.files):
                 kept = kept_name(self._new_id(), "_MANIFEST.json")
                 move(manifest.path, place.finished / kept, self._files, self._faults)
+
+    def _close(self, place: SourcePlace, identity: str, tally: _Tally) -> None:
+        """Record the close that a sealed marker asks for, then move the marker away."""
+        marker = place.incoming / sealed_close_name(identity)
+        kept = kept_name(identity, CLOSE_NAME)
+        try:
+            if self._on_close is None:
+                raise FlowUnframedError(place.name, ())
+            self._on_close(place.dataflow, place.name, identity)
+        except FlowUnframedError as error:
+            target = place.quarantine / kept
+            data = json.dumps(error.as_dict(), ensure_ascii=True, indent=2).encode()
+            self._files.write_durable(str(reason_path(target)), data)
+            move(marker, target, self._files, self._faults)
+            tally.report += ScanReport(quarantined=1)
+            return
+        move(marker, place.finished / kept, self._files, self._faults)
+        tally.report += ScanReport(closed=1)
 
     def _claim(
         self, place: SourcePlace, candidate: Candidate, earlier: ClaimRecord | None

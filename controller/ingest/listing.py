@@ -6,6 +6,10 @@ size, time and identity were the same in two listings at least `settle_seconds`
 apart by our own clock. File times of producers are compared only for equality and
 to order files of one listing; two hosts' clocks are never compared.
 
+A file named `_CLOSE` is a marker: it closes the open frames of the flow behind the files
+that are older than it. It has its turn among them, and newer files wait for it; what is
+recorded of it is durable once it was sealed (renamed to a hidden name) and its close put.
+
 Not guaranteed: that a producer that stalls for longer than `settle_seconds` in the
 middle of a file is noticed; it should write under a `.part` name, or a manifest.
 """
@@ -13,6 +17,7 @@ middle of a file is noticed; it should write under a `.part` name, or a manifest
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +27,10 @@ from pathlib import Path
 from controller.ingest.folders import evidence
 from controller.ingest.manifest import MANIFEST_NAME, Manifest, is_sealed, read_manifest
 
-__all__ = ["Candidate", "Listed", "Settler"]
+__all__ = ["CLOSE_NAME", "Candidate", "Listed", "Settler", "sealed_close_name"]
+
+CLOSE_NAME = "_CLOSE"
+_SEALED_CLOSE = re.compile(r"\.close-([a-z0-9]+)")
 
 _UNFINISHED = (".part", ".tmp", ".crdownload", "~")
 
@@ -41,6 +49,16 @@ class Candidate:
         """The name as text; see `folders.evidence`."""
         return evidence(self.name)
 
+    @property
+    def turn(self) -> tuple[int, bool, str]:
+        """Its place among files of one listing: by time; of one time, a marker is the last."""
+        return self.mtime_ns, self.name == CLOSE_NAME, self.path
+
+
+def sealed_close_name(identity: str) -> str:
+    """Return the hidden name of a marker whose close is being recorded."""
+    return f".close-{identity}"
+
 
 @dataclass(frozen=True, slots=True)
 class Listed:
@@ -53,6 +71,7 @@ class Listed:
         paths: Text of every regular file's name, hidden ones left out.
         sealed: Manifests whose files are being taken.
         to_seal: A manifest that is complete now and must be sealed before any claim.
+        closes: Ids of sealed markers, oldest first; they come before anything eligible.
     """
 
     eligible: Sequence[Candidate]
@@ -61,6 +80,7 @@ class Listed:
     paths: frozenset[str]
     sealed: Sequence[Manifest] = ()
     to_seal: Manifest | None = None
+    closes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -110,6 +130,7 @@ class Settler:
             frozenset(one.path for one in found),
             manifests.sealed,
             manifests.complete,
+            tuple(sorted(match[1] for name in hidden if (match := _SEALED_CLOSE.fullmatch(name)))),
         )
 
     def _scan(self) -> tuple[list[Candidate], list[str], list[str]]:
@@ -168,5 +189,17 @@ class Settler:
             for one in ready.values()
             if one.name not in first and one.name not in manifests.held
         ]
-        rest.sort(key=lambda one: (one.mtime_ns, os.fsencode(one.name)))
-        return [*first.values(), *rest]
+        rest.sort(key=lambda one: one.turn)
+        return [*first.values(), *_up_to_marker(rest, found, manifests.held)]
+
+
+def _up_to_marker(
+    ready: Sequence[Candidate], found: Sequence[Candidate], held: frozenset[str]
+) -> Sequence[Candidate]:
+    """Leave out a marker and what is behind it while files before it are not ready."""
+    for place, marker in enumerate(ready):
+        if marker.name == CLOSE_NAME:
+            names = {one.name for one in ready} | held
+            if any(one.turn < marker.turn for one in found if one.name not in names):
+                return ready[:place]
+    return ready

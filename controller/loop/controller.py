@@ -103,6 +103,7 @@ class Controller:
         self.registry, self.arrivals = registry, None  # type: Registry, Arrivals | None
         self._store, self._files, self._clock = store, files, clock
         self._engine, self._root, self._fault = engine, tables_root, faults
+        self._random_hex = random_hex
         self._catalog = Catalog(store, registry)
         self._runs = Runs(
             store=store,
@@ -371,7 +372,7 @@ class Controller:
         record = self._store.dataflow(dataflow)
         try:
             made = self._punctuations.close(
-                record, flow, key=key or self._ticker.new_id(), reason=reason
+                record, flow, key=f"{reason}/{key or self._random_hex(16)}", reason=reason
             )
         except LogConflictError as error:
             self._runs.depose(error.message)

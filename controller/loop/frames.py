@@ -207,14 +207,11 @@ class Framer:
             return False
         increment, framing = connector.arrived[0], connector.framing
         assert framing is not None, "the store knows this input as framed"
-        # The function's memo does not know of punctuations, so this needs no lock.
+        # Whatever is closed meanwhile is closed behind this increment: it has arrived.
         found, memo = self._engine.frame(record.folder, node.name, spec, increment, framing.memo)
         with self._punctuations.lock(record.name):
             if not wanted():
                 return False
-            if self._close_what_is_due(record, node, spec, wanted):
-                framing = self._connector(record, node, spec).framing
-                assert framing is not None, "the store knows this input as framed"
             framing, done = framing.take(increment, found, memo)
             self._store.frame(
                 record.name,

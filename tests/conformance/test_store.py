@@ -17,6 +17,8 @@ from cbp.errors import AlreadyExistsError, CbpError, InvariantError, NotFoundErr
 from cbp.model.framing import Framing
 from cbp.model.increment import Increment
 from cbp.model.intention import RunStatus
+from cbp.model.position import Position
+from cbp.model.punctuation import Punctuation
 from controller.store import SqlStore, open_store
 from controller.store.base import ClaimStatus, IncrementRecord
 from controller.store.errors import CursorInvalidError
@@ -865,3 +867,68 @@ def test_frames_replace_what_arrived(store: SqlStore) -> None:
     store.intend(run)
     with pytest.raises(InvariantError):
         store.commit(an_intention(run), finished_at=at(2))
+
+
+def test_a_punctuation_waits_until_all_before_it_is_framed(store: SqlStore) -> None:
+    """Recorded once, in order; applied once, behind what stands before it and before the rest."""
+    store.register(a_dataflow(), CHAIN, framed={("s", "i"), ("t", "k")})
+    first = arrive(store)
+    made = Punctuation(0, "a", 1, "request", "monday", 5)
+    for _ in range(2):
+        store.punctuate("d", made)
+    with pytest.raises(InvariantError):
+        store.punctuate("d", replace(made, number=2, key="x"))
+    only = Punctuation(1, "a", 1, "idle", "tuesday", 6, "t.k")
+    store.punctuate("d", only)
+    assert (store.next_punctuation("d"), store.punctuation("d", "monday")) == (2, made)
+    assert store.punctuation("d", "sunday") is None
+    assert list(store.punctuations("d").items) == [only, made]
+    second = arrive(store)
+    found = store.connectors("d")
+    assert (found["s"]["i"].closes, found["t"]["k"].closes) == ((1,), (1, 1))
+    state = Framing(None, 1, None, 0)
+    step: dict[str, Any] = {"framing": state, "frames": ()}
+    with pytest.raises(InvariantError):
+        store.frame("d", "s", "i", index=None, **step)  # the first increment is before it
+    store.frame("d", "s", "i", index=0, framing=state, frames=[first])
+    with pytest.raises(InvariantError):
+        store.frame("d", "s", "i", index=1, **step)  # the punctuation is before it
+    store.frame("d", "s", "i", index=None, **step)
+    with pytest.raises(InvariantError):
+        store.frame("d", "s", "i", index=None, **step)
+    store.frame("d", "s", "i", index=1, framing=state, frames=[replace(second, index=1)])
+    connector = store.connectors("d")["s"]["i"]
+    assert (connector.closes, connector.arrived, len(connector.queue)) == ((), (), 2)
+    with pytest.raises(NotFoundError):
+        store.next_punctuation("nobody")
+    with pytest.raises(NotFoundError):
+        store.punctuate("nobody", made)
+
+
+def test_a_position_holds_where_framing_stands(store: SqlStore) -> None:
+    """Frames, the open one, what is not framed, closes: brought back into an empty store."""
+    store.register(a_dataflow(), CHAIN, framed={("s", "i")})
+    first, second = arrive(store), arrive(store)
+    open_ = Increment("a", 1, "B", second.files)
+    frame = Increment("a", 0, "A", (first.files[0].slice(0, 1),))
+    store.frame("d", "s", "i", index=0, framing=Framing([1], 2, open_, 0), frames=[frame])
+    store.punctuate("d", Punctuation(0, "a", 2, "request", "monday", 5))
+    position, before = store.position("d"), store.connectors("d")
+    assert Position.from_json(position.to_json()) == position
+    run = a_run(read={"i": (0,)})
+    store.intend(run)
+    store.commit(an_intention(run), finished_at=at(1))
+    later, kept = store.position("d"), store.connectors("d")
+    store.delete("d")
+    store.register(a_dataflow(), CHAIN, framed={("s", "i")})
+    for _ in range(3):  # the source's log knows one more by now
+        arrive(store)
+    store.restore(later, at=at(2))
+    found = store.connectors("d")["s"]["i"]
+    assert found == replace(kept["s"]["i"], arrived=(*kept["s"]["i"].arrived, found.arrived[-1]))
+    assert (found.closes, found.arrived[-1].index, store.next_punctuation("d")) == ((2,), 2, 1)
+    assert before["s"]["i"].queue != found.queue
+    store.delete("d")
+    store.register(a_dataflow(), CHAIN)
+    with pytest.raises(InvariantError):
+        store.restore(later, at=at(3))  # here the input is not framed

@@ -22,6 +22,7 @@ from cbp.model.connector import Connector
 from cbp.model.dataflow import Dataflow
 from cbp.model.increment import DataFile, Increment
 from cbp.model.intention import RunStatus
+from cbp.model.punctuation import Punctuation
 from cbp.sdk import Input, Output, State, Translate
 from controller.api import create_api
 from controller.registry import Registry
@@ -78,6 +79,7 @@ class FakeStore:
         self.increment_records: list[IncrementRecord] = []
         self.claim_records: list[ClaimRecord] = []
         self.run_records: list[RunRecord] = []
+        self.punctuation_records: list[Punctuation] = []
         self.broken = False
 
     def ping(self) -> None:
@@ -153,6 +155,11 @@ class FakeStore:
             and status in (None, run.status)
         ]
         return _page(found, cursor, limit)
+
+    def punctuations(
+        self, dataflow: str, *, cursor: str | None = None, limit: int = 100
+    ) -> Page[Punctuation]:
+        return _page(self.punctuation_records, cursor, limit)
 
     def run(self, run_id: str) -> RunRecord:
         for run in self.run_records:
@@ -242,6 +249,20 @@ class FakeController:
 
     def cancel(self, run: str) -> None:
         self.asked.append(("cancel", run))
+
+    def close(self, dataflow: str, flow: str, *, key: str | None = None) -> Punctuation:
+        if self.fails_with is not None:
+            raise self.fails_with
+        number = len(self.store.punctuation_records)
+        made = Punctuation(number, flow, 2, "request", f"request/{key or number}", 0)
+        for known in self.store.punctuation_records:
+            if known.key == made.key:
+                return known
+        self.store.punctuation_records.insert(0, made)
+        return made
+
+    def framed_inputs(self, dataflow: str, flow: str) -> list[str]:
+        return [f"count.{flow}"]
 
 
 class FakeDropFolder:

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from controller.api.idempotency import IdempotencyKeys
 from controller.api.schemas import PAGE_SIZE_MAX
 from tests.controller.api.fakes import DOCUMENT, Service
 
@@ -52,6 +53,7 @@ def test_pages_join_to_the_whole(client: httpx.Client) -> None:
         f"{DATAFLOW}/increments",
         f"{DATAFLOW}/claims",
         f"{DATAFLOW}/flows/urls/records",
+        f"{DATAFLOW}/punctuations",
     ],
 )
 def test_a_page_has_a_largest_size(client: httpx.Client, path: str) -> None:
@@ -320,3 +322,28 @@ def test_stages_that_run_together_are_shown_one_by_one(service: Service) -> None
         ("score", "count", 0),
     ]
     assert [run["stages"] for run in runs] == [["count", "score"]] * 3
+
+
+def test_a_flow_is_closed_once_per_key(client: httpx.Client) -> None:
+    """The first answer comes again; without a key, or with another one, it closes again."""
+    path = f"{DATAFLOW}/flows/urls/close"
+    first = client.post(path, headers={"Idempotency-Key": "monday"})
+    assert (first.status_code, first.json()["number"]) == (201, 0)
+    assert (first.json()["flow"], first.json()["inputs"]) == ("urls", ["count.urls"])
+    assert client.post(path, headers={"Idempotency-Key": "monday"}).json() == first.json()
+    assert [client.post(path).json()["number"] for _ in range(2)] == [1, 2]
+    other = client.post(f"{DATAFLOW}/flows/more/close", headers={"Idempotency-Key": "monday"})
+    assert (other.status_code, other.json()["error_code"]) == (422, "idempotency_key_reused")
+    page = client.get(f"{DATAFLOW}/punctuations", params={"limit": 2}).json()
+    assert [one["number"] for one in page["items"]] == [2, 1]
+    rest = client.get(f"{DATAFLOW}/punctuations", params={"cursor": page["cursor"]}).json()
+    assert ([one["number"] for one in rest["items"]], rest["cursor"]) == ([0], None)
+
+
+def test_a_key_of_another_flow_is_refused_after_a_restart(client: httpx.Client) -> None:
+    """What this process does not remember is in the record of the punctuation."""
+    keys = {"Idempotency-Key": "tuesday"}
+    assert client.post(f"{DATAFLOW}/flows/urls/close", headers=keys).status_code == 201
+    client._transport._inner.app.state.idempotency_keys = IdempotencyKeys()  # type: ignore[attr-defined]
+    other = client.post(f"{DATAFLOW}/flows/more/close", headers=keys)
+    assert (other.status_code, other.json()["error_code"]) == (422, "idempotency_key_reused")
