@@ -87,6 +87,7 @@ def test_two_crawls_differ_as_sets_do(web: str, limit: int | None, tmp_path: Pat
             (to, NOON + timedelta(hours=at // hour))
             for at, (_, _, links) in enumerate(pages[side::2])
             for to in links or ()
+            if to
         ]
         for side in (0, 1)
     ]
