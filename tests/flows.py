@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from cbp import (
+    All,
     Input,
     Loopback,
+    Multicast,
     Output,
     RunAny,
     State,
@@ -156,6 +158,106 @@ class BothEnds(Translate):
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
         out.degrees(key.node, sum(1 for _ in group.edges))
+
+
+class Tags(Translate):
+    """Several keys per record, or none; order and state."""
+
+    key = "tag STRING"
+    posts = Input(
+        "id INT, tags ARRAY<STRING>",
+        route_by=route(lambda p: p.tags or [], "STRING"),
+        order_by=by(lambda p: -(p.id or 0), "INT"),
+    )
+    later = Input(
+        "id INT, tags ARRAY<STRING>",
+        route_by=route(lambda p: set(p.tags) if p.tags else [], "STRING"),
+    )
+    seen = State("tag STRING, n INT")
+    lines = Output("tag STRING, line STRING", history=True)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        n = sum(row.n for row in group.seen)
+        for flow in (group.later, group.posts):
+            for n, row in enumerate(flow, n + 1):
+                out.lines(key.tag, f"{row.id} {row.tags} {n}")
+        out.seen(key.tag, n)
+
+
+class Parcels(Translate):
+    """Writes state for other keys, some of which are called in the same epoch."""
+
+    key = "k STRING, part DOUBLE"
+    orders = Input("k STRING, part DOUBLE, verb STRING, n INT", route_by="k, part")
+    kept = State("k STRING, part DOUBLE, n INT, parts ARRAY<INT>")
+    marks = State("part DOUBLE, k STRING, mark STRING", grouping="outer")
+    seen = Output("k STRING, part DOUBLE, line STRING", history=True)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        orders = list(group.orders)
+        verbs = {order.verb for order in orders}
+        kept = [] if "blind" in verbs else list(group.kept)
+        out.seen(*key, f"{[r.n for r in kept]} {[r.mark for r in group.marks]} {sorted(verbs)}")
+        for order in orders:
+            # The others come first, in between and behind; for 0.0 also itself, as -0.0.
+            if order.verb == "give":
+                for other in ("a", "b", key.k):
+                    out.kept(other, order.part and -order.part, order.n, [order.n])
+                out.kept(key.k, key.part and key.part, order.n, None)
+            elif order.verb == "mark":
+                out.marks(float(order.n % 2), "b", order.k)
+        if "forget" not in verbs:
+            for row in kept:
+                out.kept(*row)
+
+
+def destination(text: str) -> Any:
+    """Read a destination: `a` a key, `*` all, `*items,kept` all of these, `@x` an address."""
+    if text.startswith("*"):
+        return All(*filter(None, text[1:].split(",")))
+    return Multicast(text[1:]) if text.startswith("@") else text
+
+
+def everywhere(record: Any) -> list[Any]:
+    return [destination(text) for text in record.to or ()]
+
+
+TO_ANY = route(everywhere, "STRING")
+MESSAGE = "id INT, to ARRAY<STRING>"
+
+
+class Probe(Translate):
+    """Shows what reached whom; does what the `orders` of a key say."""
+
+    key = "k STRING"
+    items = Input(MESSAGE, route_by=TO_ANY)
+    other = Input(MESSAGE, route_by=TO_ANY)
+    orders = Input("k STRING, verb STRING, id INT, to ARRAY<STRING>", route_by="k")
+    mail = Loopback(MESSAGE, route_by=TO_ANY, order_by="id")
+    kept = State("k STRING, id INT")
+    calls = Output("k STRING, items ARRAY<INT>, other ARRAY<INT>, mail ARRAY<INT>, kept ARRAY<INT>")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        kept = [row.id for row in group.kept]
+        for order in group.orders:
+            if order.verb == "send":
+                out.mail(order.id, order.to)
+            elif order.verb == "bind":
+                for address in order.to:
+                    out.associate(key.k, address)
+            elif order.verb == "write":
+                for to in order.to:
+                    out.kept(to, order.id)
+            elif order.verb == "forget":
+                kept = []
+        for id_ in kept:
+            out.kept(key.k, id_)
+        seen = [[row.id for row in flow] for flow in (group.items, group.other, group.mail)]
+        out.calls(key.k, *seen, sorted(kept))
+
+
+class OuterProbe(Probe):
+    kept = State("k STRING, id INT", grouping="outer")
 
 
 class Framed(Translate):

@@ -3,7 +3,8 @@
 For some megabytes, planning and running a shuffle costs several times the work itself.
 Reading the increment once per task costs less, on a cluster too, just as a small table
 is broadcast rather than shuffled. The result has the layout and the order of the
-shuffle (`cbp.engine.layout`), so nothing behind it knows the difference.
+shuffle (`cbp.engine.layout`), so nothing behind it knows the difference. What groups share
+(`ALL`, multicast) is in every task's part, once.
 
 The hash is the JVM's (`cbp.engine.hashing`), so that both ways agree on every bucket.
 """
@@ -16,13 +17,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cbp.engine.arrow import arrow_schema, arrow_type
 from cbp.engine.conform import conform
+from cbp.engine.destinations import EPOCH, copies
+from cbp.engine.external import order_by_columns
 from cbp.engine.hashing import hash_columns
-from cbp.engine.layout import ShuffleLayout, bucket_shift
+from cbp.engine.layout import COUNT, TO, ShuffleLayout, bucket_shift, first_bucket
 from cbp.engine.records import Share
 from cbp.engine.route import slot_columns
 from cbp.errors import IncrementDamagedError
@@ -51,15 +53,37 @@ def arrange(
         IncrementDamagedError: A file is missing, damaged, or has other records.
         AuthorCodeError: A key or an order that the author computes failed.
     """
-    parts = []
+    parts: list[tuple[int, pa.Table]] = []
     for flow, input_ in enumerate(spec.inputs):
         files = inputs.get(input_.name, ())
         if files:
             table = _routed(files, spec, layout, flow, stage, buckets, hash_mask)
-            owner = table.column("_bucket").to_numpy().astype(np.int64) * tasks // buckets
-            parts.append(table if tasks == 1 else table.filter(pa.array(owner == part)))
-    table = pa.concat_tables(parts)
+            mine = table.column("_bucket").to_numpy().astype(np.int64) * tasks // buckets == part
+            if input_.has_several:
+                shared = table.column(TO).is_valid()
+                first = first_bucket(part, tasks=tasks, buckets=buckets)
+                parts.append(
+                    (layout.tag(flow), _copy(table.filter(shared), layout.tag(flow), first))
+                )
+                mine &= ~shared.to_numpy()
+            parts.append((flow, table if mine.all() else table.filter(pa.array(mine))))
+    table = pa.concat_tables(table for _, table in sorted(parts, key=lambda part: part[0]))
     return table.take(pa.array(_order(table, layout)))
+
+
+def _copy(table: pa.Table, tag: int, bucket: int) -> pa.Table:
+    """Return what groups share as one task gets it; the first task's copy counts."""
+    rows = table.num_rows
+    columns = {
+        "_flow": np.full(rows, tag, np.int8),
+        "_bucket": np.full(rows, bucket, np.int32),
+        "_hash": np.zeros(rows, np.int64),
+        **({COUNT: np.zeros(rows, np.int64)} if bucket else {}),
+    }
+    for name, values in columns.items():
+        at = table.column_names.index(name)
+        table = table.set_column(at, table.schema.field(name), pa.array(values))
+    return table
 
 
 def _order(table: pa.Table, layout: ShuffleLayout) -> npt.NDArray[np.int64]:
@@ -78,10 +102,7 @@ def _order(table: pa.Table, layout: ShuffleLayout) -> npt.NDArray[np.int64]:
         )
         if not _shared_hash(table, layout, hashes[order], order):
             return order
-    keys = [(column, "ascending", "at_start") for column in layout.sort_columns]
-    found = pc.sort_indices(table, sort_keys=keys)
-    sorted_: npt.NDArray[np.int64] = found.to_numpy().astype(np.int64)
-    return sorted_
+    return order_by_columns(table, layout.sort_columns)
 
 
 def _stable_order(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
@@ -121,9 +142,16 @@ def _routed(
     hash_mask: int,
 ) -> pa.Table:
     assert spec.key is not None, "a record-wise translator is not routed"
-    columns = arrow_schema(spec.inputs[flow].schema)
+    input_ = spec.inputs[flow]
+    columns = arrow_schema(input_.schema)
+    if input_.has_several and input_.loopback:
+        columns = columns.append(pa.field(EPOCH, pa.int64()))
     table = pa.concat_tables([_read(file, columns) for file in files])
-    filled = slot_columns(table, spec, layout, flow, stage=stage)
+    table = table.append_column("_seq", pa.array(np.arange(table.num_rows, dtype=np.int64)))
+    if input_.has_several:
+        filled, table = copies(table, spec, layout, flow, stage=stage)
+    else:
+        filled = slot_columns(table, spec, layout, flow, stage=stage)
     rows = table.num_rows
     slots = {
         name: _chunk(filled[name]).cast(arrow_type(type_))
@@ -140,7 +168,7 @@ def _routed(
             "_bucket": pa.array(bucket),
             "_hash": pa.array(hashes),
             **slots,
-            "_seq": pa.array(np.arange(rows, dtype=np.int64)),
+            "_seq": table.column("_seq"),
         }
     )
 

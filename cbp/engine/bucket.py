@@ -2,14 +2,16 @@
 
     flows (sorted) ----\
                         group ranges -> window -> translate per group -> outputs
-    state (look-up) ---/                                             '-> state: kept, died, new
+    state (look-up) ---/                                             '-> state: kept, died, new,
+                                                                         and of other keys
 
 A window is some thousands of records that are Python objects at the same time. What
 state records were emitted again is kept at no cost, what was not dies, what is new is
 written: the cost of a run follows the records that it changes.
 
 Invariant: after a run a bucket's live records of a called group are exactly what the
-author emitted for it; of every other group what they were (tests/cbp/engine/test_direct.py).
+author emitted for it; of every other group what they were. What is emitted for another
+key than the group's is remote: it is handed on, and never among these (tests/cbp/engine/test_direct.py).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from functools import partial
 from itertools import count
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cbp.engine import window as windows
@@ -30,20 +33,18 @@ from cbp.engine.arrow import arrow_schema
 from cbp.engine.call import Emitted, author_error, calling_loop, group_type
 from cbp.engine.groups import FlowRun, Int64s, Ranges, group_ranges, union, window_ends
 from cbp.engine.largestate import LargeState
-from cbp.engine.rows import Row, encode_rows
+from cbp.engine.rows import ENCODE_ERRORS, Row, encode_rows
 from cbp.engine.settle import Settled, settle
 from cbp.engine.state.bucket import BucketState, Found
 from cbp.engine.state.large import LargeGroup, large_groups, without
-from cbp.engine.values import unify
+from cbp.engine.vectorised.codes import row_codes
 from cbp.engine.window import Source, Window, WindowReader
 from cbp.errors import InvariantError
-from cbp.model.equality import identity
 from cbp.model.stage import StateSpec, TranslatorSpec
 
-__all__ = ["ENCODE_ERRORS", "WINDOW_ROWS", "BucketRun", "look_up", "state_file_schema"]
+__all__ = ["WINDOW_ROWS", "BucketRun", "look_up", "state_file_schema"]
 
 WINDOW_ROWS = 32_768
-ENCODE_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 
 def state_file_schema(spec: StateSpec) -> pa.Schema:
@@ -86,6 +87,8 @@ class BucketRun:
 
     Attributes:
         write_state: Takes new records of a state, as tables that ascend by hash.
+        write_remote: Takes columns of a state's records that belong to other keys than the
+            group that emitted them, in any order.
         groups: Number of groups that were called.
     """
 
@@ -96,6 +99,7 @@ class BucketRun:
     emitted: Emitted
     write_output: Callable[[str, list[pa.Array]], None]
     write_state: Callable[[str, pa.Table], None]
+    write_remote: Callable[[str, list[pa.Array]], None]
     groups: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
@@ -225,34 +229,36 @@ class BucketRun:
         self._write_state(spec, Settled(nothing, np.zeros(len(rows), np.int64), rows), window)
 
     def _write_state(self, spec: StateSpec, settled: Settled, window: Window) -> None:
-        columns = encode_rows(settled.born, spec.schema)
-        self._check_keys(spec, settled, columns, window)
-        hashes = pa.array(window.hashes[settled.groups])
-        table = pa.Table.from_arrays([*columns, hashes], schema=state_file_schema(spec))
-        self.write_state(spec.name, table)
+        """Write new records; a state of the group itself has that group's hash."""
+        columns, groups = encode_rows(settled.born, spec.schema), settled.groups
+        remote = self._remote(spec, groups, columns, window)
+        if remote is not None:
+            others, own = pa.array(remote), pa.array(~remote)
+            self.write_remote(spec.name, [column.filter(others) for column in columns])
+            columns, groups = [column.filter(own) for column in columns], groups[~remote]
+        if len(groups):
+            hashes = pa.array(window.hashes[groups])
+            table = pa.Table.from_arrays([*columns, hashes], schema=state_file_schema(spec))
+            self.write_state(spec.name, table)
 
-    def _check_keys(
-        self, spec: StateSpec, settled: Settled, columns: list[pa.Array], window: Window
-    ) -> None:
-        """Refuse state for another key than the group's."""
+    def _remote(
+        self, spec: StateSpec, groups: Int64s, columns: list[pa.Array], window: Window
+    ) -> npt.NDArray[np.bool_] | None:
+        """Tell which records are for another key than their group's; `None`: none is."""
         assert self.spec.key is not None, "only groupwise translators keep state"
         schema = window.key_table.schema
         places = [spec.schema.index(name) for name in self.spec.key.names]
         arrays = [
             columns[place].cast(field.type) for place, field in zip(places, schema, strict=True)
         ]
-        expected = window.key_table.take(pa.array(settled.groups))
-        if pa.Table.from_arrays(arrays, schema=schema).equals(expected):
-            return
-        # Not alike as columns, as NaN never is; as values, one by one, they may be.
-        for group, row in zip(settled.groups.tolist(), settled.born, strict=True):
-            key = tuple(row[place] for place in places)
-            if identity(unify(key)) != identity(unify(window.keys[group])):
-                message = (
-                    f"state {spec.name!r} was emitted for the key {key!r}, "
-                    "not for the key of its group; emit it where that key is called"
-                )
-                raise self._failure(ValueError(message), window, group)
+        emitted = pa.Table.from_arrays(arrays, schema=schema)
+        expected = window.key_table.take(pa.array(groups))
+        if emitted.equals(expected):
+            return None
+        # Not alike as columns, as NaN never is; as values they may be.
+        mine, theirs = row_codes([expected, emitted])
+        remote: npt.NDArray[np.bool_] = mine != theirs
+        return remote if remote.any() else None
 
     def _failure(self, exc: Exception, window: Window, at: int) -> Exception:
         inputs = {source.name: source.of(at) for source in window.sources}

@@ -4,7 +4,11 @@ One shuffle carries all flows of a stage. Its columns are *slots*: the key's col
 first, then columns that order records, then all other columns, shared between flows
 of the same type. A flow uses some slots and leaves the others null:
 
-    _flow _bucket _hash | k0 .. kn | o0 .. on | p0 .. pn | _seq
+    _flow _bucket _hash | k0 .. kn | o0 .. on | p0 .. pn | _to _made | _seq
+
+A record that several groups share (`ALL`, multicast) comes once per task, not per group: as
+a record of a flow of its own behind the inputs (`ShuffleLayout.shared`), without a key, in
+the task's first bucket, with its destinations (`_to`) and the epoch that wrote it (`_made`).
 
 Sorting by everything left of `p0`, then by `_seq`, gives each flow as one run in the
 order (bucket, hash, key, order_by, increment, file, row), which is total: the same
@@ -28,11 +32,14 @@ from cbp.model.stage import Computed, InputSpec, TranslatorSpec
 
 __all__ = [
     "COUNT",
+    "MADE",
+    "TO",
     "FlowLayout",
     "ShuffleLayout",
     "bucket_file",
     "bucket_shift",
     "file_epoch",
+    "first_bucket",
     "flow_file",
     "merged_file",
     "rewritten_file",
@@ -41,7 +48,13 @@ __all__ = [
 ]
 
 COUNT = "_count"
-"""How many records of the increment a combined one stands for."""
+"""How many records of the increment one stands for: several if combined, none if a copy."""
+
+TO = "_to"
+"""Destinations of a record that groups share, as text (`cbp.engine.destinations`)."""
+
+MADE = "_made"
+"""Epoch of the stage that wrote a message."""
 
 SEQUENCE_BITS = (36, 16)
 """Bits of the row and of the file in `_seq`; the increment has the 11 bits left of them."""
@@ -93,6 +106,11 @@ def bucket_shift(buckets: int) -> int:
     return 64 - (buckets.bit_length() - 1)
 
 
+def first_bucket(part: int, *, tasks: int, buckets: int) -> int:
+    """Return the first bucket of a task."""
+    return -(-part * buckets // tasks)
+
+
 _CONTENT_BITS = 80
 _WRITTEN = re.compile(
     r"(?:^|/)(?:(?P<data>\d{12})-\d{5}-[^/]*\.(?:parquet|deletes)"
@@ -133,14 +151,27 @@ class ShuffleLayout:
         slots: Every slot with its type: key, order, payload.
         keys: Names of the key slots.
         orders: Names of the order slots.
+        shared: Inputs whose records may have several destinations, by their position. What
+            their groups share is the flow `len(flows) + n` of the n-th of them.
 
-    The slot `COUNT` is there when some flow is combined; null stands for one record.
+    The slot `COUNT` is there when some flow is combined or has copies; null stands for one
+    record. `TO` and `MADE` are there when `shared` is not empty.
     """
 
     slots: tuple[tuple[str, DataType], ...]
     keys: tuple[str, ...]
     orders: tuple[str, ...]
     flows: tuple[FlowLayout, ...]
+    shared: tuple[int, ...] = ()
+
+    @property
+    def tags(self) -> int:
+        """How many values `_flow` has."""
+        return len(self.flows) + len(self.shared)
+
+    def tag(self, flow: int) -> int:
+        """Return `_flow` of the records of an input that groups share."""
+        return len(self.flows) + self.shared.index(flow)
 
     @property
     def sort_columns(self) -> tuple[str, ...]:
@@ -157,13 +188,16 @@ def shuffle_layout(spec: TranslatorSpec) -> ShuffleLayout:
     flows = tuple(_flow(input_, orders, payloads) for input_ in spec.inputs)
     order_slots = tuple((f"o{i}", type_) for i, type_ in enumerate(orders))
     payload_slots = tuple((f"p{i}", type_) for i, type_ in enumerate(payloads))
-    combines = any(input_.combine is not None for input_ in spec.inputs)
-    counts = ((COUNT, DataType("BIGINT")),) if combines else ()
+    shared = tuple(at for at, input_ in enumerate(spec.inputs) if input_.has_several)
+    counted = shared or any(input_.combine is not None for input_ in spec.inputs)
+    counts = ((COUNT, DataType("BIGINT")),) if counted else ()
+    shares = ((TO, DataType("STRING")), (MADE, DataType("BIGINT"))) if shared else ()
     return ShuffleLayout(
-        (*keys, *order_slots, *payload_slots, *counts),
+        (*keys, *order_slots, *payload_slots, *counts, *shares),
         tuple(name for name, _ in keys),
         tuple(name for name, _ in order_slots),
         flows,
+        shared,
     )
 
 

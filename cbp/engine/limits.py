@@ -28,7 +28,7 @@ def refuse_unbuilt(dataflow: str, nodes: Sequence[StageNode]) -> None:
 
 def _unbuilt(node: StageNode) -> Iterator[Mistake]:
     for spec in node.translator.inputs:
-        if isinstance(spec.route_by, Computed) and spec.route_by.many:
+        if isinstance(spec.route_by, Computed) and spec.route_by.many and spec.loopback:
             yield Mistake(
                 "engine_unsupported",
                 f"stages.{node.name}.inputs.{spec.name}",

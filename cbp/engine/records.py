@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 
 from cbp.engine.arrow import arrow_schema
 from cbp.engine.base import RunPlan
-from cbp.engine.bucket import ENCODE_ERRORS, WINDOW_ROWS
+from cbp.engine.bucket import WINDOW_ROWS
 from cbp.engine.call import Emitted, author_error
 from cbp.engine.conform import conform
-from cbp.engine.rows import decode_columns, encode_rows, row_type
+from cbp.engine.rows import ENCODE_ERRORS, decode_columns, encode_rows, row_type
 from cbp.errors import IncrementDamagedError, InvariantError
 from cbp.model.increment import DataFile
 from cbp.model.stage import TranslatorSpec

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cbp.engine.reference_call import AuthorCall, record_type
-from cbp.engine.values import Row, order_key, typed, unify
-from cbp.model.routing import All, Multicast, Targets, targets
-from cbp.model.schema import DataType
+from cbp.engine.values import Row, order_key, typed_key, unify
+from cbp.model.routing import All, Targets, one_key, targets
 from cbp.model.stage import Computed, InputSpec, TranslatorSpec
 
 __all__ = ["Bindings", "Group", "Key", "Part", "Routed", "route_records"]
@@ -145,14 +144,11 @@ class _Router:
             return Targets(keys=(tuple(row[input_.schema.index(name)] for name in by or ()),))
         with self._author(input_, "route_by", row, by):
             given = by.function(record_type(input_.name, input_.schema)(*row))
-            went = targets(given, self._found) if by.many else _one_key(given)
-            if went.addresses and not input_.loopback:
-                message = (
-                    f"{Multicast(went.addresses[0])}: an address reaches only records of a "
-                    "Loopback, since bindings belong to the epoch that wrote the record"
-                )
-                raise ValueError(message)
-            keys = tuple(_key(key, by.types) for key in went.keys)
+            if by.many:
+                went = targets(given, self._found, messages=input_.loopback)
+            else:
+                went = Targets(keys=(one_key(given),))
+            keys = tuple(typed_key(key, by.types) for key in went.keys)
         return Targets(keys, went.addresses, went.alls)
 
     def _order(self, input_: InputSpec, row: Row) -> Order:
@@ -161,7 +157,7 @@ class _Router:
             columns = [(row[input_.schema.index(n)], input_.schema[n].type) for n in by or ()]
             return tuple(order_key(value, type_) for value, type_ in columns)
         with self._author(input_, "order_by", row, by):
-            values = _key(by.function(record_type(input_.name, input_.schema)(*row)), by.types)
+            values = typed_key(by.function(record_type(input_.name, input_.schema)(*row)), by.types)
         return tuple(order_key(value, t) for value, t in zip(values, by.types, strict=True))
 
     def _author(self, input_: InputSpec, option: str, row: Row, by: Computed) -> AuthorCall:
@@ -172,24 +168,3 @@ class _Router:
             place=by.place,
             inputs={input_.name: [row]},
         )
-
-
-def _one_key(given: Any) -> Targets:
-    if isinstance(given, list | set | frozenset | All | Multicast):
-        message = (
-            f"by(...) gives one key, got {given!r}; "
-            "for several keys, ALL or Multicast declare route_by=route(...)"
-        )
-        raise TypeError(message)
-    return Targets(keys=(given,))
-
-
-def _key(given: Any, types: Sequence[DataType]) -> Key:
-    """Return a key, or what orders a record, in its declared types; the error shows the value."""
-    values = (given,) if len(types) == 1 else given
-    try:
-        return tuple(typed(value, type_) for value, type_ in zip(values, types, strict=True))
-    except (TypeError, ValueError, OverflowError) as exc:
-        declared = ", ".join(map(str, types))
-        message = f"a key is declared ({declared}), got {given!r}: {exc}"
-        raise TypeError(message) from exc

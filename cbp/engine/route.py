@@ -2,25 +2,38 @@
 
 Keys and orders that are plain columns are taken by whoever reads the file (Spark's JVM,
 or Arrow in the local engine). What the author computes is computed here, in Python,
-once per record, before the shuffle.
+once per record, before the shuffle. Records with several destinations have copies:
+`cbp.engine.destinations`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
 from cbp.engine.arrow import arrow_type
 from cbp.engine.call import author_error
-from cbp.engine.layout import FlowLayout, ShuffleLayout
-from cbp.engine.rows import Row, decode_columns, row_type
-from cbp.engine.values import typed
+from cbp.engine.layout import ShuffleLayout
+from cbp.engine.rows import Row, decode_columns, encode_column, row_type
+from cbp.engine.values import typed_key
+from cbp.model.routing import one_key
 from cbp.model.schema import DataType
 from cbp.model.stage import Computed, InputSpec, TranslatorSpec
 
-__all__ = ["computes", "slot_columns", "sql_column", "sql_columns"]
+__all__ = [
+    "computes",
+    "key_columns",
+    "order_columns",
+    "record_error",
+    "records_of",
+    "slot_columns",
+    "sql_column",
+    "sql_columns",
+]
+
+type Column = pa.Array | pa.ChunkedArray
 
 _WINDOW_ROWS = 16_384
 
@@ -49,7 +62,7 @@ def sql_column(position: int) -> str:
 
 def slot_columns(
     table: pa.Table, spec: TranslatorSpec, layout: ShuffleLayout, flow: int, *, stage: str
-) -> dict[str, pa.Array | pa.ChunkedArray]:
+) -> dict[str, Column]:
     """Return every slot that this flow fills, computed ones included.
 
     What Spark has computed is in the table (`sql_columns`); where no Spark has been, the
@@ -59,86 +72,123 @@ def slot_columns(
         AuthorCodeError: The author's function raised, or gave what its type does not fit.
     """
     input_, place = spec.inputs[flow], layout.flows[flow]
-    types = dict(layout.slots)
-    computed = _computed(table, spec, input_, stage)
-    columns: dict[str, Any] = {}
-    for slot, source in place.sources().items():
-        if isinstance(source, str):
-            columns[slot] = table.column(source)
-        elif source in computed:
-            columns[slot] = _array(computed[source], types[slot], spec, input_, stage, place)
-        else:
-            columns[slot] = table.column(sql_column(source))
-    return columns
+    computed = _computed(table, spec, input_, stage, input_.computed)
+    return {
+        slot: table.column(source) if isinstance(source, str) else computed[source]
+        for slot, source in place.sources().items()
+    }
 
 
-def _computed(
-    table: pa.Table, spec: TranslatorSpec, input_: InputSpec, stage: str
-) -> dict[int, list[Any]]:
-    """Return the values that are to be computed here, by their positions."""
-    functions: list[Computed] = []
-    values: dict[int, list[Any]] = {}
-    first = 0
-    for by in input_.computed:
-        if sql_column(first) not in table.column_names:
-            functions.append(by)
-            values.update({first + at: [] for at in range(len(by.types))})
-        first += len(by.types)
-    if not functions:
-        return values
+def order_columns(
+    table: pa.Table, spec: TranslatorSpec, layout: ShuffleLayout, flow: int, *, stage: str
+) -> dict[str, Column]:
+    """Return the slots that order the records of this flow; raises as `slot_columns`."""
+    input_ = spec.inputs[flow]
+    by = (input_.order_by,) if isinstance(input_.order_by, Computed) else ()
+    computed = _computed(table, spec, input_, stage, by)
+    return {
+        slot: table.column(source) if isinstance(source, str) else computed[source]
+        for slot, source in layout.flows[flow].order
+    }
+
+
+def records_of(table: pa.Table, input_: InputSpec) -> Iterator[tuple[int, list[Row]]]:
+    """Yield a table's records as the author sees them, some at a time, and where they begin."""
     make = row_type(input_.name, input_.schema.names)._make
     types = [f.type for f in input_.schema.fields]
     for start in range(0, table.num_rows, _WINDOW_ROWS):
         part = table.slice(start, _WINDOW_ROWS)
-        for row in map(make, decode_columns(part, input_.schema.names, types)):
-            found = _call(functions, row, spec, input_, stage)
-            for into, value in zip(values.values(), found, strict=True):
-                into.append(value)
-    return values
+        yield start, list(map(make, decode_columns(part, input_.schema.names, types)))
 
 
-def _call(
-    functions: Iterable[Computed], row: Row, spec: TranslatorSpec, input_: InputSpec, stage: str
-) -> Iterator[Any]:
-    for function in functions:
-        try:
-            value = function.function(row)
-            if len(function.types) == 1:
-                yield value
-            else:
-                if len(value) != len(function.types):
-                    message = f"gave {len(value)} values, {len(function.types)} are declared"
-                    raise ValueError(message)
-                yield from value
-        except Exception as exc:
-            raise _failure(exc, spec, input_, stage, function, row) from exc
-
-
-def _array(
-    values: list[Any],
-    type_: DataType,
+def _computed(
+    table: pa.Table,
     spec: TranslatorSpec,
     input_: InputSpec,
     stage: str,
-    place: FlowLayout,
-) -> pa.Array:
-    try:
-        return pa.array([typed(value, type_) for value in values], arrow_type(type_))
-    except (pa.ArrowException, OverflowError, TypeError, ValueError) as exc:
-        function = next(f for f in (input_.route_by, input_.order_by) if isinstance(f, Computed))
-        message = TypeError(f"a key of input {place.name!r} is declared {type_}: {exc}")
-        raise _failure(message, spec, input_, stage, function, None) from exc
+    wanted: Sequence[Computed],
+) -> dict[int, Column]:
+    """Return the values of some functions, by their positions among all of the input."""
+    first, columns = 0, {}
+    for by in input_.computed:
+        here = range(first, first + len(by.types))
+        first += len(by.types)
+        if by not in wanted:
+            continue
+        names = [sql_column(at) for at in here]
+        if by.sql and names[0] in table.column_names:
+            found: Sequence[Column] = [table.column(name) for name in names]
+        else:
+            found = _called(table, spec, input_, stage, by)
+        columns.update(zip(here, found, strict=True))
+    return columns
 
 
-def _failure(
+def _called(
+    table: pa.Table, spec: TranslatorSpec, input_: InputSpec, stage: str, by: Computed
+) -> list[pa.ChunkedArray]:
+    """Return what a function gives for each record, a column per value."""
+    windows = []
+    for _, rows in records_of(table, input_):
+        keys: list[Row] = []
+        try:
+            for row in rows:
+                keys.append(_called_once(by, row))
+            windows.append(key_columns(keys, by.types))
+        except Exception as exc:
+            at, cause = _first_wrong(keys, by, exc)
+            row = rows[min(at, len(rows) - 1)]
+            raise record_error(cause, spec, input_, stage, by, row) from exc
+    columns = zip(*windows, strict=True) if windows else ((),) * len(by.types)
+    return [
+        pa.chunked_array(list(parts), arrow_type(type_))
+        for parts, type_ in zip(columns, by.types, strict=True)
+    ]
+
+
+def _called_once(by: Computed, row: Row) -> Row:
+    given = one_key(by.function(row))
+    if len(by.types) == 1:
+        return (given,)
+    if len(given) != len(by.types):
+        message = f"gave {len(given)} values, {len(by.types)} are declared"
+        raise ValueError(message)
+    return tuple(given)
+
+
+def _first_wrong(keys: Sequence[Row], by: Computed, exc: Exception) -> tuple[int, Exception]:
+    """Return the first record whose key is none, and why; else the one behind all keys."""
+    for at, key in enumerate(keys):
+        try:
+            typed_key(key[0] if len(key) == 1 else key, by.types)
+        except TypeError as wrong:
+            return at, wrong
+    return len(keys), exc
+
+
+def key_columns(keys: Sequence[Row], types: Sequence[DataType]) -> list[pa.Array]:
+    """Return keys, or what orders records, as columns.
+
+    Raises:
+        pa.ArrowException, OverflowError, TypeError, ValueError: Some value is not of its type.
+    """
+    columns = zip(*keys, strict=True) if keys else ((),) * len(types)
+    return list(map(encode_column, columns, types))
+
+
+def record_error(
     exc: Exception,
     spec: TranslatorSpec,
     input_: InputSpec,
     stage: str,
-    function: Computed,
-    row: Row | None,
+    by: Computed,
+    row: Row,
 ) -> Exception:
-    inputs = {input_.name: [row]} if row is not None else None
-    named = "route_by" if function is input_.route_by else "order_by"
-    error = author_error(exc, spec, stage=stage, inputs=inputs, function=f"{input_.name}.{named}")
-    return error
+    """Describe what a function of an input raised for a record, or gave wrongly."""
+    return author_error(
+        exc,
+        replace(spec, place=by.place or spec.place),
+        stage=stage,
+        inputs={input_.name: [row]},
+        function=f"{input_.name}.{'route_by' if by is input_.route_by else 'order_by'}",
+    )

@@ -20,11 +20,14 @@ from cbp.engine.values import typed, typed_row
 from cbp.model.schema import DataType, Schema
 
 __all__ = [
+    "ENCODE_ERRORS",
+    "EXACT",
     "Row",
     "check_row",
     "decode_columns",
     "decode_lists",
     "emit_function",
+    "encode_column",
     "encode_rows",
     "row_maker",
     "row_type",
@@ -32,8 +35,11 @@ __all__ = [
 
 Row = tuple[Any, ...]
 
+ENCODE_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
+"""What is raised for a value that is not of its column's type."""
+
 _NOTHING: frozenset[type] = frozenset()
-_EXACT: dict[str, frozenset[type]] = {
+EXACT: dict[str, frozenset[type]] = {
     kind: frozenset({python, type(None)})
     for kind, python in {
         "STRING": str,
@@ -46,6 +52,7 @@ _EXACT: dict[str, frozenset[type]] = {
         "BINARY": bytes,
     }.items()
 }
+"""Python's type of a column's values, and of null; of other columns there are several."""
 
 
 @lru_cache(maxsize=1024)
@@ -108,19 +115,21 @@ def encode_rows(rows: Sequence[Row], schema: Schema) -> list[pa.Array]:
     """
     columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
     return [
-        _encode(values, column.type, column.nullable)
+        encode_column(values, column.type, nullable=column.nullable)
         for values, column in zip(columns, schema.fields, strict=True)
     ]
 
 
-def _encode(values: Sequence[Any], type_: DataType, nullable: bool) -> pa.Array:
-    """Encode one column; Arrow alone would round 1.5 to 1, and take a text for bytes.
+def encode_column(values: Sequence[Any], type_: DataType, *, nullable: bool = True) -> pa.Array:
+    """Return the values of one column as an Arrow array; raises as `encode_rows`.
+
+    Arrow alone would round 1.5 to 1, and take a text for bytes.
 
     A column whose values all have the one Python type of its declared type is taken as
     it is; any other is made strict value by value.
     """
     found = set(map(type, values))
-    if not found <= _EXACT.get(type_.kind, _NOTHING):
+    if not found <= EXACT.get(type_.kind, _NOTHING):
         values = [typed(value, type_) for value in values]
     if not nullable and type(None) in found:
         message = "NOT NULL"

@@ -79,7 +79,8 @@ class Spool:
     """The runs of all flows of one task; removes its files when left."""
 
     def __init__(self, layout: ShuffleLayout) -> None:
-        self._runs = [_Run() for _ in layout.flows]
+        self.layout = layout
+        self._runs = [_Run() for _ in range(layout.tags)]
         slots = [(name, arrow_type(type_)) for name, type_ in layout.slots]
         numbers = [("_flow", pa.int8()), ("_bucket", pa.int32()), ("_hash", pa.int64())]
         self._schema = pa.schema([*numbers, *slots, ("_seq", pa.int64())])
@@ -109,7 +110,11 @@ class Spool:
             run.seal()
 
     def records(self, flow: int) -> int:
-        """Return how many records of a flow arrived, or are stood for by one that did."""
+        """Return how many records of an input arrived, or are stood for by one that did."""
+        shared = self._counted(self.layout.tag(flow)) if flow in self.layout.shared else 0
+        return self._counted(flow) + shared
+
+    def _counted(self, flow: int) -> int:
         table, arrived = self._runs[flow].table, self.arrived(flow)
         if table is None or COUNT not in table.column_names:
             return arrived
@@ -118,15 +123,20 @@ class Spool:
         return several + int(counts.null_count)
 
     def arrived(self, flow: int) -> int:
-        """Return how many records of a flow arrived, combined ones as one."""
+        """Return how many rows of a flow arrived: combined records as one, copies as several."""
         return len(self._runs[flow].bucket_column)
 
     def buckets(self) -> list[int]:
-        """Return the buckets that have records, ascending."""
+        """Return the buckets that have records of their own, ascending."""
         found: set[int] = set()
-        for run in self._runs:
+        for run in self._runs[: len(self.layout.flows)]:
             found.update(np.unique(run.bucket_column).tolist())
         return sorted(found)
+
+    def shared(self, flow: int) -> pa.Table:
+        """Return the records of an input that groups share."""
+        table = self._runs[self.layout.tag(flow)].table
+        return self._schema.empty_table() if table is None else table
 
     def bucket(self, flow: int, bucket: int) -> pa.Table:
         """Return one flow's records of one bucket; a view."""

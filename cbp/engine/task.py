@@ -15,30 +15,32 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from cbp.engine.arrange import InputFile, arrange
-from cbp.engine.bucket import BucketRun
+from cbp.engine.bucket import BucketRun, state_file_schema
 from cbp.engine.call import Emitted
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import LocalFiles
 from cbp.engine.groups import FlowRun
-from cbp.engine.layout import ShuffleLayout
+from cbp.engine.layout import TO, ShuffleLayout
 from cbp.engine.outputs import Follower, TaskOutputs
 from cbp.engine.records import RecordRun, Share
+from cbp.engine.remote import RemoteWrites
 from cbp.engine.runfiles import RunFiles
 from cbp.engine.sink import sync_files
 from cbp.engine.spool import Spool
 from cbp.engine.state.bucket import BucketState, LiveFile, StateTable
-from cbp.engine.state.compaction import compact
+from cbp.engine.state.compaction import FANOUT, compact
 from cbp.engine.state.deletes import INLINE_BYTES_MAX, write_deletes
 from cbp.engine.state.index import IndexCache, index_cache
 from cbp.engine.vectorised.bucket import VectorisedRun
-from cbp.errors import CbpError
+from cbp.errors import CbpError, DefinitionError, Mistake
 from cbp.model.stage import TranslatorSpec
 
 __all__ = ["BEHIND", "StageTask", "TaskPlan", "Then", "dropped"]
@@ -52,6 +54,12 @@ THEN_RECORDS_MAX = 4_000
 Beyond it, a job of several tasks is faster than what it costs to start.
 """
 
+OVERDUE_FILES = 2 * FANOUT
+"""Live files of a bucket from which it is compacted by a run that does not touch it.
+
+A run that touches a bucket compacts it; one that only writes to it from afar does not.
+"""
+
 Descriptor = dict[str, Any]
 
 _COUNTED = (
@@ -59,6 +67,7 @@ _COUNTED = (
     "records_combined",
     "state_written",
     "state_removed",
+    "state_remote",
     "bytes_read",
     "lookups_index",
     "lookups_scan",
@@ -128,6 +137,7 @@ class StageTask:
     _outputs: TaskOutputs = field(init=False)
     _done: list[Descriptor] = field(init=False, default_factory=list)
     _written: list[str] = field(init=False, default_factory=list)
+    _remote: dict[str, RemoteWrites] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.emitted = Emitted(self.plan.spec)
@@ -196,6 +206,7 @@ class StageTask:
         gc.disable()  # a window's records are no garbage; between windows it is collected
         try:
             work()
+            self._close_remote()
             self._close_outputs()
             sync_files(self._written, faults=self.plan.faults)
         except CbpError as error:
@@ -222,18 +233,30 @@ class StageTask:
         assert layout is not None, "a record-wise stage has a task of its own"
         cache = self.open_cache()
         deleted: dict[str, dict[str, Any]] = {name: {} for name in self.plan.states}
+        visited: set[int] = set()
         with Spool(layout) as spool:
             spool.take(batches)
             for i, flow in enumerate(layout.flows):
                 self.counts[f"records_in.{flow.name}"] = spool.records(i)
-                self.counts["records_combined"] += spool.records(i) - spool.arrived(i)
+                if self.plan.spec.inputs[i].combine is not None:
+                    self.counts["records_combined"] += spool.records(i) - spool.arrived(i)
+            self._refuse_shared(spool)
             for bucket in self._buckets(spool):
                 runs = [
                     self._flow_run(i, spool.bucket(i, bucket)) for i in range(len(layout.flows))
                 ]
                 self._bucket(bucket, runs, cache, deleted)
+                visited.add(bucket)
+        self._compact_others(visited, cache)
         for name, bitmaps in deleted.items():
             self._write_deletes(name, bitmaps)
+
+    def _refuse_shared(self, spool: Spool) -> None:
+        for flow in spool.layout.shared:
+            if any(text != "[]" for text in spool.shared(flow).column(TO).unique().to_pylist()):
+                where = f"stages.{self.plan.stage}.inputs.{self.plan.spec.inputs[flow].name}"
+                message = "this engine has keys only yet, no ALL and no addresses"
+                raise DefinitionError(Mistake("engine_unsupported", where, message))
 
     def _buckets(self, spool: Spool) -> list[int]:
         """Buckets with records; where state is grouped outer, every bucket with state."""
@@ -241,9 +264,11 @@ class StageTask:
         for spec in self.plan.spec.states:
             if spec.grouping == "outer":
                 live = self.plan.states[spec.name].live
-                mine = (b for b in live if b * self.plan.tasks // self.plan.buckets == self.part)
-                found.update(mine)
+                found.update(filter(self._owns, live))
         return sorted(found)
+
+    def _owns(self, bucket: int) -> bool:
+        return bucket * self.plan.tasks // self.plan.buckets == self.part
 
     def _flow_run(self, at: int, table: pa.Table) -> FlowRun:
         layout, spec = self.plan.layout, self.plan.spec
@@ -298,15 +323,40 @@ class StageTask:
             emitted=self.emitted,
             write_output=self._write_output,
             write_state=write_state,
+            write_remote=self._write_remote,
         )
 
-    def _run_files(self, state: str, bucket: int, cache: IndexCache | None) -> RunFiles:
+    def _write_remote(self, state: str, columns: list[pa.Array]) -> None:
+        """Take records of a state that a group wrote for other keys."""
+        plan = self.plan
+        assert plan.spec.key is not None, "a stage with state has a key"
+        if state not in self._remote:
+            self._remote[state] = RemoteWrites(
+                plan.spec.key,
+                buckets=plan.buckets,
+                hash_mask=plan.hash_mask,
+                open_files=partial(self._remote_files, state),
+            )
+        self._remote[state].add(columns, state_file_schema(plan.spec.state(state)))
+
+    def _close_remote(self) -> None:
+        for remote in self._remote.values():
+            self._done.extend(remote.close())
+            self.counts["state_remote"] += remote.rows
+            self.counts["state_written"] += remote.rows
+
+    def _remote_files(self, state: str, bucket: int, number: int) -> RunFiles:
+        return self._run_files(state, bucket, self.open_cache(), f"-from{self.part}.{number}")
+
+    def _run_files(
+        self, state: str, bucket: int, cache: IndexCache | None, suffix: str = ""
+    ) -> RunFiles:
         return RunFiles(
             self.plan.states[state],
             state=state,
             bucket=bucket,
             epoch=self.plan.epoch,
-            run=f"{self.plan.run}-{self.attempt}",
+            run=f"{self.plan.run}-{self.attempt}{suffix}",
             cache=cache,
             written=self._written,
             faults=self.plan.faults,
@@ -326,10 +376,25 @@ class StageTask:
         files.close()
         self.counts["state_written"] += files.rows
         self._done.extend(files.done)
+        self._compact(state, died, files)
+
+    def _compact(self, state: BucketState, died: Mapping[int, Any], files: RunFiles) -> None:
         merged = compact(state, died)
         if merged is not None:
             replaced = [state.files[at] for at in merged.replaces]
             self._done.extend(files.merge(merged.tables, replaced))
+
+    def _compact_others(self, visited: Collection[int], cache: IndexCache) -> None:
+        """Compact buckets that nobody calls any more, but others write to."""
+        for name, table in self.plan.states.items():
+            for bucket, live in table.live.items():
+                if bucket not in visited and len(live) >= OVERDUE_FILES and self._owns(bucket):
+                    state, files = (
+                        BucketState(table, cache, bucket),
+                        self._run_files(name, bucket, cache),
+                    )
+                    self._compact(state, {}, files)
+                    self.counts["bytes_read"] += state.bytes_read
 
     def _write_output(self, name: str, columns: list[pa.Array]) -> None:
         self._outputs.write(self.plan.stage, name, columns)

@@ -28,7 +28,17 @@ import numpy as np
 
 from cbp.model.schema import DataType, Schema
 
-__all__ = ["NAN", "Row", "order_key", "own_row", "row_order", "typed", "typed_row", "unify"]
+__all__ = [
+    "NAN",
+    "Row",
+    "order_key",
+    "own_row",
+    "row_order",
+    "typed",
+    "typed_key",
+    "typed_row",
+    "unify",
+]
 
 Row = tuple[Any, ...]
 
@@ -76,6 +86,24 @@ def _refused(value: Any, name: str, declared: str) -> TypeError:
         f"column {name!r} is declared {declared}, got {repr(value)[:100]} ({type(value).__name__})"
     )
     return TypeError(message)
+
+
+def typed_key(given: Any, types: Sequence[DataType]) -> Row:
+    """Return a key, or what orders a record, in its declared types.
+
+    Args:
+        given: As an author's function gave it: a value, or a tuple of several.
+
+    Raises:
+        TypeError: It is none; the error shows it.
+    """
+    values = (given,) if len(types) == 1 else given
+    try:
+        return tuple(typed(value, type_) for value, type_ in zip(values, types, strict=True))
+    except (TypeError, ValueError, OverflowError) as exc:
+        declared = ", ".join(map(str, types))
+        message = f"a key is declared ({declared}), got {given!r}: {exc}"
+        raise TypeError(message) from exc
 
 
 def typed(value: Any, type_: DataType) -> Any:

@@ -56,7 +56,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ALL", "All", "Multicast", "Targets", "checked_address", "targets"]
+__all__ = ["ALL", "All", "Multicast", "Targets", "checked_address", "one_key", "targets"]
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -99,27 +99,50 @@ class Targets:
     alls: tuple[All, ...] = ()
 
 
-def targets(given: Any, flows: Collection[str]) -> Targets:
+def targets(given: Any, flows: Collection[str], *, messages: bool) -> Targets:
     """Take apart what a route function returned.
 
     Args:
         given: One destination, or a list, set or frozenset of them.
         flows: Names that an `All` may give.
+        messages: Whether the record is one of a `Loopback`.
 
     Raises:
         TypeError: An address is neither text nor integer, or a flow's name is no text.
-        ValueError: An `All` names a flow that is not there.
+        ValueError: An `All` names a flow that is not there; or an address for a record that
+            is no message.
     """
     keys, addresses, alls = [], [], []
     for each in given if isinstance(given, list | set | frozenset) else (given,):
         if isinstance(each, Multicast):
             addresses.append(checked_address(each.address))
+            if not messages:
+                message = (
+                    f"{each}: an address reaches only records of a Loopback, since bindings "
+                    "belong to the epoch that wrote the record"
+                )
+                raise ValueError(message)
         elif isinstance(each, All):
             _check_flows(each, flows)
             alls.append(each)
         else:
             keys.append(each)
     return Targets(tuple(keys), tuple(addresses), tuple(alls))
+
+
+def one_key(given: Any) -> Any:
+    """Return what a function of `by(...)` gave, which is exactly one key.
+
+    Raises:
+        TypeError: It is what only `route(...)` may give.
+    """
+    if isinstance(given, list | set | frozenset | All | Multicast):
+        message = (
+            f"by(...) gives one key, got {given!r}; "
+            "for several keys, ALL or Multicast declare route_by=route(...)"
+        )
+        raise TypeError(message)
+    return given
 
 
 def checked_address(address: Any) -> str | int:

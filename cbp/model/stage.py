@@ -105,6 +105,11 @@ class InputSpec:
         return tuple(by for by in both if isinstance(by, Computed))
 
     @property
+    def has_several(self) -> bool:
+        """Whether a record may have several destinations, or ones that name no key."""
+        return isinstance(self.route_by, Computed) and self.route_by.many
+
+    @property
     def in_sql(self) -> bool:
         """Whether some of it is an expression of Spark's."""
         return any(by.sql for by in self.computed)
@@ -207,9 +212,7 @@ class TranslatorSpec:
     @property
     def multicasts(self) -> bool:
         """Whether groups may be bound to addresses: some loopback has a route function."""
-        return any(
-            isinstance(spec.route_by, Computed) and spec.route_by.many for spec in self.loopbacks
-        )
+        return any(spec.has_several for spec in self.loopbacks)
 
     @property
     def framed(self) -> tuple[InputSpec, ...]:

@@ -43,6 +43,7 @@ def epochs_of(case: str, *, seed: int, records: int = 40) -> Epochs:
         "BIGINT": lambda: chance.choice([0, 1, 2, 3, None]),
         "INT": lambda: chance.choice([0, 1, 2, 3, None]),
         "BOOLEAN": lambda: chance.random() < 0.3,
+        "ARRAY<STRING>": lambda: chance.choices(texts, k=chance.randrange(4)),
         "DOUBLE": lambda: chance.choice([0.0, -1.5, 2.5, math.nan, None]),
     }
     inputs = [spec for spec in CASES[case][0]().spec().inputs if not spec.loopback]

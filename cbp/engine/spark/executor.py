@@ -23,6 +23,7 @@ from functools import reduce
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark import RDD, TaskContext
 from pyspark.errors import PySparkException
@@ -32,7 +33,16 @@ from pyspark.sql import functions as F
 from cbp.engine.arrow import arrow_type
 from cbp.engine.base import RunPlan
 from cbp.engine.combine import combined
-from cbp.engine.layout import COUNT, SEQUENCE_BITS, FlowLayout, ShuffleLayout, bucket_shift
+from cbp.engine.destinations import EPOCH, copies
+from cbp.engine.layout import (
+    COUNT,
+    SEQUENCE_BITS,
+    TO,
+    FlowLayout,
+    ShuffleLayout,
+    bucket_shift,
+    first_bucket,
+)
 from cbp.engine.records import Share, record_shares
 from cbp.engine.route import computes, slot_columns, sql_column, sql_columns
 from cbp.engine.spark.expressions import Expressions, failed_expression
@@ -72,6 +82,9 @@ SLICES_MAX = 200
 """Slices of files that one expression numbers; with more of them it grows slow."""
 
 RESULT = "body string"
+_PLACE = "_place"
+"""Column of a copy that groups share: the first bucket of the task that gets it."""
+
 _Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _Numbered = Callable[[], list[str]]
 _TOLD = "|cbp-error|"
@@ -237,10 +250,12 @@ class SparkExecutor:
     ) -> DataFrame:
         """Return the records of some files, with this expression as `_seq`."""
         paths = dict.fromkeys(f"{plan.folder}/{file.path}" for file in files)
-        names = [quoted(name) for name in input_.schema.names]
+        names, found = [quoted(name) for name in input_.schema.names], ddl(input_.schema)
+        if input_.loopback and input_.has_several:
+            names, found = [*names, EPOCH], f"{found}, {EPOCH} BIGINT"
         in_sql = [f"({text}) AS {column}" for column, text in sql_columns(input_).items()]
         # A path is a path: brackets or stars in a folder's name are no pattern.
-        reader = self.spark.read.option("__globPaths__", "false").schema(ddl(input_.schema))
+        reader = self.spark.read.option("__globPaths__", "false").schema(found)
         return reader.parquet(*paths).selectExpr(*names, *in_sql, f"{sequence} AS _seq")
 
     def flow(self, plan: RunPlan, task: TaskPlan, flow: int, hash_mask: int) -> DataFrame:
@@ -251,16 +266,22 @@ class SparkExecutor:
         place = layout.flows[flow]
         in_python = computes(input_) or input_.combine is not None
         if in_python:
-            frame = frame.mapInArrow(_route_task(task, flow), _slots_ddl(layout))
+            several = f", {_PLACE} INT" if input_.has_several else ""
+            frame = frame.mapInArrow(_route_task(task, flow), _slots_ddl(layout) + several)
             slots = [name for name, _ in layout.slots]
         else:
             slots = slot_expressions(layout, place)
         hash_ = f"xxhash64({', '.join(_key_expressions(place, computed=in_python))})"
         if hash_mask != -1:
             hash_ = f"({hash_} & {hash_mask}L)"
+        tag, bucket = f"{flow}", f"shiftrightunsigned({hash_}, {bucket_shift(task.buckets)})"
+        if input_.has_several:
+            tag = f"IF({_PLACE} IS NULL, {flow}, {layout.tag(flow)})"
+            bucket = f"coalesce({_PLACE}, {bucket})"
+            hash_ = f"IF({_PLACE} IS NULL, {hash_}, 0L)"
         return frame.selectExpr(
-            f"CAST({flow} AS TINYINT) AS _flow",
-            f"CAST(shiftrightunsigned({hash_}, {bucket_shift(task.buckets)}) AS INT) AS _bucket",
+            f"CAST({tag} AS TINYINT) AS _flow",
+            f"CAST({bucket} AS INT) AS _bucket",
             f"{hash_} AS _hash",
             *slots,
             "_seq",
@@ -389,8 +410,10 @@ def _record_task(plan: TaskPlan, work: list[list[Share]], kind: type[StageTask])
 def _filled(
     table: pa.Table, plan: TaskPlan, layout: ShuffleLayout, flow: int
 ) -> tuple[dict[str, Any], pa.Table]:
-    """Return the slots of a batch, and the records that are left of it."""
+    """Return the slots of what becomes of a batch, and the record of each row."""
     try:
+        if plan.spec.inputs[flow].has_several:
+            return copies(table, plan.spec, layout, flow, stage=plan.stage)
         if plan.spec.inputs[flow].combine is None:
             return slot_columns(table, plan.spec, layout, flow, stage=plan.stage), table
         fewer, counts = combined(table, plan.spec, layout, flow, stage=plan.stage)
@@ -412,6 +435,21 @@ def _told(text: str) -> CbpError | None:
     return error_from_dict(told["type"], told)
 
 
+def _for_every_task(copies: pa.Table, plan: TaskPlan) -> pa.Table:
+    """Repeat what groups share once per task, beside the task's first bucket; one counts."""
+    own = copies.filter(copies.column(TO).is_null())
+    shared = copies.filter(copies.column(TO).is_valid())
+    count = shared.column_names.index(COUNT)
+    nothing = pa.array(np.zeros(shared.num_rows, np.int64))
+    parts = [own.append_column(_PLACE, pa.nulls(own.num_rows, pa.int32()))]
+    for part in range(plan.tasks):
+        bucket = first_bucket(part, tasks=plan.tasks, buckets=plan.buckets)
+        place = pa.array(np.full(shared.num_rows, bucket, np.int32))
+        copy = shared.set_column(count, COUNT, nothing) if part else shared
+        parts.append(copy.append_column(_PLACE, place))
+    return pa.concat_tables(parts)
+
+
 def _route_task(plan: TaskPlan, flow: int) -> _Task:
     layout = plan.layout
     assert layout is not None
@@ -424,7 +462,9 @@ def _route_task(plan: TaskPlan, flow: int) -> _Task:
                 slot: filled[slot] if slot in filled else pa.nulls(table.num_rows, type_)
                 for slot, type_ in types.items()
             }
-            routed = pa.table({**columns, "_seq": table.column("_seq")}).combine_chunks()
-            yield from routed.to_batches()
+            routed = pa.table({**columns, "_seq": table.column("_seq")})
+            if plan.spec.inputs[flow].has_several:
+                routed = _for_every_task(routed, plan)
+            yield from routed.combine_chunks().to_batches()
 
     return run

@@ -52,6 +52,21 @@ CASES: dict[str, tuple[type, dict[str, dict[str, st.SearchStrategy[Any]]]]] = {
         flows.Reach,
         {"edges": {"src": _small, "dst": st.one_of(_small, st.none())}, "seeds": {"node": _small}},
     ),
+    "tags": (
+        flows.Tags,
+        {name: {"id": _small, "tags": st.lists(_text, max_size=4)} for name in ("posts", "later")},
+    ),
+    "parcels": (
+        flows.Parcels,
+        {
+            "orders": {
+                "k": st.sampled_from(["a", "b", "ab", None]),
+                "part": st.sampled_from([0.0, -0.0, 1.0, -1.0, float("nan"), None]),
+                "verb": st.sampled_from(["give", "give", "mark", "forget", "blind", "look"]),
+                "n": _small,
+            }
+        },
+    ),
     "nested": (flows.Nested, {"edges": {"src": _small, "dst": st.one_of(_small, st.none())}}),
     "framed": (
         flows.Framed,
@@ -190,13 +205,14 @@ def test_the_files_of_a_bucket_stay_few(tmp_path: Path) -> None:
 
 
 def test_what_the_engine_cannot_route_is_refused_before_it_runs(tmp_path: Path) -> None:
-    """A stage with several destinations is refused with its place, and leaves no table."""
+    """A stage with addresses is refused with its place, and leaves no table."""
     builder = DataflowBuilder("many")
-    edges = builder.source("edges", "src INT, dst INT")
-    builder.stage("stage", flows.BothEnds(), edges=edges)
+    inputs = {i.name: i for i in flows.Probe().spec().inputs if not i.loopback}
+    sources = {name: builder.source(name, str(spec.schema)) for name, spec in inputs.items()}
+    builder.stage("stage", flows.Probe(), **sources)
     with pytest.raises(DataflowInvalidError) as caught:
         Driver(LocalEngine(cache=str(tmp_path / "cache")), builder.build(), tmp_path / "t")
     (mistake,) = caught.value.mistakes
-    assert (mistake.code, mistake.where) == ("engine_unsupported", "stages.stage.inputs.edges")
+    assert (mistake.code, mistake.where) == ("engine_unsupported", "stages.stage.inputs.mail")
     assert "flows.py:" in mistake.place
     assert not (tmp_path / "t").exists()

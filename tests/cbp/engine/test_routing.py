@@ -15,69 +15,21 @@ from cbp import (
     All,
     DataflowBuilder,
     Input,
-    Loopback,
     Multicast,
     Output,
-    State,
     Translate,
     by,
     route,
 )
+from cbp.engine.direct import LocalEngine
 from cbp.engine.reference import ReferenceEngine
 from cbp.engine.reference_stage import ReferenceStage
 from cbp.errors import AuthorCodeError, DataflowInvalidError
 from cbp.testing import run_epochs
+from tests.driver import Driver
+from tests.flows import MESSAGE, OuterProbe, Probe
 
 THIS = Path(__file__).name
-
-
-def destination(text: str) -> Any:
-    """Read a destination: `a` a key, `*` all, `*items,kept` all of these, `@x` an address."""
-    if text.startswith("*"):
-        return All(*filter(None, text[1:].split(",")))
-    return Multicast(text[1:]) if text.startswith("@") else text
-
-
-def everywhere(record: Any) -> list[Any]:
-    return [destination(text) for text in record.to or ()]
-
-
-TO_ANY = route(everywhere, "STRING")
-MESSAGE = "id INT, to ARRAY<STRING>"
-
-
-class Probe(Translate):
-    """Shows what reached whom; does what the `orders` of a key say."""
-
-    key = "k STRING"
-    items = Input(MESSAGE, route_by=TO_ANY)
-    other = Input(MESSAGE, route_by=TO_ANY)
-    orders = Input("k STRING, verb STRING, id INT, to ARRAY<STRING>", route_by="k")
-    mail = Loopback(MESSAGE, route_by=TO_ANY, order_by="id")
-    kept = State("k STRING, id INT")
-    calls = Output("k STRING, items ARRAY<INT>, other ARRAY<INT>, mail ARRAY<INT>, kept ARRAY<INT>")
-
-    def translate(self, key: Any, group: Any, out: Any) -> None:
-        kept = [row.id for row in group.kept]
-        for order in group.orders:
-            if order.verb == "send":
-                out.mail(order.id, order.to)
-            elif order.verb == "bind":
-                for address in order.to:
-                    out.associate(key.k, address)
-            elif order.verb == "write":
-                for to in order.to:
-                    out.kept(to, order.id)
-            elif order.verb == "forget":
-                kept = []
-        for id_ in kept:
-            out.kept(key.k, id_)
-        seen = [[row.id for row in flow] for flow in (group.items, group.other, group.mail)]
-        out.calls(key.k, *seen, sorted(kept))
-
-
-class OuterProbe(Probe):
-    kept = State("k STRING, id INT", grouping="outer")
 
 
 def probe(*epochs: dict[str, list[Any]], translator: type[Probe] = Probe) -> ReferenceEngine:
@@ -329,7 +281,23 @@ def test_routing_is_what_sets_say(
 # --- the author's mistakes ------------------------------------------------------------
 
 
-def wrong(make: Callable[[Any], Any], type_: str = "STRING") -> AuthorCodeError:
+def fail(translator: type[Translate], engine: str, folder: Path) -> AuthorCodeError:
+    """Run a stage whose input `items` is wrong on an engine, and return the error."""
+    flow = DataflowBuilder("wrong")
+    flow.stage("stage", translator(), items=flow.source("items", "v STRING"))
+    with pytest.raises(AuthorCodeError) as caught:
+        if engine == "reference":
+            reference = ReferenceEngine(flow.build())
+            reference.feed("items", ["one"])
+            reference.run_until_idle()
+        else:
+            driver = Driver(LocalEngine(cache=str(folder / "cache")), flow.build(), folder / "t")
+            driver.feed("items", [{"v": "one"}])
+            driver.run_until_idle()
+    return caught.value
+
+
+def wrong(make: Callable[[Any], Any], type_: str, engine: str, folder: Path) -> AuthorCodeError:
     """Run a stage whose route function is wrong, and return the error."""
 
     class Wrong(Translate):
@@ -340,11 +308,13 @@ def wrong(make: Callable[[Any], Any], type_: str = "STRING") -> AuthorCodeError:
         def translate(self, key: Any, group: Any, out: Any) -> None:
             """Emit nothing."""
 
-    with pytest.raises(AuthorCodeError) as caught:
-        run_epochs(Wrong, [["one"]])
-    return caught.value
+    return fail(Wrong, engine, folder)
 
 
+ENGINES = pytest.mark.parametrize("engine", ["reference", "direct"])
+
+
+@ENGINES
 @pytest.mark.parametrize(
     ("make", "type_", "cause"),
     [
@@ -352,6 +322,9 @@ def wrong(make: Callable[[Any], Any], type_: str = "STRING") -> AuthorCodeError:
         (lambda r: {"a": 1}, "STRING", "declared (STRING), got {'a': 1}"),
         (lambda r: ["a", 1], "STRING", "declared (STRING), got 1"),
         (lambda r: [1, "1"], "BIGINT", "declared (BIGINT), got '1'"),
+        (lambda r: [1, 2**63], "BIGINT", "declared (BIGINT), got 9223372036854775808"),
+        (lambda r: "\ud800", "STRING", "surrogates not allowed"),
+        (lambda r: r.w, "STRING", "AttributeError"),
         (lambda r: [("a", 1), ("a",)], "STRING, INT", "got ('a',)"),
         (lambda r: [("a", 1), "ab"], "STRING, INT", "got 'ab'"),
         (lambda r: {[]}, "STRING", "unhashable"),
@@ -363,10 +336,10 @@ def wrong(make: Callable[[Any], Any], type_: str = "STRING") -> AuthorCodeError:
     ],
 )
 def test_a_wrong_destination_names_stage_function_line_and_value(
-    make: Any, type_: str, cause: str
+    make: Any, type_: str, cause: str, engine: str, tmp_path: Path
 ) -> None:
     """Whatever a route function gives wrongly is told with everything needed to find it."""
-    error = wrong(make, type_)
+    error = wrong(make, type_, engine, tmp_path)
     assert error.code == "author_code_failed"
     assert error.details["stage"] == "stage"
     assert error.details["function"] == "Wrong.items.route_by"
@@ -375,8 +348,9 @@ def test_a_wrong_destination_names_stage_function_line_and_value(
     assert cause in error.details["cause"]
 
 
+@ENGINES
 @pytest.mark.parametrize("given", [["a"], ALL, Multicast("x"), frozenset("a")])
-def test_by_gives_exactly_one_key(given: Any) -> None:
+def test_by_gives_exactly_one_key(given: Any, engine: str, tmp_path: Path) -> None:
     """Where several destinations are meant, `route` says so; `by` does not guess."""
 
     def give(record: Any) -> Any:
@@ -390,10 +364,9 @@ def test_by_gives_exactly_one_key(given: Any) -> None:
         def translate(self, key: Any, group: Any, out: Any) -> None:
             """Emit nothing."""
 
-    with pytest.raises(AuthorCodeError, match="route_by=route") as caught:
-        run_epochs(One, [["one"]])
-    line = give.__code__.co_firstlineno
-    assert caught.value.details["place"].endswith(f"{THIS}:{line}")
+    error = fail(One, engine, tmp_path)
+    assert "route_by=route" in error.details["cause"]
+    assert error.details["place"].endswith(f"{THIS}:{give.__code__.co_firstlineno}")
 
 
 @pytest.mark.parametrize(
