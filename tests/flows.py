@@ -179,7 +179,8 @@ class Tags(Translate):
     def translate(self, key: Any, group: Any, out: Any) -> None:
         n = sum(row.n for row in group.seen)
         for flow in (group.later, group.posts):
-            for n, row in enumerate(flow, n + 1):
+            for row in flow:
+                n += 1
                 out.lines(key.tag, f"{row.id} {row.tags} {n}")
         out.seen(key.tag, n)
 
@@ -197,7 +198,7 @@ class Parcels(Translate):
         orders = list(group.orders)
         verbs = {order.verb for order in orders}
         kept = [] if "blind" in verbs else list(group.kept)
-        out.seen(*key, f"{[r.n for r in kept]} {[r.mark for r in group.marks]} {sorted(verbs)}")
+        out.seen(*key, f"{[r.n for r in kept]} {[r.mark for r in group.marks]} {len(orders)}")
         for order in orders:
             # The others come first, in between and behind; for 0.0 also itself, as -0.0.
             if order.verb == "give":
@@ -205,7 +206,7 @@ class Parcels(Translate):
                     out.kept(other, order.part and -order.part, order.n, [order.n])
                 out.kept(key.k, key.part and key.part, order.n, None)
             elif order.verb == "mark":
-                out.marks(float(order.n % 2), "b", order.k)
+                out.marks(float((order.n or 0) % 2), "b", order.k)
         if "forget" not in verbs:
             for row in kept:
                 out.kept(*row)

@@ -11,7 +11,8 @@ written: the cost of a run follows the records that it changes.
 
 Invariant: after a run a bucket's live records of a called group are exactly what the
 author emitted for it; of every other group what they were. What is emitted for another
-key than the group's is remote: it is handed on, and never among these (tests/cbp/engine/test_direct.py).
+key than the group's is remote: it is handed on, and never among these
+(tests/cbp/engine/test_direct.py).
 """
 
 from __future__ import annotations

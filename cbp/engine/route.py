@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -33,7 +34,7 @@ __all__ = [
     "sql_columns",
 ]
 
-type Column = pa.Array | pa.ChunkedArray
+Column: TypeAlias = pa.Array | pa.ChunkedArray
 
 _WINDOW_ROWS = 16_384
 
@@ -109,7 +110,8 @@ def _computed(
     wanted: Sequence[Computed],
 ) -> dict[int, Column]:
     """Return the values of some functions, by their positions among all of the input."""
-    first, columns = 0, {}
+    first = 0
+    columns: dict[int, Column] = {}
     for by in input_.computed:
         here = range(first, first + len(by.types))
         first += len(by.types)

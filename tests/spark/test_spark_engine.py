@@ -39,6 +39,7 @@ def epochs_of(case: str, *, seed: int, records: int = 40) -> Epochs:
     chance = random.Random(seed)
     texts = ["", "a", "b", "ab", "ä", "z" * 300, None, "a b a", "ä c"]
     values: dict[str, Callable[[], Any]] = {
+        "verb": lambda: chance.choice(["give", "give", "mark", "forget", "blind", "look"]),
         "STRING": lambda: chance.choice(texts),
         "BIGINT": lambda: chance.choice([0, 1, 2, 3, None]),
         "INT": lambda: chance.choice([0, 1, 2, 3, None]),
@@ -52,7 +53,9 @@ def epochs_of(case: str, *, seed: int, records: int = 40) -> Epochs:
             spec.name: [
                 {
                     f.name: next(
-                        v for v in iter(values[str(f.type)], ...) if f.nullable or v is not None
+                        v
+                        for v in iter(values.get(f.name, values[str(f.type)]), ...)
+                        if f.nullable or v is not None
                     )
                     for f in spec.schema.fields
                 }

@@ -208,7 +208,7 @@ def test_what_the_engine_cannot_route_is_refused_before_it_runs(tmp_path: Path) 
     """A stage with addresses is refused with its place, and leaves no table."""
     builder = DataflowBuilder("many")
     inputs = {i.name: i for i in flows.Probe().spec().inputs if not i.loopback}
-    sources = {name: builder.source(name, str(spec.schema)) for name, spec in inputs.items()}
+    sources: Any = {name: builder.source(name, str(spec.schema)) for name, spec in inputs.items()}
     builder.stage("stage", flows.Probe(), **sources)
     with pytest.raises(DataflowInvalidError) as caught:
         Driver(LocalEngine(cache=str(tmp_path / "cache")), builder.build(), tmp_path / "t")

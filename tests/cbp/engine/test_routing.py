@@ -285,15 +285,12 @@ def fail(translator: type[Translate], engine: str, folder: Path) -> AuthorCodeEr
     """Run a stage whose input `items` is wrong on an engine, and return the error."""
     flow = DataflowBuilder("wrong")
     flow.stage("stage", translator(), items=flow.source("items", "v STRING"))
+    on: ReferenceEngine | Driver = ReferenceEngine(flow.build())
+    if engine == "direct":
+        on = Driver(LocalEngine(cache=str(folder / "cache")), flow.build(), folder / "t")
+    on.feed("items", [{"v": "one"}])
     with pytest.raises(AuthorCodeError) as caught:
-        if engine == "reference":
-            reference = ReferenceEngine(flow.build())
-            reference.feed("items", ["one"])
-            reference.run_until_idle()
-        else:
-            driver = Driver(LocalEngine(cache=str(folder / "cache")), flow.build(), folder / "t")
-            driver.feed("items", [{"v": "one"}])
-            driver.run_until_idle()
+        on.run_until_idle()
     return caught.value
 
 
