@@ -200,11 +200,11 @@ class Parcels(Translate):
         kept = [] if "blind" in verbs else list(group.kept)
         out.seen(*key, f"{[r.n for r in kept]} {[r.mark for r in group.marks]} {len(orders)}")
         for order in orders:
-            # The others come first, in between and behind; for 0.0 also itself, as -0.0.
+            # Others come first and in between; a group's own zero is written as the negative one.
             if order.verb == "give":
                 for other in ("a", "b", key.k):
                     out.kept(other, order.part and -order.part, order.n, [order.n])
-                out.kept(key.k, key.part and key.part, order.n, None)
+                out.kept(key.k, -0.0 if key.part == 0 else key.part, order.n, None)
             elif order.verb == "mark":
                 out.marks(float((order.n or 0) % 2), "b", order.k)
         if "forget" not in verbs:
