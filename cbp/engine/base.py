@@ -28,9 +28,11 @@ from typing import Any, Protocol
 
 from cbp.engine.collect import Retention, TablePlan
 from cbp.model.dataflow import StageNode
+from cbp.model.explain import PhysicalLimits
 from cbp.model.framing import Segment
 from cbp.model.increment import Increment
 from cbp.model.intention import Intention, TableChange
+from cbp.model.snapshot import TableVersion
 from cbp.model.stage import InputSpec
 
 __all__ = [
@@ -122,6 +124,10 @@ class Engine(Protocol):
         Raises:
             DataflowInvalidError: Rule `engine_unsupported`, naming stage, input and place.
         """
+        ...
+
+    def limits(self) -> PhysicalLimits:
+        """Return what decides how a run is executed; for `cbp.model.explain`."""
         ...
 
     def frame(
@@ -229,6 +235,32 @@ class Engine(Protocol):
 
         Returns:
             Folder of each table that changed, to the version that shows the last epoch.
+        """
+        ...
+
+    def shown(
+        self, folder: str, dataflow: str, node: StageNode, *, at_ms: int | None = None
+    ) -> Mapping[str, TableVersion]:
+        """Return the newest version of each of a stage's tables, as of a time.
+
+        Args:
+            folder: Of the dataflow.
+            dataflow: Its name.
+            node: The stage.
+            at_ms: Only versions whose in-commit timestamp is not later; `None`: any.
+
+        Raises:
+            NotFoundError: If no readable version of a table is that old.
+        """
+        ...
+
+    def first_shown(
+        self, folder: str, dataflow: str, node: StageNode, epoch: int
+    ) -> Mapping[str, TableVersion]:
+        """Return, of each of a stage's tables that shows an epoch, the oldest version that does.
+
+        Of what was collected, the oldest version that can still be read stands in; its
+        `epoch` then tells.
         """
         ...
 

@@ -40,11 +40,14 @@ from cbp.engine.state.bucket import StateTable
 from cbp.engine.state.index import index_cache
 from cbp.engine.task import BEHIND, StageTask, TaskPlan, Then
 from cbp.engine.tiers import FANOUT, live_of, merged_change
+from cbp.engine.versions import version_at, version_showing
 from cbp.errors import NotFoundError
 from cbp.model.dataflow import StageNode
+from cbp.model.explain import PhysicalLimits
 from cbp.model.framing import Segment
 from cbp.model.increment import Increment
 from cbp.model.intention import Intention, TableChange
+from cbp.model.snapshot import TableVersion
 from cbp.model.stage import InputSpec
 
 __all__ = ["DirectEngine", "Executor", "LocalEngine", "LocalExecutor"]
@@ -63,6 +66,11 @@ class Executor(Protocol):
     @property
     def slots(self) -> int:
         """Tasks that run at the same time."""
+        ...
+
+    @property
+    def arranged_max(self) -> tuple[int, int] | None:
+        """Records times tasks, and bytes, up to which a run is not shuffled; `None`: never is."""
         ...
 
     def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
@@ -118,6 +126,11 @@ class DirectEngine:
         """Refuse what is not built; see `Engine.check`."""
         refuse_unbuilt(dataflow, nodes)
         self._executor.refuse(dataflow, nodes)
+
+    def limits(self) -> PhysicalLimits:
+        """Return what decides how a run is executed."""
+        reads, size = self._executor.arranged_max or (None, None)
+        return PhysicalLimits(self._executor.slots, ROWS_PER_TASK, reads, size)
 
     def frame(
         self, folder: str, stage: str, spec: InputSpec, increment: Increment, memo: Any
@@ -282,6 +295,25 @@ class DirectEngine:
             planned += [(name, table, entry) for entry in entries]
         return {name: entry.put_into(table, timestamp_ms) for name, table, entry in planned}
 
+    def shown(
+        self, folder: str, dataflow: str, node: StageNode, *, at_ms: int | None = None
+    ) -> dict[str, TableVersion]:
+        """Return the newest versions of a stage's tables as of a time; see `Engine.shown`."""
+        return {
+            name: version_at(self._table(f"{folder}/{name}"), name, dataflow, at_ms)
+            for name in stage_tables(node)
+        }
+
+    def first_shown(
+        self, folder: str, dataflow: str, node: StageNode, epoch: int
+    ) -> dict[str, TableVersion]:
+        """Return the oldest versions that show an epoch; see `Engine.first_shown`."""
+        found = {
+            name: version_showing(self._table(f"{folder}/{name}"), name, dataflow, epoch)
+            for name in stage_tables(node)
+        }
+        return {name: version for name, version in found.items() if version is not None}
+
     def look_up(
         self, folder: str, node: StageNode, state: str, key: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
@@ -420,6 +452,7 @@ class LocalExecutor:
     """
 
     slots = 2
+    arranged_max = None
 
     def __init__(self, kind: type[StageTask] = StageTask) -> None:
         self._kind = kind

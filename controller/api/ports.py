@@ -10,11 +10,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 
+from cbp.model.account import Account
 from cbp.model.dataflow import Dataflow
+from cbp.model.explain import Plan
 from cbp.model.punctuation import Punctuation
+from cbp.model.snapshot import Snapshot
 from controller.store.base import ClaimRecord, DataflowRecord, Store
 
-__all__ = ["Controller", "DropFolder", "Registry", "Services", "Settings", "TranslatorInfo"]
+__all__ = [
+    "Controller",
+    "DropFolder",
+    "Explanation",
+    "Registry",
+    "Services",
+    "Settings",
+    "TranslatorInfo",
+]
 
 
 class TranslatorInfo(Protocol):
@@ -56,6 +67,30 @@ class Registry(Protocol):
         self, text: str, content_type: str
     ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
         """Return a document and the paths of pairs that stood twice."""
+        ...
+
+
+class Explanation(Protocol):
+    """A dataflow's physical plan and its graph, drawn."""
+
+    @property
+    def plan(self) -> Plan:
+        """What runs together, and which way records take."""
+        ...
+
+    @property
+    def picture(self) -> str:
+        """The graph for a terminal."""
+        ...
+
+    @property
+    def mermaid(self) -> str:
+        """The graph as a Mermaid flowchart."""
+        ...
+
+    @property
+    def dot(self) -> str:
+        """The graph in Graphviz' language."""
         ...
 
 
@@ -115,6 +150,25 @@ class Controller(Protocol):
 
     def waiting(self, name: str) -> Mapping[str, str]:
         """Return leading stage -> why it did not start at the last decision, in words."""
+        ...
+
+    def explain(self, name: str) -> Explanation:
+        """Return the physical plan of a dataflow; raises `NotFoundError`."""
+        ...
+
+    def account(self, run: str) -> Account:
+        """Tell why a run ran, on what, and what it produced; raises `NotFoundError`."""
+        ...
+
+    def snapshot(
+        self,
+        name: str,
+        *,
+        epoch: int | None = None,
+        stage: str | None = None,
+        at_ms: int | None = None,
+    ) -> Snapshot:
+        """Return versions of all tables that belong together; raises `NotFoundError`."""
         ...
 
     def look_up(

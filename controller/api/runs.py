@@ -17,7 +17,7 @@ from controller.api.schemas import Page, PageQuery, RunOut
 from controller.api.values import json_value
 from controller.store.base import RunRecord
 
-__all__ = ["routes"]
+__all__ = ["routes", "shown_run"]
 
 routes = router("runs")
 
@@ -54,8 +54,7 @@ def list_runs(services: ServicesParameter, query: Annotated[RunQuery, Query()]) 
 @routes.get("/runs/{run}", responses=problems(404))
 def show(run: str, services: ServicesParameter) -> RunOut:
     """Show one run with its figures, or with the error that ended it."""
-    record = services.store.run(run)
-    return _shown(record, members_of(services, record.dataflow))
+    return shown_run(services, run)
 
 
 @routes.post("/runs/{run}/cancel", status_code=202, responses=problems(404, 409))
@@ -66,6 +65,12 @@ def cancel(run: str, services: ServicesParameter) -> RunOut:
         raise RunEndedError(run, record.status)
     services.controller.cancel(run)
     return show(run, services)
+
+
+def shown_run(services: Services, run: str) -> RunOut:
+    """Return one run as the API shows it; raises `NotFoundError`."""
+    record = services.store.run(run)
+    return _shown(record, members_of(services, record.dataflow))
 
 
 def _leader(services: Services, dataflow: str | None, stage: str | None) -> str | None:

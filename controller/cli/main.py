@@ -24,11 +24,13 @@ from controller.cli import (
     demo,
     doctor,
     drop,
+    explain,
     listings,
     recover,
     release,
     repair,
     serve,
+    snapshot,
     state,
 )
 from controller.cli.output import print_error
@@ -60,6 +62,8 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "claims": listings.claims_command,
     "records": listings.records_command,
     "state": state.state_command,
+    "snapshot": snapshot.snapshot_command,
+    "explain": explain.explain_command,
     "pause": dataflows.pause_command,
     "resume": dataflows.resume_command,
     "retry": dataflows.retry_command,

@@ -34,12 +34,15 @@ from cbp.errors import (
     OperatingError,
     RebuildIncompleteError,
 )
+from cbp.model.account import Account
 from cbp.model.dataflow import Dataflow
 from cbp.model.fusion import choose_leaders, physical_stages
 from cbp.model.intention import Intention
 from cbp.model.punctuation import Punctuation, Reason
 from cbp.model.schedule import Schedule
+from cbp.model.snapshot import Snapshot
 from controller.loop.catalog import Catalog
+from controller.loop.explaining import Explaining, Explanation
 from controller.loop.folder import claim_folder, described, purge_folder, remove_purged
 from controller.loop.frames import Framer
 from controller.loop.housekeeping import Housekeeping
@@ -48,6 +51,7 @@ from controller.loop.punctuations import Punctuations
 from controller.loop.reading import Reading
 from controller.loop.recovery import Recovery
 from controller.loop.runs import RetryPolicy, Runs
+from controller.loop.snapshots import Snapshots
 from controller.loop.tick import Ticker
 from controller.registry import Registry
 from controller.store.base import DataflowRecord, Store
@@ -138,6 +142,12 @@ class Controller:
             clock=clock,
         )
         self._reading = Reading(store=store, engine=engine, catalog=self._catalog)
+        self._explaining = Explaining(
+            store=store, engine=engine, catalog=self._catalog, runs=self._runs
+        )
+        self._snapshots = Snapshots(
+            engine=engine, catalog=self._catalog, runs=self._runs, retention=retention
+        )
         self._ticker = Ticker(
             store=store,
             clock=clock,
@@ -424,6 +434,26 @@ class Controller:
             for (dataflow, stage), why in self._ticker.waiting.items()
             if dataflow == name
         }
+
+    def explain(self, name: str) -> Explanation:
+        """Return the physical plan of a dataflow and its graph; see `Explaining.plan`."""
+        return self._explaining.plan(name)
+
+    def account(self, run: str) -> Account:
+        """Tell why a run ran, on what, and what it produced; see `Explaining.run`."""
+        return self._explaining.run(run)
+
+    def snapshot(
+        self,
+        name: str,
+        *,
+        epoch: int | None = None,
+        stage: str | None = None,
+        at_ms: int | None = None,
+    ) -> Snapshot:
+        """Return versions of all tables that belong together; see `Snapshots.take`."""
+        now_ms = int(self._clock().timestamp() * 1000)
+        return self._snapshots.take(name, now_ms=now_ms, epoch=epoch, stage=stage, at_ms=at_ms)
 
     def read_flow(
         self, dataflow: str, flow: str, cursor: str | None, limit: int

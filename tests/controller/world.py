@@ -29,10 +29,12 @@ from cbp.engine.files import Files, LocalFiles
 from cbp.engine.prepared import empty_outputs
 from cbp.errors import NotFoundError, RunCancelledError
 from cbp.model.dataflow import StageNode
+from cbp.model.explain import PhysicalLimits
 from cbp.model.framing import Keyed, Segment, framing_keys, segments
 from cbp.model.increment import DataFile, Increment
 from cbp.model.intention import Intention, TableChange
 from cbp.model.schedule import Schedule
+from cbp.model.snapshot import TableVersion
 from cbp.model.stage import InputSpec
 from controller.loop import Controller, RetryPolicy
 from controller.registry import Registry
@@ -131,6 +133,20 @@ class FileEngine:
 
     def check(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
         self.on_check(dataflow)
+
+    def limits(self) -> PhysicalLimits:
+        return PhysicalLimits(slots=2)
+
+    def shown(
+        self, folder: str, dataflow: str, node: StageNode, *, at_ms: int | None = None
+    ) -> Mapping[str, TableVersion]:
+        raise NotImplementedError
+
+    def first_shown(
+        self, folder: str, dataflow: str, node: StageNode, epoch: int
+    ) -> Mapping[str, TableVersion]:
+        names = {table: self._files.list_names(f"{folder}/{table}/log") for table in _tables(node)}
+        return {t: TableVersion(epoch, epoch, 0) for t, log in names.items() if len(log) > epoch}
 
     def create_tables(self, folder: str, dataflow: str, nodes: Sequence[StageNode]) -> None:
         for node in nodes:

@@ -113,6 +113,11 @@ class SparkExecutor:
         """Tasks that Spark runs at the same time."""
         return self.spark.sparkContext.defaultParallelism
 
+    @property
+    def arranged_max(self) -> tuple[int, int]:
+        """Records times tasks, and bytes, up to which a run is not shuffled."""
+        return ARRANGED_READS_MAX, ARRANGED_BYTES_MAX
+
     def warm_up(self) -> None:
         """Start every slot's Python worker and let it import the task's code.
 

@@ -235,6 +235,22 @@ class FakeController:
     def waiting(self, name: str) -> Mapping[str, str]:
         return self.reasons
 
+    def explain(self, name: str) -> Any:
+        raise NotFoundError(kind="dataflow", name=name)
+
+    def account(self, run: str) -> Any:
+        raise NotFoundError(kind="run", name=run)
+
+    def snapshot(
+        self,
+        name: str,
+        *,
+        epoch: int | None = None,
+        stage: str | None = None,
+        at_ms: int | None = None,
+    ) -> Any:
+        raise NotFoundError(kind="dataflow", name=name)
+
     def look_up(
         self, dataflow: str, stage: str, state: str, key: Mapping[str, Any]
     ) -> list[dict[str, Any]]:

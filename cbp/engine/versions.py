@@ -1,0 +1,80 @@
+"""Which version of a managed table shows what, and since when; reads the log only.
+
+Versions rise with their in-commit timestamps and with the epochs that they show, so both
+are found by bisection, in a few entries of a long log.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from cbp.engine.delta.log import DeltaLog, written_by
+from cbp.engine.delta.tables import ManagedTable
+from cbp.engine.publication import RECORDS, app_id
+from cbp.errors import NotFoundError
+from cbp.model.snapshot import TableVersion
+
+__all__ = ["version_at", "version_showing"]
+
+
+def version_at(table: ManagedTable, name: str, dataflow: str, at_ms: int | None) -> TableVersion:
+    """Return the newest version of a table as of a time.
+
+    Args:
+        table: The table.
+        name: Its folder, relative to the dataflow's.
+        dataflow: Its name.
+        at_ms: Milliseconds since 1970; `None`: the newest version.
+
+    Raises:
+        NotFoundError: If no version is that old that can still be read.
+    """
+    log, snapshot = table.log, table.refresh()
+    if at_ms is None or snapshot.in_commit_timestamp <= at_ms:
+        epoch = snapshot.txns.get(app_id(dataflow, name, RECORDS), -1)
+        return TableVersion(snapshot.version, epoch, snapshot.in_commit_timestamp)
+    versions = _readable(log)
+    at = bisect_right(versions, at_ms, key=log.stamp)
+    if at == 0:
+        raise NotFoundError(kind="version", name=f"{table.path} as of {at_ms} ms")
+    return _described(log, versions, at - 1, app_id(dataflow, name, RECORDS))
+
+
+def version_showing(
+    table: ManagedTable, name: str, dataflow: str, epoch: int
+) -> TableVersion | None:
+    """Return the oldest readable version that shows an epoch; `None`: none does yet."""
+    application = app_id(dataflow, name, RECORDS)
+    if table.refresh().txns.get(application, -1) < epoch:
+        return None
+    log = table.log
+    versions = _readable(log)
+    at = bisect_right(versions, epoch - 1, key=lambda v: _epoch(log, v, application))
+    return _described(log, versions, at, application)
+
+
+def _readable(log: DeltaLog) -> list[int]:
+    """Return the versions that a reader can open, ascending."""
+    versions = log.versions()
+    return versions if versions[0] == 0 else [v for v in versions if v >= log.checkpoints()[0]]
+
+
+def _described(log: DeltaLog, versions: list[int], at: int, application: str) -> TableVersion:
+    version = versions[at]
+    behind = log.stamp(versions[at + 1]) if at + 1 < len(versions) else None
+    return TableVersion(version, _epoch(log, version, application), log.stamp(version), behind)
+
+
+def _epoch(log: DeltaLog, version: int, application: str) -> int:
+    """Return the last epoch that a version shows; -1: none.
+
+    An entry without it (a compaction, a repair) shows what the one before shows.
+    """
+    for before in range(version, -1, -1):
+        try:
+            written = written_by(log.entry(before), application)
+        except NotFoundError:
+            return log.snapshot(before + 1).txns.get(application, -1)
+        if written is not None:
+            return written
+    return -1

@@ -1,0 +1,197 @@
+"""An account of one run: why it ran, on what, and what it produced; pure.
+
+Made of what is recorded: the decision of the stage's Runnable, as the run read and removed;
+the increments that it names; and the intention, as long as the log holds it. Nothing is
+guessed: what the log holds no more is told as such.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cbp.model.dataflow import StageNode
+from cbp.model.increment import FramingKey, Increment
+from cbp.model.intention import Intention
+
+__all__ = ["Account", "Change", "Consumed", "changes_of", "consumed", "reason"]
+
+SHOWN_MAX = 10
+"""Numbers of increments that a sentence lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """An increment that a run read, removed, or both.
+
+    Attributes:
+        frame: Whether its number counts the frames of the input, not those of the flow.
+        framing_key, records, bytes: `None`: nothing knows it any more.
+    """
+
+    input: str
+    flow: str
+    index: int
+    read: bool
+    removed: bool
+    frame: bool = False
+    framing_key: FramingKey | None = None
+    records: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a run did to one table.
+
+    Attributes:
+        rows_added: Rows in new files, those of a compaction included.
+        rows_deleted: Rows of files that stay.
+        compaction: Whether only the layout changed.
+    """
+
+    table: str
+    files_added: int
+    files_dropped: int
+    rows_added: int
+    rows_deleted: int
+    compaction: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What is known of one run.
+
+    Attributes:
+        why: What the Runnable answered, in words.
+        produced: The increments of its epoch, of all stages that ran.
+        changes: How its tables changed; empty when `recorded` is false.
+        versions: Table to the oldest readable version that shows the epoch; a table that
+            does not show it yet is left out.
+        recorded: Whether the log still holds the run's record.
+    """
+
+    run: str
+    why: str
+    consumed: tuple[Consumed, ...]
+    produced: tuple[Increment, ...]
+    changes: tuple[Change, ...]
+    versions: Mapping[str, int]
+    recorded: bool
+
+
+def reason(
+    node: StageNode,
+    read: Mapping[str, Sequence[int]],
+    remove: Mapping[str, Sequence[int]],
+) -> str:
+    """Say in words what a stage's Runnable answered.
+
+    Args:
+        node: The stage that leads the run.
+        read: Input to increment indexes, as decided.
+        remove: The same, of what left the queues.
+    """
+    rule = node.runnable
+    at = f" ({rule.place})" if rule.place and not rule.default else ""
+    taken = {name: tuple(indexes) for name, indexes in read.items() if indexes}
+    gone = {name: tuple(indexes) for name, indexes in remove.items() if indexes}
+    said = [f"{rule.name}{at} answered: read {_listed(taken) or 'nothing'}"]
+    if gone == taken:
+        said[0] += ", and remove what was read"
+    else:
+        if unread := _without(gone, taken):
+            said.append(f"remove {_listed(unread)} without reading it in this run")
+        if kept := _without(taken, gone):
+            said.append(f"keep {_listed(kept)} for later runs")
+    if idle := [spec.name for spec in node.translator.inputs if spec.name not in taken]:
+        said.append(f"to the groups, {_names(idle)} looked empty")
+    return "; ".join(said)
+
+
+def consumed(
+    node: StageNode,
+    read: Mapping[str, Sequence[int]],
+    remove: Mapping[str, Sequence[int]],
+    known: Mapping[tuple[str, int], Increment],
+) -> list[Consumed]:
+    """Return what a run took, by input and index.
+
+    Args:
+        node: The stage that leads the run.
+        read: Input to increment indexes, as decided.
+        remove: The same, of what left the queues.
+        known: (flow, index) to increments that are known still.
+    """
+    taken = []
+    for spec in node.translator.inputs:
+        flow, frame = node.wiring[spec.name], spec.frame_by is not None
+        reads, removes = set(read.get(spec.name, ())), set(remove.get(spec.name, ()))
+        for index in sorted(reads | removes):
+            # A frame's number names no increment of the flow.
+            found = None if frame else known.get((flow, index))
+            taken.append(
+                Consumed(
+                    input=spec.name,
+                    flow=flow,
+                    index=index,
+                    read=index in reads,
+                    removed=index in removes,
+                    frame=frame,
+                    framing_key=None if found is None else found.framing_key,
+                    records=None if found is None else found.records,
+                    bytes=None if found is None else found.bytes,
+                )
+            )
+    return taken
+
+
+def changes_of(intention: Intention) -> list[Change]:
+    """Return how a recorded run changed its tables, in order."""
+    return [
+        Change(
+            table=change.table,
+            files_added=len(change.adds),
+            files_dropped=len(change.drops),
+            rows_added=sum(_rows(add) for add in change.adds),
+            rows_deleted=sum(int(deletes["rows"]) for deletes in change.deletes.values()),
+            compaction=not change.data_change,
+        )
+        for change in intention.changes
+    ]
+
+
+def _rows(add: Mapping[str, Any]) -> int:
+    """Return the rows of a new file, which its statistics tell."""
+    found = json.loads(add.get("stats") or "{}").get("numRecords", 0)
+    return int(found)
+
+
+def _listed(chosen: Mapping[str, Sequence[int]]) -> str:
+    return ", ".join(f"{_span(indexes)} of `{name}`" for name, indexes in chosen.items())
+
+
+def _span(indexes: Sequence[int]) -> str:
+    """Return numbers as a person says them: `3`, `3 to 7`, `3, 5 and 9`."""
+    found = sorted(indexes)
+    if len(found) == 1:
+        return f"increment {found[0]}"
+    if found[-1] - found[0] == len(found) - 1:
+        return f"increments {found[0]} to {found[-1]}"
+    shown = [str(index) for index in found[:SHOWN_MAX]]
+    if len(found) > SHOWN_MAX:
+        return f"increments {', '.join(shown)} and {len(found) - SHOWN_MAX} more"
+    return f"increments {', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def _without(
+    some: Mapping[str, tuple[int, ...]], others: Mapping[str, tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    left = {n: tuple(i for i in many if i not in others.get(n, ())) for n, many in some.items()}
+    return {name: many for name, many in left.items() if many}
+
+
+def _names(inputs: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in inputs)

@@ -1,0 +1,312 @@
+"""The physical plan of a dataflow, told from its description alone; pure.
+
+Says of every physical stage what runs together, and of every input and state which way its
+records take: read where they lie, shuffled, handed over within a task, looked up by key or
+scanned. What an engine decides by the size of an increment is told with its limit.
+
+    plan = explain(dataflow, leaders, PhysicalLimits(slots=4))
+    [unit.stages for unit in plan.units]
+
+Guaranteed: every stage, input, state and output is told once (tests/cbp/model/test_explain.py).
+Absent on purpose: sizes of real increments; a run's figures tell what was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from cbp.model.dataflow import Dataflow, StageNode
+from cbp.model.fusion import PhysicalStage, physical_stages, split_phases
+from cbp.model.stage import Computed, InputSpec, TranslatorSpec
+
+__all__ = [
+    "InputPlan",
+    "OutputPlan",
+    "PhysicalLimits",
+    "Plan",
+    "StagePlan",
+    "StatePlan",
+    "UnitPlan",
+    "Way",
+    "explain",
+]
+
+Way = Literal["shares", "handed_over", "behind", "by_size", "shuffled", "every_task"]
+"""How records of an input reach the groups:
+
+- `shares`: each task reads a part of the files, in order; nothing is shuffled.
+- `handed_over`: the task that writes them hands them on; they are not read again.
+- `behind`: read once the first part of the run has written them.
+- `by_size`: a small increment is read by every task, a large one is shuffled.
+- `shuffled`: by Spark, whatever their number.
+- `every_task`: every task reads the increment and keeps its buckets; there is no shuffle.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PhysicalLimits:
+    """What an engine decides by.
+
+    Attributes:
+        slots: Tasks that run at the same time.
+        rows_per_task: Form of a translator to the records that are worth a task of their own.
+        arranged_reads: Records times tasks up to which every task reads an increment;
+            `None`: whatever its size.
+        arranged_bytes: Bytes of an increment up to which every task reads it.
+    """
+
+    slots: int
+    rows_per_task: Mapping[str, int] = field(default_factory=dict)
+    arranged_reads: int | None = None
+    arranged_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputPlan:
+    """One input.
+
+    Attributes:
+        route: What gives the group's key: columns, a function or an expression; `""`: nothing.
+        computed: Where the key or the order is computed, besides plain columns.
+        words: The way of its records, for people.
+    """
+
+    input: str
+    flow: str
+    way: Way
+    route: str
+    computed: Literal["", "python", "sql"]
+    combined: bool
+    broadcast: bool
+    loopback: bool
+    framed: bool
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatePlan:
+    """One state; `access` says whether called groups are looked up, or all of it is scanned."""
+
+    state: str
+    columns: str
+    access: Literal["looked_up", "scanned"]
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPlan:
+    """One output, and the inputs (`stage.input`) that read it."""
+
+    flow: str
+    columns: str
+    compared: str
+    readers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """One stage.
+
+    Attributes:
+        form: `record-wise`, `groupwise`, `arrow` or `sql`.
+        buckets: Hash partitions of groups and state; 0: record-wise.
+        tasks_max: Most tasks that a run of it has.
+        runnable: The rule or function that says when it runs; of a stage that does not
+            lead its runs, the leader's counts.
+    """
+
+    name: str
+    translator: str
+    place: str
+    form: str
+    buckets: int
+    tasks_max: int
+    rows_per_task: int
+    runnable: str
+    inputs: tuple[InputPlan, ...]
+    states: tuple[StatePlan, ...]
+    outputs: tuple[OutputPlan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UnitPlan:
+    """A physical stage: one run, one epoch, one intention.
+
+    Attributes:
+        jobs: Most jobs of a run.
+        cycle: Stages of the cycle that it lies on.
+    """
+
+    leader: str
+    stages: tuple[StagePlan, ...]
+    jobs: int
+    cycle: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A dataflow's physical plan; units in the order of the stages."""
+
+    dataflow: str
+    sources: Mapping[str, str]
+    units: tuple[UnitPlan, ...]
+    limits: PhysicalLimits
+
+
+def explain(dataflow: Dataflow, leaders: Collection[str], limits: PhysicalLimits) -> Plan:
+    """Tell the physical plan of a dataflow.
+
+    Args:
+        dataflow: Checked.
+        leaders: The stages that lead others, as chosen at registration.
+        limits: Of the engine that runs it.
+
+    Raises:
+        InvariantError: If these cannot be the leaders of this dataflow.
+    """
+    cycles = dataflow.cycles()
+    units = []
+    for name, unit in physical_stages(dataflow, leaders).items():
+        phases = split_phases(unit.members)
+        stages = tuple(_stage(dataflow, unit, node, phases, limits) for node in unit.members)
+        units.append(UnitPlan(name, stages, len(phases), cycles.get(name, ())))
+    sources = {name: str(source.schema) for name, source in dataflow.sources.items()}
+    return Plan(dataflow.name, sources, tuple(units), limits)
+
+
+def _stage(
+    dataflow: Dataflow,
+    unit: PhysicalStage,
+    node: StageNode,
+    phases: list[tuple[StageNode, ...]],
+    limits: PhysicalLimits,
+) -> StagePlan:
+    spec = node.translator
+    inputs = tuple(_input(unit, node, input_, phases, limits) for input_ in spec.inputs)
+    return StagePlan(
+        name=node.name,
+        translator=spec.name,
+        place=spec.place,
+        form="record-wise" if spec.record_wise else spec.form,
+        buckets=0 if spec.record_wise else node.buckets,
+        tasks_max=limits.slots if spec.record_wise else min(limits.slots, node.buckets),
+        rows_per_task=0 if spec.record_wise else limits.rows_per_task.get(spec.form, 0),
+        runnable=node.runnable.name,
+        inputs=inputs,
+        states=tuple(_states(spec)),
+        outputs=tuple(_outputs(dataflow, node)),
+    )
+
+
+def _states(spec: TranslatorSpec) -> Iterator[StatePlan]:
+    for state in spec.states:
+        scanned = state.grouping == "outer"
+        words = (
+            "scanned: every key in it is called in every epoch"
+            if scanned
+            else "looked up by the keys that the inputs bring; by index or scan, whatever is "
+            "cheaper per file"
+        )
+        yield StatePlan(state.name, str(state.schema), "scanned" if scanned else "looked_up", words)
+
+
+def _outputs(dataflow: Dataflow, node: StageNode) -> Iterator[OutputPlan]:
+    loopbacks = {spec.name for spec in node.translator.loopbacks}
+    for output in node.translator.outputs:
+        flow = f"{node.name}.{output.name}"
+        readers = tuple(f"{stage}.{input_}" for stage, input_ in dataflow.consumers(flow))
+        if output.name in loopbacks:
+            compared = "messages: not compared"
+        elif output.history:
+            compared = "history: epoch by epoch"
+        elif output.key:
+            compared = f"view: the last record per ({', '.join(output.key)})"
+        else:
+            compared = "all records of all epochs"
+        yield OutputPlan(flow, str(output.schema), compared, readers)
+
+
+def _input(
+    unit: PhysicalStage,
+    node: StageNode,
+    spec: InputSpec,
+    phases: list[tuple[StageNode, ...]],
+    limits: PhysicalLimits,
+) -> InputPlan:
+    flow = node.wiring[spec.name]
+    computed: Literal["", "python", "sql"] = (
+        "sql" if spec.in_sql else "python" if spec.computed else ""
+    )
+    broadcast = isinstance(spec.route_by, Computed) and spec.route_by.many
+    way = _way(unit, node, spec, phases, limits)
+    words = [_WORDS[way].format(by=flow.partition(".")[0], limit=_limit(limits))]
+    if computed == "python" and way in ("by_size", "shuffled"):
+        words.append("its key or order is computed in Python before the shuffle")
+    if spec.combine is not None:
+        words.append("combined before the shuffle")
+    if broadcast:
+        words.append("what goes to ALL or to an address reaches each task in one copy")
+    if spec.frame_by is not None:
+        words.append("cut into increments of its own by its FrameBy")
+    return InputPlan(
+        input=spec.name,
+        flow=flow,
+        way=way,
+        route=_route(spec),
+        computed=computed,
+        combined=spec.combine is not None,
+        broadcast=broadcast,
+        loopback=spec.loopback,
+        framed=spec.frame_by is not None,
+        words="; ".join(words),
+    )
+
+
+def _way(
+    unit: PhysicalStage,
+    node: StageNode,
+    spec: InputSpec,
+    phases: list[tuple[StageNode, ...]],
+    limits: PhysicalLimits,
+) -> Way:
+    writer = node.wiring[spec.name].partition(".")[0]
+    if node is not unit.leader and writer in unit.names:
+        heads = {phase[0].name for phase in phases[1:]}
+        return "behind" if node.name in heads else "handed_over"
+    if node.translator.record_wise:
+        return "shares"
+    if spec.in_sql or node.translator.form == "sql":
+        return "shuffled"
+    return "every_task" if limits.arranged_reads is None else "by_size"
+
+
+def _limit(limits: PhysicalLimits) -> str:
+    return (
+        f"{limits.arranged_reads or 0:,} records times tasks and "
+        f"{(limits.arranged_bytes or 0) / 1e6:,.0f} MB"
+    )
+
+
+_WORDS: Mapping[Way, str] = {
+    "shares": "each task reads a part of its files; nothing is shuffled",
+    "handed_over": "handed on by the task that runs `{by}`; not read again",
+    "behind": "read when `{by}` is complete: by the same task if there was one only, "
+    "else in a second job of the run",
+    "by_size": "up to {limit} every task reads it and keeps its buckets; beyond, shuffled",
+    "shuffled": "Spark brings records of one key together, whatever their number",
+    "every_task": "every task reads it and keeps its buckets; nothing is shuffled",
+}
+
+
+def _route(spec: InputSpec) -> str:
+    by = spec.route_by
+    if by is None:
+        return ""
+    if isinstance(by, Computed):
+        if by.sql:
+            return ", ".join(by.sql)
+        name = getattr(by.function, "__name__", "function")
+        return f"{name} ({by.place})" if by.place else name
+    return ", ".join(by)

@@ -1,0 +1,78 @@
+"""Explanations: the physical plan of a dataflow, and what a run did and why."""
+
+from __future__ import annotations
+
+from cbp.model.account import Change, Consumed
+from cbp.model.explain import Plan
+from controller.api.ports import Services
+from controller.api.routing import ServicesParameter, problems, router
+from controller.api.runs import shown_run
+from controller.api.schemas import Model, RunOut
+
+__all__ = ["routes"]
+
+routes = router("explain")
+
+
+class PlanOut(Model):
+    """A dataflow's physical plan, and its graph drawn in three ways."""
+
+    plan: Plan
+    picture: str
+    mermaid: str
+    dot: str
+
+
+class ProducedOut(Model):
+    """An increment that a run wrote."""
+
+    flow: str
+    index: int
+    records: int
+    bytes: int
+
+
+class AccountOut(Model):
+    """Why a run ran, on what, and what it produced.
+
+    Attributes:
+        recorded: False once the log holds the run's record no more: `changes` are unknown.
+    """
+
+    run: RunOut
+    why: str
+    consumed: list[Consumed]
+    produced: list[ProducedOut]
+    changes: list[Change]
+    versions: dict[str, int]
+    recorded: bool
+
+
+@routes.get("/dataflows/{name}/plan", responses=problems(404))
+def plan(name: str, services: ServicesParameter) -> PlanOut:
+    """Show what runs together, and what is shuffled, broadcast, looked up or scanned."""
+    found = services.controller.explain(name)
+    return PlanOut(plan=found.plan, picture=found.picture, mermaid=found.mermaid, dot=found.dot)
+
+
+@routes.get("/runs/{run}/account", responses=problems(404))
+def account(run: str, services: ServicesParameter) -> AccountOut:
+    """Tell why a run ran, on which increments, and what it produced."""
+    return _account(run, services)
+
+
+def _account(run: str, services: Services) -> AccountOut:
+    shown = shown_run(services, run)
+    found = services.controller.account(run)
+    return AccountOut(
+        run=shown,
+        why=found.why,
+        consumed=list(found.consumed),
+        produced=[
+            ProducedOut(flow=i.flow, index=i.index, records=i.records, bytes=i.bytes)
+            for i in found.produced
+        ],
+        changes=list(found.changes),
+        versions=dict(found.versions),
+        recorded=found.recorded,
+    )

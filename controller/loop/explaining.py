@@ -1,0 +1,131 @@
+"""Explanations: the physical plan of a dataflow, and what one run did and why.
+
+The plan is a function of the description and of what the engine decides by
+(`cbp.model.explain`). A run is told from what is recorded of it: the store, its intention
+as long as the log holds it, and the tables' logs. Reads only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cbp.engine.base import Engine
+from cbp.errors import NotFoundError
+from cbp.model.account import Account, changes_of, consumed, reason
+from cbp.model.explain import Plan, explain
+from cbp.model.fusion import PhysicalStage
+from cbp.model.increment import Increment
+from cbp.model.intention import Intention, RunStatus
+from cbp.model.picture import dot, mermaid, picture
+from controller.loop.catalog import Catalog
+from controller.loop.runs import Runs
+from controller.store.base import DataflowRecord, RunRecord, Store
+
+__all__ = ["Explaining", "Explanation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A dataflow's plan and its graph.
+
+    Attributes:
+        picture: For a terminal.
+        mermaid, dot: For other programs.
+    """
+
+    plan: Plan
+    picture: str
+    mermaid: str
+    dot: str
+
+
+class Explaining:
+    """Explains dataflows and runs; safe to use from several threads."""
+
+    def __init__(self, *, store: Store, engine: Engine, catalog: Catalog, runs: Runs) -> None:
+        self._store, self._engine, self._catalog, self._runs = store, engine, catalog, runs
+
+    def plan(self, name: str) -> Explanation:
+        """Explain a dataflow.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+            DataflowInvalidError: If the document names what is no longer installed.
+        """
+        record, dataflow = self._catalog.find(name)
+        leaders = tuple(self._catalog.units(record))
+        return Explanation(
+            explain(dataflow, leaders, self._engine.limits()),
+            picture(dataflow, leaders),
+            mermaid(dataflow, leaders),
+            dot(dataflow, leaders),
+        )
+
+    def run(self, run_id: str) -> Account:
+        """Tell why a run ran, on what, and what it produced.
+
+        Raises:
+            NotFoundError: If there is no such run.
+            DataflowInvalidError: If the document names what is no longer installed.
+        """
+        run = self._store.run(run_id)
+        record, _ = self._catalog.find(run.dataflow)
+        unit = self._catalog.units(record)[run.stage]
+        intention = self._runs.log(record.folder).read(run.stage, run.epoch)
+        if intention is not None and intention.run != run.id:
+            intention = None  # another attempt was recorded
+        node = unit.leader
+        known = {
+            (increment.flow, increment.index): increment for increment in self._read(run, unit)
+        }
+        return Account(
+            run=run.id,
+            why=reason(node, run.read, run.remove),
+            consumed=tuple(consumed(node, run.read, run.remove, known)),
+            produced=tuple(self._produced(run, unit, intention)),
+            changes=() if intention is None else tuple(changes_of(intention)),
+            versions=self._versions(record, run, unit),
+            recorded=intention is not None,
+        )
+
+    def _read(self, run: RunRecord, unit: PhysicalStage) -> Iterator[Increment]:
+        """Yield the increments that a run took, as far as they are known."""
+        for spec in unit.leader.translator.inputs:
+            if spec.frame_by is not None:
+                continue  # a frame's number names no increment
+            flow = unit.leader.wiring[spec.name]
+            taken = {*run.read.get(spec.name, ()), *run.remove.get(spec.name, ())}
+            for index in sorted(taken):
+                try:
+                    yield self._store.increment(run.dataflow, flow, index).increment
+                except NotFoundError:
+                    continue
+
+    def _produced(
+        self, run: RunRecord, unit: PhysicalStage, intention: Intention | None
+    ) -> Iterator[Increment]:
+        """Yield the increments of a run's epoch; out of the store where its record is gone."""
+        if intention is not None:
+            yield from intention.outputs.values()
+            return
+        if run.status is not RunStatus.COMMITTED:
+            return
+        for member in unit.members:
+            for output in member.translator.outputs:
+                flow = f"{member.name}.{output.name}"
+                try:
+                    yield self._store.increment(run.dataflow, flow, run.epoch).increment
+                except NotFoundError:
+                    continue
+
+    def _versions(
+        self, record: DataflowRecord, run: RunRecord, unit: PhysicalStage
+    ) -> dict[str, int]:
+        if run.status is not RunStatus.COMMITTED:
+            return {}
+        versions: dict[str, int] = {}
+        for member in unit.members:
+            found = self._engine.first_shown(record.folder, record.name, member, run.epoch)
+            versions.update((table, shown.version) for table, shown in found.items())
+        return versions

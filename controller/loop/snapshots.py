@@ -1,0 +1,173 @@
+"""Snapshots: versions of all tables of a dataflow that belong together, while runs go on.
+
+Read from the tables' logs and the intention logs alone, without a lock: so every instance
+of the service answers, and no run waits. The tables are read first, the records then, and
+what was found is read again: a publication that passed in between changes the second
+reading, one that passed before is in the tables, and one that passed after left its record
+behind (`cbp.model.snapshot` has the rule).
+
+Invariant: no snapshot shows a part of a publication, whatever is published meanwhile and
+however publications die (tests/controller/test_snapshots.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cbp.engine.base import Engine, stage_tables
+from cbp.engine.collect import Retention
+from cbp.engine.intentions import IntentionLog
+from cbp.errors import InvariantError, NotFoundError
+from cbp.model.fusion import PhysicalStage
+from cbp.model.intention import Intention
+from cbp.model.snapshot import Snapshot, TableVersion, earlier
+from controller.loop.catalog import Catalog
+from controller.loop.runs import Runs
+from controller.store.base import DataflowRecord
+
+__all__ = ["Snapshots"]
+
+READINGS_MAX = 1000
+"""Readings until we give up: each one begins because something was published meanwhile."""
+
+_Tables = Mapping[str, TableVersion]
+
+
+class Snapshots:
+    """Finds snapshots; safe to use from several threads."""
+
+    def __init__(
+        self, *, engine: Engine, catalog: Catalog, runs: Runs, retention: Retention
+    ) -> None:
+        self._engine, self._catalog, self._runs = engine, catalog, runs
+        self._retention = retention
+
+    def take(
+        self,
+        name: str,
+        *,
+        now_ms: int,
+        epoch: int | None = None,
+        stage: str | None = None,
+        at_ms: int | None = None,
+    ) -> Snapshot:
+        """Return the newest snapshot, or the newest as of an epoch or a time.
+
+        Args:
+            name: Of the dataflow.
+            now_ms: Milliseconds since 1970.
+            epoch: As of the first publication that shows this epoch of `stage`, or of
+                every stage.
+            stage: Any stage; its epochs are those of the one that leads it.
+            at_ms: As of this time, milliseconds since 1970.
+
+        Raises:
+            NotFoundError: If there is no such dataflow or stage, or if the epoch or the time
+                is not published yet, or not readable any more.
+        """
+        record, _ = self._catalog.find(name)
+        units = self._catalog.units(record)
+        if epoch is not None:
+            leaders = list(units) if stage is None else [self._catalog.leader(name, stage)]
+            shown = [self._published_ms(record, units[leader], epoch) for leader in leaders]
+            at_ms = min([max(shown), *(() if at_ms is None else (at_ms,))])
+        return self._whole(record, units, at_ms, now_ms)
+
+    def _whole(
+        self,
+        record: DataflowRecord,
+        units: Mapping[str, PhysicalStage],
+        at_ms: int | None,
+        now_ms: int,
+    ) -> Snapshot:
+        newest, log = at_ms is None, self._runs.log(record.folder)
+        tables = self._shown(record, units, at_ms)
+        for _ in range(READINGS_MAX):
+            stamp = max((table.stamp_ms for table in tables.values()), default=0)
+            records = {leader: _open(log, leader) for leader in units}
+            back = earlier(stamp, _lacking(records, tables))
+            if back is not None:
+                newest, at_ms = False, back
+                tables = self._shown(record, units, back)
+                continue
+            again = self._shown(record, units, at_ms if newest else stamp)
+            if _same(again, tables):
+                return self._snapshot(record, units, again, records, newest, now_ms)
+            tables = again
+        message = f"the tables of {record.name!r} changed at every reading"
+        raise InvariantError(message, dataflow=record.name)
+
+    def _snapshot(
+        self,
+        record: DataflowRecord,
+        units: Mapping[str, PhysicalStage],
+        tables: _Tables,
+        records: Mapping[str, tuple[Intention, ...]],
+        newest: bool,
+        now_ms: int,
+    ) -> Snapshot:
+        stamp = max((table.stamp_ms for table in tables.values()), default=0)
+        # What changed no table is in none of them; it counts where nothing else is missing.
+        complete = newest and not _lacking(records, tables)
+        epochs = {}
+        for leader, unit in units.items():
+            names = [table for node in unit.members for table in stage_tables(node)]
+            put = [one.epoch for one in records[leader] if complete or one.prepared_ms <= stamp]
+            epochs[leader] = max([-1, *(tables[name].epoch for name in names), *put])
+        gone = [t.superseded_ms for t in tables.values() if t.superseded_ms is not None]
+        until = min([now_ms, *gone]) + int(self._retention.seconds * 1000)
+        return Snapshot(record.name, record.folder, stamp, epochs, dict(tables), newest, until)
+
+    def _shown(
+        self, record: DataflowRecord, units: Mapping[str, PhysicalStage], at_ms: int | None
+    ) -> dict[str, TableVersion]:
+        found: dict[str, TableVersion] = {}
+        for unit in units.values():
+            for node in unit.members:
+                found.update(self._engine.shown(record.folder, record.name, node, at_ms=at_ms))
+        return found
+
+    def _published_ms(self, record: DataflowRecord, unit: PhysicalStage, epoch: int) -> int:
+        """Return when an epoch of a physical stage was published.
+
+        An epoch that changed no table was published with the one before it, or nothing.
+        """
+        leader = unit.leader.name
+        missing = NotFoundError(kind="published epoch", name=f"{epoch} of {record.name}.{leader}")
+        known = self._runs.log(record.folder).next_epochs().get(leader, 0)
+        if epoch >= known:
+            raise missing
+        stamps = []
+        for node in unit.members:
+            found = self._engine.first_shown(record.folder, record.name, node, epoch)
+            stamps += [version.stamp_ms for version in found.values()]
+        if not stamps:
+            raise missing
+        return max(stamps)
+
+
+def _open(log: IntentionLog, leader: str) -> tuple[Intention, ...]:
+    """Return the records of a stage that its tables may not show; the newest in any case."""
+    return log.unpublished(leader, log.next_epochs().get(leader, 0))
+
+
+def _lacking(records: Mapping[str, tuple[Intention, ...]], tables: _Tables) -> list[int]:
+    """Return, for each stage with one, when the first record was put that a table lacks."""
+    found = []
+    for many in records.values():
+        lacking = (
+            one.prepared_ms
+            for one in many
+            if any(
+                # Of compactions alone, readers see nothing.
+                change.data_change and tables[change.table].epoch < one.epoch
+                for change in one.changes
+                if change.table in tables
+            )
+        )
+        found += [first for first in (next(lacking, None),) if first is not None]
+    return found
+
+
+def _same(left: _Tables, right: _Tables) -> bool:
+    return {n: t.version for n, t in left.items()} == {n: t.version for n, t in right.items()}

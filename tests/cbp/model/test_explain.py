@@ -1,0 +1,118 @@
+"""The physical plan: which way records take, told from the description alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from cbp.errors import InvariantError
+from cbp.model.explain import PhysicalLimits, Plan, StagePlan, explain
+from cbp.model.fusion import choose_leaders
+from stages.flows.clustering import clustering
+from stages.flows.crawl_queue import crawl_queue
+from stages.flows.pagerank import pagerank
+from stages.flows.set_diff import set_diff
+from tests.chains import chain, hosts, sums
+
+SPARK = PhysicalLimits(4, {"groupwise": 2_000}, 4_000_000, 64 << 20)
+LOCAL = PhysicalLimits(2)
+
+
+def stages_of(plan: Plan) -> dict[str, StagePlan]:
+    return {stage.name: stage for unit in plan.units for stage in unit.stages}
+
+
+def ways(plan: Plan) -> dict[str, str]:
+    return {f"{n}.{i.input}": i.way for n, stage in stages_of(plan).items() for i in stage.inputs}
+
+
+@pytest.mark.parametrize("make", [crawl_queue, pagerank, clustering, set_diff, chain, sums, hosts])
+def test_everything_of_a_dataflow_is_told_once(make):
+    """Every stage, input, state and output is in the plan exactly once."""
+    flow = make()
+    plan = explain(flow, choose_leaders(flow), SPARK)
+    told = Counter(stage.name for unit in plan.units for stage in unit.stages)
+    assert told == Counter(list(flow.stages))
+    for name, stage in stages_of(plan).items():
+        spec = flow.stages[name].translator
+        assert [i.input for i in stage.inputs] == [i.name for i in spec.inputs]
+        assert [s.state for s in stage.states] == [s.name for s in spec.states]
+        assert [o.flow for o in stage.outputs] == [f"{name}.{o.name}" for o in spec.outputs]
+
+
+def test_a_fused_chain_hands_records_over():
+    """A follower takes records in the task; a groupwise one reads what the first part wrote."""
+    flow = chain()
+    plan = explain(flow, choose_leaders(flow), SPARK)
+    assert [unit.jobs for unit in plan.units] == [2]
+    assert ways(plan) == {
+        "first.items": "shares",
+        "count.items": "behind",
+        "last.items": "handed_over",
+    }
+
+
+def test_stages_apart_read_their_own_increments():
+    """The same dataflow unfused: every stage is a unit, and the groupwise one goes by size."""
+    flow = chain()
+    plan = explain(flow, tuple(flow.stages), SPARK)
+    assert [unit.leader for unit in plan.units] == ["first", "count", "last"]
+    assert ways(plan) == {"first.items": "shares", "count.items": "by_size", "last.items": "shares"}
+
+
+def test_without_a_shuffle_every_task_reads_everything():
+    """The local executor has no shuffle, so no size is told."""
+    flow = sums()
+    plan = explain(flow, choose_leaders(flow), LOCAL)
+    assert set(ways(plan).values()) == {"every_task"}
+    assert "4,000,000" not in stages_of(plan)["sums"].inputs[0].words
+
+
+def test_what_happens_before_the_shuffle_is_told():
+    """Keys in Python and combiners by size; keys in SQL are shuffled however small."""
+    flow = sums()
+    items, plain = stages_of(explain(flow, choose_leaders(flow), SPARK))["sums"].inputs
+    assert (items.computed, items.combined, plain.computed, plain.combined) == (
+        "python",
+        True,
+        "",
+        False,
+    )
+    assert "4,000,000 records times tasks and 67 MB" in items.words
+    flow = hosts()
+    visits, _ = stages_of(explain(flow, choose_leaders(flow), SPARK))["hosts"].inputs
+    assert (visits.way, visits.computed) == ("shuffled", "sql")
+    assert "parse_url" in visits.route
+
+
+def test_what_goes_to_many_and_what_is_scanned_is_told():
+    """Multicast inputs are broadcast, outer state is scanned, inner state is looked up."""
+    flow = clustering()
+    edges, fof = stages_of(explain(flow, choose_leaders(flow), SPARK))["coefficients"].inputs
+    assert edges.broadcast
+    assert fof.loopback
+    outer = stages_of(explain(crawl_queue(grouping="outer"), ["extract_links", "merge"], SPARK))
+    inner = stages_of(explain(crawl_queue(), ["extract_links", "merge"], SPARK))
+    assert [s.access for s in outer["merge"].states] == ["scanned"]
+    assert [s.access for s in inner["merge"].states] == ["looked_up"]
+
+
+def test_a_unit_on_a_cycle_names_it():
+    """Both stages of PageRank lie on one cycle."""
+    flow = pagerank()
+    plan = explain(flow, choose_leaders(flow), SPARK)
+    assert [unit.cycle for unit in plan.units] == [("rank", "verdict")] * 2
+
+
+def test_leaders_of_another_dataflow_are_refused():
+    """A stage that can run with no other must lead."""
+    with pytest.raises(InvariantError):
+        explain(set_diff(), [], SPARK)
+
+
+def test_tasks_are_bounded_by_buckets_and_slots():
+    """A groupwise stage has no more tasks than buckets, a record-wise one than slots."""
+    flow = chain()
+    stages = stages_of(explain(flow, tuple(flow.stages), PhysicalLimits(64)))
+    assert (stages["count"].tasks_max, stages["first"].tasks_max) == (4, 64)

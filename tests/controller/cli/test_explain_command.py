@@ -1,0 +1,81 @@
+"""`cbp explain` against the real controller: the plan, and the story of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.controller.cli.conftest import Cbp
+from tests.controller.live import Live, live
+from tests.controller.world import FUSED
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Live]:
+    """Replace the fakes: a dataflow with two increments behind it."""
+    made = live(tmp_path)
+    made.world.controller.register(FUSED)
+    for records in ([("a", 1), ("b", 2)], [("a", 3)]):
+        made.world.arrive("fused", "a", *records)
+        made.world.ticks()
+    yield made
+    made.world.close()
+
+
+def test_the_plan_is_drawn_and_told(cbp: Cbp, service: Live):
+    """The graph, what runs together, and which way records take."""
+    outcome = cbp("explain", "fused", session=service.session)
+    assert outcome.status == 0, outcome.err
+    assert "+ sum" in outcome.out
+    assert "upper + sum + again: one run, one or two jobs" in outcome.out
+    assert "keeps sums: looked up by the keys that the inputs bring" in outcome.out
+
+
+@pytest.mark.parametrize(("shape", "head"), [("mermaid", "flowchart LR"), ("dot", "digraph fused")])
+def test_the_graph_is_exported(cbp: Cbp, service: Live, shape: str, head: str):
+    """In the language that was asked for, and nothing besides."""
+    outcome = cbp("explain", "fused", "--format", shape, session=service.session)
+    assert outcome.out.startswith(head)
+
+
+def test_a_run_is_told_from_what_is_recorded(cbp: Cbp, service: Live):
+    """Why it ran, on which increments, what it wrote, and since which version tables show it."""
+    run = service.world.store.runs("fused").items[0]
+    told = cbp("explain", "--run", run.id, "--json", session=service.session).json
+    assert told["why"].startswith("RunAll answered: read increment 1 of `words`")
+    assert [(i["flow"], i["index"], i["records"]) for i in told["consumed"]] == [("a", 1, 1)]
+    produced = {(i["flow"], i["index"]): i["records"] for i in told["produced"]}
+    assert produced == {("upper.capitals", 1): 1, ("sum.totals", 1): 1, ("again.capitals", 1): 1}
+    state = next(c for c in told["changes"] if c["table"] == "state/sum.sums")
+    assert (state["rows_added"], state["rows_deleted"], state["files_dropped"]) in {
+        (1, 1, 0),
+        (1, 0, 1),
+        (2, 0, 1),
+    }
+    assert set(told["versions"].values()) == {2}
+    assert told["run"]["figures"]["records_in"] == 1
+    text = cbp("explain", "--run", run.id, session=service.session)
+    assert "why: RunAll answered" in text.out
+    assert "since version" in text.out
+
+
+def test_a_run_whose_record_is_gone_is_told_without_it(cbp: Cbp, service: Live):
+    """The store still knows its increments; what is not known is not shown as nothing."""
+    run = service.world.store.runs("fused").items[-1]
+    folder = Path(service.world.store.dataflow("fused").folder)
+    (folder / "_intentions" / "upper" / f"{run.epoch:020d}.json").unlink()
+    told = cbp("explain", "--run", run.id, "--json", session=service.session).json
+    assert (told["recorded"], told["changes"]) == (False, [])
+    assert len(told["produced"]) == 3
+    assert "not in the log any more" in cbp("explain", "--run", run.id, session=service.session).out
+
+
+def test_who_names_nothing_or_both_is_told_so(cbp: Cbp, service: Live):
+    """A wrong call ends with status 2; an unknown name with the service's own code."""
+    assert cbp("explain", session=service.session).status == 2
+    assert cbp("explain", "fused", "--run", "x", session=service.session).status == 2
+    for arguments in (("explain", "nobody"), ("explain", "--run", "nobody")):
+        outcome = cbp(*arguments, "--json", session=service.session)
+        assert (outcome.status, outcome.json["error_code"]) == (1, "not_found")

@@ -1,0 +1,36 @@
+"""The real controller on real tables behind the real API, in one process, for commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cbp.engine.direct import LocalEngine
+from controller.api import create_api
+from controller.cli.session import Session
+from controller.settings import Settings
+from tests.controller.api.fakes import TOKEN, AppTransport, FakeDropFolder
+from tests.controller.world import World
+
+
+@dataclass
+class Live:
+    """One service: its world, and what commands connect to."""
+
+    world: World
+    session: Session
+
+
+def live(root: Path, *, engine: Callable[..., Any] = LocalEngine, **more: Any) -> Live:
+    """Return a service over tables of the direct engine, without Spark."""
+    world = World(root, engine=engine, **more)
+    settings = Settings(root=root, token=TOKEN)
+    app = create_api(
+        controller=world.controller,
+        store=world.store,
+        drop_folder=FakeDropFolder(),
+        settings=settings,
+    )
+    return Live(world, Session(settings, AppTransport(app)))
