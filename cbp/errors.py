@@ -18,6 +18,7 @@
     |  |- ForeignWriterError      somebody else wrote into a managed table
     |  |- FileSystemUnsafeError   nothing there keeps two writers of one name apart
     |  |- LogConflictError        another controller wrote the same log entry
+    |  |- LeaseLostError          this controller does not lead (any more)
     |  |- DiskFullError           no space left while writing
     |  |- IncrementDamagedError   an increment's file is missing or has other rows
     |  |- RunCancelledError       the run was cancelled
@@ -55,6 +56,7 @@ __all__ = [
     "FramingKeyError",
     "IncrementDamagedError",
     "InvariantError",
+    "LeaseLostError",
     "LogConflictError",
     "MemoInvalidError",
     "Mistake",
@@ -381,6 +383,17 @@ class LogConflictError(OperatingError):
         )
 
 
+class LeaseLostError(OperatingError):
+    """This controller does not lead, or does not know whether it still does."""
+
+    code = "lease_lost"
+
+    def __init__(self, epoch: int | None, why: str) -> None:
+        super().__init__(
+            f"nothing was written: this controller {_standing(epoch)}; {why}", epoch=epoch, why=why
+        )
+
+
 class DiskFullError(OperatingError):
     """No space was left while writing; nothing was published."""
 
@@ -484,6 +497,10 @@ class InvariantError(CbpError):
     """Our own bug, or corrupt data: the stage stops and no record is skipped."""
 
     code = "invariant_broken"
+
+
+def _standing(epoch: int | None) -> str:
+    return "does not lead" if epoch is None else f"led as epoch {epoch}"
 
 
 def error_from_dict(kind: str, value: Mapping[str, Any]) -> CbpError:

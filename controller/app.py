@@ -5,22 +5,28 @@
 Threads: one loop thread ticks whenever something happened, or once per
 `tick_seconds`; a scheduler lists the drop folders; a watcher hints that a listing
 is due; each run, and each piece of framing, has a thread of its own while it lasts,
-`parallel_runs_max` runs at a time.
+`parallel_runs_max` runs at a time; on a shared database one more keeps the lease. The
+scheduler lives only while this instance leads, and every durable effect asks the fence
+first; an instance that follows answers reads, with its engine warm.
 
-Guaranteed: the API answers only after recovery, and a stop waits for the runs under
-way for `drain_seconds`, cancels the rest and leaves it to the next start
-(tests/controller/test_app.py). Not needed for correctness: a stop that is orderly.
+Guaranteed: the API answers only after recovery, or once another instance is known to
+lead; a stop waits for the runs under way for `drain_seconds`, cancels the rest and leaves
+it to the next start (tests/controller/test_app.py). Not needed for correctness: a stop
+that is orderly.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import structlog
 from apscheduler.executors.pool import ThreadPoolExecutor as JobThreads
@@ -32,10 +38,11 @@ from cbp.engine.base import Engine
 from cbp.engine.collect import Retention
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import files_for
-from cbp.errors import LogConflictError
+from cbp.errors import CbpError, LogConflictError
+from cbp.model.lease import Role
 from controller.api import create_api
 from controller.ingest import DropFolder, IngestLimits
-from controller.loop import Controller, RetryPolicy
+from controller.loop import Controller, Fence, Leadership, RetryPolicy
 from controller.loop.threads import Threads
 from controller.registry import Registry
 from controller.settings import Settings, load_settings
@@ -60,13 +67,17 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     settings = settings or load_settings()
     configure_logging(settings)
     service = Service(settings)
-    return create_api(
+    api = create_api(
         controller=service.controller,
         store=service.store,
         drop_folder=service.drop_folder,
         settings=settings,
+        leading=service.leadership,
         lifespan=service.lifespan,
+        allowed_hosts=[urlsplit(settings.advertise_url).hostname or ""],
     )
+    api.state.begin_stop = service.begin_stop
+    return api
 
 
 def engine_for(settings: Settings, *, faults: Faults = NO_FAULTS) -> Engine:
@@ -102,6 +113,7 @@ class Service:
         store: The metadata store.
         controller: The loop.
         drop_folder: Where files arrive.
+        leadership: Whether this instance leads.
     """
 
     def __init__(
@@ -110,8 +122,10 @@ class Service:
         self.settings = settings
         for folder in (settings.root, settings.drop_root, settings.cache):
             folder.mkdir(parents=True, exist_ok=True)
-        files = files_for(settings.tables, faults=faults, settings=settings.spark_conf)
+        # The store has a fence of its own: those who follow write there what operators want.
         self.store = open_store(settings.database_url, faults=faults)
+        faults = fence = Fence(faults)
+        files = files_for(settings.tables, faults=faults, settings=settings.spark_conf)
         self._engine = engine or engine_for(settings, faults=faults)
         self._threads = Threads("run")
         self._framers = Threads("frame")
@@ -143,8 +157,19 @@ class Service:
             faults=faults,
         )
         self.controller.arrivals = self.drop_folder
-        self._stop = threading.Event()
-        self._scheduler = _scheduler()
+        self.leadership = Leadership(
+            store=self.store,
+            address=settings.advertise_url,
+            seconds=settings.lease_seconds,
+            on_change=self.controller.wake,
+            on_retire=self.controller.stop_leading,
+        )
+        fence.check = self.leadership.check
+        self._stop, self._released = threading.Event(), threading.Event()
+        self._stop_by = math.inf
+        self._duties = threading.Lock()
+        self._scheduler: BackgroundScheduler | None = None
+        self._keeper = threading.Thread(target=self._keep_lease, name="lease", daemon=True)
         self._loop = threading.Thread(target=self._tick_forever, name="loop", daemon=True)
         self._watcher = threading.Thread(target=self._watch, name="watch", daemon=True)
         self._complaints: dict[str, str] = {}
@@ -163,36 +188,97 @@ class Service:
             await run_in_threadpool(self.stop)
 
     def start(self) -> None:
-        """Recover, then begin to list folders and to tick."""
+        """Take the lease and recover, or follow; then begin to tick."""
         self.settings.ensure_token()
-        self.controller.recover()
-        self._scheduler.add_job(
-            self.controller.wake, "interval", seconds=self.settings.tick_seconds, id="tick"
-        )
-        self._scheduler.add_job(
-            self.scan, "interval", seconds=self.settings.scan_seconds, id="scan"
-        )
-        self._scheduler.start()
+        self.leadership.begin()
+        if self.store.shared:
+            self._keeper.start()
+        self._attend()
         self._loop.start()
         self._watcher.start()
-        _log.info("service.started", url=self.settings.url, engine=self.settings.engine)
+        _log.info(
+            "service.started",
+            url=self.settings.url,
+            engine=self.settings.engine,
+            role=self.leadership.role,
+        )
+
+    def begin_stop(self) -> None:
+        """Start no more runs, from now on; what is under way has `drain_seconds`.
+
+        Returns at once, so that a handler of signals may call it; `stop` does the rest.
+        """
+        self._stop_by = min(self._stop_by, time.monotonic() + self.settings.drain_seconds)
+        self.controller.stop_starting()
 
     def stop(self) -> None:
         """Stop taking files, wait for runs, release everything; idempotent."""
         if self._stop.is_set():
             return
+        self.begin_stop()
         self._stop.set()
-        if self._scheduler.running:
-            self._scheduler.shutdown(wait=True)
+        with self._duties:
+            self._end_duties()
         self.controller.wake()
         for thread in (self._loop, self._watcher):
             if thread.is_alive():
                 thread.join(timeout=self.settings.drain_seconds)
-        drained = self.controller.drain(self.settings.drain_seconds)
+        drained = self.controller.drain(max(0.0, self._stop_by - time.monotonic()))
+        # Kept until here: what is under way may end under it.
+        self._released.set()
+        if self._keeper.is_alive():
+            self._keeper.join(timeout=self.settings.lease_seconds)
         self._threads.shutdown(wait=drained, cancel_futures=True)
+        self._give_up_lease()
         self._engine.close()
         self.store.close()
         _log.info("service.stopped", drained=drained)
+
+    # who leads
+
+    def _keep_lease(self) -> None:
+        while not self._released.wait(self.leadership.interval_seconds):
+            self.leadership.keep()
+
+    def _give_up_lease(self) -> None:
+        try:
+            self.leadership.follow()
+        except CbpError as error:  # the next one waits for the lease to run out
+            _log.warning("lease.not_released", error=error.as_dict())
+
+    def _attend(self) -> bool:
+        """Begin or end what only the leader does; tell whether a tick may come."""
+        with self._duties:
+            if self._stop.is_set():
+                return False
+            role = self.leadership.role
+            if role is Role.LEADS and self._scheduler is None:
+                self.controller.lead(self.leadership.epoch)
+                self._begin_duties()
+            elif role is Role.LEADS and self.store.shared and self.controller.problem:
+                # Somebody else wrote an entry of a log: find out who leads, and recover.
+                self.leadership.retire(self.controller.problem)
+            elif role is Role.RETIRES:
+                self._end_duties()
+                if self.controller.retire(self.settings.lease_seconds):
+                    self.leadership.follow()
+            elif role is Role.FOLLOWS:
+                self.controller.follow(self.leadership.reason(role))
+            # Without the lead a tick starts nothing, and says why.
+            return role is not Role.UNSURE
+
+    def _begin_duties(self) -> None:
+        scheduler = _scheduler()
+        every = {"tick": self.settings.tick_seconds, "scan": self.settings.scan_seconds}
+        for name, work in (("tick", self.controller.wake), ("scan", self.scan)):
+            scheduler.add_job(work, "interval", seconds=every[name], id=name)
+        scheduler.start()
+        self._scheduler = scheduler
+
+    def _end_duties(self) -> None:
+        scheduler, self._scheduler = self._scheduler, None
+        if scheduler is not None:
+            scheduler.shutdown(wait=True)
 
     def scan(self) -> None:
         """List every drop folder once; a folder that fails does not stop the others."""
@@ -232,7 +318,8 @@ class Service:
         while not self._stop.is_set():
             self.controller.wait(self.settings.tick_seconds)
             try:
-                self.controller.tick()
+                if self._attend():
+                    self.controller.tick()
             except Exception:  # the loop's last resort: the store may come back
                 _log.exception("tick.failed")
                 self._stop.wait(self.settings.tick_seconds)
@@ -248,7 +335,10 @@ class Service:
 
     def _scan_at(self, when: datetime) -> None:
         """Bring the next listing forward; the interval goes on from there."""
-        if not self._stop.is_set() and (job := self._scheduler.get_job("scan")) is not None:
+        scheduler = self._scheduler
+        if scheduler is None or self._stop.is_set():
+            return
+        if (job := scheduler.get_job("scan")) is not None:
             job.modify(next_run_time=min(when, job.next_run_time or when))
 
 

@@ -52,6 +52,9 @@ class Settings(BaseSettings):
             may have its own.
         failures_max: Tries of one run before its stage is paused.
         retry_delays_seconds: Pause after the first, second... failed try; the last one repeats.
+        lease_seconds: After so long without a sign of the leader another controller on the same
+            PostgreSQL database takes over.
+        advertise_url: Where other machines reach this service; by default `url`.
         tick_seconds: Longest time between two looks at the queues.
         settle_seconds: How long a dropped file must stay unchanged before it is taken.
         scan_seconds: Time between two listings of the drop folders.
@@ -87,6 +90,8 @@ class Settings(BaseSettings):
     run_seconds_max: float = Field(default=6 * 3600.0, ge=0, le=30 * 24 * 3600)
     failures_max: int = Field(default=3, ge=1, le=100)
     retry_delays_seconds: Annotated[tuple[float, ...], NoDecode] = Field((1.0, 5.0), min_length=1)
+    lease_seconds: float = Field(default=5.0, ge=1, le=600)
+    advertise_url: str = Field(default="", pattern=r"^(https?://[^/@\s]+)?$")
     tick_seconds: float = Field(default=1.0, gt=0, le=3600)
     settle_seconds: float = Field(default=1.0, ge=0, le=3600)
     scan_seconds: float = Field(default=1.0, gt=0, le=3600)
@@ -154,6 +159,8 @@ class Settings(BaseSettings):
         }
         for name, value in defaults.items():
             object.__setattr__(self, name, value)
+        if not self.advertise_url:
+            object.__setattr__(self, "advertise_url", self.url)
         if self.page_size_default > self.page_size_max:
             message = "page_size_default is above page_size_max"
             raise ValueError(message)

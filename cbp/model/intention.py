@@ -96,6 +96,7 @@ class Intention:
         outputs: Output name to the increment it got, empty ones included.
         changes: In order; a table's compaction comes behind its change of records.
         unpublished_from: First epoch of the stage that was not published when this was put.
+        leader_epoch: Under which the controller led that put this; 0: from before leases.
         figures: Counts and seconds for people; nothing decides by them.
     """
 
@@ -110,6 +111,7 @@ class Intention:
     changes: tuple[TableChange, ...]
     dataflow_version: int = 1
     unpublished_from: int = 0
+    leader_epoch: int = 0
     memo: Any = None
     figures: Mapping[str, float] = field(default_factory=dict)
 
@@ -132,6 +134,7 @@ class Intention:
             "remove": {name: list(indexes) for name, indexes in self.remove.items()},
             "outputs": {name: value.to_json() for name, value in self.outputs.items()},
             "unpublished_from": self.unpublished_from,
+            "leader_epoch": self.leader_epoch,
             "changes": [change.to_json() for change in self.changes],
             "memo": self.memo,
             "figures": dict(self.figures),
@@ -159,6 +162,7 @@ class Intention:
             changes=tuple(TableChange.from_json(change) for change in value["changes"]),
             dataflow_version=value["dataflow_version"],
             unpublished_from=value["unpublished_from"],
+            leader_epoch=value.get("leader_epoch", 0),
             memo=value["memo"],
             figures=value["figures"],
         )

@@ -33,7 +33,14 @@ from controller.api import (
     translators,
 )
 from controller.api.idempotency import IdempotencyKeys
-from controller.api.ports import Controller, DropFolder, Services, Settings
+from controller.api.ports import (
+    Controller,
+    DropFolder,
+    Leading,
+    LeadsAlone,
+    Services,
+    Settings,
+)
 from controller.api.routing import PREFIX, router
 from controller.api.schemas import Links, Problem
 from controller.api.security import Guard
@@ -66,6 +73,7 @@ def create_api(
     store: Store,
     drop_folder: DropFolder,
     settings: Settings,
+    leading: Leading | None = None,
     lifespan: Lifespan | None = None,
     allowed_hosts: Iterable[str] = (),
 ) -> FastAPI:
@@ -76,6 +84,7 @@ def create_api(
         store: What is known besides the tables.
         drop_folder: What takes uploads.
         settings: Address, limits and token.
+        leading: Who leads; by default this instance, alone.
         lifespan: What starts and stops with the application.
         allowed_hosts: Names besides the loopback ones and `settings.host` under
             which clients may reach the service.
@@ -89,10 +98,11 @@ def create_api(
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.services = Services(controller, store, drop_folder, settings)
+    app.state.services = Services(controller, store, drop_folder, settings, leading or LeadsAlone())
     app.state.idempotency_keys = IdempotencyKeys()
     for resource in _RESOURCES:
         app.include_router(resource.routes, prefix=PREFIX)
+    app.include_router(health.leader_routes, prefix=PREFIX)
     app.include_router(_index())
     problems.install(app)
     app.add_middleware(

@@ -15,7 +15,13 @@ from controller.api.body import read_body
 from controller.api.overview import detail, summarise
 from controller.api.ports import Services
 from controller.api.problems import MediaTypeError
-from controller.api.routing import PREFIX, ServicesParameter, problems, router
+from controller.api.routing import (
+    PREFIX,
+    ServicesParameter,
+    any_instance,
+    problems,
+    router,
+)
 from controller.api.schemas import DataflowDetail, DataflowSummary, Model, Page, Validation
 from controller.store.base import DataflowRecord
 
@@ -88,6 +94,7 @@ async def register(
 
 
 @routes.post("/dataflows/validate", openapi_extra=_BODY, responses=_BODY_PROBLEMS)
+@any_instance
 async def validate(request: Request, services: ServicesParameter) -> Validation:
     """Check a document as a registration does, and change nothing."""
     body = await _read(request, services)
@@ -116,6 +123,7 @@ def show(name: str, services: ServicesParameter) -> DataflowDetail:
 
 
 @routes.post("/dataflows/{name}/pause", responses=problems(404))
+@any_instance
 def pause(name: str, services: ServicesParameter) -> DataflowSummary:
     """Start no more runs; those under way end. Idempotent and persistent."""
     services.controller.pause(name)
@@ -123,6 +131,7 @@ def pause(name: str, services: ServicesParameter) -> DataflowSummary:
 
 
 @routes.post("/dataflows/{name}/resume", responses=problems(404))
+@any_instance
 def resume(name: str, services: ServicesParameter) -> DataflowSummary:
     """Run again, and clear the failures of its stages. Idempotent."""
     services.controller.resume(name)
@@ -130,6 +139,7 @@ def resume(name: str, services: ServicesParameter) -> DataflowSummary:
 
 
 @routes.post("/dataflows/{name}/stages/{stage}/pause", responses=problems(404))
+@any_instance
 def pause_stage(name: str, stage: str, services: ServicesParameter) -> DataflowSummary:
     """Start no more runs of one stage; `retry` lets it run again. Idempotent."""
     services.controller.pause_stage(name, stage)
@@ -137,6 +147,7 @@ def pause_stage(name: str, stage: str, services: ServicesParameter) -> DataflowS
 
 
 @routes.post("/dataflows/{name}/stages/{stage}/retry", responses=problems(404))
+@any_instance
 def retry(name: str, stage: str, services: ServicesParameter) -> DataflowSummary:
     """Give a stage that stopped by itself one more try; the next failure stops it again."""
     services.controller.retry(name, stage)

@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
+from cbp.model.lease import Role
 from controller.api.overview import detail
 from controller.api.ports import Services
 from controller.api.routing import ServicesParameter, router
@@ -39,11 +40,14 @@ def metrics(services: ServicesParameter) -> Response:
 
 class _Figures(Collector):
     def __init__(self, services: Services) -> None:
-        now = datetime.now(UTC)
+        now, standing = datetime.now(UTC), services.leading.standing()
+        self._leads, self._epoch = float(standing.role is Role.LEADS), standing.epoch
         self._dataflows = [detail(services, record, now) for record in services.store.dataflows()]
 
     def collect(self) -> Iterable[Metric]:
         yield GaugeMetricFamily("cbp_dataflows", "Registered dataflows.", len(self._dataflows))
+        yield GaugeMetricFamily("cbp_leads", "1 while this instance leads.", self._leads)
+        yield GaugeMetricFamily("cbp_lease_epoch", "Epoch of the lease, as seen.", self._epoch)
         yield from self._of_dataflows()
         yield from self._of_stages()
         yield from self._of_queues()

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, Protocol
 from cbp.model.account import Account
 from cbp.model.dataflow import Dataflow
 from cbp.model.explain import Plan
+from cbp.model.lease import Role, Standing
 from cbp.model.punctuation import Punctuation
 from cbp.model.snapshot import Snapshot
 from controller.store.base import ClaimRecord, DataflowRecord, Store
@@ -21,6 +22,8 @@ __all__ = [
     "Controller",
     "DropFolder",
     "Explanation",
+    "Leading",
+    "LeadsAlone",
     "Registry",
     "Services",
     "Settings",
@@ -211,6 +214,22 @@ class DropFolder(Protocol):
         ...
 
 
+class Leading(Protocol):
+    """Who leads."""
+
+    def standing(self) -> Standing:
+        """Return how this instance stands; answers at once."""
+        ...
+
+
+class LeadsAlone:
+    """There is one instance, and it leads."""
+
+    def standing(self) -> Standing:
+        """Return that it leads."""
+        return Standing(Role.LEADS, 0, "")
+
+
 class Settings(Protocol):
     """The settings that the API reads."""
 
@@ -256,3 +275,4 @@ class Services:
     store: Store
     drop_folder: DropFolder
     settings: Settings
+    leading: Leading

@@ -33,6 +33,7 @@ __all__ = [
     "IdempotencyKeyBusyError",
     "IdempotencyKeyReusedError",
     "InternalError",
+    "LedElsewhereError",
     "MediaTypeError",
     "NotLeadingError",
     "OriginRefusedError",
@@ -68,6 +69,7 @@ STATUS: Mapping[str, int] = {
     "table_foreign_writer": 409,
     "file_system_unsafe": 500,
     "log_conflict": 503,
+    "lease_lost": 503,
     "disk_full": 503,
     "increment_damaged": 500,
     "run_cancelled": 409,
@@ -100,6 +102,7 @@ STATUS: Mapping[str, int] = {
     "route_unknown": 404,
     "method_not_allowed": 405,
     "not_leading": 503,
+    "led_elsewhere": 421,
     "internal_error": 500,
 }
 
@@ -209,6 +212,15 @@ class NotLeadingError(OperatingError):
 
     def __init__(self, why: str) -> None:
         super().__init__(f"this controller starts nothing any more: {why}", cause=why)
+
+
+class LedElsewhereError(RequestError):
+    """Only the instance that leads can do this; says where it is."""
+
+    code = "led_elsewhere"
+
+    def __init__(self, leader: str) -> None:
+        super().__init__(f"the instance that leads does this: ask {leader}", leader=leader)
 
 
 class InternalError(CbpError):

@@ -1,26 +1,46 @@
 """What every resource module shares: its router, its services, its page size.
 
 Every route of a router made here needs the token (see `controller.api.security`)
-and documents the problems that any route may answer with.
+and documents the problems that any route may answer with. Of several instances any one
+answers what only reads, and what is `any_instance`; the rest is the leader's, and another
+one answers 421 with the leader's address.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Request
 
+from cbp.model.lease import Role
 from controller.api.ports import Services
-from controller.api.problems import MEDIA_TYPE, RequestInvalidError
+from controller.api.problems import (
+    MEDIA_TYPE,
+    LedElsewhereError,
+    NotLeadingError,
+    RequestInvalidError,
+)
 from controller.api.schemas import PageQuery
 from controller.api.security import bearer_scheme
 
-__all__ = ["PREFIX", "ServicesParameter", "open_router", "page_size", "problems", "router"]
+__all__ = [
+    "PREFIX",
+    "ServicesParameter",
+    "any_instance",
+    "open_router",
+    "page_size",
+    "problems",
+    "router",
+]
 
 PREFIX = "/api/v1"
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 _ANY = (400, 403, 422, 500, 503)
+_READS = ("GET", "HEAD", "OPTIONS")
+_ANYWHERE: set[Any] = set()
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -38,8 +58,16 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 def router(tag: str) -> APIRouter:
     """Return a router whose routes need the token."""
     return APIRouter(
-        tags=[tag], dependencies=[Depends(bearer_scheme)], responses=problems(*_ANY, 401)
+        tags=[tag],
+        dependencies=[Depends(bearer_scheme), Depends(_led_here)],
+        responses=problems(*_ANY, 401, 421),
     )
+
+
+def any_instance(endpoint: Endpoint) -> Endpoint:
+    """Mark a route that writes to the store only, so that it need not be the leader's."""
+    _ANYWHERE.add(endpoint)
+    return endpoint
 
 
 def open_router(tag: str) -> APIRouter:
@@ -61,6 +89,19 @@ def page_size(services: Services, query: PageQuery) -> int:
         mistake = {"code": "limit_too_large", "where": "query.limit", "message": message}
         raise RequestInvalidError([mistake])
     return query.limit
+
+
+async def _led_here(request: Request) -> None:
+    """Refuse what another instance has to do; before a body is read."""
+    if request.method in _READS or request.scope["endpoint"] in _ANYWHERE:
+        return
+    standing = _services(request).leading.standing()
+    if standing.role is Role.LEADS:
+        return
+    if standing.leader:
+        raise LedElsewhereError(standing.leader)
+    message = "no instance is known to lead at the moment; try again"
+    raise NotLeadingError(message)
 
 
 def _services(request: Request) -> Services:

@@ -251,10 +251,28 @@ class TranslatorOut(Model):
     problem: str | None = Field(description="Why it cannot be loaded; `null`: it can.")
 
 
+InstanceRole = Literal["leads", "follows", "unsure", "retires"]
+
+
 class Health(Model):
     """Whether the service works."""
 
     status: Literal["ok"]
+
+
+class Readiness(Health):
+    """Whether the service can work, and its part in it."""
+
+    role: InstanceRole
+    epoch: int = Field(description="Of the lease by which a controller leads.")
+
+
+class LeaderOut(Model):
+    """Who leads, as the instance knows it that was asked."""
+
+    role: InstanceRole
+    epoch: int = Field(description="Of the lease; rises with every change of the leader.")
+    leader: str | None = Field(description="Its address; `null`: not known, or there is one only.")
 
 
 class Links(Model):

@@ -1,8 +1,9 @@
 """The service over HTTP, as the commands see it.
 
 Guaranteed: what the service refuses is raised with its own code and sentence, and a
-service that does not answer is told apart from one that refuses. The token leaves
-this process in one header only, and never to a proxy.
+service that does not answer is told apart from one that refuses. Of several instances
+the one that leads is found by asking any of them. The token leaves this process in one
+header only, to the service and to where that says its leader is, and never to a proxy.
 """
 
 from __future__ import annotations
@@ -91,11 +92,18 @@ class ServiceClient:
 
     def _send(self, method: str, path: tuple[str, ...], **more: Any) -> Any:
         url = "/".join(quote(part, safe="") for part in path)
-        with _reachable(self._url):
-            response = self._http.request(method, url, **more)
+        response = self._request(method, self._url, url, **more)
+        leader = _leader_of(response)
+        if leader and isinstance(more.get("content"), bytes | None):
+            # A stream is read only once: its sender is told where to send it.
+            response = self._request(method, leader, url, **more)
         if response.is_success:
             return response.json() if response.content else None
         raise ServiceProblemError(_document(response), response.status_code)
+
+    def _request(self, method: str, service: str, url: str, **more: Any) -> httpx.Response:
+        with _reachable(service):
+            return self._http.request(method, f"{service}{PREFIX}/{url}", **more)
 
 
 @contextmanager
@@ -117,6 +125,13 @@ def _document(response: httpx.Response) -> dict[str, Any]:
         return document
     # Something else than this service answers at its address.
     return {"message": f"status {response.status_code} without a problem document"}
+
+
+def _leader_of(response: httpx.Response) -> str:
+    """Return where the instance is that can do what was asked; `""`: this one could."""
+    if response.status_code != httpx.codes.MISDIRECTED_REQUEST:
+        return ""
+    return str((_document(response).get("details") or {}).get("leader", ""))
 
 
 def _given(query: dict[str, Any]) -> dict[str, Any]:

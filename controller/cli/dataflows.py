@@ -73,9 +73,12 @@ def status_command(
         answer = (
             service.get("dataflows") if dataflow is None else service.get("dataflows", dataflow)
         )
+        answer["instance"] = service.get("leader")
     if json_:
         print_json(answer)
-    elif dataflow is None:
+        return
+    _print_leader(answer["instance"])
+    if dataflow is None:
         _print_dataflows(answer["items"])
     else:
         _print_stages(answer)
@@ -174,6 +177,14 @@ def _ready(name: str) -> Any:
             return point.load()()
     known = ", ".join(sorted({point.name for point in points})) or "none"
     raise NotFoundError(kind="file or ready dataflow", name=f"{name}; ready: {known}")
+
+
+def _print_leader(instance: dict[str, Any]) -> None:
+    """Say who leads, where there may be several."""
+    if instance["leader"] is None and instance["role"] == "leads":
+        return
+    where = instance["leader"] or "nobody that this instance knows"
+    print_text(f"led by {where} (epoch {instance['epoch']}); this instance {instance['role']}")
 
 
 def _print_dataflows(items: list[dict[str, Any]]) -> None:

@@ -1,6 +1,7 @@
 """The loop: decide what runs, run it, record it; survive being killed anywhere."""
 
 from controller.loop.controller import Arrivals, Controller
+from controller.loop.leadership import Fence, Leadership
 from controller.loop.runs import RetryPolicy
 
-__all__ = ["Arrivals", "Controller", "RetryPolicy"]
+__all__ = ["Arrivals", "Controller", "Fence", "Leadership", "RetryPolicy"]

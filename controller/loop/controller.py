@@ -59,6 +59,7 @@ from controller.store.base import DataflowRecord, Store
 __all__ = ["Arrivals", "Controller"]
 
 CANCEL_SECONDS = 60.0
+DRAIN_CANCEL_SECONDS = 10.0
 COLLECT_EVERY = 100
 PAUSED_BY_HAND = "is paused by the operator"
 
@@ -410,6 +411,30 @@ class Controller:
         """Start nothing any more: another controller has taken over."""
         self._runs.depose(reason)
 
+    def follow(self, reason: str) -> None:
+        """Start nothing, for a reason that is shown: another controller leads."""
+        self._runs.follow(reason)
+
+    def lead(self, epoch: int) -> None:
+        """Begin to lead: forget what another controller may have changed, then recover.
+
+        Args:
+            epoch: Of the lease; stands in every record.
+        """
+        with self._ticker.lock:
+            for record in self._store.dataflows():
+                self._engine.forget(record.folder)
+            self._runs.begin(epoch)
+            self._framer.begin()
+        self.recover()
+
+    def retire(self, timeout: float) -> bool:
+        """Cancel what is under way after `stop_leading`; tell whether nothing is any more."""
+        self._framer.stop()
+        self._runs.stop()
+        self._cancel_all(None)
+        return self._runs.wait(timeout=timeout) and not self._runs.busy()
+
     def members(self, name: str) -> dict[str, tuple[str, ...]]:
         """Return the stages that run together: the leader -> all of them, itself first.
 
@@ -483,7 +508,7 @@ class Controller:
         self._woken.clear()
 
     def recover(self) -> None:
-        """Redo and settle what a crash left; call once, before the first tick."""
+        """Redo and settle what a crash left; before the first tick of a term."""
         with self._ticker.lock:
             remove_purged(self._files, self._root)
             for record in self._store.dataflows():
@@ -491,21 +516,27 @@ class Controller:
             self._recovery.recover()
         self.wake()
 
-    def drain(self, timeout: float) -> bool:
+    def stop_starting(self) -> None:
+        """Start no more runs; those under way go on. Returns at once."""
+        self._ticker.stopping = True
+
+    def drain(self, timeout: float, *, cancel_seconds: float = DRAIN_CANCEL_SECONDS) -> bool:
         """Start no more runs and wait for those under way; cancel what takes longer.
 
         What is finished is published in the end.
 
+        Args:
+            timeout: For how long to wait before cancelling, in seconds.
+            cancel_seconds: For how long to wait afterwards.
+
         Returns:
             Whether every run ended by itself. The others are run again after a restart.
         """
-        self._ticker.stopping = True
+        self.stop_starting()
         self._framer.stop()
         ended = self._runs.wait(timeout=timeout)
         if not ended:
-            self._runs.stop()
-            self._cancel_all(None)
-            self._runs.wait(timeout=timeout)
+            self.retire(cancel_seconds)
         for record in self._store.dataflows():
             self._runs.publish(record)
         return ended

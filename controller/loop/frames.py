@@ -119,6 +119,14 @@ class Framer:
         """Want nothing any more of a dataflow that is deleted."""
         self._drop(lambda key: key[0] == dataflow)
 
+    def begin(self) -> None:
+        """Frame again after `stop`, with nothing kept of before."""
+        with self._lock:
+            assert not self._busy, f"still wanted: {self._busy.keys()}"
+            self._turns.clear()
+            self._idle_since.clear()
+            self._stopping = False
+
     def stop(self) -> None:
         """Want nothing any more; what is under way records nothing."""
         self._stopping = True

@@ -161,6 +161,11 @@ class Publisher:
         with self._lock:
             self._kept.pop(dataflow, None)
 
+    def forget_all(self) -> None:
+        """Drop what is kept: another controller may have put records since."""
+        with self._lock:
+            self._kept.clear()
+
     def _of(self, dataflow: str) -> _Kept:
         with self._lock:
             return self._kept[dataflow]

@@ -56,7 +56,7 @@ INTERRUPTED: Mapping[str, Any] = {
 _PUBLICATION = ""
 """Stands for a stage where the work under way is a publication of the whole dataflow."""
 
-_NO_FAULT_OF_THE_RUN = frozenset({"run_interrupted", "run_cancelled"})
+_NO_FAULT_OF_THE_RUN = frozenset({"run_interrupted", "run_cancelled", "lease_lost"})
 
 _log = structlog.get_logger(__name__)
 
@@ -152,7 +152,7 @@ class Runs:
         self._cancelled: set[str] = set()
         self._stopping = False
         self.publisher = Publisher(engine=engine, catalog=catalog, log=self.log)
-        self.deposed = ""
+        self.deposed, self.leader_epoch = "", 0
 
     def log(self, folder: str) -> IntentionLog:
         """Return the intention log of a dataflow's folder."""
@@ -194,6 +194,24 @@ class Runs:
         """Start nothing any more: another controller leads."""
         self.deposed = reason
         _log.error("controller.deposed", reason=reason)
+
+    def follow(self, reason: str) -> None:
+        """Start nothing: another controller leads, as it should be."""
+        self.deposed = reason
+
+    def begin(self, leader_epoch: int) -> None:
+        """Begin to lead, with nothing kept of an earlier term.
+
+        Args:
+            leader_epoch: Stands in every record from now on.
+        """
+        with self._lock:
+            assert not self._busy, f"still under way: {self._busy}"
+            self._futures.clear()
+            self._parked.clear()
+            self._cancelled.clear()
+        self.publisher.forget_all()
+        self._stopping, self.deposed, self.leader_epoch = False, "", leader_epoch
 
     def wait(self, dataflow: str | None = None, *, timeout: float | None = None) -> bool:
         """Wait for the runs of one or all dataflows; tell whether all have ended."""
@@ -262,6 +280,7 @@ class Runs:
             changes=prepared.changes,
             dataflow_version=job.record.version,
             unpublished_from=self._unpublished_from(job),
+            leader_epoch=self.leader_epoch,
             memo=job.memo,
             figures={**prepared.figures, **_dropped(job.dropped)},
         )

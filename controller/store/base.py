@@ -19,6 +19,7 @@ from cbp.model.connector import Connector
 from cbp.model.framing import Framing
 from cbp.model.increment import Increment
 from cbp.model.intention import Intention, RunStatus
+from cbp.model.lease import Lease
 from cbp.model.position import Position
 from cbp.model.punctuation import Punctuation
 
@@ -165,6 +166,43 @@ class Store(Protocol):
 
     def ping(self) -> None:
         """Raise `OperatingError` when the store cannot be used."""
+        ...
+
+    # who leads
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes may use the same database, so that the lease decides."""
+        ...
+
+    def lease(self) -> tuple[Lease, int]:
+        """Return the lease, and the database's time in milliseconds since 1970."""
+        ...
+
+    def take_lease(self, holder: str, address: str, *, milliseconds: int) -> Lease | None:
+        """Take the lease if it is free by the database's clock; see `Lease.taken`.
+
+        Waits for writers under the epoch before to end; from then on those are refused.
+
+        Returns:
+            The lease as it now is, or `None` while another one holds it.
+        """
+        ...
+
+    def renew_lease(self, epoch: int, *, milliseconds: int) -> bool:
+        """Give the lease new time, also when it ran out; `False`: its epoch is another one."""
+        ...
+
+    def release_lease(self, epoch: int) -> None:
+        """Free the lease at once; does nothing when its epoch is another one."""
+        ...
+
+    def fence(self, epoch: int | None) -> None:
+        """Let this object write only while `epoch` is the lease's; `None` lifts that.
+
+        A method that writes then raises `LeaseLostError` when another one leads: what it
+        wanted has not happened and never will.
+        """
         ...
 
     # dataflows

@@ -13,7 +13,9 @@ Not guaranteed: that a commit which raised did not happen. When the connection t
 PostgreSQL breaks during COMMIT, nobody can know; callers repeat what is idempotent.
 
 One process serves a SQLite database, enforced by a lock file beside it. The lock
-belongs to the open file, so a killed process leaves none behind.
+belongs to the open file, so a killed process leaves none behind. On PostgreSQL a process
+that stops in the middle of a transaction, and so holds others up, loses it after
+`STUCK_SECONDS`; connections whose other end is gone are noticed in about that time.
 """
 
 from __future__ import annotations
@@ -22,12 +24,22 @@ import fcntl
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, insert, make_url
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    Table,
+    create_engine,
+    event,
+    insert,
+    make_url,
+    text,
+)
 from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, SQLAlchemyError
 
 from cbp.engine.faults import NO_FAULTS, Faults
@@ -38,6 +50,15 @@ __all__ = ["Database", "insert_new"]
 
 BUSY_TIMEOUT_MS = 10_000
 CONNECT_TIMEOUT_SECONDS = 10
+STUCK_SECONDS = 5
+_REMOTE = {
+    "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+    # A machine that vanished says nothing: without these a read of its answer lasts for hours.
+    "keepalives_idle": STUCK_SECONDS,
+    "keepalives_interval": 1,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 2 * STUCK_SECONDS * 1000,
+}
 _SQLITE_PRAGMAS = (
     # First, so that the others wait for a process that is starting too.
     f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}",
@@ -45,6 +66,10 @@ _SQLITE_PRAGMAS = (
     "PRAGMA foreign_keys = ON",
 )
 _WRITES = "cbp_writes"
+# Within the transaction, so that it works behind a pooler of connections too.
+_GIVE_UP_WHEN_STUCK = text(
+    f"SELECT set_config('idle_in_transaction_session_timeout', '{STUCK_SECONDS}s', true)"
+)
 
 
 class Database:
@@ -53,6 +78,9 @@ class Database:
     Args:
         url: `sqlite:///<file>` or `postgresql://...`.
         exclusive: Refuse when another process serves the same SQLite file.
+
+    Attributes:
+        fence: Called first in every writing transaction; may refuse it.
 
     Raises:
         DatabaseUrlError: The URL names no database that can be used.
@@ -63,6 +91,7 @@ class Database:
         parsed = _parse(url)
         self.label = parsed.render_as_string(hide_password=True)
         self._fault = faults
+        self.fence: Callable[[Connection], None] | None = None
         self._lock_file: int | None = None
         self._is_sqlite = parsed.get_backend_name() == "sqlite"
         if self._is_sqlite:
@@ -79,6 +108,11 @@ class Database:
         # SQLite's own queue of writers polls; this one wakes the next at once.
         self._turn = threading.Lock() if self._is_sqlite else nullcontext()
 
+    @property
+    def exclusive(self) -> bool:
+        """Whether no other process can serve this database."""
+        return self._lock_file is not None
+
     def close(self) -> None:
         """Close connections and give up the lock; may be called again."""
         self._engine.dispose()
@@ -93,12 +127,19 @@ class Database:
             yield connection
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
+    def write(self, *, fenced: bool = True) -> Iterator[Connection]:
         """Open a transaction that is committed as a whole, or not at all on an exception.
 
         Failpoints: `sql_commit.before`, `sql_commit.after`.
+
+        Args:
+            fenced: Ask `fence` first; only what decides about the fence itself does not.
         """
         with self.write_schema() as connection:
+            if not self._is_sqlite:
+                connection.execute(_GIVE_UP_WHEN_STUCK)
+            if fenced and self.fence is not None:
+                self.fence(connection)
             yield connection
             self._fault("sql_commit.before")
         self._fault("sql_commit.after")
@@ -162,8 +203,9 @@ def _parse(url: str) -> URL:
 def _engine(url: URL, label: str) -> Engine:
     remote = url.get_backend_name() != "sqlite"
     arguments: dict[str, Any] = {}
-    if remote and "connect_timeout" not in url.query:
-        arguments["connect_timeout"] = CONNECT_TIMEOUT_SECONDS
+    if remote:
+        # What the operator's URL says wins.
+        arguments = {name: value for name, value in _REMOTE.items() if name not in url.query}
     try:
         engine = create_engine(url, pool_pre_ping=remote, connect_args=arguments)
     except ModuleNotFoundError as exc:

@@ -17,7 +17,7 @@ from controller.store.base import DataflowRecord, Desired, StageRecord
 from controller.store.database import Database, insert_new
 from controller.store.frames import EMPTY, keep_frames
 from controller.store.holds import hold, hold_stage
-from controller.store.tables import dataflows, metadata, stages, wiring
+from controller.store.tables import dataflows, leases, metadata, stages, wiring
 
 __all__ = ["Registrations"]
 
@@ -73,6 +73,8 @@ class Registrations:
         with self._database.write() as connection:
             hold(connection, name)
             for table in reversed(metadata.sorted_tables):
+                if table is leases:
+                    continue
                 owner = table.c.name if table is dataflows else table.c.dataflow
                 connection.execute(delete_from(table).where(owner == name))
 

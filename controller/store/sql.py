@@ -19,6 +19,7 @@ from cbp.engine.faults import NO_FAULTS, Faults
 from controller.store.arrivals import Arrivals
 from controller.store.base import Store
 from controller.store.database import Database
+from controller.store.leases import Leases
 from controller.store.migrate import migrate
 from controller.store.positions import Positions
 from controller.store.punctuations import Punctuations
@@ -46,13 +47,16 @@ def open_store(url: str, *, faults: Faults = NO_FAULTS, exclusive: bool = True) 
     database = Database(url, faults=faults, exclusive=exclusive)
     try:
         migrate(database)
+        store = SqlStore(database)
+        if not store.shared:
+            store.end_time_left()
     except BaseException:
         database.close()
         raise
-    return SqlStore(database)
+    return store
 
 
-class SqlStore(Registrations, Arrivals, Runs, Positions, Punctuations, Store):
+class SqlStore(Registrations, Arrivals, Runs, Positions, Punctuations, Leases, Store):
     """See the module header; made by `open_store`."""
 
     def __init__(self, database: Database) -> None:

@@ -3,6 +3,7 @@
     dataflows --< stages --< wiring --< queue >-- increments >-- dataflows
                      '----< runs                  claims >------'
                                            punctuations >------'
+    leases                                        (one row: who leads)
 
 `queue` holds the connectors: one row per increment that waits at an input. Its
 foreign keys make two mistakes impossible: an increment in use cannot be removed,
@@ -46,6 +47,7 @@ __all__ = [
     "claims",
     "dataflows",
     "increments",
+    "leases",
     "metadata",
     "punctuations",
     "queue",
@@ -252,4 +254,17 @@ claims = Table(
     Index(None, "dataflow", "source", "sequence"),
     Index(None, "dataflow", "source", "sha256"),
     Index(None, "dataflow", "seq"),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", Name, primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("holder", Name, nullable=False),
+    Column("address", JsonText, nullable=False),
+    # By the database's clock; judged by nobody else's.
+    Column("expires_ms", BigInteger, nullable=False),
+    # Makes the epoch part of a key: see `controller.store.leases`.
+    UniqueConstraint("name", "epoch"),
 )

@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 import structlog
 
+from tests.conformance.conftest import new_postgres_database
+
+__all__ = ["new_postgres_database"]
+
 
 def _drop(logger: Any, method: str, event: Any) -> Any:
     raise structlog.DropEvent

@@ -196,6 +196,7 @@ def test_the_loop_survives_a_tick_that_fails(
 def test_jobs_are_neither_skipped_nor_piled_up(service: Service) -> None:
     """A late job runs once, whatever time it missed, and never beside itself."""
     service.start()
+    assert service._scheduler is not None
     jobs = {job.id: job for job in service._scheduler.get_jobs()}
     assert set(jobs) == {"tick", "scan"}
     for job in jobs.values():

@@ -1,0 +1,273 @@
+"""An instance acts only while it holds the lease, and others go on without it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbp.engine.faults import NO_FAULTS, PlannedFaults
+from cbp.errors import LeaseLostError, OperatingError
+from cbp.model.lease import ACTING_SHARE, Lease, Role
+from controller.api.problems import LedElsewhereError, NotLeadingError
+from controller.app import Service, create_app
+from controller.cli.client import ServiceClient
+from controller.loop import Fence, Leadership
+from controller.settings import Settings, load_settings
+from tests.controller.api.fakes import AppTransport
+from tests.controller.test_app import DOCUMENT, TOKEN, count, drop
+
+SECONDS = 10.0
+WAIT_SECONDS = 30.0
+
+
+class FakeStore:
+    """A lease in memory; its clock moves when it is told.
+
+    Attributes:
+        away: Whether the database does not answer.
+    """
+
+    shared = True
+
+    def __init__(self) -> None:
+        self.row, self.now, self.away = Lease(), 0.0, False
+        self.fences: list[int | None] = []
+
+    def lease(self) -> tuple[Lease, int]:
+        self._ask()
+        return self.row, int(self.now * 1000)
+
+    def take_lease(self, holder: str, address: str, *, milliseconds: int) -> Lease | None:
+        self._ask()
+        taken = self.row.taken(
+            holder, address, now_ms=int(self.now * 1000), milliseconds=milliseconds
+        )
+        self.row = taken or self.row
+        return taken
+
+    def renew_lease(self, epoch: int, *, milliseconds: int) -> bool:
+        self._ask()
+        renewed = self.row.renewed(epoch, now_ms=int(self.now * 1000), milliseconds=milliseconds)
+        self.row = renewed or self.row
+        return renewed is not None
+
+    def release_lease(self, epoch: int) -> None:
+        self._ask()
+        self.row = self.row.released(epoch)
+
+    def fence(self, epoch: int | None) -> None:
+        self.fences.append(epoch)
+
+    def _ask(self) -> None:
+        if self.away:
+            message = "the database is away"
+            raise OperatingError(message)
+
+
+def instance(store: FakeStore, name: str, **more: Any) -> Leadership:
+    return Leadership(
+        store=store,  # type: ignore[arg-type]  # the part that this needs
+        address=f"http://{name}",
+        seconds=SECONDS,
+        clock=lambda: store.now,
+        holder=name,
+        **more,
+    )
+
+
+def test_an_effect_passes_only_inside_the_time_of_the_lease() -> None:
+    """Shorter than the lease, by the instance's own clock; a renewal that comes late mends it."""
+    store = FakeStore()
+    one = instance(store, "one")
+    fence = Fence(passed := PlannedFaults())
+    fence.check = one.check
+    with pytest.raises(LeaseLostError):
+        fence("intention.before")
+    one.keep()
+    fence("intention.before")
+    store.now, store.away = ACTING_SHARE * SECONDS, True
+    one.keep()
+    assert one.role is Role.UNSURE
+    with pytest.raises(LeaseLostError) as refused:
+        fence("intention.before")
+    assert refused.value.retryable
+    fence("intention.after")
+    store.away = False
+    one.keep()
+    fence("intention.before")
+    assert passed.passed == {"intention.before": 2, "intention.after": 1}
+
+
+def test_who_lost_the_lease_retires_and_stands_again_only_when_it_is_idle() -> None:
+    """The store stays fenced with the old epoch until nothing of the term is under way."""
+    store, reasons = FakeStore(), []  # type: FakeStore, list[str]
+    one, other = instance(store, "one", on_retire=reasons.append), instance(store, "other")
+    one.keep()
+    store.now = SECONDS
+    other.keep()
+    one.keep()
+    assert (one.role, other.role) == (Role.RETIRES, Role.LEADS)
+    assert ["http://other" in reason for reason in reasons] == [True]
+    assert store.fences == [1, 2]
+    store.now = 2 * SECONDS
+    one.keep()
+    assert store.row.epoch == 2, "it stood before its runs had ended"
+    one.follow()
+    assert store.fences == [1, 2, None]
+    one.keep()
+    assert store.row.holder == "other", "it gave nobody else the chance"
+    store.now = 4 * SECONDS
+    one.keep()
+    assert (one.role, store.row.epoch) == (Role.LEADS, 3)
+
+
+def test_who_follows_says_who_leads_until_the_lease_runs_out() -> None:
+    """A stale address is not told: the instance there may be gone."""
+    store = FakeStore()
+    one, other = instance(store, "one"), instance(store, "other")
+    one.keep()
+    other.keep()
+    assert other.standing().leader == "http://one"
+    store.now, store.away = SECONDS, True
+    other.keep()
+    assert (other.role, other.standing().leader) == (Role.FOLLOWS, "")
+
+
+def test_the_fence_stays_in_its_process() -> None:
+    """In a worker nobody can ask for the lease, and nobody need to: the driver decides."""
+    fence = Fence(NO_FAULTS)
+    fence.check = lambda: pytest.fail("asked")
+    pickle.loads(pickle.dumps(fence))("data_file.before")
+
+
+# two services on one database
+
+
+@pytest.fixture
+def pair(
+    tmp_path: Path, new_postgres_database: Callable[[], str]
+) -> Iterator[Callable[[int], Service]]:
+    """Give a function that makes services on one PostgreSQL database and one folder."""
+    url = new_postgres_database()
+    with ExitStack() as stack:
+
+        def make(port: int) -> Service:
+            service = Service(settings_of(tmp_path, url, port))
+            stack.callback(service.stop)
+            return service
+
+        yield make
+
+
+def settings_of(root: Path, url: str, port: int) -> Settings:
+    return load_settings(
+        root=root,
+        cache=root / f"cache-{port}",
+        database_url=url,
+        port=port,
+        engine="local",
+        token=TOKEN,
+        settle_seconds=0,
+        scan_seconds=0.1,
+        tick_seconds=0.1,
+        drain_seconds=10,
+        lease_seconds=1.0,
+    )
+
+
+def until(what: Callable[[], bool]) -> None:
+    """Return once something holds."""
+    end = time.monotonic() + WAIT_SECONDS
+    while not what():
+        assert time.monotonic() < end, "it never came"
+
+
+@pytest.mark.service
+def test_of_two_services_one_works_and_the_other_takes_over(
+    pair: Callable[[int], Service],
+) -> None:
+    """Every increment is counted once, and both answer reads, before and after."""
+    one, other = pair(18501), pair(18502)
+    one.start()
+    one.controller.register(DOCUMENT)
+    other.start()
+    assert (one.leadership.role, other.leadership.role) == (Role.LEADS, Role.FOLLOWS)
+    until(lambda: "18501" in other.controller.problem)
+    drop(one, "a", "b", name="1.jsonl")
+    until(lambda: count(other, "a") == 1)
+    until(lambda: "18501" in other.controller.waiting("urls").get("count", ""))
+    assert other._scheduler is None, "a follower lists no folders"
+    one.stop()
+    until(lambda: other.leadership.role is Role.LEADS)
+    drop(other, "a", name="2.jsonl")
+    until(lambda: count(other, "a") == 2)
+    assert count(other, "b") == 1
+    epochs = [
+        json.loads(file.read_text())["leader_epoch"]
+        for file in sorted((other.settings.root / "tables/urls/_intentions/count").iterdir())
+    ]
+    assert epochs == [1, 2], "a record names the epoch under which it was put"
+
+
+@pytest.mark.service
+def test_a_leader_that_lost_its_lease_writes_nothing_and_comes_back_as_a_follower(
+    pair: Callable[[int], Service],
+) -> None:
+    """Its lease gone, its run ends without a record; what it kept in memory is forgotten."""
+    one, other = pair(18501), pair(18502)
+    one.start()
+    one.controller.register(DOCUMENT)
+    one.leadership.keep = lambda: None  # type: ignore[method-assign]  # as if it were stopped
+    other.start()
+    until(lambda: other.leadership.role is Role.LEADS)
+    with pytest.raises(LeaseLostError):
+        one.store.pause_stage("urls", "count", "by the one that was replaced")
+    with pytest.raises(LeaseLostError):
+        one.controller.register({**DOCUMENT, "name": "late"})
+    del one.leadership.keep  # type: ignore[method-assign]
+    until(lambda: one.leadership.role is Role.FOLLOWS)
+    drop(other, "a")
+    until(lambda: count(one, "a") == 1)
+    assert [stage.paused_because for stage in one.store.stages("urls")] == [""]
+
+
+@pytest.mark.service
+def test_any_instance_takes_what_the_store_can_hold_and_names_the_leader_for_the_rest(
+    tmp_path: Path, new_postgres_database: Callable[[], str]
+) -> None:
+    """Reading, pausing, resuming anywhere; the rest is answered with 421 and an address."""
+    url = new_postgres_database()
+    leader = Service(settings_of(tmp_path, url, 18501))
+    leader.start()
+    leader.controller.register(DOCUMENT)
+    settings = settings_of(tmp_path, url, 18502)
+    app = create_app(settings)
+    try:
+        following = app.state.services.leading
+        following.keep()
+        with ServiceClient(settings, transport=AppTransport(app)) as client:
+            assert client.get("health", "ready")["role"] == "follows"
+            told = client.get("leader")
+            assert (told["leader"], told["epoch"]) == ("http://127.0.0.1:18501", 1)
+            assert client.post("dataflows", "urls", "pause")["desired"] == "paused"
+            until(lambda: leader.store.dataflow("urls").desired == "paused")
+            client.post("dataflows", "urls", "resume")
+            answer = client._request("DELETE", settings.url, "dataflows/urls")
+            assert answer.status_code == 421
+            assert answer.json()["error_code"] == LedElsewhereError.code
+            assert answer.json()["details"]["leader"] == "http://127.0.0.1:18501"
+            leader.stop()
+            following._seen_until = 0.0
+            answer = client._request("DELETE", settings.url, "dataflows/urls")
+            assert (answer.status_code, answer.json()["error_code"]) == (503, NotLeadingError.code)
+            assert answer.headers["retry-after"]
+    finally:
+        leader.stop()
+        app.state.services.store.close()
