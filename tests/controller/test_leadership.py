@@ -231,7 +231,7 @@ def test_a_leader_that_lost_its_lease_writes_nothing_and_comes_back_as_a_followe
         one.store.pause_stage("urls", "count", "by the one that was replaced")
     with pytest.raises(LeaseLostError):
         one.controller.register({**DOCUMENT, "name": "late"})
-    del one.leadership.keep  # type: ignore[method-assign]
+    del one.leadership.keep
     until(lambda: one.leadership.role is Role.FOLLOWS)
     drop(other, "a")
     until(lambda: count(one, "a") == 1)
