@@ -120,6 +120,7 @@ class Controller:
             catalog=self._catalog,
             wake=self.wake,
             faults=faults,
+            seconds_max=run_seconds_max,
         )
         self._punctuations = Punctuations(
             store=store, files=files, clock=clock, catalog=self._catalog

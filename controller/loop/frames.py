@@ -93,7 +93,6 @@ class Framer:
 
     def start(self, found: Iterable[tuple[DataflowRecord, StageNode]]) -> None:
         """Begin to frame what waits at these stages, as far as there are places."""
-        self._give_up()
         waiting = sorted(found, key=lambda one: self._turns.get((one[0].name, one[1].name), -1))
         for record, node in waiting:
             work = _Work(record, node, self._clock())
@@ -158,7 +157,7 @@ class Framer:
         with self._lock:
             return self._busy.get(work.id) is work
 
-    def _give_up(self) -> None:
+    def keep_time(self) -> None:
         """Stop the stages whose author's function hangs; their threads are left alone."""
         if not self._seconds_max:
             return

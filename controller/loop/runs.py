@@ -6,7 +6,9 @@
                '-- fails: the increment stays queued, the try is counted
 
 An intention that could not be finished is *parked*: kept here, shown as the reason
-why its stage waits, and finished later. It is never a failed run.
+why its stage waits, and finished later. It is never a failed run. A run that takes longer
+than it may is cancelled, and fails for good until somebody resumes its stage; one that does
+not even stop then is given up (`controller.loop.underway`), and its files are nobody's.
 
 Invariants (tests/controller/test_loop.py, test_recovery.py): a stage has at most
 one run under way; no run starts while its stage is parked; after `LogConflictError`
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future, wait
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -35,6 +37,7 @@ from cbp.errors import (
     LogConflictError,
     RunCancelledError,
     TableForeignError,
+    TimeLimitError,
 )
 from cbp.model.dataflow import StageNode
 from cbp.model.increment import Increment
@@ -42,11 +45,10 @@ from cbp.model.intention import Intention, RunStatus
 from cbp.model.publication import Publication
 from controller.loop.catalog import Catalog
 from controller.loop.publication import Publisher
+from controller.loop.underway import StageId, UnderWay, Work
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
 __all__ = ["INTERRUPTED", "Job", "Parked", "RetryPolicy", "Runs", "StageId"]
-
-StageId = tuple[str, str]
 
 INTERRUPTED: Mapping[str, Any] = {
     "error_code": "run_interrupted",
@@ -141,15 +143,14 @@ class Runs:
         catalog: Catalog,
         wake: Callable[[], None],
         faults: Faults = NO_FAULTS,
+        seconds_max: float = 0.0,
     ) -> None:
         self._store, self._engine, self._files, self._clock = store, engine, files, clock
-        self._retry, self._executor, self._wake, self._fault = retry, executor, wake, faults
+        self._retry, self._fault, self._seconds_max = retry, faults, seconds_max
         self._catalog = catalog
+        self._under_way = UnderWay(executor=executor, clock=clock, wake=wake, stop=engine.cancel)
         self._lock = threading.Lock()
-        self._busy: dict[StageId, str] = {}
-        self._futures: dict[StageId, Future[None]] = {}
         self._parked: dict[StageId, Parked] = {}
-        self._cancelled: set[str] = set()
         self._stopping = False
         self.publisher = Publisher(engine=engine, catalog=catalog, log=self.log)
         self.deposed, self.leader_epoch = "", 0
@@ -160,8 +161,7 @@ class Runs:
 
     def busy(self) -> dict[StageId, str]:
         """Return the stages that have a run under way, with its id."""
-        with self._lock:
-            return dict(self._busy)
+        return self._under_way.busy()
 
     def parked(self) -> dict[StageId, Parked]:
         """Return the stages whose last run waits to be finished."""
@@ -173,18 +173,25 @@ class Runs:
     def start(self, job: Job) -> None:
         """Record a run as intended and hand it to the executor."""
         self._store.intend(job.run)
-        self._submit(job.id, job.run.id, lambda: self._run(job))
+        own = job.node.run_seconds_max
+        limit = self._seconds_max if own is None else own
+        work = Work(job.id, job.run.id, self._clock(), seconds_max=limit)
+        work.give_up = lambda: self._failed(job, work, RunCancelledError(work.run))
+        self._under_way.submit(work, lambda: self._run(job, work))
 
     def redo(self, record: DataflowRecord, node: StageNode, intention: Intention) -> None:
         """Hand a recorded run to the executor, to be published and committed."""
         key = record.name, node.name
-        self._submit(key, intention.run, lambda: self.finish(record, node, intention))
+        work = Work(key, intention.run, self._clock())
+        self._under_way.submit(work, lambda: self.finish(record, node, intention))
 
     def cancel(self, run: str) -> None:
         """Ask a run to stop, whether it waits for a thread or is being prepared."""
-        with self._lock:
-            self._cancelled.add(run)
-        self._engine.cancel(run)
+        self._under_way.cancel(run)
+
+    def keep_time(self) -> None:
+        """Cancel the runs that take longer than they may, give up those that do not stop."""
+        self._under_way.keep_time()
 
     def stop(self) -> None:
         """From now on a cancelled run counts as interrupted: nobody asked for it by name."""
@@ -215,55 +222,34 @@ class Runs:
 
     def wait(self, dataflow: str | None = None, *, timeout: float | None = None) -> bool:
         """Wait for the runs of one or all dataflows; tell whether all have ended."""
-        with self._lock:
-            chosen = [f for (name, _), f in self._futures.items() if dataflow in (None, name)]
-        return not wait(chosen, timeout=timeout).not_done
+        return self._under_way.wait(dataflow, timeout=timeout)
 
     def forget(self, dataflow: str) -> None:
         """Drop what is kept about a dataflow that was deleted."""
+        self._under_way.forget(dataflow)
         with self._lock:
-            for key in [key for key in self._futures if key[0] == dataflow]:
-                del self._futures[key]
             for key in [key for key in self._parked if key[0] == dataflow]:
                 del self._parked[key]
         self.publisher.forget(dataflow)
 
-    def _submit(self, key: StageId, run: str, work: Callable[[], object]) -> None:
-        with self._lock:
-            assert key not in self._busy, f"{key} has a run under way"
-            self._busy[key] = run
-        future = self._executor.submit(self._guarded, key, run, work)
-        with self._lock:
-            self._futures[key] = future
-
-    def _guarded(self, key: StageId, run: str, work: Callable[[], object]) -> None:
-        with structlog.contextvars.bound_contextvars(dataflow=key[0], stage=key[1], run=run):
-            try:
-                work()
-            except Exception:  # a worker's last resort: the store failed while recording
-                _log.exception("run.lost")
-            finally:
-                with self._lock:
-                    self._busy.pop(key, None)
-                    self._cancelled.discard(run)
-                self._wake()
-
     # one run
 
-    def _run(self, job: Job) -> None:
+    def _run(self, job: Job, work: Work) -> None:
         _log.info("run.started", epoch=job.run.epoch, attempt=job.run.attempt)
         try:
-            prepared = self._prepare(job)
+            prepared = self._prepare(job, work)
         except Exception as error:  # author's code and engines may raise anything
-            self._failed(job, error)
+            if self._under_way.record(work):
+                self._failed(job, work, error)
+            return
+        if not self._under_way.record(work):
+            _log.warning("run.came_too_late", epoch=job.run.epoch)
             return
         with self.publisher.lock(job.record.name):
             self.finish(job.record, job.node, self._intention(job, prepared))
 
-    def _prepare(self, job: Job) -> PreparedRun:
-        with self._lock:
-            cancelled = job.run.id in self._cancelled
-        if cancelled:
+    def _prepare(self, job: Job, work: Work) -> PreparedRun:
+        if work.cancelled_at is not None:
             raise RunCancelledError(job.run.id)
         return self._engine.prepare(job.plan)
 
@@ -325,7 +311,8 @@ class Runs:
         """Hand a publication to the executor, if one is due and none is under way."""
         key = record.name, _PUBLICATION
         if key not in self.busy() and self._due(record, at_once=at_once) is not None:
-            self._submit(key, "", lambda: self.publish(record, at_once=at_once))
+            work = Work(key, "", self._clock())
+            self._under_way.submit(work, lambda: self.publish(record, at_once=at_once))
 
     def publish(self, record: DataflowRecord, *, at_once: bool = True) -> None:
         """Publish what is finished; stages where that fails are parked."""
@@ -373,8 +360,10 @@ class Runs:
 
     # failed tries
 
-    def _failed(self, job: Job, error: Exception) -> None:
+    def _failed(self, job: Job, work: Work, error: Exception) -> None:
         now = self._clock()
+        if work.late and isinstance(error, RunCancelledError):
+            error = TimeLimitError(f"run {work.run} of {job.node.name!r}", work.seconds_max)
         if isinstance(error, RunCancelledError) and self._stopping:
             self.interrupt(job.run)
             return
@@ -394,7 +383,9 @@ class Runs:
         message = _described(error)["message"]
         if isinstance(error, RunCancelledError):
             return f"run {job.run.id} was cancelled; resume to run epoch {job.run.epoch} again"
-        if isinstance(error, InvariantError | ForeignWriterError | TableForeignError):
+        # What hangs would hang again; what is broken would be so at the next try.
+        hopeless = InvariantError | ForeignWriterError | TableForeignError | TimeLimitError
+        if isinstance(error, hopeless):
             return f"epoch {job.run.epoch} failed: {message}"
         if tries >= self._retry.failures_max:
             return f"epoch {job.run.epoch} failed {tries} times: {message}"

@@ -94,6 +94,8 @@ class Ticker:
                     for stage in self._store.stages(record.name)
                 }
                 return Schedule((), self.waiting)
+            self._runs.keep_time()
+            self._framer.keep_time()
             self._finish_parked()
             self._recovery.settle()
             # Taken before loading: a run that ends meanwhile then counts as running once more,

@@ -1,0 +1,263 @@
+"""Time limits: what hangs is cancelled, given up, and never holds up another dataflow."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbp import Input, framed
+from cbp.engine.base import RunPlan
+from cbp.model.intention import RunStatus
+from controller.loop.threads import Threads
+from controller.loop.underway import GIVE_UP_SECONDS
+from tests.controller.world import ONE, SCHEMA, Deferred, Sum, World
+
+LIMIT = 60.0
+WAIT_SECONDS = 30
+
+
+@pytest.fixture
+def runs() -> Deferred:
+    return Deferred()
+
+
+@pytest.fixture
+def world(tmp_path: Path, runs: Deferred) -> Iterator[World]:
+    made = World(tmp_path, executor=runs, framers=Threads("frame"), run_seconds_max=LIMIT)
+    made.controller.register(ONE)
+    made.arrive("one", "a", ("x", 1))
+    yield made
+    made.close()
+
+
+def newest(world: World) -> Any:
+    return world.store.runs("one", limit=1).items[0]
+
+
+def because(world: World) -> str:
+    return world.store.stages("one")[0].paused_because
+
+
+def test_a_late_run_is_cancelled_and_its_stage_stops(world: World, runs: Deferred) -> None:
+    """At its limit, not before; the stage says so, and runs the epoch again once resumed."""
+    world.controller.tick()
+    world.clock.advance(LIMIT - 1)
+    world.controller.tick()
+    assert world.engine.cancelled == []
+    world.clock.advance(1)
+    world.controller.tick()
+    assert world.engine.cancelled == [newest(world).id]
+    runs.run_next()
+    assert (newest(world).status, newest(world).error["error_code"]) == ("FAILED", "time_limit")
+    assert because(world).startswith("epoch 0 failed: run ")
+    assert "had not ended after 60 s" in because(world)
+    world.controller.tick()
+    assert not runs.waiting
+    world.controller.retry("one", "sum")
+    world.controller.tick()
+    runs.run_next()
+    assert newest(world).status is RunStatus.COMMITTED
+    assert [row["n"] for row in world.flow("one", "sum.totals")] == [1]
+
+
+def test_a_run_that_does_not_stop_is_given_up(world: World, runs: Deferred) -> None:
+    """Its place is free for others; what its thread still brings is recorded by nobody."""
+    world.controller.tick()
+    world.clock.advance(LIMIT)
+    world.controller.tick()
+    world.clock.advance(GIVE_UP_SECONDS - 1)
+    world.controller.tick()
+    assert world.controller._runs.busy()
+    world.clock.advance(1)
+    world.controller.tick()
+    assert world.controller._runs.busy() == {}
+    assert newest(world).error["error_code"] == "time_limit"
+    assert world.controller._runs.wait(timeout=0)
+    world.controller.retry("one", "sum")
+    world.controller.tick()
+    hung, again = runs.waiting.popleft(), runs.waiting.popleft()
+    world.engine.cancelled.clear()
+    hung[1]()  # it comes to an end after all, beside the run that took its place
+    assert (world.store.stages("one")[0].epoch, world.controller._runs.busy() != {}) == (0, True)
+    again[1]()
+    assert world.store.stages("one")[0].epoch == 1
+    assert [row["n"] for row in world.flow("one", "sum.totals")] == [1]
+
+
+def test_a_run_that_ends_while_it_is_given_up(world: World, runs: Deferred) -> None:
+    """It hangs in the engine, is given up there, and comes back with a result: too late."""
+
+    def hang(plan: RunPlan) -> None:
+        world.clock.advance(LIMIT)
+        world.controller.tick()
+        world.clock.advance(GIVE_UP_SECONDS)
+        world.controller.tick()
+        world.engine.cancelled.clear()
+
+    world.controller.tick()
+    world.engine.on_prepare = hang
+    runs.run_next()
+    assert world.engine.prepared == [("sum", 0)]
+    assert (world.store.stages("one")[0].epoch, newest(world).error["error_code"]) == (
+        0,
+        "time_limit",
+    )
+    assert "had not ended" in because(world)
+    log = world.controller._runs.log(f"{world.tables}/one")
+    assert log.read("sum", 0) is None
+
+
+def test_what_is_being_recorded_is_never_given_up(world: World, runs: Deferred) -> None:
+    """After the record nothing fails, however long publishing takes."""
+
+    def slow(intention: Any) -> None:
+        world.clock.advance(10 * LIMIT)
+        world.controller.tick()
+
+    world.controller.tick()
+    world.engine.on_publish = slow
+    runs.run_next()
+    assert newest(world).status is RunStatus.COMMITTED
+    assert because(world) == ""
+
+
+def test_an_operators_cancel_is_given_up_too(world: World, runs: Deferred) -> None:
+    """A run that was cancelled by name and does not stop is shown as cancelled."""
+    world.controller.tick()
+    world.controller.cancel(newest(world).id)
+    world.clock.advance(GIVE_UP_SECONDS)
+    world.controller.tick()
+    assert newest(world).error["error_code"] == "run_cancelled"
+    assert "resume to run epoch 0 again" in because(world)
+
+
+def test_a_stage_has_its_own_limit(tmp_path: Path, runs: Deferred) -> None:
+    """The document's wins over the service's; 0 is none."""
+    world = World(tmp_path, executor=runs, run_seconds_max=LIMIT)
+    for name, limit in (("one", 10), ("two", 0)):
+        document = copy.deepcopy(ONE)
+        document["name"] = name
+        document["stages"]["sum"]["run_seconds_max"] = limit
+        world.controller.register(document)
+        world.arrive(name, "a", ("x", 1))
+    world.controller.tick()
+    world.clock.advance(10)
+    world.controller.tick()
+    assert len(world.engine.cancelled) == 1
+    world.clock.advance(10**6)
+    world.controller.tick()
+    assert len(world.engine.cancelled) == 1
+    world.close()
+
+
+# real threads
+
+
+class Hangs(Sum):
+    """Frames by waiting for what comes when the test lets it."""
+
+    entered = threading.Event()
+    held = threading.Event()
+
+    @staticmethod
+    def hour(record: Any) -> int:
+        Hangs.entered.set()
+        Hangs.held.wait(WAIT_SECONDS)
+        return int(record.n)
+
+    items = Input(SCHEMA, route_by="word", frame_by=framed(lambda record: Hangs.hour(record)))
+
+    @classmethod
+    def anew(cls) -> None:
+        cls.entered, cls.held = threading.Event(), threading.Event()
+
+
+def until(condition: Callable[[], Any]) -> None:
+    """Poll; what is waited for happens in another thread."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.01)
+
+
+def test_framing_that_hangs_stops_its_stage_only(tmp_path: Path) -> None:
+    """Others frame and run meanwhile; what it brings in the end is not recorded."""
+    Hangs.anew()
+    world = World(tmp_path, framers=Threads("frame"), run_seconds_max=LIMIT)
+    world.translators["hangs"] = Hangs
+    world.restart()
+    for name, translator in (("bad", "hangs"), ("good", "sum")):
+        document = copy.deepcopy(ONE)
+        document["name"], document["stages"]["sum"]["translator"] = name, translator
+        world.controller.register(document)
+        world.arrive(name, "a", ("x", 1))
+    world.controller.tick()
+    assert Hangs.entered.wait(WAIT_SECONDS)
+    assert world.store.stages("good")[0].epoch == 1
+    assert world.controller._framer.busy() == {("bad", "sum")}
+    world.clock.advance(LIMIT + 1)
+    world.controller.tick()
+    assert world.controller._framer.busy() == set()
+    reason = world.store.stages("bad")[0].paused_because
+    assert "framing for stage 'sum'" in reason
+    assert f"{Path(__file__).name}:" in reason
+    threads = [t for t in threading.enumerate() if t.name.startswith("frame")]
+    Hangs.held.set()
+    until(lambda: not any(thread.is_alive() for thread in threads))
+    connector = world.store.connectors("bad")["sum"]["items"]
+    assert (connector.queue, len(connector.arrived)) == ((), 1)
+    world.controller.retry("bad", "sum")
+    world.controller.tick()
+    until(lambda: not world.store.connectors("bad")["sum"]["items"].arrived)
+    world.close()
+
+
+def test_framing_beside_a_deletion_records_nothing(tmp_path: Path) -> None:
+    """The name may be registered anew while the old thread still reads."""
+    Hangs.anew()
+    world = World(tmp_path, framers=Threads("frame"))
+    world.translators["sum"] = Hangs
+    world.restart()
+    world.controller.register(ONE)
+    world.arrive("one", "a", ("x", 1))
+    world.controller.tick()
+    assert Hangs.entered.wait(WAIT_SECONDS)
+    world.controller.delete("one", purge=True)
+    world.controller.register(ONE)
+    world.arrive("one", "a", ("y", 2))
+    threads = [t for t in threading.enumerate() if t.name.startswith("frame")]
+    Hangs.held.set()
+    until(lambda: not any(thread.is_alive() for thread in threads))
+    assert len(world.store.connectors("one")["sum"]["items"].arrived) == 1
+    world.controller.tick()
+    until(lambda: not world.store.connectors("one")["sum"]["items"].arrived)
+    framing = world.store.connectors("one")["sum"]["items"].framing
+    assert framing is not None
+    assert framing.open is not None
+    assert framing.open.framing_key == 2
+    world.close()
+
+
+def test_threads_that_hang_do_not_keep_a_process() -> None:
+    """They are daemons; what ended is forgotten; a shutdown waits for the others only if told."""
+    threads, held = Threads("some"), threading.Event()
+    done = threads.submit(lambda: 7)
+    assert done.result(WAIT_SECONDS) == 7
+    failed = threads.submit(lambda: 1 / 0)
+    assert isinstance(failed.exception(WAIT_SECONDS), ZeroDivisionError)
+    hung = threads.submit(held.wait)
+    (thread,) = [t for t in threading.enumerate() if t.name == "some_3"]
+    assert thread.daemon
+    threads.shutdown(wait=False)
+    assert not hung.done()
+    with pytest.raises(RuntimeError):
+        threads.submit(held.wait)
+    held.set()
+    threads.shutdown(wait=True)
+    assert hung.done()
