@@ -29,6 +29,7 @@ from cbp.model.consult import consult
 from cbp.model.graph import components, cycles
 from cbp.model.pressure import FlowLimit, Reader, held
 from cbp.model.stage import RunnableSpec
+from cbp.model.waiting import Kind, Wait, open_frames
 
 __all__ = ["TURNS_MAX", "Schedule", "StageView", "Start", "decide"]
 
@@ -48,6 +49,7 @@ class StageView:
         running: Whether a run of it is under way.
         active: Whether the dataflow and the stage are wanted to run.
         paused_because: Why it is not active, in words.
+        stopped: Whether it stopped by itself, and nobody paused it.
         retry_at: After a failed run, not before this time (UTC); `None`: at once.
         wiring: Input name to flow name.
         members: Stages that run in its epochs, itself included (`cbp.model.fusion`);
@@ -64,6 +66,7 @@ class StageView:
     running: bool = False
     active: bool = True
     paused_because: str = ""
+    stopped: bool = False
     retry_at: datetime | None = None
     memo: Any = None
     runnable: RunnableSpec = field(default=RunnableSpec())
@@ -94,15 +97,20 @@ class Schedule:
 
     Attributes:
         starts: In the order in which to start them.
-        waiting: (dataflow, stage) to the reason why it does not start now.
+        waits: (dataflow, stage) to the reason why it does not start now.
         failed: Of those that wait, whose Runnable failed; they must not be asked again.
         circling: (dataflow, stage) to words on its cycle, which does not drain.
     """
 
     starts: tuple[Start, ...]
-    waiting: Mapping[StageId, str]
+    waits: Mapping[StageId, Wait]
     failed: Mapping[StageId, CbpError] = field(default_factory=dict)
     circling: Mapping[StageId, str] = field(default_factory=dict)
+
+    @property
+    def waiting(self) -> dict[StageId, str]:
+        """The reasons, in words."""
+        return {id_: wait.words for id_, wait in self.waits.items()}
 
 
 @dataclass(slots=True)
@@ -113,6 +121,8 @@ class _Case:
         position: Place of its component in the order of the dataflow.
         decision: What it would read, if it can run.
         reason: Why it cannot; `""`: it can.
+        kind: Of the reason.
+        behind: The stage before it that keeps it waiting.
         idle: Whether it lacks nothing but input.
         writers: Input to the stage whose runs write what it reads; sources are left out.
     """
@@ -122,6 +132,8 @@ class _Case:
     cycle: tuple[str, ...] = ()
     decision: Decision | None = None
     reason: str = ""
+    kind: Kind = "input"
+    behind: str = ""
     idle: bool = False
     error: CbpError | None = None
     writers: Mapping[str, str] = field(default_factory=dict)
@@ -149,9 +161,14 @@ def decide(stages: Iterable[StageView], *, now: datetime, parallel_max: int) -> 
     for place, case in enumerate(ready[free:]):
         before = f", behind {place} other" + "s" * (place != 1) if place else ""
         case.reason = f"waits for one of {parallel_max} places for runs{before}"
+        case.kind = "place"
     return Schedule(
         tuple(_start(case) for case in ready[:free]),
-        {id_: case.reason for id_, case in cases.items() if case.reason},
+        {
+            id_: Wait(case.kind, case.reason, case.view.waiting_since, case.behind)
+            for id_, case in cases.items()
+            if case.reason
+        },
         {id_: case.error for id_, case in cases.items() if case.error is not None},
         {id_: words for id_, case in cases.items() if (words := _circling(case))},
     )
@@ -166,17 +183,23 @@ def _start(case: _Case) -> Start:
 def _judged(view: StageView, now: datetime) -> _Case:
     """Look at one stage by itself."""
     if view.running:
-        return _Case(view, reason=f"runs epoch {view.epoch}")
+        return _Case(view, reason=f"runs epoch {view.epoch}", kind="running")
     if not view.active:
-        return _Case(view, reason=view.paused_because or "is paused")
+        kind: Kind = "stopped" if view.stopped else "paused"
+        return _Case(view, reason=view.paused_because or "is paused", kind=kind)
     if view.retry_at is not None and now < view.retry_at:
-        return _Case(view, reason=f"tries again at {view.retry_at:%Y-%m-%d %H:%M:%S} UTC")
+        words = f"tries again at {view.retry_at:%Y-%m-%d %H:%M:%S} UTC"
+        return _Case(view, reason=words, kind="retry")
     try:
         decision = consult(view.stage, view.runnable, view.connectors, view.memo)
     except CbpError as error:
-        return _Case(view, reason=error.message, error=error)
+        return _Case(view, reason=error.message, kind="stopped", error=error)
     if not decision.runnable:
-        return _Case(view, reason=decision.waits_for or "waits for input", idle=True)
+        kind, frames = open_frames(view.connectors.values())
+        words = "; ".join(
+            part for part in (decision.waits_for or "waits for input", frames) if part
+        )
+        return _Case(view, reason=words, kind=kind, idle=True)
     return _Case(view, decision=decision)
 
 
@@ -197,9 +220,10 @@ def _place(cases: Mapping[str, _Case]) -> None:
     blockers = {name: _blocker(name, cases, holds, set()) for name in cases}
     for name, case in cases.items():
         if case.decision is not None:
-            case.reason = holds[name]
-        elif case.idle and blockers[name]:
-            case.reason += f"; {blockers[name]}"
+            case.reason, case.kind = holds[name], "readers"
+        elif case.idle and blockers[name][0]:
+            case.behind, words = blockers[name]
+            case.reason += f"; {words}"
 
 
 def _readers(cases: Mapping[str, _Case]) -> dict[str, list[Reader]]:
@@ -230,19 +254,20 @@ def _connector(case: _Case, input_: str) -> Connector:
 
 def _blocker(
     name: str, cases: Mapping[str, _Case], holds: Mapping[str, str], seen: set[str]
-) -> str:
-    """Say who before an idle stage is stopped, held or failed; `""` when nobody is."""
+) -> tuple[str, str]:
+    """Say who before an idle stage is stopped, held or failed; empty when nobody is."""
     seen.add(name)
     for input_, writer in cases[name].writers.items():
         if writer in seen or _connector(cases[name], input_).unread:
             continue
         case = cases[writer]
         if case.idle:
-            if found := _blocker(writer, cases, holds, seen):
+            found = _blocker(writer, cases, holds, seen)
+            if found[0]:
                 return found
         elif not case.view.running and (why := case.reason or holds[writer]):
-            return f"before it, `{writer}`: {why}"
-    return ""
+            return writer, f"before it, `{writer}`: {why}"
+    return "", ""
 
 
 def _circling(case: _Case) -> str:

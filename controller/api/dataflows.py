@@ -22,7 +22,15 @@ from controller.api.routing import (
     problems,
     router,
 )
-from controller.api.schemas import DataflowDetail, DataflowSummary, Model, Page, Validation
+from controller.api.schemas import (
+    DataflowDetail,
+    DataflowSummary,
+    Model,
+    Page,
+    Validation,
+    Waits,
+)
+from controller.api.waiting import waits
 from controller.store.base import DataflowRecord
 
 __all__ = ["routes"]
@@ -120,6 +128,12 @@ def list_dataflows(services: ServicesParameter) -> Page[DataflowSummary]:
 def show(name: str, services: ServicesParameter) -> DataflowDetail:
     """Show one dataflow with its sources, stages and queues."""
     return detail(services, services.store.dataflow(name), datetime.now(UTC))
+
+
+@routes.get("/dataflows/{name}/waiting", responses=problems(404))
+def waiting(name: str, services: ServicesParameter) -> Waits:
+    """Say what the stages wait for, in words and input by input, as of the last decision."""
+    return waits(services, services.store.dataflow(name))
 
 
 @routes.post("/dataflows/{name}/pause", responses=problems(404))

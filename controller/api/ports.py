@@ -16,6 +16,7 @@ from cbp.model.explain import Plan
 from cbp.model.lease import Role, Standing
 from cbp.model.punctuation import Punctuation
 from cbp.model.snapshot import Snapshot
+from cbp.model.waiting import Wait
 from controller.store.base import ClaimRecord, DataflowRecord, Store
 
 __all__ = [
@@ -172,6 +173,10 @@ class Controller(Protocol):
         at_ms: int | None = None,
     ) -> Snapshot:
         """Return versions of all tables that belong together; raises `NotFoundError`."""
+        ...
+
+    def waits(self, name: str) -> Mapping[str, Wait]:
+        """Return leading stage -> why it did not start at the last decision."""
         ...
 
     def look_up(

@@ -17,8 +17,10 @@ __all__ = [
     "DataflowDetail",
     "DataflowSummary",
     "FileOut",
+    "FrameOut",
     "Health",
     "IncrementOut",
+    "InputWaitOut",
     "Links",
     "Model",
     "Page",
@@ -33,6 +35,8 @@ __all__ = [
     "StateOut",
     "TranslatorOut",
     "Validation",
+    "WaitOut",
+    "Waits",
 ]
 
 PAGE_SIZE_MAX = 500
@@ -228,6 +232,48 @@ class Records(Model):
 
     items: list[dict[str, Any]]
     cursor: str | None = None
+
+
+class FrameOut(Model):
+    """The frame of an input that may still grow."""
+
+    number: int
+    framing_key: int | str
+    records: int
+
+
+class InputWaitOut(Model):
+    """What waits at one input, and what is on its way there."""
+
+    input: str
+    flow: str
+    unread: int = Field(description="Increments, or frames, that a run may read.")
+    records: int
+    bytes: int
+    kept: int = Field(description="Increments that were read and stay.")
+    framing: int = Field(description="Increments that are being framed.")
+    closes: int = Field(description="Closes that are behind what is being framed.")
+    open_frame: FrameOut | None
+
+
+class WaitOut(Model):
+    """Why a stage does not start now."""
+
+    stage: str
+    kind: Literal[
+        "", "input", "frame", "framing", "readers", "place", "running", "retry", "paused", "stopped"
+    ] = Field(description="Empty: it may start at the next tick.")
+    words: str
+    since: datetime = Field(description="When it could first have run, or last started.")
+    behind: str = Field(description="The stage before it that keeps it waiting; empty: none.")
+    turns: int = Field(description="Epochs in a row without input from outside its cycle.")
+    inputs: list[InputWaitOut]
+
+
+class Waits(Model):
+    """What the stages of a dataflow wait for; those that lead their runs."""
+
+    items: list[WaitOut]
 
 
 class PunctuationOut(Model):

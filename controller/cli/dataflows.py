@@ -23,6 +23,7 @@ __all__ = [
     "retry_command",
     "status_command",
     "validate_command",
+    "waiting_command",
 ]
 
 GROUP = "cbp.dataflows"
@@ -82,6 +83,39 @@ def status_command(
         _print_dataflows(answer["items"])
     else:
         _print_stages(answer)
+
+
+def waiting_command(context: typer.Context, dataflow: DataflowName, json_: AsJson = False) -> None:
+    """Say what the stages of a dataflow wait for, and what stands at their inputs."""
+    with session(context).connect() as service:
+        answer = service.get("dataflows", dataflow, "waiting")
+    if json_:
+        print_json(answer)
+        return
+    for item in answer["items"]:
+        kind = item["kind"] or "ready"
+        print_text(f"{item['stage']}: {kind}, since {clock(item['since'])}")
+        print_text(f"  {item['words'] or 'may start at the next look'}")
+    columns = ("stage", "input", "flow", "unread", "records", "kept", "framing", "open frame")
+    rows = [
+        (
+            item["stage"],
+            one["input"],
+            one["flow"],
+            one["unread"],
+            one["records"],
+            one["kept"],
+            one["framing"],
+            _frame(one["open_frame"]),
+        )
+        for item in answer["items"]
+        for one in item["inputs"]
+    ]
+    print_table(columns, rows, empty="no inputs")
+
+
+def _frame(frame: dict[str, Any] | None) -> str:
+    return "-" if frame is None else f"{frame['framing_key']} ({frame['records']} records)"
 
 
 def pause_command(

@@ -56,6 +56,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "validate": dataflows.validate_command,
     "drop": drop.drop_command,
     "status": dataflows.status_command,
+    "waiting": dataflows.waiting_command,
     "runs": listings.runs_command,
     "cancel": listings.cancel_command,
     "increments": listings.increments_command,

@@ -41,6 +41,7 @@ from cbp.model.intention import Intention
 from cbp.model.punctuation import Punctuation, Reason
 from cbp.model.schedule import Schedule
 from cbp.model.snapshot import Snapshot
+from cbp.model.waiting import Wait
 from controller.loop.catalog import Catalog
 from controller.loop.explaining import Explaining, Explanation
 from controller.loop.folder import claim_folder, described, purge_folder, remove_purged
@@ -52,7 +53,7 @@ from controller.loop.reading import Reading
 from controller.loop.recovery import Recovery
 from controller.loop.runs import RetryPolicy, Runs
 from controller.loop.snapshots import Snapshots
-from controller.loop.tick import Ticker
+from controller.loop.tick import PAUSED_BY_HAND, Ticker
 from controller.registry import Registry
 from controller.store.base import DataflowRecord, Store
 
@@ -61,7 +62,6 @@ __all__ = ["Arrivals", "Controller"]
 CANCEL_SECONDS = 60.0
 DRAIN_CANCEL_SECONDS = 10.0
 COLLECT_EVERY = 100
-PAUSED_BY_HAND = "is paused by the operator"
 
 _log = structlog.get_logger(__name__)
 
@@ -451,13 +451,17 @@ class Controller:
         return self._runs.publisher.unpublished(name)
 
     def waiting(self, name: str) -> dict[str, str]:
-        """Return stage -> why it did not start at the last decision, in words.
+        """Return stage -> why it did not start at the last decision, in words; see `waits`."""
+        return {stage: wait.words for stage, wait in self.waits(name).items()}
+
+    def waits(self, name: str) -> dict[str, Wait]:
+        """Return stage -> why it did not start at the last decision.
 
         Only stages that lead are in it; the others run with them.
         """
         return {
-            stage: why
-            for (dataflow, stage), why in self._ticker.waiting.items()
+            stage: wait
+            for (dataflow, stage), wait in self._ticker.waits.items()
             if dataflow == name
         }
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import structlog
@@ -24,13 +24,16 @@ from cbp.model.dataflow import StageNode
 from cbp.model.fusion import PhysicalStage
 from cbp.model.intention import RunStatus
 from cbp.model.schedule import Schedule, StageView, Start, decide
+from cbp.model.waiting import Wait
 from controller.loop.catalog import Catalog
 from controller.loop.frames import Framer
 from controller.loop.recovery import Recovery
 from controller.loop.runs import Job, Runs, StageId
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
-__all__ = ["Ticker"]
+__all__ = ["PAUSED_BY_HAND", "Ticker"]
+
+PAUSED_BY_HAND = "is paused by the operator"
 
 # Milliseconds since 1970 in hexadecimal, good for 8000 years.
 TIME_DIGITS = 12
@@ -58,7 +61,7 @@ class Ticker:
     Attributes:
         lock: Held during a tick; holding it keeps runs from being started.
         deleting: Dataflows that start no runs any more.
-        waiting: Stage to why it did not start at the last tick.
+        waits: Stage to why it did not start at the last tick.
         stopping: No run is started any more.
     """
 
@@ -76,7 +79,7 @@ class Ticker:
     ) -> None:
         self.lock = threading.Lock()
         self.deleting: set[str] = set()
-        self.waiting: dict[StageId, str] = {}
+        self.waits: dict[StageId, Wait] = {}
         self.stopping = False
         self._store, self._clock, self._catalog = store, clock, catalog
         self._runs, self._recovery, self._framer = runs, recovery, framer
@@ -88,12 +91,12 @@ class Ticker:
         with self.lock:
             if self._runs.deposed or self.stopping:
                 reason = self._runs.deposed or "the service stops"
-                self.waiting = {
-                    (record.name, stage.stage): reason
+                self.waits = {
+                    (record.name, stage.stage): Wait("stopped", reason, stage.waiting_since)
                     for record in self._store.dataflows()
                     for stage in self._store.stages(record.name)
                 }
-                return Schedule((), self.waiting)
+                return Schedule((), self.waits)
             self._runs.keep_time()
             self._framer.keep_time()
             self._finish_parked()
@@ -109,14 +112,16 @@ class Ticker:
         self, records: Sequence[DataflowRecord], busy: Mapping[StageId, str]
     ) -> Schedule:
         views: dict[StageId, tuple[DataflowRecord, StageRecord, StageView]] = {}
-        broken: dict[StageId, str] = {}
+        broken: dict[StageId, Wait] = {}
         loaded = [_Loaded.of(record, self._store) for record in records]
         for found in self._framed(loaded):
             record = found.record
             try:
                 units = self._catalog.units(record)
             except CbpError as error:
-                broken.update({(record.name, stage.stage): error.message for stage in found.stages})
+                for stage in found.stages:
+                    wait = Wait("stopped", error.message, stage.waiting_since)
+                    broken[record.name, stage.stage] = wait
                 continue
             for stage in found.stages:
                 connectors = found.connectors.get(stage.stage, {})
@@ -127,7 +132,7 @@ class Ticker:
             now=self._clock(),
             parallel_max=self._parallel_max,
         )
-        waiting = {**schedule.waiting, **broken}
+        waits = {**schedule.waits, **broken}
         for (dataflow, stage_name), failure in schedule.failed.items():
             # A Runnable is deterministic: it would fail at every tick until it is mended.
             _log.warning("runnable.failed", dataflow=dataflow, error=failure.as_dict())
@@ -139,11 +144,14 @@ class Ticker:
                 started.append(start)
             except CbpError as error:
                 _log.error("run.not_started", error=error.as_dict(), dataflow=start.dataflow)
-                waiting[start.dataflow, start.stage] = error.message
+                since = views[start.dataflow, start.stage][1].waiting_since
+                waits[start.dataflow, start.stage] = Wait("stopped", error.message, since)
         for key, words in schedule.circling.items():
-            waiting[key] = f"{waiting[key]}; {words}" if waiting.get(key) else words
-        self.waiting = waiting
-        return Schedule(tuple(started), waiting)
+            known = waits.get(key, Wait("running", "", views[key][1].waiting_since))
+            told = "; ".join(part for part in (known.words, words) if part)
+            waits[key] = replace(known, words=told)
+        self.waits = waits
+        return Schedule(tuple(started), waits)
 
     def _framed(self, loaded: Sequence[_Loaded]) -> Iterator[_Loaded]:
         """Let what arrived be framed, but at stopped stages; yield what is known then."""
@@ -198,6 +206,7 @@ class Ticker:
             running=key in busy,
             active=not because,
             paused_because=because,
+            stopped=bool(stage.paused_because) and stage.paused_because != PAUSED_BY_HAND,
             retry_at=stage.retry_at,
             memo=stage.memo,
             runnable=node.runnable,

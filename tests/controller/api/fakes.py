@@ -23,6 +23,7 @@ from cbp.model.dataflow import Dataflow
 from cbp.model.increment import DataFile, Increment
 from cbp.model.intention import RunStatus
 from cbp.model.punctuation import Punctuation
+from cbp.model.waiting import Wait
 from cbp.sdk import Input, Output, State, Translate
 from controller.api import create_api
 from controller.registry import Registry
@@ -250,6 +251,9 @@ class FakeController:
         at_ms: int | None = None,
     ) -> Any:
         raise NotFoundError(kind="dataflow", name=name)
+
+    def waits(self, name: str) -> Mapping[str, Wait]:
+        return {stage: Wait("input", words, NOON) for stage, words in self.reasons.items()}
 
     def look_up(
         self, dataflow: str, stage: str, state: str, key: Mapping[str, Any]

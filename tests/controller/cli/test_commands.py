@@ -116,6 +116,7 @@ COMMANDS: list[tuple[list[str], str]] = [
     (["pause", "clicks", "count"], "clicks.count is paused"),
     (["retry", "clicks", "count"], "tries again"),
     (["cancel", "r3"], "asked to stop"),
+    (["waiting", "clicks"], "waits for an increment on urls"),
     (["close", "clicks", "urls"], "urls is closed before increment 2, at count.urls"),
     (["close", "clicks", "urls", "--key", "monday"], "is closed"),
     (["delete", "clicks"], "its tables stay"),

@@ -1,0 +1,73 @@
+"""Why a stage does not start now: one value, in words and by kind.
+
+    input       its Runnable wants more than is there; the words say of which input
+    frame       so, and an input has an open frame that nothing has ended yet
+    framing     so, and what arrived is still being framed
+    readers     back-pressure: nobody behind it can take more
+    place       it can run, and others who waited longer have all places
+    running     it runs
+    retry       its last try failed, and the next one has its time
+    paused      an operator paused it, or its dataflow
+    stopped     it stopped by itself, or its Runnable failed
+
+Absent on purpose: decisions. `cbp.model.schedule` decides, and says it with these.
+
+Source: ours; eligibility of frames: CBP (SoCC'10), section 4.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from cbp.model.connector import Connector
+
+__all__ = ["Kind", "Wait", "open_frames"]
+
+Kind = Literal[
+    "input", "frame", "framing", "readers", "place", "running", "retry", "paused", "stopped"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Why one stage does not start.
+
+    Attributes:
+        kind: See the module header.
+        words: For an operator.
+        since: When it could first have run, or last started; the one that waited longest
+            is the next to get a place.
+        behind: The stage before it that keeps it waiting; `""`: none does.
+    """
+
+    kind: Kind
+    words: str
+    since: datetime
+    behind: str = ""
+
+
+def open_frames(connectors: Iterable[Connector]) -> tuple[Kind, str]:
+    """Say which inputs have nothing eligible though something arrived there.
+
+    Returns:
+        `framing` or `frame` with words, or `input` with none.
+    """
+    kind: Kind = "input"
+    words = []
+    for connector in connectors:
+        if connector.unread or connector.framing is None:
+            continue
+        if connector.arrived:
+            kind, count = "framing", len(connector.arrived)
+            what = "increment is" if count == 1 else "increments are"
+            words.append(f"`{connector.input}`: {count} {what} being framed")
+        elif (open_ := connector.framing.open) is not None:
+            kind = "frame" if kind == "input" else kind
+            words.append(
+                f"`{connector.input}`: frame {open_.framing_key} is open with {open_.records} "
+                "records, and ends with a record of another key or a close"
+            )
+    return kind, "; ".join(words)

@@ -1,0 +1,312 @@
+"""Scheduling through the REST interface, on the real controller, store and ingestion.
+
+Limits of flows, places, batches, cancelled runs, cycles, closes: as an operator meets them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from cbp import Decision, Input, RunAny, framed
+from controller.api import create_api
+from controller.settings import Settings
+from tests.controller.api.fakes import AppTransport, FakeDropFolder
+from tests.controller.world import DIAMOND, ONE, SCHEMA, Deferred, Inline, Join, Sum, World
+
+TOKEN = "canary-of-the-tests"
+
+
+class Again(Sum):
+    """Takes what comes, from outside or from its own output."""
+
+    runnable = RunAny()
+    items = Input(SCHEMA, route_by="word")
+    back = Input(SCHEMA, route_by="word")
+
+
+class Hourly(Sum):
+    """Cuts its input by a column."""
+
+    items = Input(SCHEMA, route_by="word", frame_by="n")
+
+
+class Aligned(Join):
+    """Reads both sides by their numbers."""
+
+    left = Input(SCHEMA, route_by="word", frame_by="n")
+    right = Input(SCHEMA, route_by="word", frame_by="n")
+
+
+class Operator:
+    """A service in this process, and a client of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.runs = Deferred()
+        self.world = World(root / "w", executor=self.runs, framers=Inline())
+        self.world.translators |= {"again": Again, "hourly": Hourly, "aligned": Aligned}
+        self.world.translators |= {name: bad for name, (bad, _) in BAD.items()}
+        self.world.restart()
+        app = create_api(
+            controller=self.world.controller,
+            store=self.world.store,
+            drop_folder=FakeDropFolder(),
+            settings=Settings(root=root, token=TOKEN),
+        )
+        self.http = httpx.Client(
+            transport=AppTransport(app),
+            base_url="http://127.0.0.1:8420/api/v1",
+            headers={"Authorization": f"Bearer {TOKEN}"},
+        )
+
+    def register(self, document: dict[str, Any], translator: str = "", **stage: Any) -> str:
+        made = copy.deepcopy(document)
+        for node in made["stages"].values():
+            node.update(stage)
+            node["translator"] = translator or node["translator"]
+        answer = self.http.post("/dataflows", json=made)
+        assert answer.status_code == 201, answer.text
+        return str(made["name"])
+
+    def post(self, path: str, status: int = 200) -> Any:
+        answer = self.http.post(path)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    def waits(self, name: str) -> dict[str, Any]:
+        items = self.http.get(f"/dataflows/{name}/waiting").json()["items"]
+        return {item["stage"]: item for item in items}
+
+    def work(self) -> None:
+        """Tick and run until nothing is left to do."""
+        for _ in range(100):
+            starts = self.world.controller.tick().starts
+            if self.runs.waiting:
+                self.runs.run_next()
+            elif not starts:
+                return
+        raise AssertionError("does not come to an end")
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Iterator[Operator]:
+    made = Operator(tmp_path)
+    yield made
+    made.world.close()
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        ({"increments": 2}, "holds 2 increments (limit 2)"),
+        ({"records": 3}, "holds 4 records (limit 3)"),
+        ({"bytes": 100}, "bytes (limit 100)"),
+    ],
+)
+def test_a_flow_has_limits(operator: Operator, limit: dict[str, int], words: str) -> None:
+    """By increments, records and bytes: its writer waits, says so, and goes on."""
+    document = copy.deepcopy(DIAMOND)
+    document["stages"]["left"]["limits"] = {"totals": limit}
+    name = operator.register(document)
+    for _ in range(9):
+        operator.world.arrive(name, "a", ("x", 1), ("y", 1))
+    operator.work()
+    wait = operator.waits(name)["left"]
+    assert (wait["kind"], words in wait["words"]) == ("readers", True), wait
+    epoch = operator.world.store.stages(name)[1].epoch
+    operator.world.arrive(name, "b", ("x", 1))
+    operator.work()
+    assert operator.world.store.stages(name)[1].epoch > epoch or "bytes" in limit
+    status = operator.http.get(f"/dataflows/{name}").json()["stages"]
+    assert words.split("(")[1] in next(s["waiting"] for s in status if s["name"] == "left")
+
+
+def test_places_are_limited_over_all_dataflows(operator: Operator) -> None:
+    """Two at a time; the third says so, and is the next."""
+    for name in ("one", "two", "three"):
+        operator.register({**ONE, "name": name})
+        operator.world.arrive(name, "a", ("x", 1))
+        operator.world.clock.advance(1)
+    operator.world.controller.tick()
+    assert len(operator.runs.waiting) == 2
+    wait = operator.waits("three")["sum"]
+    assert (wait["kind"], wait["words"]) == ("place", "waits for one of 2 places for runs")
+    operator.runs.run_next()
+    operator.world.controller.tick()
+    assert operator.waits("three")["sum"]["kind"] in ("", "running")
+    operator.work()
+
+
+def test_small_increments_wait_together_for_one_run(operator: Operator) -> None:
+    """As many as the rule allows; the rest in the next run."""
+    name = operator.register(ONE, runnable={"run_all": {"batch": 5}})
+    for number in range(7):
+        operator.world.arrive(name, "a", ("x", number))
+    operator.work()
+    runs = operator.http.get("/runs", params={"dataflow": name}).json()["items"]
+    assert [len(run["read"]["items"]) for run in runs] == [2, 5]
+
+
+def test_a_cancelled_run_leaves_nothing_and_runs_again(operator: Operator) -> None:
+    """Its stage says how to go on; what it read stays queued; a second cancel is refused."""
+    name = operator.register(ONE)
+    operator.world.arrive(name, "a", ("x", 1))
+    operator.world.controller.tick()
+    (run,) = operator.http.get("/runs").json()["items"]
+    operator.post(f"/runs/{run['id']}/cancel", 202)
+    operator.runs.run_next()
+    operator.world.controller.tick()
+    shown = operator.http.get(f"/runs/{run['id']}").json()
+    assert (shown["status"], shown["error"]["error_code"]) == ("FAILED", "run_cancelled")
+    assert operator.http.get(f"/dataflows/{name}/flows/sum.totals/records").json()["items"] == []
+    wait = operator.waits(name)["sum"]
+    assert (wait["kind"], wait["inputs"][0]["unread"]) == ("stopped", 1)
+    assert "resume to run epoch 0 again" in wait["words"]
+    operator.post(f"/runs/{run['id']}/cancel", 409)
+    operator.post(f"/dataflows/{name}/resume")
+    operator.work()
+    found = operator.http.get(f"/dataflows/{name}/flows/sum.totals/records").json()["items"]
+    assert [row["n"] for row in found] == [1]
+    assert operator.http.get("/runs").json()["items"][0]["attempt"] == 2
+
+
+def test_a_cycle_that_does_not_drain_is_shown_and_paused(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its turns; other dataflows go on; a pause by REST stops it."""
+    monkeypatch.setattr("cbp.model.schedule.TURNS_MAX", 5)
+    stage = {"translator": "again", "inputs": {"items": "a", "back": "sum.totals"}}
+    name = operator.register({**ONE, "name": "loop", "stages": {"sum": stage}})
+    other = operator.register(ONE)
+    operator.world.arrive(name, "a", ("x", 1))
+    operator.world.arrive(other, "a", ("x", 1))
+    for _ in range(10):
+        operator.world.controller.tick()
+        operator.runs.run_next()
+    wait = operator.waits(name)["sum"]
+    assert "the cycle sum -> sum does not drain" in wait["words"]
+    assert wait["turns"] > 5
+    assert operator.world.store.stages(other)[0].epoch == 1
+    operator.post(f"/dataflows/{name}/stages/sum/pause")
+    operator.work()
+    assert operator.waits(name)["sum"]["kind"] == "paused"
+
+
+def test_a_close_by_rest_ends_a_frame(operator: Operator) -> None:
+    """Shown open before, read after; repeated with its key it changes nothing."""
+    name = operator.register(ONE, translator="hourly")
+    operator.world.arrive(name, "a", ("x", 7), ("y", 7))
+    operator.work()
+    wait = operator.waits(name)["sum"]
+    assert wait["kind"] == "frame"
+    assert wait["inputs"][0]["open_frame"] == {"number": 0, "framing_key": 7, "records": 2}
+    key = {"Idempotency-Key": "evening"}
+    first = operator.http.post(f"/dataflows/{name}/flows/a/close", headers=key)
+    assert (first.status_code, first.json()["inputs"]) == (201, ["sum.items"])
+    operator.work()
+    assert operator.world.store.stages(name)[0].epoch == 1
+    operator.world.arrive(name, "a", ("x", 7))
+    again = operator.http.post(f"/dataflows/{name}/flows/a/close", headers=key)
+    assert again.json() == first.json()
+    operator.work()
+    assert operator.waits(name)["sum"]["inputs"][0]["open_frame"]["number"] == 1
+    refused = operator.http.post(f"/dataflows/{name}/flows/sum.totals/close")
+    assert (refused.status_code, refused.json()["error_code"]) == (409, "flow_unframed")
+    assert operator.http.post(f"/dataflows/{name}/flows/b/close").status_code == 404
+    listed = operator.http.get(f"/dataflows/{name}/punctuations").json()["items"]
+    assert [(one["number"], one["reason"]) for one in listed] == [(0, "request")]
+
+
+# bad input: a stage stops with a coded reason, others go on
+
+
+class Absent(Sum):
+    """Reads what is not there."""
+
+    def runnable(self, connectors: Any, memo: Any) -> Decision:
+        return Decision({"items": (99,)}, {}, memo)
+
+
+class Grabber(Sum):
+    """Removes without a run."""
+
+    def runnable(self, connectors: Any, memo: Any) -> Decision:
+        waiting = tuple(i.index for i in connectors["items"].waiting)
+        return Decision({}, {"items": waiting}, memo)
+
+
+class Stranger(Sum):
+    """Removes from an input that it does not have."""
+
+    def runnable(self, connectors: Any, memo: Any) -> Decision:
+        found = tuple(i.index for i in connectors["items"].waiting)
+        return Decision({"items": found}, {"others": found}, memo)
+
+
+class Hoarder(Sum):
+    """Remembers an object."""
+
+    def runnable(self, connectors: Any, memo: Any) -> Decision:
+        return Decision({"items": (connectors["items"].unread[0].index,)}, {}, object())
+
+
+class Framed(Sum):
+    """Frames with a memo that no JSON holds."""
+
+    items = Input(
+        SCHEMA, route_by="word", frame_by=framed(lambda record, memo: (record.n, {1}), memo=True)
+    )
+
+
+BAD = {
+    "absent": (Absent, "reads increment 99 of input 'items', which is not there"),
+    "grabber": (Grabber, "removes increments in a decision that reads nothing"),
+    "stranger": (Stranger, "removes from the input 'others', which does not exist"),
+    "hoarder": (Hoarder, "memo is a object, which is not serialisable"),
+    "framed": (Framed, "memo is a set, which is not serialisable"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_wrong_answer_stops_its_stage_only(operator: Operator, name: str) -> None:
+    """With stage, function, file and line, and what came; nothing of it is lost."""
+    _, cause = BAD[name]
+    operator.register({**ONE, "name": "bad"}, translator=name)
+    operator.register(ONE)
+    for dataflow in ("bad", "one"):
+        operator.world.arrive(dataflow, "a", ("x", 1), ("x", 2))
+    operator.work()
+    (stage,) = operator.world.store.stages("bad")
+    function = "items.frame_by" if name == "framed" else "runnable"
+    assert f"stage 'sum': {function} failed at {__file__}:" in stage.paused_because
+    assert cause in stage.paused_because
+    held = operator.world.store.connectors("bad")["sum"]["items"].held
+    assert (stage.epoch, sum(increment.records for increment in held)) == (0, 2)
+    assert operator.world.store.stages("one")[0].epoch == 1
+
+
+def test_keys_that_go_backwards_stop_an_alignment(operator: Operator) -> None:
+    """Naming the input and both keys; the other dataflow goes on."""
+    document = copy.deepcopy(DIAMOND)
+    for name in ("left", "right"):
+        del document["stages"][name]
+    stage = document["stages"]["join"]
+    stage |= {"translator": "aligned", "inputs": {"left": "a", "right": "b"}, "runnable": "align"}
+    name = operator.register(document)
+    other = operator.register(ONE)
+    operator.world.arrive(other, "a", ("x", 1))
+    operator.world.arrive(name, "a", ("x", 2))
+    operator.world.arrive(name, "a", ("x", 1))
+    operator.world.arrive(name, "a", ("x", 3))
+    operator.world.arrive(name, "b", ("x", 2), ("x", 3))
+    operator.work()
+    found = operator.http.get(f"/dataflows/{name}").json()["stages"][0]
+    assert found["state"] == "stopped"
+    assert "stage 'join': Align failed at stages.join.runnable" in found["waiting"]
+    assert "input 'left' came to framing key 1 behind 2" in found["waiting"]
+    assert operator.world.store.stages(other)[0].epoch == 1

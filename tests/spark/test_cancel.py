@@ -1,0 +1,94 @@
+"""A translator that hangs in Spark's Python workers: stopped, and nobody else is held up."""
+
+from __future__ import annotations
+
+import copy
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbp.engine.direct import DirectEngine
+from cbp.engine.spark import SparkExecutor
+from cbp.model.intention import RunStatus
+from controller.loop.threads import Threads
+from tests.controller.world import ONE, Sum, World
+
+pytestmark = pytest.mark.spark
+
+WAIT_SECONDS = 90
+
+
+class Stuck(Sum):
+    """Waits, in the worker, until a file is there."""
+
+    def __init__(self, gate: str) -> None:
+        self._gate = gate
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        Path(f"{self._gate}.{os.getpid()}").touch()
+        while not Path(self._gate).exists():
+            time.sleep(0.05)
+        super().translate(key, group, out)
+
+
+def until(world: World, condition: Callable[[], Any]) -> None:
+    """Tick until it holds; runs end on threads of their own."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, world.store.runs().items
+        world.controller.tick()
+        world.controller.wait(0.05)
+
+
+def test_a_hung_translator_is_stopped_and_others_run(spark: Any, tmp_path: Path) -> None:
+    """Cancelled by name and by its limit: its workers end, nothing of it is published.
+
+    Another dataflow runs all the while; once it is resumed, the epoch runs again.
+    """
+    gate = tmp_path / "gate"
+    world = World(
+        tmp_path / "w",
+        executor=Threads("run"),
+        engine=lambda **options: DirectEngine(SparkExecutor(spark), cache=options["cache"]),
+    )
+    world.translators["stuck"] = Stuck
+    world.restart()
+    for name, translator in (("bad", "stuck"), ("good", "sum")):
+        document = copy.deepcopy(ONE)
+        stage = document["stages"]["sum"]
+        document["name"], stage["translator"] = name, translator
+        if name == "bad":
+            stage["parameters"] = {"gate": str(gate)}
+        world.controller.register(document)
+    world.arrive("bad", "a", ("x", 1))
+
+    def pids() -> list[int]:
+        return [int(path.suffix[1:]) for path in tmp_path.glob("gate.*")]
+
+    def last() -> Any:
+        return world.store.runs("bad", limit=1).items[0]
+
+    until(world, pids)
+    world.arrive("good", "a", ("x", 1))
+    until(world, lambda: world.store.stages("good")[0].epoch == 1)
+    world.controller.cancel(last().id)
+    until(world, lambda: last().status is RunStatus.FAILED)
+    assert last().error["error_code"] == "run_cancelled"
+    assert world.flow("bad", "sum.totals") == []
+    stuck = pids()
+    until(world, lambda: not any(Path(f"/proc/{pid}").exists() for pid in stuck))
+    world.controller._runs._seconds_max = 60.0
+    world.controller.retry("bad", "sum")
+    until(world, lambda: set(pids()) - set(stuck))
+    world.clock.advance(60)
+    until(world, lambda: last().status is RunStatus.FAILED and last().attempt == 2)
+    assert last().error["error_code"] == "time_limit"
+    gate.touch()
+    world.controller.retry("bad", "sum")
+    until(world, lambda: world.store.stages("bad")[0].epoch == 1)
+    assert [row["n"] for row in world.flow("bad", "sum.totals")] == [1]
+    world.close()
