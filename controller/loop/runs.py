@@ -212,11 +212,9 @@ class Runs:
         Args:
             leader_epoch: Stands in every record from now on.
         """
+        self._under_way.begin()
         with self._lock:
-            assert not self._busy, f"still under way: {self._busy}"
-            self._futures.clear()
             self._parked.clear()
-            self._cancelled.clear()
         self.publisher.forget_all()
         self._stopping, self.deposed, self.leader_epoch = False, "", leader_epoch
 

@@ -89,6 +89,7 @@ class Ticker:
     def tick(self) -> Schedule:
         """Look at all queues, start what can run, and remember why the rest waits."""
         with self.lock:
+            self._runs.keep_time()
             if self._runs.deposed or self.stopping:
                 reason = self._runs.deposed or "the service stops"
                 self.waits = {
@@ -97,7 +98,6 @@ class Ticker:
                     for stage in self._store.stages(record.name)
                 }
                 return Schedule((), self.waits)
-            self._runs.keep_time()
             self._framer.keep_time()
             self._finish_parked()
             self._recovery.settle()

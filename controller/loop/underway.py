@@ -18,6 +18,8 @@ from datetime import datetime
 
 import structlog
 
+from cbp.errors import CbpError
+
 __all__ = ["GIVE_UP_SECONDS", "StageId", "UnderWay", "Work"]
 
 StageId = tuple[str, str]
@@ -124,6 +126,12 @@ class UnderWay:
             chosen = [f for (name, _), f in self._futures.items() if dataflow in (None, name)]
         return not wait(chosen, timeout=timeout).not_done
 
+    def begin(self) -> None:
+        """Begin anew; nothing may be under way."""
+        with self._lock:
+            assert not self._busy, f"still under way: {[*self._busy]}"
+            self._futures.clear()
+
     def forget(self, dataflow: str) -> None:
         """Drop what is kept about a dataflow that was deleted."""
         with self._lock:
@@ -136,7 +144,10 @@ class UnderWay:
                 return
             del self._busy[work.key]
             self._futures.pop(work.key, None)
-        told()
+        try:
+            told()
+        except CbpError as error:  # its run is still intended: it is settled as interrupted
+            _log.error("run.not_given_up", run=work.run, error=error.as_dict())
         self._wake()
 
     def _guarded(self, work: Work, function: Callable[[], object]) -> None:
