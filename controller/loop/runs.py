@@ -148,7 +148,9 @@ class Runs:
         self._store, self._engine, self._files, self._clock = store, engine, files, clock
         self._retry, self._fault, self._seconds_max = retry, faults, seconds_max
         self._catalog = catalog
-        self._under_way = UnderWay(executor=executor, clock=clock, wake=wake, stop=engine.cancel)
+        self._under_way = UnderWay(
+            executor=executor, clock=clock, wake=wake, stop=lambda run: engine.cancel(run)
+        )
         self._lock = threading.Lock()
         self._parked: dict[StageId, Parked] = {}
         self._stopping = False
