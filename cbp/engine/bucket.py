@@ -31,7 +31,8 @@ import pyarrow as pa
 
 from cbp.engine import window as windows
 from cbp.engine.arrow import arrow_schema
-from cbp.engine.call import Emitted, author_error, calling_loop, group_type
+from cbp.engine.call import Binding, Emitted, author_error, calling_loop, group_type
+from cbp.engine.deliveries import Deliveries
 from cbp.engine.groups import FlowRun, Int64s, Ranges, group_ranges, union, window_ends
 from cbp.engine.largestate import LargeState
 from cbp.engine.rows import ENCODE_ERRORS, Row, encode_rows
@@ -54,10 +55,14 @@ def state_file_schema(spec: StateSpec) -> pa.Schema:
 
 
 def look_up(
-    spec: TranslatorSpec, runs: Sequence[FlowRun], states: Mapping[str, BucketState]
+    spec: TranslatorSpec,
+    runs: Sequence[FlowRun],
+    states: Mapping[str, BucketState],
+    *,
+    deliveries: Deliveries | None = None,
 ) -> tuple[Int64s, dict[str, Found]]:
     """Return the hashes to call, and the records that each state has for them."""
-    hashes, found, _ = look_up_large(spec, runs, states, above=sys.maxsize)
+    hashes, found, _ = look_up_large(spec, runs, states, above=sys.maxsize, deliveries=deliveries)
     return hashes, found
 
 
@@ -67,13 +72,19 @@ def look_up_large(
     states: Mapping[str, BucketState],
     *,
     above: int,
+    deliveries: Deliveries | None = None,
 ) -> tuple[Int64s, dict[str, Found], dict[str, dict[int, LargeGroup]]]:
     """Return the same, with the groups of each state of more than `above` records apart."""
-    hashes = union([run.hashes for run in runs])
+    hashes = union([*(run.hashes for run in runs), *([deliveries.hashes] if deliveries else [])])
     found: dict[str, Found] = {}
     large: dict[str, dict[int, LargeGroup]] = {}
-    for state in sorted(spec.states, key=lambda state: state.grouping, reverse=True):
-        wanted = None if state.grouping == "outer" else hashes
+    whole = {
+        state.name
+        for state in spec.states
+        if state.grouping == "outer" or (deliveries and deliveries.reaches(state.name))
+    }
+    for state in sorted(spec.states, key=lambda state: state.name not in whole):
+        wanted = None if state.name in whole else hashes
         groups = large[state.name] = large_groups(states[state.name], wanted, above)
         found[state.name] = without(states[state.name], list(groups), wanted)
         if wanted is None:
@@ -90,6 +101,8 @@ class BucketRun:
         write_state: Takes new records of a state, as tables that ascend by hash.
         write_remote: Takes columns of a state's records that belong to other keys than the
             group that emitted them, in any order.
+        write_bindings: Takes what groups bound to addresses.
+        deliveries: What the groups share, if anything.
         groups: Number of groups that were called.
     """
 
@@ -101,6 +114,8 @@ class BucketRun:
     write_output: Callable[[str, list[pa.Array]], None]
     write_state: Callable[[str, pa.Table], None]
     write_remote: Callable[[str, list[pa.Array]], None]
+    write_bindings: Callable[[list[Binding]], None]
+    deliveries: Deliveries | None = None
     groups: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
@@ -111,7 +126,11 @@ class BucketRun:
     def run(self) -> None:
         """Call the author for every group of this bucket."""
         hashes, found, large = look_up_large(
-            self.spec, self.runs, self.states, above=windows.LARGE_ROWS
+            self.spec,
+            self.runs,
+            self.states,
+            above=windows.LARGE_ROWS,
+            deliveries=self.deliveries,
         )
         flows = [*(r.hashes for r in self.runs), *(found[s.name].hashes for s in self.spec.states)]
         ranges = group_ranges(hashes, flows)
@@ -123,9 +142,12 @@ class BucketRun:
             hashes=hashes,
             ranges=ranges,
             large=large,
+            deliveries=self.deliveries,
         )
         start = 0
         sizes = [*ranges, *(_sizes(hashes, groups) for groups in large.values() if groups)]
+        if self.deliveries is not None:
+            sizes.append(self.deliveries.sizes(hashes))
         for stop in window_ends(sizes, len(hashes), WINDOW_ROWS):
             self._work(reader.read(start, stop))
             gc.collect(0)  # cycles that the author's code left; the window itself is gone
@@ -216,6 +238,9 @@ class BucketRun:
             if rows:
                 self.write_output(output.name, encode_rows(rows, output.schema))
                 rows.clear()
+        if self.emitted.bindings:
+            self.write_bindings(self.emitted.bindings)
+            self.emitted.bindings.clear()
 
     def _settle(self, spec: StateSpec, source: Source, window: Window, ends: list[int]) -> None:
         settled = settle(source, self.emitted.buffers[spec.name], ends)

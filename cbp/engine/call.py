@@ -15,11 +15,16 @@ from functools import lru_cache
 from typing import Any
 
 from cbp.engine.rows import Row, check_row, emit_function
+from cbp.engine.values import bound_key
 from cbp.errors import AuthorCodeError, CbpError
+from cbp.model.routing import checked_address
 from cbp.model.schema import Schema
 from cbp.model.stage import TranslatorSpec
 
-__all__ = ["Emitted", "author_error", "calling_loop", "group_type"]
+__all__ = ["Binding", "Emitted", "author_error", "calling_loop", "group_type"]
+
+Binding = tuple[str | int, Row]
+"""An address, and a key that is bound to it."""
 
 _SHOWN_RECORDS = 3
 _SHOWN_CHARACTERS = 200
@@ -70,6 +75,7 @@ class Emitted:
         out: The object that the author calls.
         buffers: Emitted records by output or state name.
         schemas: Their declared schemas.
+        bindings: Addresses, each with a key that was bound to it.
     """
 
     def __init__(self, spec: TranslatorSpec, *, checked: bool = False) -> None:
@@ -78,18 +84,35 @@ class Emitted:
             **{state.name: state.schema for state in spec.states},
         }
         self.buffers: Mapping[str, list[Row]] = {name: [] for name in self.schemas}
-        self.out: Any = _Namespace()
+        self.bindings: list[Binding] = []
+        self._key = spec.key if spec.multicasts else None
+        self.out: Any = self._namespace()
         for name, schema in self.schemas.items():
             take = self._checked(name) if checked else self.buffers[name].append
             setattr(self.out, name, emit_function(name, schema.names, take))
 
     def flushing(self, rows: int, flush: Callable[[], None]) -> Any:
         """Return an object like `out` that calls `flush` when so many records of one flow wait."""
-        out = _Namespace()
+        out = self._namespace()
         for name, schema in self.schemas.items():
             take = _flushing(self.buffers[name], rows, flush)
             setattr(out, name, emit_function(name, schema.names, take))
         return out
+
+    def _namespace(self) -> Any:
+        out: Any = _Namespace()
+        if self._key is not None:
+            out.associate = self.associate
+        return out
+
+    def associate(self, key: Any, address: str | int) -> None:
+        """Bind a key to an address; checked at once, so that an error names the line.
+
+        Raises:
+            TypeError: It is no key of the stage, or no address.
+        """
+        assert self._key is not None, "only given to authors of stages with addresses"
+        self.bindings.append((checked_address(address), bound_key(key, self._key)))
 
     def _checked(self, name: str) -> Callable[[Row], None]:
         schema = self.schemas[name]

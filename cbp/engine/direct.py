@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from cbp.engine.base import PreparedRun, RunPlan, flow_table, stage_tables, state_table
+from cbp.engine.bindings import BindingFile
 from cbp.engine.collect import NamedFiles, Retention, TablePlan, collect_table, plan_table
 from cbp.engine.declared import declared_tables
 from cbp.engine.delta.actions import AddFile
@@ -30,7 +31,7 @@ from cbp.engine.files import Files, LocalFiles
 from cbp.engine.frame import frame_increment
 from cbp.engine.fused import followers_of, joined, only_flow, phases, reading, with_members
 from cbp.engine.layout import shuffle_layout
-from cbp.engine.limits import refuse_unbuilt, require_no_spark
+from cbp.engine.limits import require_no_spark
 from cbp.engine.prepared import assemble, empty_outputs, raise_first_error
 from cbp.engine.publication import app_id, live_adds, live_files, plan_entries
 from cbp.engine.read import look_up, read_records, read_state_rows, recalled
@@ -45,7 +46,7 @@ from cbp.errors import NotFoundError
 from cbp.model.dataflow import StageNode
 from cbp.model.explain import PhysicalLimits
 from cbp.model.framing import Segment
-from cbp.model.increment import Increment
+from cbp.model.increment import DataFile, Increment
 from cbp.model.intention import Intention, TableChange
 from cbp.model.snapshot import TableVersion
 from cbp.model.stage import InputSpec
@@ -123,8 +124,7 @@ class DirectEngine:
         self._lock = threading.Lock()
 
     def check(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
-        """Refuse what is not built; see `Engine.check`."""
-        refuse_unbuilt(dataflow, nodes)
+        """Refuse what the executor cannot do; see `Engine.check`."""
         self._executor.refuse(dataflow, nodes)
 
     def limits(self) -> PhysicalLimits:
@@ -407,6 +407,10 @@ class DirectEngine:
                 name: tuple(share_of(plan.folder, f) for i in many for f in i.files)
                 for name, many in plan.inputs.items()
             },
+            bindings=tuple(
+                BindingFile(f"{plan.folder}/{file.path}", file.records, increment.index)
+                for file, increment in _bindings(plan).items()
+            ),
             followers=followers_of(plan),
             hash_mask=self._hash_mask,
             faults=self._fault,
@@ -485,6 +489,16 @@ class LocalEngine(DirectEngine):
 
     def __init__(self, *, cache: str, **options: Any) -> None:
         super().__init__(LocalExecutor(), cache=cache, **options)
+
+
+def _bindings(plan: RunPlan) -> Mapping[DataFile, Increment]:
+    """Return the files of bindings, each with an increment of the epoch that made them."""
+    return {
+        file: increment
+        for increments in plan.inputs.values()
+        for increment in increments
+        for file in increment.bindings
+    }
 
 
 def _below(table: str, queued: Callable[[], Collection[str]]) -> set[str]:

@@ -37,6 +37,10 @@ class Ranges:
     starts: Int64s
     stops: Int64s
 
+    def part(self, start: int, stop: int) -> Ranges:
+        """Return those of some groups."""
+        return Ranges(self.starts[start:stop], self.stops[start:stop])
+
 
 @dataclass
 class FlowRun:
@@ -61,10 +65,13 @@ class FlowRun:
         hashes: Int64s = self.table.column("_hash").to_numpy()
         return hashes
 
+    def part(self, start: int, stop: int) -> pa.Table:
+        """Return the author's columns of some records, under the names of their slots."""
+        return self.table.select(list(self.columns)).slice(start, stop - start)
+
     def lists(self, start: int, stop: int) -> list[list[object]]:
         """Return the author's columns of some records, each as a list."""
-        part = self.table.slice(start, stop - start)
-        return decode_lists(part, self.columns, self.types)
+        return decode_lists(self.part(start, stop), self.columns, self.types)
 
     def rows(self, start: int, stop: int) -> list[tuple[object, ...]]:
         """Return the author's columns of some records, record by record."""
@@ -80,9 +87,9 @@ class FlowRun:
             return None
         return [lists[self.columns.index(key)] for key in self.keys]
 
-    def keys_at(self, rows: Int64s) -> list[tuple[object, ...]]:
-        """Return the keys of some records."""
-        part = self.table.select(list(self.keys)).take(pa.array(rows))
+    def keys_of(self, start: int, stop: int) -> list[tuple[object, ...]]:
+        """Return the keys of some records, as they are compared."""
+        part = self.key_table(start, stop)
         return key_rows(decode_columns(part, self.keys, self.key_types), self.key_types)
 
 

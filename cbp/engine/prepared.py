@@ -11,6 +11,7 @@ from typing import Any
 
 from cbp.engine.base import PreparedRun, RunPlan, flow_table, state_table
 from cbp.engine.delta.actions import AddFile
+from cbp.engine.shared import ALL_FOUND, ALL_NAMED
 from cbp.errors import IncrementDamagedError, error_from_dict
 from cbp.model.increment import DataFile, Increment
 from cbp.model.intention import TableChange
@@ -59,10 +60,19 @@ def assemble(plan: RunPlan, descriptors: Sequence[Descriptor], *, now_ms: int) -
         table = state_table(plan.node.name, state.name)
         changes.extend(_state_changes(table, mine, now_ms))
     changes.extend(_output_changes(plan, outputs, now_ms))
+    _count_dead_letters(figures)
     figures["bytes_written"] = _bytes_written(descriptors)
     figures["bytes_dropped"] = sum(d.get("bytes_dropped", 0) for d in descriptors)
     figures["bytes_in"] = sum(i.bytes for increments in plan.inputs.values() for i in increments)
     return PreparedRun(outputs, tuple(changes), figures)
+
+
+def _count_dead_letters(figures: dict[str, float]) -> None:
+    """Add what went to `ALL` and found no group in any task (`cbp.engine.shared.Shared.counts`)."""
+    for name in [name for name in figures if name.startswith(ALL_NAMED)]:
+        named = figures.pop(name)
+        if not figures.pop(ALL_FOUND + name.removeprefix(ALL_NAMED)):
+            figures["dead_letters"] += named
 
 
 def _bytes_written(descriptors: Sequence[Descriptor]) -> int:
@@ -85,6 +95,7 @@ def _figures(descriptors: Sequence[Descriptor]) -> dict[str, float]:
 
 def _outputs(plan: RunPlan, descriptors: Sequence[Descriptor]) -> dict[str, Increment]:
     outputs = empty_outputs(plan)
+    addressed = [spec.name for spec in plan.node.translator.loopbacks if spec.has_several]
     for name, increment in outputs.items():
         files = sorted(
             (d["path"], d["rows"], d["size"])
@@ -96,8 +107,17 @@ def _outputs(plan: RunPlan, descriptors: Sequence[Descriptor]) -> dict[str, Incr
             increment.index,
             increment.framing_key,
             tuple(DataFile(path, rows, size) for path, rows, size in files),
+            _bindings(plan, descriptors) if files and name in addressed else (),
         )
     return outputs
+
+
+def _bindings(plan: RunPlan, descriptors: Sequence[Descriptor]) -> tuple[DataFile, ...]:
+    """Return the files that say who gets the messages of this epoch."""
+    found = sorted(
+        (d["path"], d["rows"], d["size"]) for d in descriptors if d["kind"] == "bindings"
+    )
+    return tuple(DataFile(path, rows, size) for path, rows, size in found)
 
 
 def _state_changes(table: str, mine: Sequence[Descriptor], now_ms: int) -> list[TableChange]:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from types import TracebackType
 from typing import Any, NoReturn
 
-from cbp.engine.values import Row, typed_row, unify
+from cbp.engine.values import Row, bound_key, typed_row, unify
 from cbp.errors import AuthorCodeError
 from cbp.model.routing import checked_address
 from cbp.model.schema import Schema
@@ -92,12 +92,7 @@ class Emitter:
 
     def _associate(self, key: Any, address: str | int) -> None:
         assert self._spec.key is not None, "a stage with loopbacks has a key"
-        values = key if isinstance(key, tuple) else (key,)
-        if len(values) != len(self._spec.key):
-            message = f"out.associate: the key is ({self._spec.key}), got {key!r}"
-            raise TypeError(message)
-        bound = unify(typed_row(values, self._spec.key))
-        self.bindings.append((checked_address(address), bound))
+        self.bindings.append((checked_address(address), bound_key(key, self._spec.key)))
 
 
 def _emit(flow: str, schema: Schema, take: Callable[[Row], None]) -> Callable[..., None]:

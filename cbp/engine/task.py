@@ -23,16 +23,19 @@ from typing import Any
 import pyarrow as pa
 
 from cbp.engine.arrange import InputFile, arrange
+from cbp.engine.bindings import BindingFile, BindingSink
 from cbp.engine.bucket import BucketRun, state_file_schema
-from cbp.engine.call import Emitted
+from cbp.engine.call import Binding, Emitted
+from cbp.engine.deliveries import Deliveries
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import LocalFiles
 from cbp.engine.groups import FlowRun
-from cbp.engine.layout import TO, ShuffleLayout
+from cbp.engine.layout import ShuffleLayout
 from cbp.engine.outputs import Follower, TaskOutputs
 from cbp.engine.records import RecordRun, Share
 from cbp.engine.remote import RemoteWrites
 from cbp.engine.runfiles import RunFiles
+from cbp.engine.shared import Shared
 from cbp.engine.sink import sync_files
 from cbp.engine.spool import Spool
 from cbp.engine.state.bucket import BucketState, LiveFile, StateTable
@@ -40,7 +43,7 @@ from cbp.engine.state.compaction import FANOUT, compact
 from cbp.engine.state.deletes import INLINE_BYTES_MAX, write_deletes
 from cbp.engine.state.index import IndexCache, index_cache
 from cbp.engine.vectorised.bucket import VectorisedRun
-from cbp.errors import CbpError, DefinitionError, Mistake
+from cbp.errors import CbpError
 from cbp.model.stage import TranslatorSpec
 
 __all__ = ["BEHIND", "StageTask", "TaskPlan", "Then", "dropped"]
@@ -69,6 +72,9 @@ _COUNTED = (
     "state_removed",
     "state_remote",
     "bytes_read",
+    "bytes_shuffled",
+    "bytes_broadcast",
+    "bytes_bindings",
     "lookups_index",
     "lookups_scan",
 )
@@ -84,6 +90,7 @@ class TaskPlan:
         tasks: Number of tasks; task t owns the buckets b with `b * tasks // buckets == t`.
         cache: Folder of the index copies on the worker's machine.
         inputs: Input name to its files, in order.
+        bindings: Of the epochs whose messages are read.
         followers: Record-wise stages that work on what this one emits, in its tasks.
         then: The groupwise stage behind a record-wise one, for a single task to go on with.
         hash_mask: Applied to every hash; all bits but in tests of collisions.
@@ -101,6 +108,7 @@ class TaskPlan:
     states: Mapping[str, StateTable]
     cache: str
     inputs: Mapping[str, tuple[InputFile, ...]]
+    bindings: tuple[BindingFile, ...] = ()
     followers: tuple[Follower, ...] = ()
     then: Then | None = None
     hash_mask: int = -1
@@ -137,6 +145,7 @@ class StageTask:
     _outputs: TaskOutputs = field(init=False)
     _done: list[Descriptor] = field(init=False, default_factory=list)
     _written: list[str] = field(init=False, default_factory=list)
+    _bindings: BindingSink | None = field(init=False, default=None)
     _remote: dict[str, RemoteWrites] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -159,7 +168,12 @@ class StageTask:
         An author's error is a descriptor too: an exception would make Spark try the
         task again, and it would fail again.
         """
-        return self._guarded(lambda: self._run_groups(batches))
+        return self._guarded(lambda: self._run_groups(self._shuffled(batches)))
+
+    def _shuffled(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            self.counts["bytes_shuffled"] += batch.nbytes
+            yield batch
 
     def run_arranged(self) -> list[Descriptor]:
         """Work on this task's groups of a small increment, which it reads itself."""
@@ -240,31 +254,52 @@ class StageTask:
                 self.counts[f"records_in.{flow.name}"] = spool.records(i)
                 if self.plan.spec.inputs[i].combine is not None:
                     self.counts["records_combined"] += spool.records(i) - spool.arrived(i)
-            self._refuse_shared(spool)
-            for bucket in self._buckets(spool):
+            shared = self._shared(spool)
+            for bucket in self._buckets(spool, shared):
                 runs = [
                     self._flow_run(i, spool.bucket(i, bucket)) for i in range(len(layout.flows))
                 ]
-                self._bucket(bucket, runs, cache, deleted)
+                self._bucket(bucket, runs, cache, deleted, shared)
                 visited.add(bucket)
+            self.counts.update(shared.counts() if shared else {})
         self._compact_others(visited, cache)
         for name, bitmaps in deleted.items():
             self._write_deletes(name, bitmaps)
 
-    def _refuse_shared(self, spool: Spool) -> None:
-        for flow in spool.layout.shared:
-            if any(text != "[]" for text in spool.shared(flow).column(TO).unique().to_pylist()):
-                where = f"stages.{self.plan.stage}.inputs.{self.plan.spec.inputs[flow].name}"
-                message = "this engine has keys only yet, no ALL and no addresses"
-                raise DefinitionError(Mistake("engine_unsupported", where, message))
+    def _shared(self, spool: Spool) -> Shared | None:
+        """Return what groups of this task share, if anything."""
+        plan = self.plan
+        if not any(spool.arrived(spool.layout.tag(flow)) for flow in spool.layout.shared):
+            return None
+        shared = Shared(
+            plan.spec,
+            spool,
+            part=self.part,
+            tasks=plan.tasks,
+            buckets=plan.buckets,
+            files=plan.bindings,
+        )
+        self.counts["bytes_broadcast"] = shared.bytes
+        self.counts["bytes_bindings"] = shared.bytes_bindings
+        return shared
 
-    def _buckets(self, spool: Spool) -> list[int]:
-        """Buckets with records; where state is grouped outer, every bucket with state."""
+    def _deliveries(
+        self, bucket: int, runs: Sequence[FlowRun], shared: Shared | None
+    ) -> Deliveries | None:
+        if not shared:
+            return None
+        assert self.plan.layout is not None, "what is shared has arrived in some layout"
+        orders = self.plan.layout.orders
+        return Deliveries(self.plan.spec, shared, bucket, runs=runs, orders=orders)
+
+    def _buckets(self, spool: Spool, shared: Shared | None = None) -> list[int]:
+        """Buckets with records; where groups are called for their state, those with state."""
         found = set(spool.buckets())
+        if shared:
+            found.update(shared.buckets())
         for spec in self.plan.spec.states:
-            if spec.grouping == "outer":
-                live = self.plan.states[spec.name].live
-                found.update(filter(self._owns, live))
+            if spec.grouping == "outer" or (shared and shared.reaches(spec.name)):
+                found.update(filter(self._owns, self.plan.states[spec.name].live))
         return sorted(found)
 
     def _owns(self, bucket: int) -> bool:
@@ -289,13 +324,18 @@ class StageTask:
         runs: list[FlowRun],
         cache: IndexCache,
         deleted: dict[str, dict[str, Any]],
+        shared: Shared | None = None,
     ) -> None:
         states = {
             name: BucketState(table, cache, bucket) for name, table in self.plan.states.items()
         }
         files = {name: self._run_files(name, bucket, cache) for name in states}
         work = self._bucket_run(
-            self.plan.spec, runs, states, lambda name, rows: files[name].add(rows)
+            self.plan.spec,
+            runs,
+            states,
+            lambda name, rows: files[name].add(rows),
+            self._deliveries(bucket, runs, shared),
         )
         work.run()
         self.counts["groups"] += work.groups
@@ -311,10 +351,14 @@ class StageTask:
         runs: list[FlowRun],
         states: dict[str, BucketState],
         write_state: Callable[[str, pa.Table], None],
+        deliveries: Deliveries | None = None,
     ) -> BucketRun | VectorisedRun:
         stage = self.plan.stage
         if spec.form == "arrow":
-            return VectorisedRun(stage, spec, runs, states, self._write_output, write_state)
+            write = self._write_output
+            return VectorisedRun(
+                stage, spec, runs, states, write, write_state, deliveries=deliveries
+            )
         return BucketRun(
             stage=stage,
             spec=spec,
@@ -324,7 +368,24 @@ class StageTask:
             write_output=self._write_output,
             write_state=write_state,
             write_remote=self._write_remote,
+            write_bindings=self._write_bindings,
+            deliveries=deliveries,
         )
+
+    def _write_bindings(self, bindings: Sequence[Binding]) -> None:
+        plan = self.plan
+        if self._bindings is None:
+            self._bindings = BindingSink(
+                plan.stage,
+                plan.spec,
+                folder=plan.folder,
+                epoch=plan.epoch,
+                part=self.part,
+                suffix=f"{plan.run}-{self.attempt}",
+                hash_mask=plan.hash_mask,
+                faults=plan.faults,
+            )
+        self._bindings.write(bindings)
 
     def _write_remote(self, state: str, columns: list[pa.Array]) -> None:
         """Take records of a state that a group wrote for other keys."""
@@ -401,6 +462,9 @@ class StageTask:
 
     def _close_outputs(self) -> None:
         files = self._outputs.close()
+        if self._bindings is not None:
+            files += self._bindings.close()
+            self.counts["bindings"] = self._bindings.rows
         self._written.extend(f"{self.plan.folder}/{file['path']}" for file in files)
         self._done.extend(files)
         self.counts.update(self._outputs.counts())

@@ -31,6 +31,7 @@ from cbp.model.schema import DataType, Schema
 __all__ = [
     "NAN",
     "Row",
+    "bound_key",
     "order_key",
     "own_row",
     "row_order",
@@ -104,6 +105,23 @@ def typed_key(given: Any, types: Sequence[DataType]) -> Row:
         declared = ", ".join(map(str, types))
         message = f"a key is declared ({declared}), got {given!r}: {exc}"
         raise TypeError(message) from exc
+
+
+def bound_key(given: Any, key: Schema) -> Row:
+    """Return the key that an author binds to an address, as keys are compared.
+
+    Args:
+        given: A value, or a tuple of one per column.
+        key: The stage's.
+
+    Raises:
+        TypeError: It is none.
+    """
+    values = given if isinstance(given, tuple) else (given,)
+    if len(values) != len(key):
+        message = f"out.associate: the key is ({key}), got {given!r}"
+        raise TypeError(message)
+    return unify(typed_row(values, key))
 
 
 def typed(value: Any, type_: DataType) -> Any:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from cbp.engine.arrow import arrow_schema
+from cbp.engine.deliveries import Deliveries
 from cbp.engine.external import order_by_columns
 from cbp.engine.groups import FlowRun, Int64s, Ranges, key_rows
 from cbp.engine.keys import FlowKeys, group_keys
@@ -98,6 +100,7 @@ class WindowReader:
         found: The looked-up records of each state, by name.
         ranges: Of every input, then of every state: the rows of each hash.
         large: Of each state: the groups that `found` leaves out, since they are too large.
+        deliveries: What groups share, if anything.
     """
 
     def __init__(
@@ -110,10 +113,12 @@ class WindowReader:
         hashes: Int64s,
         ranges: list[Ranges],
         large: Mapping[str, Mapping[int, LargeGroup]],
+        deliveries: Deliveries | None = None,
     ) -> None:
         assert spec.key is not None, "only groupwise translators have groups"
         self._spec, self._runs, self._states, self._found = spec, runs, states, found
         self._hashes, self._ranges, self._large_states = hashes, ranges, large
+        self._deliveries = deliveries
         self._key_names = spec.key.names
         self._key_types = tuple(column.type for column in spec.key.fields)
         self._key_schema = arrow_schema(spec.key, wide=True)
@@ -126,19 +131,23 @@ class WindowReader:
 
     def read(self, start: int, stop: int) -> Window:
         """Return the groups `start` to `stop`."""
-        window, pure = self._read(start, stop, large=LARGE_ROWS)
+        window, flows, pure = self._read(start, stop, large=LARGE_ROWS)
         if pure:
             return window
         if any(source.chunks for source in window.sources):
-            window, _ = self._read(start, stop, large=None)
-        return self._split(window, start)
+            window, flows, _ = self._read(start, stop, large=None)
+        return self._split(window, flows)
 
-    def _read(self, start: int, stop: int, *, large: int | None) -> tuple[Window, bool]:
-        """Return a window, and whether every record of a group has the group's key."""
-        inputs, states, keys, flat = [], [], [], None
-        for run, ranges in zip(self._runs, self._ranges, strict=False):
-            first, last = int(ranges.starts[start]), int(ranges.stops[stop - 1])
-            starts, stops = ranges.starts[start:stop] - first, ranges.stops[start:stop] - first
+    def _read(
+        self, start: int, stop: int, *, large: int | None
+    ) -> tuple[Window, list[tuple[FlowRun, Ranges]], bool]:
+        """Return a window, its flows, and whether every record of a group has the group's key."""
+        states, state_keys = self._read_states(start, stop, large=large)
+        flows = self._flows(start, stop, state_keys)
+        inputs, keys, flat = [], [], None
+        for run, ranges in flows:
+            first, last = int(ranges.starts[0]), int(ranges.stops[-1])
+            starts, stops = ranges.starts - first, ranges.stops - first
             table = run.key_table(first, last)
             keys.append(FlowKeys(table, starts, stops, ordered=True))
             if large is not None and stop - start == 1 and last - first > large:
@@ -149,6 +158,17 @@ class WindowReader:
             inputs.append(Source(run.name, rows, starts, stops))
             if not flat and len(rows) == stop - start and bool(np.all(stops - starts == 1)):
                 flat = run.keys_in(lists)
+        key_table, pure = group_keys([*keys, *state_keys], stop - start, self._key_schema)
+        # Where a flow has one record per group, its columns are the keys already.
+        decoded = zip(*flat, strict=True) if flat and pure else self._decoded(key_table)
+        made = list(map(self._key, key_rows(decoded, self._key_types)))
+        hashes = self._hashes[start:stop]
+        return Window(made, key_table, hashes, inputs, states), flows, pure
+
+    def _read_states(
+        self, start: int, stop: int, *, large: int | None
+    ) -> tuple[list[Source], list[FlowKeys]]:
+        states, keys = [], []
         for spec, ranges in zip(self._spec.states, self._ranges[len(self._runs) :], strict=True):
             group = self._large_states[spec.name].get(int(self._hashes[start]))
             if group is not None and large is not None:
@@ -159,12 +179,16 @@ class WindowReader:
                 source, table = self._state(spec, ranges, start, stop, group)
                 keys.append(FlowKeys(table, source.starts, source.stops, ordered=False))
             states.append(source)
-        key_table, pure = group_keys(keys, stop - start, self._key_schema)
-        # Where a flow has one record per group, its columns are the keys already.
-        decoded = zip(*flat, strict=True) if flat and pure else self._decoded(key_table)
-        made = list(map(self._key, key_rows(decoded, self._key_types)))
-        hashes = self._hashes[start:stop]
-        return Window(made, key_table, hashes, inputs, states), pure
+        return states, keys
+
+    def _flows(
+        self, start: int, stop: int, states: Sequence[FlowKeys]
+    ) -> list[tuple[FlowRun, Ranges]]:
+        """Return the records of every input, and the rows of each group among them."""
+        ranges = [r.part(start, stop) for r in self._ranges[: len(self._runs)]]
+        if self._deliveries is not None:
+            return self._deliveries.flows(self._hashes[start:stop], ranges, states)
+        return list(zip(self._runs, ranges, strict=True))
 
     def _decoded(self, key_table: pa.Table) -> Iterator[Row]:
         return decode_columns(key_table, self._key_names, self._key_types)
@@ -215,7 +239,7 @@ class WindowReader:
             rows = list(map(self._rows[spec.name], decoded))
         return Source(spec.name, rows, starts, stops, origin), table.select(self._key_names)
 
-    def _split(self, window: Window, start: int) -> Window:
+    def _split(self, window: Window, flows: Sequence[tuple[FlowRun, Ranges]]) -> Window:
         """Return the window's groups apart by key, keys of one hash in order.
 
         A state key that nothing called, under inner grouping, is left out, and so its
@@ -225,7 +249,9 @@ class WindowReader:
         groups: list[int] = []
         chosen: list[list[list[int]]] = [[] for _ in window.sources]
         for group in range(len(window.hashes)):
-            by_key = [self._by_key(at, s, group, start) for at, s in enumerate(window.sources)]
+            keys_of = [_keys(run, ranges, group) for run, ranges in flows]
+            keys_of += [self._state_keys(source, group) for source in window.states]
+            by_key = list(map(partial(_by_key, group), window.sources, keys_of))
             called = {key for at, found in enumerate(by_key) if self._calls(at) for key in found}
             for key in sorted(called, key=_nulls_first):
                 keys.append(self._key(key))
@@ -248,23 +274,24 @@ class WindowReader:
         many = len(self._runs)
         return source < many or self._spec.states[source - many].grouping == "outer"
 
-    def _by_key(self, at: int, source: Source, group: int, start: int) -> dict[Row, list[int]]:
-        """Return key -> positions in `source.rows` of one group's records."""
-        rows = range(int(source.starts[group]), int(source.stops[group]))
-        keys: Iterable[Row]
-        if source.origin is not None:
-            schema = self._spec.state(source.name).schema
-            places = [schema.index(name) for name in self._key_names]
-            raw = (tuple(source.rows[row][place] for place in places) for row in rows)
-            keys = key_rows(raw, self._key_types)
-        else:
-            ranges = self._ranges[at]
-            first, last = ranges.starts[start + group], ranges.stops[start + group]
-            keys = self._runs[at].keys_at(np.arange(first, last))
-        found: dict[Row, list[int]] = {}
-        for position, key in zip(rows, keys, strict=True):
-            found.setdefault(key, []).append(position)
-        return found
+    def _state_keys(self, source: Source, group: int) -> list[Row]:
+        schema = self._spec.state(source.name).schema
+        places = [schema.index(name) for name in self._key_names]
+        raw = (tuple(row[place] for place in places) for row in source.of(group))
+        return key_rows(raw, self._key_types)
+
+
+def _keys(run: FlowRun, ranges: Ranges, group: int) -> list[Row]:
+    return run.keys_of(int(ranges.starts[group]), int(ranges.stops[group]))
+
+
+def _by_key(group: int, source: Source, keys: Iterable[Row]) -> dict[Row, list[int]]:
+    """Return key -> positions in `source.rows` of one group's records."""
+    found: dict[Row, list[int]] = {}
+    rows = range(int(source.starts[group]), int(source.stops[group]))
+    for position, key in zip(rows, keys, strict=True):
+        found.setdefault(key, []).append(position)
+    return found
 
 
 def _chosen(source: Source, groups: list[list[int]]) -> Source:

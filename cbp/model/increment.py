@@ -75,12 +75,20 @@ class Increment:
         index: Position in the flow, from 0 without gaps.
         framing_key: Its label; the upstream epoch by default (FrameByPrior).
         files: In order; the record order is (file, row).
+        bindings: Of messages: files that tell which keys the addresses in them reach
+            (`cbp.model.routing`); they are kept as long as the increment.
     """
 
     flow: str
     index: int
     framing_key: FramingKey
     files: tuple[DataFile, ...] = ()
+    bindings: tuple[DataFile, ...] = ()
+
+    @property
+    def kept(self) -> tuple[DataFile, ...]:
+        """All files that stay while the increment waits."""
+        return (*self.files, *self.bindings)
 
     @property
     def name(self) -> str:
@@ -104,10 +112,13 @@ class Increment:
             "index": self.index,
             "framing_key": self.framing_key,
             "files": [file.to_json() for file in self.files],
+            **({"bindings": [f.to_json() for f in self.bindings]} if self.bindings else {}),
         }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Increment:
         """Read what `to_json` wrote."""
-        files = tuple(DataFile(*file) for file in value["files"])
-        return cls(value["flow"], value["index"], value["framing_key"], files)
+        files, bindings = (
+            tuple(DataFile(*file) for file in value.get(name, ())) for name in ("files", "bindings")
+        )
+        return cls(value["flow"], value["index"], value["framing_key"], files, bindings)

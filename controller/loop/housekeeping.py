@@ -121,7 +121,7 @@ class Housekeeping:
             for connectors in self._store.connectors(dataflow).values()
             for connector in connectors.values()
             for increment in connector.held
-            for file in increment.files
+            for file in increment.kept
         }
 
     def _keep_position(self, record: DataflowRecord) -> Position:

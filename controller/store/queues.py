@@ -183,7 +183,7 @@ def connectors(connection: Connection, dataflow: str) -> dict[str, dict[str, Con
     )
     source = stages.outerjoin(wiring, at_stage).outerjoin(queue, at_input)
     columns = [stages.c.stage, wiring.c.input, wiring.c.framing, queue.c.read_mark]
-    columns += [increments.c[name] for name in ("flow", "idx", "framing_key", "files")]
+    columns += [increments.c[name] for name in ("flow", "idx", "framing_key", "files", "bindings")]
     query = (
         select(*columns)
         .select_from(source.outerjoin(increments, of_queue))

@@ -92,19 +92,21 @@ def increment_row(record: IncrementRecord) -> Values:
         "idx": value["index"],
         "framing_key": value["framing_key"],
         "files": value["files"],
+        "bindings": value.get("bindings"),
         "created_at": record.created_at,
         "origin": dict(record.origin),
     }
 
 
 def increment_of(row: Row[Any]) -> Increment:
-    """Return the increment of a row that has `flow`, `idx`, `framing_key`, `files`."""
+    """Return the increment of a row that has `flow`, `idx`, `framing_key`, `files`, `bindings`."""
     return Increment.from_json(
         {
             "flow": row.flow,
             "index": row.idx,
             "framing_key": row.framing_key,
             "files": row.files,
+            "bindings": row.bindings or (),
         }
     )
 

@@ -169,6 +169,8 @@ increments = Table(
     Column("idx", BigInteger, nullable=False),
     Column("framing_key", JsonText, nullable=False),
     Column("files", JsonText, nullable=False),
+    # Of messages with addresses; null: none.
+    Column("bindings", JsonText),
     Column("created_at", UtcTime, nullable=False),
     Column("origin", JsonText, nullable=False),
     ForeignKeyConstraint(["dataflow"], ["dataflows.name"]),

@@ -15,7 +15,7 @@ from sqlalchemy import create_engine, text
 from cbp.engine.faults import Crash, Faults, PlannedFaults
 from cbp.errors import AlreadyExistsError, CbpError, InvariantError, NotFoundError
 from cbp.model.framing import Framing
-from cbp.model.increment import Increment
+from cbp.model.increment import DataFile, Increment
 from cbp.model.intention import RunStatus
 from cbp.model.position import Position
 from cbp.model.punctuation import Punctuation
@@ -230,6 +230,17 @@ def test_an_accepted_increment_waits_at_every_consumer(chain: SqlStore) -> None:
     assert chain.increment("d", "a", 0) == an_arrival(0)
     assert chain.claims("d").items == [replace(claim, status="accepted", index=0)]
     assert chain.next_index("d", "a") == 1
+
+
+def test_bindings_wait_with_their_messages(store: SqlStore) -> None:
+    """What an increment of messages names comes back from a queue, too."""
+    store.register(a_dataflow(), {"s": {"i": "a", "mail": "s.mail"}})
+    arrive(store)
+    run = a_run()
+    store.intend(run)
+    sent = replace(an_increment("s.mail", 0), bindings=(DataFile("bound", 3, 30),))
+    store.commit(an_intention(run, sent), finished_at=at(1))
+    assert store.connectors("d")["s"]["mail"].waiting == (sent,)
 
 
 def test_accepting_again_changes_nothing(chain: SqlStore) -> None:

@@ -39,7 +39,12 @@ def epochs_of(case: str, *, seed: int, records: int = 40) -> Epochs:
     chance = random.Random(seed)
     texts = ["", "a", "b", "ab", "ä", "z" * 300, None, "a b a", "ä c"]
     values: dict[str, Callable[[], Any]] = {
-        "verb": lambda: chance.choice(["give", "give", "mark", "forget", "blind", "look"]),
+        "parcels.verb": lambda: chance.choice(["give", "give", "mark", "forget", "blind"]),
+        "probe.verb": lambda: chance.choice(["send", "bind", "write", "forget"]),
+        "orders.to": lambda: chance.choices(
+            ["a", "x", "y", "@x", "@y", "*"], k=chance.randrange(4)
+        ),
+        "probe.to": lambda: chance.choices(["a", "b", "c", "*", "*kept"], k=chance.randrange(3)),
         "STRING": lambda: chance.choice(texts),
         "BIGINT": lambda: chance.choice([0, 1, 2, 3, None]),
         "INT": lambda: chance.choice([0, 1, 2, 3, None]),
@@ -47,6 +52,14 @@ def epochs_of(case: str, *, seed: int, records: int = 40) -> Epochs:
         "ARRAY<STRING>": lambda: chance.choices(texts, k=chance.randrange(4)),
         "DOUBLE": lambda: chance.choice([0.0, -1.5, 2.5, math.nan, None]),
     }
+
+    def draw(input_: str, column: str, type_: str) -> Callable[[], Any]:
+        """Return what makes values: of a column of an input, of a case, or of a type."""
+        base = case.removeprefix("outer_")
+        return next(
+            v for n, v in values.items() if n in (f"{input_}.{column}", f"{base}.{column}", type_)
+        )
+
     inputs = [spec for spec in CASES[case][0]().spec().inputs if not spec.loopback]
     return [
         {
@@ -54,7 +67,7 @@ def epochs_of(case: str, *, seed: int, records: int = 40) -> Epochs:
                 {
                     f.name: next(
                         v
-                        for v in iter(values.get(f.name, values[str(f.type)]), ...)
+                        for v in iter(draw(spec.name, f.name, str(f.type)), ...)
                         if f.nullable or v is not None
                     )
                     for f in spec.schema.fields

@@ -19,6 +19,7 @@ import pyarrow as pa
 from cbp.engine.arrow import arrow_schema
 from cbp.engine.bucket import BucketRun
 from cbp.engine.call import author_error
+from cbp.engine.deliveries import Deliveries
 from cbp.engine.groups import FlowRun, Int64s
 from cbp.engine.layout import shuffle_layout
 from cbp.engine.spool import Spool
@@ -102,6 +103,7 @@ class SettleTask(StageTask):
         runs: list[FlowRun],
         states: dict[str, BucketState],
         write_state: Callable[[str, pa.Table], None],
+        deliveries: Deliveries | None = None,
     ) -> BucketRun | VectorisedRun:
         many = len(spec.inputs) - len(spec.states) - len(spec.outputs)
         narrow_spec = replace(spec, inputs=spec.inputs[:many])

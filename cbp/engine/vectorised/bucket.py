@@ -22,6 +22,7 @@ import pyarrow as pa
 from cbp.engine.arrow import arrow_schema
 from cbp.engine.bucket import state_file_schema
 from cbp.engine.call import author_error
+from cbp.engine.deliveries import Deliveries
 from cbp.engine.groups import FlowRun, Int64s
 from cbp.engine.state.bucket import BucketState
 from cbp.engine.vectorised.conform import narrow
@@ -41,6 +42,7 @@ class VectorisedRun:
 
     Attributes:
         write_state: Takes new records of a state, as tables that ascend by hash.
+        deliveries: What the groups share, if anything.
         groups: Number of groups that were called.
     """
 
@@ -50,6 +52,7 @@ class VectorisedRun:
     states: dict[str, BucketState]
     write_output: Callable[[str, list[pa.Array]], None]
     write_state: Callable[[str, pa.Table], None]
+    deliveries: Deliveries | None = field(default=None, kw_only=True)
     groups: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
@@ -57,7 +60,7 @@ class VectorisedRun:
 
     def run(self) -> None:
         """Call the author for all groups of this bucket."""
-        hashes, calls = read_calls(self.spec, self.runs, self.states)
+        hashes, calls = read_calls(self.spec, self.runs, self.states, deliveries=self.deliveries)
         self.begin(hashes)
         for call in calls:
             self._work(call)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cbp.engine.bucket import look_up
+from cbp.engine.deliveries import Deliveries
 from cbp.engine.groups import FlowRun, Ranges, group_ranges, window_ends
 from cbp.engine.keys import FlowKeys, group_keys
 from cbp.engine.state.bucket import BucketState, Found
@@ -64,14 +65,19 @@ class _Flow:
 
 
 def read_calls(
-    spec: TranslatorSpec, runs: Sequence[FlowRun], states: Mapping[str, BucketState]
+    spec: TranslatorSpec,
+    runs: Sequence[FlowRun],
+    states: Mapping[str, BucketState],
+    *,
+    deliveries: Deliveries | None = None,
 ) -> tuple[Int64s, Iterator[Call]]:
     """Return the hashes of a bucket that are called (ascending), and the calls for them."""
-    hashes, found = look_up(spec, runs, states)
+    hashes, found = look_up(spec, runs, states, deliveries=deliveries)
     flows = [*(run.hashes for run in runs), *(found[s.name].hashes for s in spec.states)]
     ranges = group_ranges(hashes, flows)
-    reader = CallReader(spec, runs, states, found, hashes, ranges)
-    ends = window_ends(ranges, len(hashes), CALL_ROWS)
+    reader = CallReader(spec, runs, states, found, hashes, ranges, deliveries)
+    sizes = [*ranges, *([deliveries.sizes(hashes)] if deliveries else [])]
+    ends = window_ends(sizes, len(hashes), CALL_ROWS)
     return hashes, (reader.read(start, stop) for start, stop in pairwise([0, *ends]))
 
 
@@ -83,6 +89,7 @@ class CallReader:
         found: The looked-up records of each state, by name.
         hashes: To call, ascending.
         ranges: Of every input, then of every state: the rows of each hash.
+        deliveries: What groups share, if anything.
     """
 
     spec: TranslatorSpec
@@ -91,20 +98,23 @@ class CallReader:
     found: Mapping[str, Found]
     hashes: Int64s
     ranges: Sequence[Ranges]
+    deliveries: Deliveries | None = None
 
     def read(self, start: int, stop: int) -> Call:
         """Return the groups of the hashes `start` to `stop`."""
         assert self.spec.key is not None, "only a translator with a key has groups"
         schema = author_schema(self.spec.key)
         many = len(self.runs)
-        flows = [
-            self._input(run, ranges, start, stop)
-            for run, ranges in zip(self.runs, self.ranges[:many], strict=True)
-        ]
-        flows += [
+        states = [
             self._state(state, ranges, start, stop)
             for state, ranges in zip(self.spec.states, self.ranges[many:], strict=True)
         ]
+        inputs = list(zip(self.runs, (r.part(start, stop) for r in self.ranges), strict=False))
+        if self.deliveries is not None:
+            kept = [FlowKeys(f.keys, f.starts, f.stops, ordered=False) for f in states]
+            ranges = [each for _, each in inputs]
+            inputs = self.deliveries.flows(self.hashes[start:stop], ranges, kept)
+        flows = [*(self._input(run, each) for run, each in inputs), *states]
         keyed = [FlowKeys(f.keys, f.starts, f.stops, ordered=f.origin is None) for f in flows]
         keys, pure = group_keys(keyed, stop - start, schema)
         hashes = self.hashes[start:stop]
@@ -114,13 +124,12 @@ class CallReader:
         origins = {f.name: f.origin for f in flows if f.origin is not None}
         return Call(Groups(_positive_zeros(keys), tables), hashes, origins)
 
-    def _input(self, run: FlowRun, ranges: Ranges, start: int, stop: int) -> _Flow:
-        first, last = int(ranges.starts[start]), int(ranges.stops[stop - 1])
+    def _input(self, run: FlowRun, ranges: Ranges) -> _Flow:
+        first, last = int(ranges.starts[0]), int(ranges.stops[-1])
         schema = author_schema(self.spec.input(run.name).schema)
-        part = run.table.select(list(run.columns)).slice(first, last - first)
-        table = part.rename_columns(schema.names).cast(schema)
+        table = run.part(first, last).rename_columns(schema.names).cast(schema)
         keys = run.key_table(first, last)
-        starts, stops = ranges.starts[start:stop] - first, ranges.stops[start:stop] - first
+        starts, stops = ranges.starts - first, ranges.stops - first
         return _Flow(run.name, table, keys, starts, stops, None, True)
 
     def _state(self, state: StateSpec, ranges: Ranges, start: int, stop: int) -> _Flow:

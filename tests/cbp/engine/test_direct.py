@@ -20,7 +20,6 @@ from cbp.engine import bucket, difference, external, records, spool, window
 from cbp.engine.direct import LocalEngine
 from cbp.engine.reference import ReferenceEngine
 from cbp.engine.state import compaction, sizes
-from cbp.errors import DataflowInvalidError
 from cbp.model.dataflow import Dataflow
 from tests import flows
 from tests.driver import Driver
@@ -36,6 +35,19 @@ _orders = {
     ),
     "value": st.sampled_from([None, 1.0, -2.5, float("nan"), float("inf")]),
     "many": st.integers(0, 12),
+}
+_TO = ["a", "b", "c", "", "*", "*items", "*other,kept", "*kept", "*mail"]
+_MESSAGE = {"id": _small, "to": st.lists(st.sampled_from(_TO), max_size=3)}
+_ANYWHERE = [*_TO, "x", "y", "x", "y", "@x", "@y", "@x", "@y"]
+_PROBE: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "items": _MESSAGE,
+    "other": _MESSAGE,
+    "orders": {
+        "k": st.sampled_from(["a", "b", "c", "z"]),
+        "verb": st.sampled_from(["send", "send", "bind", "bind", "write", "forget"]),
+        "id": _small,
+        "to": st.lists(st.sampled_from(_ANYWHERE), max_size=4),
+    },
 }
 CASES: dict[str, tuple[type, dict[str, dict[str, st.SearchStrategy[Any]]]]] = {
     "url_count": (flows.UrlCount, {"urls": {"url": _text}}),
@@ -67,6 +79,8 @@ CASES: dict[str, tuple[type, dict[str, dict[str, st.SearchStrategy[Any]]]]] = {
             }
         },
     ),
+    "probe": (flows.Probe, _PROBE),
+    "outer_probe": (flows.OuterProbe, _PROBE),
     "nested": (flows.Nested, {"edges": {"src": _small, "dst": st.one_of(_small, st.none())}}),
     "framed": (
         flows.Framed,
@@ -202,17 +216,3 @@ def test_the_files_of_a_bucket_stay_few(tmp_path: Path) -> None:
     table = driver.engine._table(str(tmp_path / "t" / "state/stage.counts"))  # type: ignore[attr-defined]
     assert len(table.snapshot.live) <= 4 * 8
     assert sum(row["n"] for row in driver.state("stage", "counts")) == 60 * 20
-
-
-def test_what_the_engine_cannot_route_is_refused_before_it_runs(tmp_path: Path) -> None:
-    """A stage with addresses is refused with its place, and leaves no table."""
-    builder = DataflowBuilder("many")
-    inputs = {i.name: i for i in flows.Probe().spec().inputs if not i.loopback}
-    sources: Any = {name: builder.source(name, str(spec.schema)) for name, spec in inputs.items()}
-    builder.stage("stage", flows.Probe(), **sources)
-    with pytest.raises(DataflowInvalidError) as caught:
-        Driver(LocalEngine(cache=str(tmp_path / "cache")), builder.build(), tmp_path / "t")
-    (mistake,) = caught.value.mistakes
-    assert (mistake.code, mistake.where) == ("engine_unsupported", "stages.stage.inputs.mail")
-    assert "flows.py:" in mistake.place
-    assert not (tmp_path / "t").exists()

@@ -21,8 +21,16 @@ def test_counts_are_the_sum_of_the_files() -> None:
 @pytest.mark.parametrize("framing_key", [2, "2026-11-21T05"])
 def test_json_round_trip(framing_key: int | str) -> None:
     """An increment survives JSON, whatever its framing key."""
-    increment = Increment("f", 0, framing_key, INCREMENT.files)
+    increment = Increment("f", 0, framing_key, INCREMENT.files, (DataFile("a/3", 1, 10),))
     assert Increment.from_json(json.loads(json.dumps(increment.to_json()))) == increment
+
+
+def test_bindings_stay_with_their_messages_and_are_none() -> None:
+    """Their files are kept as the others are, and count for nothing."""
+    increment = Increment("f", 0, 0, INCREMENT.files, (DataFile("a/3", 1, 10),))
+    assert (increment.records, increment.bytes) == (INCREMENT.records, INCREMENT.bytes)
+    assert [file.path for file in increment.kept] == ["a/1", "a/2", "a/3"]
+    assert "bindings" not in INCREMENT.to_json()
 
 
 @pytest.mark.parametrize("sizes", [(-1, 5), (5, -1)])

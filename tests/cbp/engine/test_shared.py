@@ -1,0 +1,146 @@
+"""What groups share: one copy per task, found by all tasks together, kept while it is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cbp.engine import direct
+from cbp.engine.collect import Retention
+from cbp.engine.direct import LocalEngine
+from cbp.engine.reference import ReferenceEngine
+from cbp.errors import IncrementDamagedError
+from tests.cbp.engine.test_direct import NARROW, assert_same, dataflow_of, epochs_of
+from tests.driver import Driver
+
+Epochs = list[dict[str, list[dict[str, Any]]]]
+
+
+def driver_of(folder: Path, case: str = "probe", **options: Any) -> Driver:
+    """Drive a case on an engine without Spark."""
+    engine = LocalEngine(cache=str(folder / "cache"), **options)
+    return Driver(engine, dataflow_of(case), folder / "t")
+
+
+def order(k: str, verb: str, *to: str, id_: int = 0) -> dict[str, Any]:
+    return {"k": k, "verb": verb, "id": id_, "to": list(to)}
+
+
+@pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])
+@pytest.mark.parametrize("case", ["probe", "outer_probe"])
+@settings(max_examples=15)
+@given(data=st.data())
+def test_two_tasks_find_what_one_finds(
+    tmp_path_factory: pytest.TempPathFactory, case: str, hash_mask: int, data: st.DataObject
+) -> None:
+    """Outputs, order, state, dead letters and remote writes are the reference's."""
+    folder = tmp_path_factory.mktemp("shared")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(direct, "ROWS_PER_TASK", {"groupwise": 2})
+        driver = driver_of(folder, case, hash_mask=hash_mask)
+        epochs = data.draw(epochs_of(case))
+        assert_same(dataflow_of(case), driver, epochs, ordered=hash_mask == -1)
+    reference = ReferenceEngine(dataflow_of(case))
+    for epoch in epochs:
+        for name, rows in epoch.items():
+            reference.feed(f"s_{name}", rows)
+        reference.run_until_idle()
+    for mine, theirs in zip(driver.figures, reference.figures("stage"), strict=True):
+        for name in ("records_in", "groups", "dead_letters", "state_remote"):
+            assert mine.get(name, 0) == theirs[name], name
+
+
+def test_bytes_do_not_grow_with_the_groups_that_get_a_record(tmp_path: Path) -> None:
+    """Broadcast to 10 keys of state or to 1,000, by ALL or by an address: the same bytes."""
+    moved = []
+    for groups in (10, 1000):
+        driver = driver_of(tmp_path / str(groups), "outer_probe")
+        keys = [f"k{n}" for n in range(groups)]
+        driver.feed("s_orders", [order(key, "write", key) for key in keys])
+        driver.run_until_idle()
+        driver.feed("s_items", [{"id": n, "to": ["*kept"]} for n in range(5)])
+        driver.run_until_idle()
+        assert driver.figures[-1]["groups"] == groups
+        by_all = driver.figures[-1]["bytes_broadcast"]
+        driver.feed("s_orders", [order(key, "bind", "x") for key in keys])
+        driver.feed("s_orders", [order("k0", "send", "@x", id_=n) for n in range(5)])
+        driver.run_until_idle()
+        got = driver.outputs("stage.calls")[-1]
+        assert sum(len(row["mail"]) for row in got) == 0  # bound in another epoch than sent
+        driver.feed(
+            "s_orders",
+            [*(order(key, "bind", "x") for key in keys), order("k0", "send", "@x", "@x")],
+        )
+        driver.run_until_idle()
+        got = driver.outputs("stage.calls")[-1]
+        assert sum(len(row["mail"]) for row in got) == groups
+        moved.append((by_all, driver.figures[-1]["bytes_broadcast"]))
+        assert driver.figures[-1]["bytes_bindings"] > 8 * groups
+    assert moved[0] == moved[1]
+    assert all(0 < each < 10_000 for each in moved[0])
+
+
+def test_messages_find_their_bindings_after_a_restart(tmp_path: Path) -> None:
+    """Whoever reads them: bindings are files that the increment names, and nothing else."""
+    driver = driver_of(tmp_path)
+    driver.feed("s_orders", [order("a", "bind", "x"), order("b", "send", "@x", id_=7)])
+    assert driver.run("stage")
+    driver.engine = LocalEngine(cache=str(tmp_path / "another"))
+    assert driver.run("stage")
+    (row,) = driver.outputs("stage.calls")[-1]
+    assert (row["k"], row["mail"]) == ("a", [7])
+
+
+def collect(driver: Driver) -> None:
+    """Remove what no connector needs, as if nothing had to stay readable."""
+    queued = [
+        file.path
+        for connectors in driver.connectors.values()
+        for connector in connectors.values()
+        for increment in connector.held
+        for file in increment.kept
+    ]
+    retention = Retention(versions_min=0, versions_max=0, seconds=0, attempt_seconds=0)
+    node = driver.dataflow.stages["stage"]
+    driver.engine.collect(driver.folder, node, queued=lambda: queued, retention=retention)
+
+
+def test_bindings_stay_as_long_as_their_messages(tmp_path: Path) -> None:
+    """A collection between the epochs takes none; afterwards they go as other files do."""
+    driver = driver_of(tmp_path)
+    driver.feed("s_orders", [order("a", "bind", "x"), order("b", "send", "@x", id_=7)])
+    assert driver.run("stage")
+    collect(driver)
+    bound = list(tmp_path.rglob("*-bindings.parquet"))
+    assert bound
+    assert driver.run("stage")
+    assert driver.outputs("stage.calls")[-1][0]["mail"] == [7]
+    for _ in range(40):  # what the log still shows stays; so do files of the newest checkpoint
+        driver.feed("s_orders", [order("a", "send", "a")])
+        driver.run_until_idle()
+    collect(driver)
+    assert not any(path.exists() for path in bound)
+
+
+def test_bindings_without_messages_are_not_kept(tmp_path: Path) -> None:
+    """An increment without messages is read by nobody, and names no files."""
+    driver = driver_of(tmp_path)
+    driver.feed("s_orders", [order("a", "bind", "x")])
+    driver.run_until_idle()
+    (increment,) = driver.increments["stage.mail"]
+    assert increment.kept == ()
+
+
+def test_lost_bindings_fail_the_run(tmp_path: Path) -> None:
+    """A file that is gone or cut never looks like an address that nobody bound."""
+    driver = driver_of(tmp_path)
+    driver.feed("s_orders", [order("a", "bind", "x"), order("b", "send", "@x")])
+    assert driver.run("stage")
+    (path,) = tmp_path.rglob("*-bindings.parquet")
+    path.unlink()
+    with pytest.raises(IncrementDamagedError, match="bindings"):
+        driver.run("stage")
