@@ -248,7 +248,7 @@ class Probe(Translate):
                     out.associate(key.k, address)
             elif order.verb == "write":
                 for to in order.to:
-                    out.kept(to, order.id)
+                    out.kept(to, order.id or 0)
             elif order.verb == "forget":
                 kept = []
         for id_ in kept:
@@ -259,6 +259,25 @@ class Probe(Translate):
 
 class OuterProbe(Probe):
     kept = State("k STRING, id INT", grouping="outer")
+
+
+class Rumours(Translate):
+    """Broadcasts and messages to keys and to all: what one call for many groups can do too."""
+
+    key = "k STRING"
+    items = Input(MESSAGE, route_by=TO_ANY)
+    mail = Loopback(MESSAGE, route_by=TO_ANY, order_by="id")
+    kept = State("k STRING, ids ARRAY<INT>")
+    calls = Output("k STRING, items ARRAY<INT>, mail ARRAY<INT>", history=True)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        ids = [id_ for row in group.kept for id_ in row.ids]
+        items = list(group.items)
+        mail = [row.id for row in group.mail]
+        for row in items[:2]:
+            out.mail(row.id, [key.k, *row.to])
+        out.kept(key.k, [*ids, *(row.id for row in items), *mail][-3:])
+        out.calls(key.k, [row.id for row in items], mail)
 
 
 class Framed(Translate):

@@ -44,6 +44,7 @@ def epochs_of(case: str, *, seed: int, records: int = 40) -> Epochs:
         "orders.to": lambda: chance.choices(
             ["a", "x", "y", "@x", "@y", "*"], k=chance.randrange(4)
         ),
+        "rumours.to": lambda: chance.choices(["a", "b", "c", "*", "*kept"], k=chance.randrange(3)),
         "probe.to": lambda: chance.choices(["a", "b", "c", "*", "*kept"], k=chance.randrange(3)),
         "STRING": lambda: chance.choice(texts),
         "BIGINT": lambda: chance.choice([0, 1, 2, 3, None]),
@@ -55,10 +56,8 @@ def epochs_of(case: str, *, seed: int, records: int = 40) -> Epochs:
 
     def draw(input_: str, column: str, type_: str) -> Callable[[], Any]:
         """Return what makes values: of a column of an input, of a case, or of a type."""
-        base = case.removeprefix("outer_")
-        return next(
-            v for n, v in values.items() if n in (f"{input_}.{column}", f"{base}.{column}", type_)
-        )
+        names = f"{input_}.{column}", f"{case.removeprefix('outer_')}.{column}", type_
+        return next(make for name, make in values.items() if name in names)
 
     inputs = [spec for spec in CASES[case][0]().spec().inputs if not spec.loopback]
     return [

@@ -38,6 +38,7 @@ _orders = {
 }
 _TO = ["a", "b", "c", "", "*", "*items", "*other,kept", "*kept", "*mail"]
 _MESSAGE = {"id": _small, "to": st.lists(st.sampled_from(_TO), max_size=3)}
+_HEARD = ["a", "b", "c", "*", "*items", "*kept", "*kept,mail"]
 _ANYWHERE = [*_TO, "x", "y", "x", "y", "@x", "@y", "@x", "@y"]
 _PROBE: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "items": _MESSAGE,
@@ -79,6 +80,7 @@ CASES: dict[str, tuple[type, dict[str, dict[str, st.SearchStrategy[Any]]]]] = {
             }
         },
     ),
+    "rumours": (flows.Rumours, {"items": _MESSAGE | {"to": st.lists(st.sampled_from(_HEARD))}}),
     "probe": (flows.Probe, _PROBE),
     "outer_probe": (flows.OuterProbe, _PROBE),
     "nested": (flows.Nested, {"edges": {"src": _small, "dst": st.one_of(_small, st.none())}}),
