@@ -114,7 +114,7 @@ def test_bindings_stay_as_long_as_their_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A collection between the epochs takes none; afterwards they go as other files do."""
-    often = {**tables.open_table.__kwdefaults__, "checkpoint_interval": 5}
+    often = {**(tables.open_table.__kwdefaults__ or {}), "checkpoint_interval": 5}
     monkeypatch.setattr(tables.open_table, "__kwdefaults__", often)
     driver = driver_of(tmp_path)
     driver.feed("s_orders", [order("a", "bind", "x"), order("b", "send", "@x", id_=7)])

@@ -1,0 +1,39 @@
+"""Clustering and PageRank as Spark jobs: the reference engine's epochs, both ways to the tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbp.engine import direct
+from cbp.engine.direct import DirectEngine
+from cbp.engine.spark import SparkExecutor, executor
+from stages.flows.clustering import clustering
+from stages.flows.pagerank import pagerank
+from tests.cbp.engine.test_direct import assert_same
+from tests.driver import Driver
+from tests.stages.graphs import increments, small_web, small_world
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("shuffled", [False, True], ids=["arranged", "shuffled"])
+@pytest.mark.parametrize("name", ["clustering", "pagerank"])
+def test_every_epoch_equals_the_reference(
+    name: str, shuffled: bool, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outputs, their order, and state; multicast, messages, `ALL` and several keys at once."""
+    monkeypatch.setattr(direct, "ROWS_PER_TASK", {"groupwise": 20})
+    if shuffled:
+        monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
+    engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"))
+    if name == "clustering":
+        dataflow, edges = clustering(multicast=True), small_world(40)
+    else:
+        dataflow, edges = pagerank(threshold=0.1, tolerance=1.0), small_web(8)
+    driver = Driver(engine, dataflow, tmp_path / "t")
+    assert_same(dataflow, driver, increments(edges, 2), source="")
+    moved = sum(figures.get("bytes_shuffled", 0) for figures in driver.figures)
+    assert (moved > 0) == shuffled

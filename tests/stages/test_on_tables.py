@@ -1,0 +1,42 @@
+"""Clustering and PageRank on the direct engine: the reference engine's epochs, record by record.
+
+That the reference engine's results are right is held by test_clustering.py and
+test_pagerank.py; here every output, its order, and state are the same at every epoch.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cbp.engine import bucket, direct, window
+from cbp.engine.direct import LocalEngine
+from cbp.model.dataflow import Dataflow
+from stages.flows.clustering import clustering
+from stages.flows.pagerank import pagerank
+from tests.cbp.engine.test_direct import assert_same
+from tests.driver import Driver
+from tests.stages.graphs import increments, small_web, small_world
+
+FLOWS = {
+    "clustering": clustering(multicast=False),
+    "clustering-multicast": clustering(multicast=True),
+    "pagerank": pagerank(threshold=0.01, tolerance=1e-2),
+    "pagerank-broadcast": pagerank(threshold=0.01, tolerance=1e-2, broadcast=True),
+}
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_every_epoch_equals_the_reference(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With several tasks and small windows; new edges arrive while state is there."""
+    monkeypatch.setattr(direct, "ROWS_PER_TASK", {"groupwise": 20})
+    monkeypatch.setattr(bucket, "WINDOW_ROWS", 50)
+    monkeypatch.setattr(window, "LARGE_ROWS", 50)
+    dataflow: Dataflow = FLOWS[name]
+    edges = small_web(25) if "pagerank" in name else small_world(40)
+    driver = Driver(LocalEngine(cache=str(tmp_path / "cache")), dataflow, tmp_path / "t")
+    assert_same(dataflow, driver, increments(edges, 3), source="")
+    assert not any(figures.get("dead_letters", 0) for figures in driver.figures)
