@@ -3,6 +3,7 @@
     CbpError                      code, details, retryable
     |- DefinitionError            an author's mistake, found at registration
     |  '- DataflowInvalidError    all mistakes of one dataflow at once
+    |     '- ChangeRefusedError   a new version would lose or change what is there
     |- AuthorCodeError            author's code failed while a run used it
     |  '- DecisionInvalidError    a Runnable or FrameBy answered what cannot be done
     |     |- MemoInvalidError     its memo is not JSON
@@ -24,6 +25,7 @@
     |  |- RunCancelledError       the run was cancelled
     |  |- RebuildIncompleteError  some dataflows could not be brought back from their folders
     |  |- TimeLimitError          the author's code did not end in time
+    |  |- ChangeBusyError         a new version has to wait for what is under way
     |  |- NotFoundError           a name, key or table that does not exist
     |  |- AlreadyExistsError      a name that is taken
     |  '- FlowUnframedError       nobody frames the flow that is to be closed
@@ -45,6 +47,8 @@ __all__ = [
     "AlreadyExistsError",
     "AuthorCodeError",
     "CbpError",
+    "ChangeBusyError",
+    "ChangeRefusedError",
     "DataflowInvalidError",
     "DecisionInvalidError",
     "DefinitionError",
@@ -139,6 +143,18 @@ class DataflowInvalidError(CbpError):
             ],
         )
         self.mistakes = tuple(mistakes)
+
+
+class ChangeRefusedError(DataflowInvalidError):
+    """A new version would lose records, or make them mean something else; nothing changed."""
+
+    code = "change_refused"
+
+    def __init__(self, dataflow: str, mistakes: Sequence[Mistake]) -> None:
+        super().__init__(dataflow, mistakes)
+        lines = "; ".join(f"{m.where}: {m.message}" for m in mistakes)
+        self.message = f"the new version of {dataflow!r} is refused: {lines}"
+        self.args = (self.message,)
 
 
 class AuthorCodeError(CbpError):
@@ -455,6 +471,17 @@ class TimeLimitError(OperatingError):
             "raise run_seconds_max, then resume",
             what=what,
             seconds=seconds,
+        )
+
+
+class ChangeBusyError(OperatingError):
+    """A new version takes over between two epochs, and there is none now; nothing changed."""
+
+    code = "change_busy"
+
+    def __init__(self, dataflow: str, why: str) -> None:
+        super().__init__(
+            f"{dataflow!r} cannot be changed now: {why}; try again", dataflow=dataflow, why=why
         )
 
 

@@ -101,6 +101,16 @@ class IntentionLog:
             for name, stage in position.stages.items()
         )
 
+    def forget_positions(self, before: int) -> None:
+        """Remove the positions of versions of the dataflow before this one; idempotent.
+
+        They speak of other stages. The new version's description holds where it began.
+        """
+        for number in self._numbers(_POSITIONS):
+            path = self._path(_POSITIONS, number)
+            if Position.from_json(json.loads(self._files.read(path))).version < before:
+                self._files.remove(path, what="dead_record")
+
     def trim(self, epochs: Mapping[str, int]) -> int:
         """Remove records that nobody needs, oldest first.
 

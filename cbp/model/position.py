@@ -49,12 +49,14 @@ class Position:
         stages: By name; those that lead, where stages run together.
         newest: The last increment of each flow that has one.
         punctuations: Number of its next punctuation; those before are in the connectors.
+        version: Of the dataflow; a position says nothing of any other.
     """
 
     dataflow: str
     stages: Mapping[str, StagePosition]
     newest: tuple[Increment, ...]
     punctuations: int = 0
+    version: int = 1
 
     @property
     def number(self) -> int:
@@ -66,6 +68,7 @@ class Position:
         return {
             "format": FORMAT,
             "dataflow": self.dataflow,
+            "version": self.version,
             "stages": {
                 name: {
                     "epoch": stage.epoch,
@@ -110,7 +113,13 @@ class Position:
             for name, stage in value["stages"].items()
         }
         newest = tuple(Increment.from_json(increment) for increment in value["newest"])
-        return cls(value["dataflow"], stages, newest, value.get("punctuations", 0))
+        return cls(
+            value["dataflow"],
+            stages,
+            newest,
+            value.get("punctuations", 0),
+            value.get("version", 1),
+        )
 
 
 def _framed_to_json(connector: Connector) -> dict[str, Any]:

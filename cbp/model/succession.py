@@ -19,7 +19,7 @@ position that there was.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cbp.errors import Mistake
 from cbp.model.change import ChangePlan, Choice
@@ -67,6 +67,7 @@ def succeed(
     choice: Choice,
     *,
     before: Position,
+    version: int,
     units: Mapping[str, str],
     after: Dataflow,
     next_epochs: Mapping[str, int],
@@ -78,6 +79,7 @@ def succeed(
         plan: What becomes of every stage.
         choice: What the author said.
         before: Where the old version stands, with nothing under way.
+        version: Number of the new version.
         units: Stage of the old version to the stage that led it.
         after: The new version, checked.
         next_epochs: Stage to the epoch behind its newest record, of any version.
@@ -107,7 +109,7 @@ def succeed(
         stages[name] = StagePosition(epochs.get(name, 0), memo, connectors, turns)
     # The log of a source that comes back brings its increments back itself.
     newest = tuple(i for i in before.newest if "." in i.flow or i.flow in after.sources)
-    position = Position(before.dataflow, stages, newest)
+    position = replace(before, stages=stages, newest=newest, version=version)
     return Succession(position, leaders, tuple(_queues(old, stages)), tuple(refused))
 
 

@@ -54,6 +54,8 @@ STATUS: Mapping[str, int] = {
     "cbp_error": 500,
     "definition_invalid": 422,
     "dataflow_invalid": 422,
+    "change_refused": 409,
+    "change_busy": 409,
     "author_code_failed": 422,
     "decision_invalid": 422,
     "memo_not_serialisable": 422,

@@ -37,8 +37,9 @@ class Positions:
     def position(self, dataflow: str) -> Position:
         """See `Store.position`; raises `NotFoundError`."""
         with self._database.read() as connection:
-            known = select(dataflows.c.name).where(dataflows.c.name == dataflow)
-            if connection.execute(known).first() is None:
+            known = select(dataflows.c.version).where(dataflows.c.name == dataflow)
+            version = connection.execute(known).scalar_one_or_none()
+            if version is None:
                 raise NotFoundError(kind="dataflow", name=dataflow)
             waiting = queues.connectors(connection, dataflow)
             found = {
@@ -48,7 +49,8 @@ class Positions:
                 for stage in _stages(connection, dataflow)
             }
             number = next_punctuation(connection, dataflow)
-            return Position(dataflow, found, tuple(_newest(connection, dataflow)), number)
+            newest = tuple(_newest(connection, dataflow))
+            return Position(dataflow, found, newest, number, version)
 
     def restore(self, position: Position, *, at: datetime) -> None:
         """See `Store.restore`.
