@@ -30,7 +30,7 @@ from cbp.model.evolution import ColumnChange, compare, refused
 from cbp.model.schema import Schema
 from cbp.model.shape import DataflowShape, InputShape, SourceShape, StageShape
 
-__all__ = ["ChangePlan", "Choice", "NodeChange", "compare_versions"]
+__all__ = ["NO_CHOICE", "ChangePlan", "Choice", "NodeChange", "compare_versions"]
 
 Kind = Literal["kept", "added", "removed", "replaced"]
 StateFate = Literal["none", "kept", "new", "rebuilt"]
@@ -50,6 +50,9 @@ class Choice:
     keep: frozenset[str] = frozenset()
     rebuild: frozenset[str] = frozenset()
     retained: frozenset[str] = frozenset()
+
+
+NO_CHOICE = Choice()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,7 @@ class ChangePlan:
 
 
 def compare_versions(
-    before: DataflowShape, after: DataflowShape, choice: Choice = Choice()
+    before: DataflowShape, after: DataflowShape, choice: Choice = NO_CHOICE
 ) -> ChangePlan:
     """Return what becomes of everything, and every reason why it cannot be."""
     mistakes = list(_choice_mistakes(before, after, choice))

@@ -1,4 +1,4 @@
-"""Dataflows: register, check, list, show, pause, resume, retry, delete."""
+"""Dataflows: register, check, change, list, show, pause, resume, retry, delete."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from cbp.errors import AlreadyExistsError, DataflowInvalidError, Mistake
 from cbp.model.dataflow import Dataflow
 from controller.api.body import read_body
+from controller.api.change import ChangeOut, ChangeQuery, change_out
 from controller.api.overview import detail, summarise
 from controller.api.ports import Services
 from controller.api.problems import MediaTypeError
@@ -31,6 +32,7 @@ from controller.api.schemas import (
     Waits,
 )
 from controller.api.waiting import waits
+from controller.loop.change import Changed
 from controller.store.base import DataflowRecord
 
 __all__ = ["routes"]
@@ -116,6 +118,28 @@ async def validate(request: Request, services: ServicesParameter) -> Validation:
     )
 
 
+@routes.put(
+    "/dataflows/{name}",
+    openapi_extra=_BODY,
+    responses={**_BODY_PROBLEMS, **problems(404, 409)},
+)
+async def change(
+    name: str,
+    request: Request,
+    services: ServicesParameter,
+    query: Annotated[ChangeQuery, Query()],
+) -> ChangeOut:
+    """Let a new version take over, or show with `dry_run` what it would do.
+
+    Kept stages keep their state and their queues. A repetition of the version that is there
+    changes nothing.
+    """
+    body = await _read(request, services)
+    content_type = request.headers.get("content-type", "")
+    changed = await run_in_threadpool(_change, services, name, body, content_type, query)
+    return change_out(changed)
+
+
 @routes.get("/dataflows")
 def list_dataflows(services: ServicesParameter) -> Page[DataflowSummary]:
     """List every dataflow, by name."""
@@ -187,6 +211,22 @@ def _register(
             raise
         record = found
     return detail(services, record, datetime.now(UTC))
+
+
+def _change(
+    services: Services, name: str, body: bytes, content_type: str, query: ChangeQuery
+) -> Changed:
+    document, duplicates = _parse(services, body, content_type)
+    if document.get("name") != name:
+        message = f"expected {name!r}, the dataflow that is changed; got {document.get('name')!r}"
+        raise DataflowInvalidError(name, [Mistake("name_differs", "name", message)])
+    return services.controller.change(
+        document,
+        duplicates,
+        choice=query.choice,
+        expected_version=query.expected_version,
+        dry_run=query.dry_run,
+    )
 
 
 def _same(services: Services, document: Mapping[str, Any]) -> DataflowRecord | None:

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 
 from cbp.model.account import Account
+from cbp.model.change import NO_CHOICE, Choice
 from cbp.model.dataflow import Dataflow
 from cbp.model.explain import Plan
 from cbp.model.lease import Role, Standing
 from cbp.model.punctuation import Punctuation
 from cbp.model.snapshot import Snapshot
 from cbp.model.waiting import Wait
+from controller.loop.change import Changed
 from controller.store.base import ClaimRecord, DataflowRecord, Store
 
 __all__ = [
@@ -115,6 +117,18 @@ class Controller(Protocol):
         self, document: Mapping[str, Any], duplicates: Iterable[str] = ()
     ) -> DataflowRecord:
         """Register a dataflow; durable once it returns."""
+        ...
+
+    def change(
+        self,
+        document: Mapping[str, Any],
+        duplicates: Iterable[str] = (),
+        *,
+        choice: Choice = NO_CHOICE,
+        expected_version: int | None = None,
+        dry_run: bool = False,
+    ) -> Changed:
+        """Let a new version of a dataflow take over; durable once it returns."""
         ...
 
     def validate(self, document: Mapping[str, Any], duplicates: Iterable[str] = ()) -> Dataflow:

@@ -86,6 +86,13 @@ class ServiceClient:
         sent = _given(named)
         return self._send("POST", path, content=content, headers=sent, params=_given(query or {}))
 
+    def put(
+        self, *path: str, content: bytes, content_type: str, query: dict[str, Any] | None = None
+    ) -> Any:
+        """Return what the service answers to a PUT; a list in `query` is sent item by item."""
+        sent = {"Content-Type": content_type}
+        return self._send("PUT", path, content=content, headers=sent, params=_given(query or {}))
+
     def delete(self, *path: str, **query: Any) -> Any:
         """Return what the service answers to a DELETE."""
         return self._send("DELETE", path, params=_given(query))

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from cbp.errors import NotFoundError
+from controller.cli.change import print_change
 from controller.cli.errors import FileUnreadableError
 from controller.cli.output import age, clock, print_json, print_table, print_text
 from controller.cli.session import AsJson, DataflowName, session
@@ -33,23 +34,63 @@ Document = Annotated[
     str,
     typer.Argument(help="JSON or YAML file, or the name of a ready dataflow.", show_default=False),
 ]
+Plan = Annotated[bool, typer.Option("--plan", help="Show what would happen; change nothing.")]
+Keep = Annotated[
+    list[str] | None, typer.Option(metavar="STAGE", help="A replaced stage keeps its state.")
+]
+Rebuild = Annotated[
+    list[str] | None,
+    typer.Option(metavar="STAGE", help="Empty a stage's state and make it again from its input."),
+]
+Retained = Annotated[
+    list[str] | None,
+    typer.Option(metavar="STAGE", help="An added stage begins with the retained input."),
+]
+Expected = Annotated[
+    int | None, typer.Option("--expect-version", min=1, help="Refuse at any other version.")
+]
 Stage = Annotated[str, typer.Argument(help="Name of the stage.", show_default=False)]
 Purge = Annotated[bool, typer.Option("--purge", help="Remove the tables too. Cannot be undone.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before removing tables.")]
 
 
-def register_command(context: typer.Context, file: Document, json_: AsJson = False) -> None:
-    """Register a dataflow; a wrong document gets every mistake with its place."""
+def register_command(
+    context: typer.Context,
+    file: Document,
+    plan: Plan = False,
+    keep: Keep = None,
+    rebuild: Rebuild = None,
+    retained: Retained = None,
+    expected_version: Expected = None,
+    json_: AsJson = False,
+) -> None:
+    """Register a dataflow, or let a new version of a registered one take over.
+
+    A wrong document gets every mistake with its place. --plan shows what a new version does
+    to every stage, its state and its queues, and changes nothing.
+    """
     content, content_type = _document(file)
+    sent: dict[str, Any] = {"content": content, "content_type": content_type}
+    chosen = {"keep": keep, "rebuild": rebuild, "retained": retained}
+    query = {**chosen, "expected_version": expected_version, "dry_run": str(plan).lower()}
     with session(context).connect() as service:
-        answer = service.post("dataflows", content=content, content_type=content_type)
+        name = service.post("dataflows", "validate", **sent)["name"]
+        known = name in {item["name"] for item in service.get("dataflows")["items"]}
+        if known:
+            answer = service.put("dataflows", name, query=query, **sent)
+        elif plan:
+            answer = {"name": name, "version": 1, "changed": True, "done": False}
+        else:
+            answer = service.post("dataflows", **sent)
     if json_:
         print_json(answer)
-        return
-    summary = answer["summary"]
-    print_text(f"registered {summary['name']} with {summary['stages']} stage(s)", "green")
-    for source in answer["sources"]:
-        print_text(f"feed it with: cbp drop {summary['name']} {source['name']} FILE...")
+    elif "summary" not in answer:
+        print_change(answer)
+    else:
+        summary = answer["summary"]
+        print_text(f"registered {summary['name']} with {summary['stages']} stage(s)", "green")
+        for source in answer["sources"]:
+            print_text(f"feed it with: cbp drop {summary['name']} {source['name']} FILE...")
 
 
 def validate_command(context: typer.Context, file: Document, json_: AsJson = False) -> None:

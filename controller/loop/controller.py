@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -29,20 +30,25 @@ from cbp.engine.files import Files
 from cbp.errors import (
     AlreadyExistsError,
     CbpError,
+    ChangeBusyError,
     LogConflictError,
     NotFoundError,
     OperatingError,
     RebuildIncompleteError,
 )
 from cbp.model.account import Account
+from cbp.model.change import NO_CHOICE, Choice
 from cbp.model.dataflow import Dataflow
-from cbp.model.fusion import choose_leaders, physical_stages
+from cbp.model.fusion import choose_leaders
 from cbp.model.intention import Intention
 from cbp.model.punctuation import Punctuation, Reason
 from cbp.model.schedule import Schedule
+from cbp.model.shape import shape_of
 from cbp.model.snapshot import Snapshot
 from cbp.model.waiting import Wait
 from controller.loop.catalog import Catalog
+from controller.loop.change import Changed, Changes, stage_wiring
+from controller.loop.description import Description
 from controller.loop.explaining import Explaining, Explanation
 from controller.loop.folder import claim_folder, described, purge_folder, remove_purged
 from controller.loop.frames import Framer
@@ -61,6 +67,8 @@ __all__ = ["Arrivals", "Controller"]
 
 CANCEL_SECONDS = 60.0
 DRAIN_CANCEL_SECONDS = 10.0
+CHANGE_SECONDS = 60.0
+UNFINISHED = "a new version took over and is not finished; the log says why"
 COLLECT_EVERY = 100
 
 _log = structlog.get_logger(__name__)
@@ -160,6 +168,17 @@ class Controller:
             parallel_max=parallel_max,
             random_hex=random_hex,
         )
+        self._changes = Changes(
+            store=store,
+            engine=engine,
+            files=files,
+            catalog=self._catalog,
+            runs=self._runs,
+            clock=clock,
+            compile_=registry.compile,
+            prepare=self._prepare_arrivals,
+            new_id=self._ticker.new_id,
+        )
         self._names_lock = threading.Lock()
         self._exclusive: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
         self._woken = threading.Event()
@@ -204,26 +223,70 @@ class Controller:
         with self.exclusive(dataflow.name):
             if any(known.name == dataflow.name for known in self._store.dataflows()):
                 raise AlreadyExistsError(kind="dataflow", name=dataflow.name)
-            claimed = claim_folder(self._files, record.folder, document, choose_leaders(dataflow))
-            units = physical_stages(dataflow, claimed.leaders or tuple(dataflow.stages))
-            self._engine.create_tables(
-                record.folder, dataflow.name, tuple(dataflow.stages.values())
-            )
+            first = Description(1, document, choose_leaders(dataflow), shape_of(dataflow))
+            claimed = claim_folder(self._files, record.folder, first)
+            record = replace(record, version=claimed.description.version)
+            self._changes.bring_tables(record, dataflow, claimed.description)
             if self.arrivals is not None:
                 self.arrivals.prepare(record, dataflow)
-            wiring = {name: dict(unit.leader.wiring) for name, unit in units.items()}
-            framed = {
-                (name, spec.name)
-                for name, unit in units.items()
-                for spec in unit.leader.translator.framed
-            }
             with self._ticker.lock:
+                wiring, framed = stage_wiring(dataflow, claimed.description.leaders)
                 self._store.register(record, wiring, framed)
                 if claimed.before:
-                    self._take_over(record, dataflow)
+                    self._take_over(record, dataflow, claimed.description)
         _log.info("dataflow.registered", dataflow=record.name, taken_over=claimed.before)
         self.wake()
         return record
+
+    def change(
+        self,
+        document: Any,
+        duplicates: Iterable[str] = (),
+        *,
+        choice: Choice = NO_CHOICE,
+        expected_version: int | None = None,
+        dry_run: bool = False,
+    ) -> Changed:
+        """Let a new version of a registered dataflow take over; durable once this returns.
+
+        Runs under way are waited for; what is recorded is published. Other dataflows go on.
+
+        Args:
+            document: The new version.
+            duplicates: As of `register`.
+            choice: What the author says about stages that are replaced.
+            expected_version: Refuse unless this is the version that is there now.
+            dry_run: Change nothing, only tell.
+
+        Raises:
+            DataflowInvalidError: Listing every mistake with its place.
+            NotFoundError: If no dataflow of this name is registered.
+            ChangeRefusedError: With every reason; nothing changed.
+            ChangeBusyError: If its runs do not end in time, or another change is under way.
+            OperatingError: If it took over and could not be finished: the dataflow starts
+                nothing, and every tick tries again.
+        """
+        dataflow = self.validate(document, duplicates)
+        name = dataflow.name
+        record = self._expected(name, expected_version)
+        if dry_run:
+            return self._changes.plan(record, document, dataflow, choice)
+        with self._ticker.lock:
+            if name in self._ticker.held or name in self._ticker.deleting:
+                raise ChangeBusyError(name, self._ticker.held.get(name, "it is being deleted"))
+            self._ticker.held[name] = "a new version takes over"
+        try:
+            if not self._runs.wait(name, timeout=CHANGE_SECONDS):
+                why = f"a run has not ended after {CHANGE_SECONDS:.0f} s"
+                raise ChangeBusyError(name, why)
+            with self.exclusive(name):
+                record = self._expected(name, expected_version)
+                return self._changes.carry_out(record, document, dataflow, choice)
+        except LogConflictError as error:
+            self._runs.depose(error.message)
+            raise
+        finally:
+            self._release(name)
 
     def outlook(self) -> list[Outlook]:
         """Return what is open in every dataflow, and what recovery would do; reads only."""
@@ -517,8 +580,9 @@ class Controller:
         with self._ticker.lock:
             remove_purged(self._files, self._root)
             for record in self._store.dataflows():
-                self._recover_arrivals(record)
-            self._recovery.recover()
+                if self._finish_change(record):
+                    self._recover_arrivals(self._store.dataflow(record.name))
+            self._recovery.recover(without=self._ticker.held)
         self.wake()
 
     def stop_starting(self) -> None:
@@ -551,15 +615,58 @@ class Controller:
 
         Now and then, best when there is nothing to start, remove what nobody needs.
         """
+        for name in [name for name, why in self._ticker.held.items() if why == UNFINISHED]:
+            with self.exclusive(name):
+                self._finish_late(self._store.dataflow(name))
         schedule = self._ticker.tick()
         if not (self.problem or self._ticker.stopping):
             self._housekeeping.keep(calm=not schedule.starts)
         return schedule
 
-    def _take_over(self, record: DataflowRecord, dataflow: Dataflow) -> None:
+    def _take_over(
+        self, record: DataflowRecord, dataflow: Dataflow, description: Description
+    ) -> None:
         if self.arrivals is not None:
             self.arrivals.recover(record, dataflow)
+        self._runs.log(record.folder).forget_positions(description.version)
+        self._changes.bring_store(record, dataflow, description)
         self._recovery.recover_dataflow(record)
+
+    def _expected(self, name: str, version: int | None) -> DataflowRecord:
+        record = self._store.dataflow(name)
+        if version is not None and record.version != version:
+            raise ChangeBusyError(name, f"it is at version {record.version}, not {version}")
+        return record
+
+    def _release(self, name: str) -> None:
+        """Let a dataflow run again, unless its store is not that of its newest version."""
+        if self._changes.unfinished(self._store.dataflow(name)):
+            self._ticker.held[name] = UNFINISHED
+        else:
+            self._ticker.held.pop(name, None)
+        self.wake()
+
+    def _finish_change(self, record: DataflowRecord) -> bool:
+        """Finish what a crash left of a change; tell whether the dataflow may run."""
+        try:
+            self._changes.finish(record)
+        except CbpError as error:
+            self._ticker.held[record.name] = UNFINISHED
+            _log.error("change.not_finished", dataflow=record.name, error=error.as_dict())
+            return False
+        if self._ticker.held.get(record.name) == UNFINISHED:
+            del self._ticker.held[record.name]
+        return True
+
+    def _finish_late(self, record: DataflowRecord) -> None:
+        if self._finish_change(record):
+            self._recover_arrivals(self._store.dataflow(record.name))
+            with self._ticker.lock:
+                self._recovery.recover_dataflow(self._store.dataflow(record.name))
+
+    def _prepare_arrivals(self, record: DataflowRecord, dataflow: Dataflow) -> None:
+        if self.arrivals is not None:
+            self.arrivals.prepare(record, dataflow)
 
     def _recover_arrivals(self, record: DataflowRecord) -> None:
         if self.arrivals is None:

@@ -14,19 +14,23 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from cbp.engine.faults import Faults
-from cbp.engine.files import Exists, Files, local_path
-from cbp.errors import DataflowInvalidError, Mistake, OperatingError, TableForeignError
+from cbp.engine.files import Files, local_path
+from cbp.errors import (
+    DataflowInvalidError,
+    InvariantError,
+    Mistake,
+    OperatingError,
+    TableForeignError,
+)
+from controller.loop.description import FOLDER, Description, Descriptions
 
 __all__ = ["Claimed", "claim_folder", "described", "purge_folder", "remove_purged"]
 
-FORMAT = 1
-FIRST = f"{1:020d}.json"
-DESCRIPTION = "_description"
 SHOWN_MAX = 5
 _PURGED = ".purged-"
 
@@ -37,63 +41,58 @@ class Claimed:
 
     Attributes:
         before: Whether it was described before: it may hold tables of an earlier life.
-        leaders: The stages that lead others, as its life began with; `None`: each leads itself.
+        description: The newest version of it.
     """
 
     before: bool
-    leaders: tuple[str, ...] | None
+    description: Description
 
 
-def claim_folder(
-    files: Files, folder: str, document: Mapping[str, Any], leaders: Sequence[str]
-) -> Claimed:
+def claim_folder(files: Files, folder: str, first: Description) -> Claimed:
     """Make a folder belong to a dataflow; succeeds again for the same document.
 
     Args:
         files: The port.
         folder: To claim.
-        document: That describes the dataflow.
-        leaders: The stages that lead others, unless the folder is older: epochs and
-            intentions in it go by what was chosen then.
+        first: Its description, unless the folder is older: epochs and intentions in it go
+            by what was chosen then.
 
     Raises:
         TableForeignError: If it holds anything else.
         DataflowInvalidError: If the document holds what JSON cannot hold.
+        InvariantError: If what describes it cannot be read.
     """
-    stated = {"format": FORMAT, "version": 1, "document": document}
-    description = {**stated, "leaders": list(leaders)}
+    document = first.document
     try:
-        data = json.dumps(description, allow_nan=False, sort_keys=True, indent=1).encode()
+        plain = json.loads(json.dumps(document, allow_nan=False))
     except (TypeError, ValueError) as error:
-        name, mistake = (
-            str(document.get("name")),
-            Mistake("document_invalid", "document", str(error)),
-        )
-        raise DataflowInvalidError(name, [mistake]) from error
+        mistake = Mistake("document_invalid", "document", str(error))
+        raise DataflowInvalidError(str(document.get("name")), [mistake]) from error
     names = files.list_names(folder)
-    if names and not files.list_names(f"{folder}/{DESCRIPTION}"):
-        others = [name for name in names if name != DESCRIPTION]
+    if names and not files.list_names(f"{folder}/{FOLDER}"):
+        others = [name for name in names if name != FOLDER]
         if others:
             raise TableForeignError(folder, ", ".join(others[:SHOWN_MAX]))
-    result = files.put_if_absent(f"{folder}/{DESCRIPTION}/{FIRST}", data)
-    if not isinstance(result, Exists):
-        return Claimed(False, tuple(leaders))
-    found = _parsed(result.data)
-    known = found.pop("leaders", None) if isinstance(found, dict) else None
-    if found != json.loads(json.dumps(stated)):
+    descriptions = Descriptions(files)
+    found = descriptions.newest(folder)
+    if found is None:
+        descriptions.put(folder, first)
+        return Claimed(False, first)
+    if found.document != plain:
         raise TableForeignError(folder, "a dataflow with another description")
-    return Claimed(True, None if known is None else tuple(known))
+    return Claimed(True, found)
 
 
 def described(files: Files, tables_root: str) -> dict[str, Any]:
-    """Return the document of every described folder below `tables_root`, by folder name."""
+    """Return the newest document of every described folder below `tables_root`, by its name."""
     found = {}
+    descriptions = Descriptions(files)
     for name in files.list_names(tables_root):
-        path = f"{tables_root}/{name}/{DESCRIPTION}/{FIRST}"
-        if not name.startswith(".") and files.exists(path):
-            description = _parsed(files.read(path))
-            if isinstance(description, dict) and description.get("format") == FORMAT:
-                found[name] = description["document"]
+        if not name.startswith("."):
+            with suppress(InvariantError):
+                newest = descriptions.newest(f"{tables_root}/{name}")
+                if newest is not None:
+                    found[name] = newest.document
     return found
 
 
@@ -126,10 +125,3 @@ def remove_purged(files: Files, tables_root: str) -> None:
     for name in files.list_names(tables_root):
         if name.startswith(_PURGED):
             shutil.rmtree(local_path(f"{tables_root}/{name}"), ignore_errors=True)
-
-
-def _parsed(data: bytes) -> Any:
-    try:
-        return json.loads(data)
-    except ValueError:
-        return None

@@ -51,12 +51,25 @@ class _Kept:
 
 
 class Publisher:
-    """Keeps records until they are published; safe to use from several threads."""
+    """Keeps records until they are published; safe to use from several threads.
+
+    Args:
+        engine: Publishes.
+        catalog: Knows the policies.
+        log: Returns the records of a folder.
+        begins: Returns stage to its first epoch under the record's version, and when, in
+            milliseconds, the version took over.
+    """
 
     def __init__(
-        self, *, engine: Engine, catalog: Catalog, log: Callable[[str], IntentionLog]
+        self,
+        *,
+        engine: Engine,
+        catalog: Catalog,
+        log: Callable[[str], IntentionLog],
+        begins: Callable[[DataflowRecord], tuple[Mapping[str, int], int]],
     ) -> None:
-        self._engine, self._catalog, self._log = engine, catalog, log
+        self._engine, self._catalog, self._log, self._begins = engine, catalog, log, begins
         self._lock = threading.Lock()
         self._kept: defaultdict[str, _Kept] = defaultdict(_Kept)
 
@@ -183,6 +196,10 @@ class Publisher:
 
     def _load(self, kept: _Kept, record: DataflowRecord, stage: str, epoch: int) -> None:
         if stage not in kept.waiting:
-            records = self._log(record.folder).unpublished(stage, epoch)
+            # Before a new version took over, everything was published.
+            begins, at_ms = self._begins(record)
+            new = epoch > begins.get(stage, 0)
+            records = self._log(record.folder).unpublished(stage, epoch) if new else ()
+            kept.last_ms = max(kept.last_ms, at_ms)
             kept.last_ms = max([kept.last_ms, *(one.prepared_ms for one in records[-1:])])
             kept.waiting[stage] = records

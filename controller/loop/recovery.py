@@ -20,7 +20,7 @@ record could not be finished, and then its stage says so
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 
 import structlog
@@ -62,9 +62,15 @@ class Recovery:
         self.on_redo: Callable[[Intention], None] = lambda intention: None
         self._framer, self._punctuations, self._clock = framer, punctuations, clock
 
-    def recover(self) -> None:
-        """Recover every dataflow; one that cannot be recovered does not stop the others."""
+    def recover(self, *, without: Collection[str] = ()) -> None:
+        """Recover every dataflow; one that cannot be recovered does not stop the others.
+
+        Args:
+            without: Dataflows that are left alone: their store is not that of their version.
+        """
         for record in self._store.dataflows():
+            if record.name in without:
+                continue
             try:
                 self.recover_dataflow(record)
             except CbpError as error:
@@ -121,7 +127,7 @@ class Recovery:
         except (ValueError, KeyError, TypeError) as error:
             message = f"the position of {record.name!r} cannot be read: {error}"
             raise InvariantError(message, dataflow=record.name) from error
-        if position is None:
+        if position is None or position.version != record.version:
             return
         epochs = {stage.stage: stage.epoch for stage in self._store.stages(record.name)}
         if log.trails(epochs, position):

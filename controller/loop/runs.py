@@ -44,6 +44,7 @@ from cbp.model.increment import Increment
 from cbp.model.intention import Intention, RunStatus
 from cbp.model.publication import Publication
 from controller.loop.catalog import Catalog
+from controller.loop.description import Descriptions
 from controller.loop.publication import Publisher
 from controller.loop.underway import StageId, UnderWay, Work
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
@@ -154,7 +155,9 @@ class Runs:
         self._lock = threading.Lock()
         self._parked: dict[StageId, Parked] = {}
         self._stopping = False
-        self.publisher = Publisher(engine=engine, catalog=catalog, log=self.log)
+        self.publisher = Publisher(
+            engine=engine, catalog=catalog, log=self.log, begins=Descriptions(files).begins
+        )
         self.deposed, self.leader_epoch = "", 0
 
     def log(self, folder: str) -> IntentionLog:

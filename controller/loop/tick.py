@@ -61,6 +61,7 @@ class Ticker:
     Attributes:
         lock: Held during a tick; holding it keeps runs from being started.
         deleting: Dataflows that start no runs any more.
+        held: Dataflows that start no runs for now, to the reason.
         waits: Stage to why it did not start at the last tick.
         stopping: No run is started any more.
     """
@@ -79,6 +80,7 @@ class Ticker:
     ) -> None:
         self.lock = threading.Lock()
         self.deleting: set[str] = set()
+        self.held: dict[str, str] = {}
         self.waits: dict[StageId, Wait] = {}
         self.stopping = False
         self._store, self._clock, self._catalog = store, clock, catalog
@@ -193,6 +195,8 @@ class Ticker:
         because = stage.paused_because
         if record.name in self.deleting:
             because = "is being deleted"
+        elif record.name in self.held:
+            because = self.held[record.name]
         elif (parked := self._runs.parked().get(key)) is not None:
             because = parked.reason
         elif record.desired == "paused":
@@ -265,7 +269,7 @@ class Ticker:
         """Publish what waited long enough, and what dataflows finished before they paused."""
         for record in records:
             at_once = record.desired == "paused" and record.name not in busy
-            if record.name not in self.deleting:
+            if record.name not in self.deleting and record.name not in self.held:
                 self._runs.start_publishing(record, at_once=at_once)
 
     def _finish_parked(self) -> None:
@@ -273,6 +277,8 @@ class Ticker:
         now = self._clock()
         for (name, stage_name), parked in self._runs.parked().items():
             if (name, stage_name) in self._runs.busy() or name in self.deleting:
+                continue
+            if name in self.held:
                 continue
             if parked.retry_at is not None and now < parked.retry_at:
                 continue

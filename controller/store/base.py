@@ -330,6 +330,34 @@ class Store(Protocol):
         """
         ...
 
+    def change(
+        self,
+        record: DataflowRecord,
+        stages: Mapping[str, Mapping[str, str]],
+        framed: Collection[tuple[str, str]] = (),
+        *,
+        position: Position,
+        fresh: Collection[str] = (),
+        at: datetime,
+    ) -> None:
+        """Bring a dataflow to a new version: its stages, inputs and queues are those told.
+
+        What arrived at sources since the position is queued behind it. Increments stay
+        known, also of flows that are gone; runs of stages that are gone do not.
+
+        Args:
+            record: With the new version and document; what else it says is left alone.
+            stages: As of `register`.
+            framed: As of `register`.
+            position: Where the new version begins; has every stage and input of `stages`.
+            fresh: Stages whose pauses are lifted.
+            at: Time that increments and stages get which the store does not know.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+        """
+        ...
+
     def frame(
         self,
         dataflow: str,

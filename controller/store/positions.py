@@ -26,7 +26,7 @@ from controller.store.holds import hold
 from controller.store.punctuations import next_punctuation
 from controller.store.tables import dataflows, increments, queue, stages
 
-__all__ = ["Positions"]
+__all__ = ["Positions", "restore_queue", "standing", "store_increments"]
 
 
 class Positions:
@@ -76,7 +76,7 @@ class Positions:
             if any(step < 0 for step in steps):
                 message = f"{position.dataflow!r} is partly ahead of a position, partly behind"
                 raise InvariantError(message, epochs=known)
-            _store(connection, position, at)
+            store_increments(connection, position, at)
             ends = {increment.flow: increment.index for increment in position.newest}
             for name, stage in position.stages.items():
                 _restore_stage(connection, position.dataflow, name, stage)
@@ -84,11 +84,11 @@ class Positions:
                     # What arrived since comes behind what waited then.
                     later = (
                         (increment, read)
-                        for increment, read in _standing(waiting[name][input_])
+                        for increment, read in standing(waiting[name][input_])
                         if increment.index > ends.get(increment.flow, -1)
                     )
-                    held = [*_standing(connector), *later]
-                    _restore_queue(connection, position.dataflow, name, input_, held)
+                    held = [*standing(connector), *later]
+                    restore_queue(connection, position.dataflow, name, input_, held)
                     if connector.framing is not None:
                         write_frames(connection, position.dataflow, name, connector)
             connection.execute(
@@ -129,12 +129,12 @@ def _require_same(position: Position, known: Mapping[str, set[tuple[str, bool]]]
         raise InvariantError(message, position=sorted(found), dataflow=sorted(known))
 
 
-def _store(connection: Connection, position: Position, at: datetime) -> None:
+def store_increments(connection: Connection, position: Position, at: datetime) -> None:
     """Insert the increments that the store does not know."""
     wanted = {increment.name: increment for increment in position.newest}
     for stage in position.stages.values():
         for connector in stage.connectors.values():
-            wanted.update((increment.name, increment) for increment, _ in _standing(connector))
+            wanted.update((increment.name, increment) for increment, _ in standing(connector))
     query = select(increments.c.flow, increments.c.idx).where(
         increments.c.dataflow == position.dataflow
     )
@@ -148,7 +148,7 @@ def _store(connection: Connection, position: Position, at: datetime) -> None:
         connection.execute(insert(increments), new)
 
 
-def _standing(connector: Connector) -> list[tuple[Increment, bool]]:
+def standing(connector: Connector) -> list[tuple[Increment, bool]]:
     """Return what stands in the table `queue`, with its read marks; frames do not."""
     if connector.framing is None:
         return [(queued.increment, queued.read) for queued in connector.queue]
@@ -163,7 +163,7 @@ def _restore_stage(connection: Connection, dataflow: str, name: str, stage: Stag
     )
 
 
-def _restore_queue(
+def restore_queue(
     connection: Connection,
     dataflow: str,
     stage: str,

@@ -25,6 +25,7 @@ from controller.store.positions import Positions
 from controller.store.punctuations import Punctuations
 from controller.store.registrations import Registrations
 from controller.store.runs import Runs
+from controller.store.versions import Versions
 
 __all__ = ["SqlStore", "open_store"]
 
@@ -56,7 +57,7 @@ def open_store(url: str, *, faults: Faults = NO_FAULTS, exclusive: bool = True) 
     return store
 
 
-class SqlStore(Registrations, Arrivals, Runs, Positions, Punctuations, Leases, Store):
+class SqlStore(Registrations, Arrivals, Runs, Positions, Punctuations, Leases, Versions, Store):
     """See the module header; made by `open_store`."""
 
     def __init__(self, database: Database) -> None:
