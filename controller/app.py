@@ -283,7 +283,10 @@ class Service:
     def scan(self) -> None:
         """List every drop folder once; a folder that fails does not stop the others."""
         waiting = 0
+        held = self.controller.held
         for record in self.store.dataflows():
+            if record.name in held:  # a new version takes over: its files are checked by that
+                continue
             try:
                 waiting += self._scan_one(record)
             except LogConflictError as error:

@@ -189,6 +189,7 @@ class Controller:
             runs=self._runs,
             punctuations=self._punctuations,
             exclusive=self.exclusive,
+            held=lambda: self._ticker.held,
             retention=retention,
             every=collect_every,
         )
@@ -279,7 +280,8 @@ class Controller:
             if not self._runs.wait(name, timeout=CHANGE_SECONDS):
                 why = f"a run has not ended after {CHANGE_SECONDS:.0f} s"
                 raise ChangeBusyError(name, why)
-            with self.exclusive(name):
+            self._framer.forget(name)
+            with self.exclusive(name), self._punctuations.lock(name):
                 record = self._expected(name, expected_version)
                 return self._changes.carry_out(record, document, dataflow, choice)
         except LogConflictError as error:
@@ -508,6 +510,11 @@ class Controller:
         """
         units = self._catalog.units(self._store.dataflow(name))
         return {leader: unit.names for leader, unit in units.items()}
+
+    @property
+    def held(self) -> Mapping[str, str]:
+        """Dataflows that start nothing for now, to the reason; leave them alone too."""
+        return dict(self._ticker.held)
 
     def unpublished(self, name: str) -> Mapping[str, int]:
         """Return how many epochs of each stage readers of its tables do not see yet."""

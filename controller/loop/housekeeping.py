@@ -12,7 +12,7 @@ a restart looks at everything once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 
 import structlog
@@ -46,6 +46,7 @@ class Housekeeping:
         runs: Those under way.
         punctuations: Of flows that are framed.
         exclusive: Gives the lock under which a dataflow is neither registered nor deleted.
+        held: Returns the dataflows whose lock may be held for long; they are passed over.
         retention: How long a table's past stays readable.
         every: Epochs of a dataflow between two collections, over all its stages.
     """
@@ -59,12 +60,14 @@ class Housekeeping:
         runs: Runs,
         punctuations: Punctuations,
         exclusive: Callable[[str], AbstractContextManager[object]],
+        held: Callable[[], Collection[str]],
         retention: Retention,
         every: int,
     ) -> None:
         self._store, self._engine, self._catalog, self._runs = store, engine, catalog, runs
         self._exclusive, self._retention, self._every = exclusive, retention, every
         self._punctuations = punctuations
+        self._held = held
         self._kept_at: dict[str, int] = {}
         self._ticks = 0
 
@@ -79,7 +82,9 @@ class Housekeeping:
             return
         patience = self._every if calm else 2 * self._every
         for name, epochs in self._store.epochs().items():
-            if epochs - self._kept_at.get(name, -patience) < patience or not epochs:
+            # A change may take stages, hence epochs, away: then look at once.
+            since = epochs - self._kept_at.get(name, -patience)
+            if name in self._held() or not epochs or 0 <= since < patience:
                 continue
             self._kept_at[name] = epochs
             with self._exclusive(name):

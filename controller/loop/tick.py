@@ -172,7 +172,7 @@ class Ticker:
             units = self._catalog.units(found.record)
         except CbpError:
             return  # its stages say why
-        if found.record.name in self.deleting:
+        if found.record.name in self.deleting or found.record.name in self.held:
             return
         for stage in found.stages:
             node = units[stage.stage].leader

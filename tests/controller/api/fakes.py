@@ -18,14 +18,19 @@ import httpx
 from fastapi import FastAPI
 
 from cbp.errors import AlreadyExistsError, NotFoundError, OperatingError
+from cbp.model.change import NO_CHOICE, Choice, compare_versions
 from cbp.model.connector import Connector
 from cbp.model.dataflow import Dataflow
 from cbp.model.increment import DataFile, Increment
 from cbp.model.intention import RunStatus
+from cbp.model.position import Position
 from cbp.model.punctuation import Punctuation
+from cbp.model.shape import shape_of
+from cbp.model.succession import Succession
 from cbp.model.waiting import Wait
 from cbp.sdk import Input, Output, State, Translate
 from controller.api import create_api
+from controller.loop.change import Changed
 from controller.registry import Registry
 from controller.settings import Settings
 from controller.store.base import (
@@ -203,6 +208,25 @@ class FakeController:
             self.store.stage_records.append(StageRecord(record.name, stage.name, 0, NOON))
             self.store.queues[stage.name] = {name: Connector(name) for name in stage.wiring}
         return record
+
+    def change(
+        self,
+        document: Mapping[str, Any],
+        duplicates: Iterable[str] = (),
+        *,
+        choice: Choice = NO_CHOICE,
+        expected_version: int | None = None,
+        dry_run: bool = False,
+    ) -> Changed:
+        dataflow = self.validate(document, duplicates)
+        record = self.store.dataflow(dataflow.name)
+        self.asked.append(("change", choice, expected_version, dry_run))
+        before = shape_of(self.dataflow(record.name))
+        plan = compare_versions(before, shape_of(dataflow), choice)
+        position = Position(record.name, {}, ())
+        return Changed(
+            record.name, 2, plan, Succession(position, (), (), ()), plan.changed, not dry_run
+        )
 
     def validate(self, document: Mapping[str, Any], duplicates: Iterable[str] = ()) -> Dataflow:
         return self.registry.compile(document, duplicates)

@@ -210,3 +210,26 @@ def test_an_unknown_dataflow_is_told_so(client: httpx.Client, method: str, path:
     answer = client.request(method, PATH + path)
     assert answer.status_code == 404
     assert answer.json()["details"] == {"kind": "dataflow", "name": "nobody"}
+
+
+def test_a_new_version_is_put_under_its_name(client: httpx.Client, service: Service) -> None:
+    """What the author chose reaches the change, and what becomes of each stage comes back."""
+    client.post(PATH, json=DOCUMENT)
+    query = {"rebuild": "count", "keep": ["a", "b"], "dry_run": "true", "expected_version": "1"}
+    answer = client.put(f"{PATH}/clicks", json=DOCUMENT, params=query)
+    assert answer.status_code == 200
+    assert [(s["name"], s["state"]) for s in answer.json()["stages"]] == [("count", "rebuilt")]
+    assert {r["code"] for r in answer.json()["refused"]} == {"choice_unknown"}
+    asked = service.controller.asked[-1]
+    assert asked[1].keep == {"a", "b"}
+    assert asked[2:] == (1, True)
+
+
+def test_a_version_is_of_the_dataflow_that_is_named(client: httpx.Client) -> None:
+    """Another name in the document is a mistake, an unknown dataflow is not made."""
+    client.post(PATH, json=DOCUMENT)
+    answer = client.put(f"{PATH}/other", json=DOCUMENT)
+    assert (answer.status_code, answer.json()["error_code"]) == (422, "dataflow_invalid")
+    unknown = client.put(f"{PATH}/other", json={**DOCUMENT, "name": "other"})
+    assert unknown.status_code == 404
+    assert client.put(f"{PATH}/clicks", json=DOCUMENT, params={"from": "x"}).status_code == 422

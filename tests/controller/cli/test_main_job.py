@@ -28,7 +28,7 @@ from tests.controller.api import fakes
 from tests.controller.api.fakes import TOKEN, AppTransport
 from tests.controller.cli.conftest import Cbp
 
-DOCUMENT = {
+DOCUMENT: dict[str, Any] = {
     "name": "clicks",
     "sources": {"urls": {"schema": "url STRING"}},
     "stages": {"count": {"translator": "url_count", "inputs": {"urls": "urls"}, "buckets": 2}},
@@ -163,6 +163,49 @@ def test_files_become_tables_by_command(cbp: Cbp, world: World, tmp_path: Path) 
     assert not (Path(world.settings.tables) / "clicks").exists()
 
 
+def test_a_changed_document_takes_over_by_command(cbp: Cbp, world: World, tmp_path: Path) -> None:
+    """Shown before it happens; kept stages count on; files are checked by the new columns."""
+
+    def run(*arguments: str | Path) -> Any:
+        world.step()
+        outcome = cbp(*arguments, "--json", session=world.session)
+        assert outcome.status == 0, outcome.out
+        return outcome.json
+
+    document, line = tmp_path / "clicks.yaml", tmp_path / "line.jsonl"
+    document.write_text(yaml.safe_dump(DOCUMENT))
+    assert run("register", document, "--plan")["version"] == 1
+    run("register", document)
+    line.write_text('{"url": "a"}\n')
+    run("drop", "clicks", "urls", line, "--upload")
+    count = DOCUMENT["stages"]["count"]
+    stages = {"count": {**count, "buckets": 8}, "again": count, "later": count}
+    urls = {"schema": "url STRING, at BIGINT"}
+    changed = {**DOCUMENT, "sources": {"urls": urls}, "stages": stages}
+    document.write_text(yaml.safe_dump(changed))
+    line.write_text('{"url": "a", "at": 1}\n')
+    assert run("drop", "clicks", "urls", line, "--upload")["items"]
+    refused = run("claims", "clicks", "--status", "quarantined")["items"]
+    assert len(refused) == 1, "the old version has no such column"
+    arguments = ("register", document, "--retained", "again")
+    plan = run(*arguments, "--plan")
+    assert (plan["version"], plan["changed"], plan["done"]) == (2, True, False)
+    kinds = {stage["name"]: (stage["kind"], stage["buckets"]) for stage in plan["stages"]}
+    assert kinds == {"count": ("kept", [2, 8]), "again": ("added", None), "later": ("added", None)}
+    assert [(q["stage"], q["queued_increments"]) for q in plan["queues"]] == [("again", 1)]
+    assert run("status", "clicks")["summary"]["version"] == 1
+    shown = cbp(*arguments, "--plan", session=world.session).out
+    assert "2 -> 8 buckets" in shown
+    assert "+ at BIGINT" in shown
+    assert run(*arguments)["done"]
+    assert not run(*arguments)["changed"]
+    line.write_text('{"url": "a", "at": 2}\n')
+    run("drop", "clicks", "urls", line, "--upload")
+    for stage, n in (("count", 2), ("again", 2), ("later", 1)):
+        found = run("state", "clicks", f"{stage}.counts", "url=a")["items"]
+        assert found == [{"url": "a", "n": n}], stage
+
+
 def test_what_the_service_refuses_is_told_by_command(
     cbp: Cbp, world: World, tmp_path: Path
 ) -> None:
@@ -170,9 +213,12 @@ def test_what_the_service_refuses_is_told_by_command(
     document = tmp_path / "clicks.yaml"
     document.write_text(yaml.safe_dump(DOCUMENT))
     cbp("register", document, session=world.session)
+    changed = tmp_path / "changed.yaml"
+    changed.write_text(yaml.safe_dump({**DOCUMENT, "sources": {"urls": {"schema": "url BINARY"}}}))
     world.step()
     expected = {
-        ("register", str(document)): "already_exists",
+        ("register", str(changed)): "change_refused",
+        ("register", str(document), "--expect-version", "7"): "change_busy",
         ("state", "clicks", "count.counts", "url=nobody"): "not_found",
         ("state", "clicks", "count.counts", "uri=a"): "request_invalid",
         ("runs", "--cursor", "nonsense"): "cursor_invalid",
