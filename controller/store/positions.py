@@ -170,6 +170,7 @@ def restore_queue(
     input_: str,
     held: Iterable[tuple[Increment, bool]],
 ) -> None:
+    """Replace what stands in the queue of one input, in this order, with its read marks."""
     place = {"dataflow": dataflow, "stage": stage, "input": input_}
     connection.execute(
         delete_from(queue).where(*(queue.c[name] == value for name, value in place.items()))

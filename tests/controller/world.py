@@ -372,7 +372,7 @@ class World:
     def close(self) -> None:
         self.store.close()
 
-    def arrive(self, dataflow: str, source: str, *records: tuple[str, int]) -> None:
+    def arrive(self, dataflow: str, source: str, *records: tuple[Any, ...]) -> None:
         """Bring one increment, as ingestion does."""
         index = self.store.next_index(dataflow, source)
         path = f"{source_folder(source)}/{index:012d}-00000-test.parquet"
