@@ -145,7 +145,8 @@ def _choice_mistakes(
     for word, names, allowed in (
         ("keep", choice.keep, both),
         ("rebuild", choice.rebuild, both),
-        ("retained", choice.retained, after.stages.keys() - before.stages.keys()),
+        # Of a stage that is there by now nothing follows: the request is a repetition.
+        ("retained", choice.retained, after.stages.keys()),
     ):
         for name in sorted(names - allowed):
             there = ", ".join(sorted(allowed)) or "none"

@@ -138,7 +138,7 @@ def test_a_folder_from_before_stays_apart(world: World) -> None:
 def test_a_failing_member_stops_its_run_and_is_retried_by_any_name(world: World) -> None:
     """The pause names the member whose code failed; a retry may name any of them."""
     world.controller.register(FUSED)
-    world.arrive("fused", "a", ("x", 1), (None, 1))  # type: ignore[arg-type]
+    world.arrive("fused", "a", ("x", 1), (None, 1))
     for _ in range(3):
         world.ticks()
         world.clock.advance(60)
