@@ -48,7 +48,7 @@ from cbp.engine.state.bucket import BucketState, StateTable
 from cbp.engine.state.compaction import live_records
 from cbp.engine.state.index import IndexCache
 from cbp.engine.tiers import in_order
-from cbp.errors import InvariantError
+from cbp.errors import InvariantError, TableForeignError
 from cbp.model.intention import TableChange
 from cbp.model.schema import Schema
 
@@ -95,7 +95,7 @@ class Rewriter:
             return None
         if declared.is_state:
             adds = list(self._state(table, snapshot, declared))
-        elif _types_grew(snapshot.metadata, declared):
+        elif _types_grew(table.path, snapshot.metadata, declared):
             adds = list(self._output(table, snapshot, declared))
         else:
             return TableChange(declared.name, data_change=False)
@@ -163,7 +163,11 @@ class Rewriter:
             sink = ParquetSink(f"{table.path}/{path}", schema, faults=self.faults)
             source = pq.ParquetFile(f"{table.path}/{file.path}")
             for batch in source.iter_batches(_BATCH_ROWS, use_threads=False):
-                sink.write(conform(pa.Table.from_batches([batch]), schema))
+                try:
+                    sink.write(conform(pa.Table.from_batches([batch]), schema))
+                except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as exc:
+                    what = f"records that do not fit its columns now ({exc}): rename the output"
+                    raise TableForeignError(table.path, what) from exc
             done = sink.close()
             if done is None or done.rows != file.rows:
                 message = f"{table.path}/{file.path} has not the {file.rows} records it had"
@@ -233,10 +237,17 @@ def _metadata(found: Metadata, declared: DeclaredTable) -> Metadata:
     )
 
 
-def _types_grew(found: Metadata, declared: DeclaredTable) -> bool:
-    """Tell whether a column that is there already has another type now."""
+def _types_grew(path: str, found: Metadata, declared: DeclaredTable) -> bool:
+    """Tell whether a column of an output that is there already has another type now.
+
+    Raises:
+        TableForeignError: If one is gone: the table is of a stage that had this name once.
+    """
     new = {f["name"]: f["type"] for f in json.loads(_metadata(found, declared).schema)["fields"]}
     old = {f["name"]: f["type"] for f in json.loads(found.schema)["fields"]}
+    if lost := sorted(old.keys() - new.keys()):
+        what = f"increments with {', '.join(lost)}, which the output does not have: rename it"
+        raise TableForeignError(path, what)
     return any(old[name] != new[name] for name in old.keys() & new.keys())
 
 

@@ -20,6 +20,7 @@ from cbp.errors import (
     DiskFullError,
     LogConflictError,
     NotFoundError,
+    TableForeignError,
 )
 from cbp.model.change import Choice
 from controller.loop import housekeeping
@@ -239,6 +240,21 @@ def test_what_would_lose_values_is_refused_and_leaves_no_trace(world: Changing) 
     assert "n BIGINT -> SMALLINT (narrowed)" in refused.value.message
     assert (world.picture(), sorted(folder.rglob("*"))) == (before, files)
     assert world.store.dataflow("d").version == 1
+
+
+def test_an_output_that_comes_back_never_hides_columns(world: Changing) -> None:
+    """A stage of an old name may not write other columns behind its old increments."""
+    world.controller.register(document(sum="sum", more="double"))
+    world.arrive("d", "a", ("x", 1))
+    world.ticks()
+    world.change(ONE)
+    with pytest.raises(TableForeignError) as refused:
+        world.change(document(sum="sum", more="sum"))
+    assert "twice" in refused.value.message
+    assert world.store.dataflow("d").version == 2
+    world.arrive("d", "a", ("x", 1))
+    world.ticks()
+    assert world.sums() == {"x": 2}
 
 
 def test_the_same_document_again_changes_nothing(world: Changing) -> None:

@@ -20,7 +20,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from cbp import DataflowBuilder, Input, Output, State, Translate, TranslateRecords
-from cbp.engine.direct import LocalEngine
+from cbp.engine.direct import DirectEngine, LocalEngine
 from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
 from cbp.engine.reference import ReferenceEngine
 from cbp.engine.state import compaction
@@ -101,7 +101,7 @@ class Life:
         self.random = random.Random(7)
         self.version = 1
 
-    def engine(self) -> LocalEngine:
+    def engine(self) -> DirectEngine:
         return LocalEngine(cache=str(self.folder / "cache"), faults=self.faults)
 
     def count(self, epochs: int = 1, words: int = 25) -> None:
@@ -118,7 +118,7 @@ class Life:
         self.driver.publish()
         self.version += 1
         engine, folder, now = self.driver.engine, self.driver.folder, 2_100_000_000_000
-        assert isinstance(engine, LocalEngine)
+        assert isinstance(engine, DirectEngine)
         for node in dataflow.stages.values():
             epoch = self.driver.epochs[node.name]
             changes = engine.rewrite(
@@ -279,7 +279,7 @@ def test_an_unchanged_version_touches_no_table(tmp_path: Path) -> None:
     life.count(2)
     before = sorted(p for p in (tmp_path / "t").rglob("*") if p.is_file())
     engine = life.driver.engine
-    assert isinstance(engine, LocalEngine)
+    assert isinstance(engine, DirectEngine)
     node = replace(life.driver.dataflow.stages["stage"], fuse=False)
     assert engine.rewrite(life.driver.folder, "d", node, epoch=2, run="c", anew=False) == []
     assert sorted(p for p in (tmp_path / "t").rglob("*") if p.is_file()) == before

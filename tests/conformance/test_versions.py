@@ -1,0 +1,82 @@
+"""A store that is brought to a new version of a dataflow, on every database."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cbp.errors import NotFoundError
+from cbp.model.connector import Connector, Queued
+from cbp.model.framing import Framing
+from cbp.model.position import Position, StagePosition
+from controller.store import SqlStore
+from tests.conformance.records import START, a_dataflow, an_increment, arrive
+
+WIRING = {"keep": {"items": "a"}, "gone": {"items": "a"}}
+NEW = {"keep": {"items": "a"}, "new": {"items": "a", "framed": "a"}}
+
+
+def position_of(store: SqlStore) -> Position:
+    """Return where the new version begins: one queue as it was, one fuller, one framed."""
+    before = store.position("d")
+    framed = Connector(
+        "framed", (Queued(replace(an_increment("a", 0), framing_key="k"), True),), Framing(next=1),
+        (an_increment("a", 0),),
+    )  # fmt: skip
+    both = {
+        "items": Connector("items", (Queued(an_increment("a", 0)), Queued(an_increment("a", 1)))),
+        "framed": framed,
+    }
+    stages = {"keep": before.stages["keep"], "new": StagePosition(4, {"m": 1}, both, 2)}
+    return replace(before, stages=stages, version=2)
+
+
+@pytest.fixture
+def changed(store: SqlStore) -> SqlStore:
+    """A store with a dataflow of two increments, changed, and one that came in between."""
+    store.register(a_dataflow(), WIRING)
+    for _ in range(2):
+        arrive(store)
+    store.pause_stage("d", "keep", "by hand")
+    position = position_of(store)
+    arrive(store)
+    record = replace(store.dataflow("d"), version=2, document={"name": "d", "v": 2})
+    for _ in range(2):  # redo changes nothing
+        store.change(record, NEW, {("new", "framed")}, position=position, fresh=["new"], at=START)
+    return store
+
+
+def test_stages_and_queues_are_those_of_the_new_version(changed: SqlStore) -> None:
+    """Every queue is the position's, and behind it what arrived since."""
+    assert (changed.dataflow("d").version, changed.dataflow("d").document["v"]) == (2, 2)
+    found = changed.connectors("d")
+    assert {stage: set(inputs) for stage, inputs in found.items()} == {
+        "keep": {"items"}, "new": {"items", "framed"},
+    }  # fmt: skip
+    for stage in found:
+        assert [i.index for i in found[stage]["items"].waiting] == [0, 1, 2]
+    framed = found["new"]["framed"]
+    assert framed.framing == Framing(next=1)
+    assert [(q.increment.framing_key, q.read) for q in framed.queue] == [("k", True)]
+    assert [i.index for i in framed.arrived] == [0, 2]
+
+
+def test_a_kept_stage_keeps_its_pause_and_a_new_one_its_epoch(changed: SqlStore) -> None:
+    """What the operator paused stays so; numbers go on where the position says."""
+    keep, new = changed.stages("d")
+    assert (keep.stage, keep.paused_because) == ("keep", "by hand")
+    assert (new.stage, new.epoch, new.memo, new.turns) == ("new", 4, {"m": 1}, 2)
+
+
+def test_increments_stay_known_and_others_follow(changed: SqlStore) -> None:
+    """The next increment reaches the new readers; nothing is stored twice."""
+    assert [r.increment.index for r in changed.increments("d", "a").items] == [2, 1, 0]
+    arrive(changed)
+    assert [i.index for i in changed.connectors("d")["new"]["items"].waiting] == [0, 1, 2, 3]
+
+
+def test_a_dataflow_that_is_not_there_cannot_be_changed(store: SqlStore) -> None:
+    """It is registered first."""
+    with pytest.raises(NotFoundError):
+        store.change(a_dataflow(), {}, position=Position("d", {}, ()), at=START)
