@@ -17,9 +17,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
@@ -28,9 +27,7 @@ from cbp.engine.collect import ONE_DAY, Retention
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import Files
 from cbp.errors import (
-    AlreadyExistsError,
     CbpError,
-    ChangeBusyError,
     LogConflictError,
     NotFoundError,
     OperatingError,
@@ -39,18 +36,15 @@ from cbp.errors import (
 from cbp.model.account import Account
 from cbp.model.change import NO_CHOICE, Choice
 from cbp.model.dataflow import Dataflow
-from cbp.model.fusion import choose_leaders
 from cbp.model.intention import Intention
 from cbp.model.punctuation import Punctuation, Reason
 from cbp.model.schedule import Schedule
-from cbp.model.shape import shape_of
 from cbp.model.snapshot import Snapshot
 from cbp.model.waiting import Wait
 from controller.loop.catalog import Catalog
-from controller.loop.change import Changed, Changes, stage_wiring
-from controller.loop.description import Description
+from controller.loop.change import Changed, Changes
 from controller.loop.explaining import Explaining, Explanation
-from controller.loop.folder import claim_folder, described, purge_folder, remove_purged
+from controller.loop.folder import described, purge_folder, remove_purged
 from controller.loop.frames import Framer
 from controller.loop.housekeeping import Housekeeping
 from controller.loop.outlook import Outlook, look_out
@@ -60,6 +54,7 @@ from controller.loop.recovery import Recovery
 from controller.loop.runs import RetryPolicy, Runs
 from controller.loop.snapshots import Snapshots
 from controller.loop.tick import PAUSED_BY_HAND, Ticker
+from controller.loop.versions import Arrivals, Versions
 from controller.registry import Registry
 from controller.store.base import DataflowRecord, Store
 
@@ -67,23 +62,9 @@ __all__ = ["Arrivals", "Controller"]
 
 CANCEL_SECONDS = 60.0
 DRAIN_CANCEL_SECONDS = 10.0
-CHANGE_SECONDS = 60.0
-UNFINISHED = "a new version took over and is not finished; the log says why"
 COLLECT_EVERY = 100
 
 _log = structlog.get_logger(__name__)
-
-
-class Arrivals(Protocol):
-    """Where increments come from, as far as registration and recovery need it."""
-
-    def prepare(self, record: DataflowRecord, dataflow: Dataflow) -> object:
-        """Make ready for arrivals; idempotent."""
-        ...
-
-    def recover(self, record: DataflowRecord, dataflow: Dataflow) -> object:
-        """Finish arrivals that a crash interrupted; bring back those that the store lost."""
-        ...
 
 
 class Controller:
@@ -168,7 +149,10 @@ class Controller:
             parallel_max=parallel_max,
             random_hex=random_hex,
         )
-        self._changes = Changes(
+        self._names_lock = threading.Lock()
+        self._exclusive: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+        self._woken = threading.Event()
+        changes = Changes(
             store=store,
             engine=engine,
             files=files,
@@ -176,12 +160,22 @@ class Controller:
             runs=self._runs,
             clock=clock,
             compile_=registry.compile,
-            prepare=self._prepare_arrivals,
+            prepare=lambda record, dataflow: self._versions.prepare(record, dataflow),
             new_id=self._ticker.new_id,
         )
-        self._names_lock = threading.Lock()
-        self._exclusive: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
-        self._woken = threading.Event()
+        self._versions = Versions(
+            store=store,
+            files=files,
+            catalog=self._catalog,
+            changes=changes,
+            runs=self._runs,
+            ticker=self._ticker,
+            framer=self._framer,
+            punctuations=self._punctuations,
+            recovery=self._recovery,
+            exclusive=self.exclusive,
+            arrivals=lambda: self.arrivals,
+        )
         self._housekeeping = Housekeeping(
             store=store,
             engine=engine,
@@ -221,21 +215,7 @@ class Controller:
         record = DataflowRecord(
             dataflow.name, 1, document, f"{self._root}/{dataflow.name}", "running", self._clock()
         )
-        with self.exclusive(dataflow.name):
-            if any(known.name == dataflow.name for known in self._store.dataflows()):
-                raise AlreadyExistsError(kind="dataflow", name=dataflow.name)
-            first = Description(1, document, choose_leaders(dataflow), shape_of(dataflow))
-            claimed = claim_folder(self._files, record.folder, first)
-            record = replace(record, version=claimed.description.version)
-            self._changes.bring_tables(record, dataflow, claimed.description)
-            if self.arrivals is not None:
-                self.arrivals.prepare(record, dataflow)
-            with self._ticker.lock:
-                wiring, framed = stage_wiring(dataflow, claimed.description.leaders)
-                self._store.register(record, wiring, framed)
-                if claimed.before:
-                    self._take_over(record, dataflow, claimed.description)
-        _log.info("dataflow.registered", dataflow=record.name, taken_over=claimed.before)
+        record = self._versions.register(record, dataflow)
         self.wake()
         return record
 
@@ -261,34 +241,15 @@ class Controller:
 
         Raises:
             DataflowInvalidError: Listing every mistake with its place.
-            NotFoundError: If no dataflow of this name is registered.
-            ChangeRefusedError: With every reason; nothing changed.
-            ChangeBusyError: If its runs do not end in time, or another change is under way.
-            OperatingError: If it took over and could not be finished: the dataflow starts
-                nothing, and every tick tries again.
+            CbpError: See `Versions.change`.
         """
         dataflow = self.validate(document, duplicates)
-        name = dataflow.name
-        record = self._expected(name, expected_version)
-        if dry_run:
-            return self._changes.plan(record, document, dataflow, choice)
-        with self._ticker.lock:
-            if name in self._ticker.held or name in self._ticker.deleting:
-                raise ChangeBusyError(name, self._ticker.held.get(name, "it is being deleted"))
-            self._ticker.held[name] = "a new version takes over"
         try:
-            if not self._runs.wait(name, timeout=CHANGE_SECONDS):
-                why = f"a run has not ended after {CHANGE_SECONDS:.0f} s"
-                raise ChangeBusyError(name, why)
-            self._framer.forget(name)
-            with self.exclusive(name), self._punctuations.lock(name):
-                record = self._expected(name, expected_version)
-                return self._changes.carry_out(record, document, dataflow, choice)
-        except LogConflictError as error:
-            self._runs.depose(error.message)
-            raise
+            return self._versions.change(
+                document, dataflow, choice, expected_version=expected_version, dry_run=dry_run
+            )
         finally:
-            self._release(name)
+            self.wake()
 
     def outlook(self) -> list[Outlook]:
         """Return what is open in every dataflow, and what recovery would do; reads only."""
@@ -587,8 +548,7 @@ class Controller:
         with self._ticker.lock:
             remove_purged(self._files, self._root)
             for record in self._store.dataflows():
-                if self._finish_change(record):
-                    self._recover_arrivals(self._store.dataflow(record.name))
+                self._versions.recover(record)
             self._recovery.recover(without=self._ticker.held)
         self.wake()
 
@@ -622,70 +582,11 @@ class Controller:
 
         Now and then, best when there is nothing to start, remove what nobody needs.
         """
-        for name in [name for name, why in self._ticker.held.items() if why == UNFINISHED]:
-            with self.exclusive(name):
-                self._finish_late(self._store.dataflow(name))
+        self._versions.finish_late()
         schedule = self._ticker.tick()
         if not (self.problem or self._ticker.stopping):
             self._housekeeping.keep(calm=not schedule.starts)
         return schedule
-
-    def _take_over(
-        self, record: DataflowRecord, dataflow: Dataflow, description: Description
-    ) -> None:
-        if self.arrivals is not None:
-            self.arrivals.recover(record, dataflow)
-        self._runs.log(record.folder).forget_positions(description.version)
-        self._changes.bring_store(record, dataflow, description)
-        self._recovery.recover_dataflow(record)
-
-    def _expected(self, name: str, version: int | None) -> DataflowRecord:
-        record = self._store.dataflow(name)
-        if version is not None and record.version != version:
-            raise ChangeBusyError(name, f"it is at version {record.version}, not {version}")
-        return record
-
-    def _release(self, name: str) -> None:
-        """Let a dataflow run again, unless its store is not that of its newest version."""
-        if self._changes.unfinished(self._store.dataflow(name)):
-            self._ticker.held[name] = UNFINISHED
-        else:
-            self._ticker.held.pop(name, None)
-        self.wake()
-
-    def _finish_change(self, record: DataflowRecord) -> bool:
-        """Finish what a crash left of a change; tell whether the dataflow may run."""
-        try:
-            self._changes.finish(record)
-        except CbpError as error:
-            self._ticker.held[record.name] = UNFINISHED
-            _log.error("change.not_finished", dataflow=record.name, error=error.as_dict())
-            return False
-        if self._ticker.held.get(record.name) == UNFINISHED:
-            del self._ticker.held[record.name]
-        return True
-
-    def _finish_late(self, record: DataflowRecord) -> None:
-        if self._finish_change(record):
-            self._recover_arrivals(self._store.dataflow(record.name))
-            with self._ticker.lock:
-                self._recovery.recover_dataflow(self._store.dataflow(record.name))
-
-    def _prepare_arrivals(self, record: DataflowRecord, dataflow: Dataflow) -> None:
-        if self.arrivals is not None:
-            self.arrivals.prepare(record, dataflow)
-
-    def _recover_arrivals(self, record: DataflowRecord) -> None:
-        if self.arrivals is None:
-            return
-        try:
-            dataflow = self._catalog.compiled(record)
-            self.arrivals.prepare(record, dataflow)
-            self.arrivals.recover(record, dataflow)
-        except LogConflictError as error:
-            self._runs.depose(error.message)
-        except CbpError as error:
-            _log.error("arrivals.not_recovered", dataflow=record.name, error=error.as_dict())
 
     def _cancel_all(self, name: str | None) -> None:
         for (dataflow, _), run in self._runs.busy().items():

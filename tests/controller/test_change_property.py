@@ -104,7 +104,7 @@ def _fast() -> Iterator[None]:
         yield
 
 
-@settings(max_examples=25, deadline=None, print_blob=True)
+@settings(max_examples=15, deadline=None, print_blob=True)
 @given(script=steps)
 def test_any_versions_and_crashes_give_what_plain_python_gives(script: list[Any]) -> None:
     """Kept stages lose and repeat nothing, rebuilt and added ones begin where they should."""
@@ -163,7 +163,7 @@ def change(
         if name in model.stages and model.stages[name].translator != translator
     ]
     both = [name for name in version if name in model.stages]
-    choice = {
+    choice: dict[str, Any] = {
         "keep": [] if rebuild else replaced,
         "rebuild": both if rebuild else [],
         "retained": [n for n in version if n not in model.stages] if retained else [],

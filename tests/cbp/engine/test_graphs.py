@@ -89,7 +89,12 @@ class Collect(Translate):
         out.passed(key.word, n + sum(10_000 for _ in group.every))
 
 
-TRANSLATORS = {"hop": Hop, "relay": Relay, "split": Split, "collect": Collect}
+TRANSLATORS: dict[str, Callable[[], Translate]] = {
+    "hop": Hop,
+    "relay": Relay,
+    "split": Split,
+    "collect": Collect,
+}
 Wired = dict[str, tuple[str, dict[str, str]]]
 
 
@@ -143,7 +148,8 @@ def built(wired: Wired) -> Dataflow:
     builder = DataflowBuilder("d")
     builder.source("a", SCHEMA)
     for name, (translator, inputs) in wired.items():
-        builder.stage(name, TRANSLATORS[translator](), buckets=2, **inputs)
+        flows: dict[str, Any] = dict(inputs)
+        builder.stage(name, TRANSLATORS[translator](), buckets=2, **flows)
     return builder.build()
 
 

@@ -1,0 +1,206 @@
+"""How dataflows come in and change version, while everything else goes on.
+
+What is written and in which order is the business of `change`, `folder` and `recovery`; here
+is who has to stand still meanwhile. A dataflow that changes is *held*: it starts nothing,
+frames nothing and takes no files in, and it stays held as long as its store is not that of
+its newest version. Others are never waited for.
+
+Invariant: whatever `held` names is finished, or shown as the reason why its stages wait
+(tests/controller/test_change.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import structlog
+
+from cbp.engine.files import Files
+from cbp.errors import AlreadyExistsError, CbpError, ChangeBusyError, LogConflictError
+from cbp.model.change import Choice
+from cbp.model.dataflow import Dataflow
+from cbp.model.fusion import choose_leaders
+from cbp.model.shape import shape_of
+from controller.loop.catalog import Catalog
+from controller.loop.change import Changed, Changes, stage_wiring
+from controller.loop.description import Description
+from controller.loop.folder import claim_folder
+from controller.loop.frames import Framer
+from controller.loop.punctuations import Punctuations
+from controller.loop.recovery import Recovery
+from controller.loop.runs import Runs
+from controller.loop.tick import Ticker
+from controller.store.base import DataflowRecord, Store
+
+__all__ = ["CHANGE_SECONDS", "Arrivals", "Versions"]
+
+CHANGE_SECONDS = 60.0
+"""How long a change waits for the runs under way."""
+
+UNFINISHED = "a new version took over and is not finished; the log says why"
+
+_log = structlog.get_logger(__name__)
+
+
+class Arrivals(Protocol):
+    """Where increments come from, as far as registration and recovery need it."""
+
+    def prepare(self, record: DataflowRecord, dataflow: Dataflow) -> object:
+        """Make ready for arrivals; idempotent."""
+        ...
+
+    def recover(self, record: DataflowRecord, dataflow: Dataflow) -> object:
+        """Finish arrivals that a crash interrupted; bring back those that the store lost."""
+        ...
+
+
+@dataclass(slots=True)
+class Versions:
+    """Brings dataflows in, and to new versions; safe to use from several threads.
+
+    Attributes:
+        exclusive: Gives the lock under which a dataflow is neither registered nor deleted.
+        arrivals: Returns where increments come from; `None`: nothing arrives.
+    """
+
+    store: Store
+    files: Files
+    catalog: Catalog
+    changes: Changes
+    runs: Runs
+    ticker: Ticker
+    framer: Framer
+    punctuations: Punctuations
+    recovery: Recovery
+    exclusive: Callable[[str], AbstractContextManager[object]]
+    arrivals: Callable[[], Arrivals | None]
+
+    def register(self, record: DataflowRecord, dataflow: Dataflow) -> DataflowRecord:
+        """Bring a dataflow in, or take it over with what its folder holds.
+
+        Raises:
+            AlreadyExistsError: If the name is taken.
+            TableForeignError: If its folder holds anything else.
+        """
+        with self.exclusive(record.name):
+            if any(known.name == record.name for known in self.store.dataflows()):
+                raise AlreadyExistsError(kind="dataflow", name=record.name)
+            leaders, shape = choose_leaders(dataflow), shape_of(dataflow)
+            first = Description(1, record.document, leaders, shape)
+            claimed = claim_folder(self.files, record.folder, first)
+            found = claimed.description
+            record = replace(record, version=found.version)
+            self.changes.bring_tables(record, dataflow, found)
+            self.prepare(record, dataflow)
+            with self.ticker.lock:
+                self.store.register(record, *stage_wiring(dataflow, found.leaders))
+                if claimed.before:
+                    self._take_over(record, dataflow, found)
+        _log.info("dataflow.registered", dataflow=record.name, taken_over=claimed.before)
+        return record
+
+    def change(
+        self,
+        document: Any,
+        dataflow: Dataflow,
+        choice: Choice,
+        *,
+        expected_version: int | None,
+        dry_run: bool,
+    ) -> Changed:
+        """Let a checked new version take over, or tell what it would do.
+
+        Raises:
+            NotFoundError: If no dataflow of this name is registered.
+            ChangeRefusedError: With every reason; nothing changed.
+            ChangeBusyError: If its runs do not end in time, or another change is under way.
+            OperatingError: If it took over and could not be finished: every tick tries again.
+        """
+        name = dataflow.name
+        record = self._expected(name, expected_version)
+        if dry_run:
+            return self.changes.plan(record, document, dataflow, choice)
+        with self.ticker.lock:
+            if name in self.ticker.held or name in self.ticker.deleting:
+                raise ChangeBusyError(name, self.ticker.held.get(name, "it is being deleted"))
+            self.ticker.held[name] = "a new version takes over"
+        try:
+            if not self.runs.wait(name, timeout=CHANGE_SECONDS):
+                why = f"a run has not ended after {CHANGE_SECONDS:.0f} s"
+                raise ChangeBusyError(name, why)
+            self.framer.forget(name)
+            with self.exclusive(name), self.punctuations.lock(name):
+                record = self._expected(name, expected_version)
+                return self.changes.carry_out(record, document, dataflow, choice)
+        except LogConflictError as error:
+            self.runs.depose(error.message)
+            raise
+        finally:
+            # Should the store not answer now, every tick asks it again
+            self.ticker.held[name] = UNFINISHED
+            if not self.changes.unfinished(self.store.dataflow(name)):
+                del self.ticker.held[name]
+
+    def recover(self, record: DataflowRecord) -> None:
+        """Finish a change that a crash interrupted, then arrivals; before runs are redone."""
+        if self._finish(record):
+            self._recover_arrivals(self.store.dataflow(record.name))
+
+    def finish_late(self) -> None:
+        """Try again to finish the changes that could not be."""
+        for name in [name for name, why in self.ticker.held.items() if why == UNFINISHED]:
+            with self.exclusive(name):
+                self.recover(self.store.dataflow(name))
+                if name not in self.ticker.held:
+                    with self.ticker.lock:
+                        self.recovery.recover_dataflow(self.store.dataflow(name))
+
+    def prepare(self, record: DataflowRecord, dataflow: Dataflow) -> None:
+        """Make ready for arrivals, if anything arrives; idempotent."""
+        arrivals = self.arrivals()
+        if arrivals is not None:
+            arrivals.prepare(record, dataflow)
+
+    def _take_over(
+        self, record: DataflowRecord, dataflow: Dataflow, description: Description
+    ) -> None:
+        arrivals = self.arrivals()
+        if arrivals is not None:
+            arrivals.recover(record, dataflow)
+        self.runs.log(record.folder).forget_positions(description.version)
+        self.changes.bring_store(record, dataflow, description)
+        self.recovery.recover_dataflow(record)
+
+    def _expected(self, name: str, version: int | None) -> DataflowRecord:
+        record = self.store.dataflow(name)
+        if version is not None and record.version != version:
+            raise ChangeBusyError(name, f"it is at version {record.version}, not {version}")
+        return record
+
+    def _finish(self, record: DataflowRecord) -> bool:
+        """Finish what a crash left of a change; tell whether the dataflow may run."""
+        try:
+            self.changes.finish(record)
+        except CbpError as error:
+            self.ticker.held[record.name] = UNFINISHED
+            _log.error("change.not_finished", dataflow=record.name, error=error.as_dict())
+            return False
+        if self.ticker.held.get(record.name) == UNFINISHED:
+            del self.ticker.held[record.name]
+        return True
+
+    def _recover_arrivals(self, record: DataflowRecord) -> None:
+        arrivals = self.arrivals()
+        if arrivals is None:
+            return
+        try:
+            dataflow = self.catalog.compiled(record)
+            arrivals.prepare(record, dataflow)
+            arrivals.recover(record, dataflow)
+        except LogConflictError as error:
+            self.runs.depose(error.message)
+        except CbpError as error:
+            _log.error("arrivals.not_recovered", dataflow=record.name, error=error.as_dict())
