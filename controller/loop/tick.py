@@ -276,9 +276,9 @@ class Ticker:
         """Try again to finish what is due; a stage that paused waits for the operator."""
         now = self._clock()
         for (name, stage_name), parked in self._runs.parked().items():
-            if (name, stage_name) in self._runs.busy() or name in self.deleting:
+            if (name, stage_name) in self._runs.busy():
                 continue
-            if name in self.held:
+            if name in self.deleting or name in self.held:
                 continue
             if parked.retry_at is not None and now < parked.retry_at:
                 continue
