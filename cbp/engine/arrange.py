@@ -12,7 +12,7 @@ The hash is the JVM's (`cbp.engine.hashing`), so that both ways agree on every b
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +28,15 @@ from cbp.engine.layout import COUNT, TO, ShuffleLayout, bucket_shift, first_buck
 from cbp.engine.records import Share
 from cbp.engine.route import slot_columns
 from cbp.errors import IncrementDamagedError
-from cbp.model.stage import TranslatorSpec
+from cbp.model.stage import InputSpec, TranslatorSpec
 
-__all__ = ["InputFile", "arrange"]
+__all__ = ["InputFile", "Replicate", "arrange", "read_input"]
+
+Replicate = Callable[
+    [Mapping[str, pa.Array | pa.ChunkedArray], pa.Table],
+    tuple[Mapping[str, pa.Array | pa.ChunkedArray], pa.Table],
+]
+"""Replaces copies that groups share by one per group; see `cbp.engine.replication`."""
 
 InputFile = Share
 """The rows that are meant of one file; in order."""
@@ -46,6 +52,7 @@ def arrange(
     tasks: int,
     part: int,
     hash_mask: int,
+    replicate: Replicate | None = None,
 ) -> pa.Table:
     """Return the records of one task's buckets, sorted as the shuffle sorts them.
 
@@ -57,7 +64,7 @@ def arrange(
     for flow, input_ in enumerate(spec.inputs):
         files = inputs.get(input_.name, ())
         if files:
-            table = _routed(files, spec, layout, flow, stage, buckets, hash_mask)
+            table = _routed(files, spec, layout, flow, stage, buckets, hash_mask, replicate)
             mine = table.column("_bucket").to_numpy().astype(np.int64) * tasks // buckets == part
             if input_.has_several:
                 shared = table.column(TO).is_valid()
@@ -140,16 +147,16 @@ def _routed(
     stage: str,
     buckets: int,
     hash_mask: int,
+    replicate: Replicate | None,
 ) -> pa.Table:
     assert spec.key is not None, "a record-wise translator is not routed"
     input_ = spec.inputs[flow]
-    columns = arrow_schema(input_.schema)
-    if input_.has_several and input_.loopback:
-        columns = columns.append(pa.field(EPOCH, pa.int64()))
-    table = pa.concat_tables([_read(file, columns) for file in files])
-    table = table.append_column("_seq", pa.array(np.arange(table.num_rows, dtype=np.int64)))
+    table = read_input(files, input_)
+    filled: Mapping[str, pa.Array | pa.ChunkedArray]
     if input_.has_several:
         filled, table = copies(table, spec, layout, flow, stage=stage)
+        if replicate is not None:
+            filled, table = replicate(filled, table)
     else:
         filled = slot_columns(table, spec, layout, flow, stage=stage)
     rows = table.num_rows
@@ -171,6 +178,21 @@ def _routed(
             "_seq": table.column("_seq"),
         }
     )
+
+
+def read_input(files: Sequence[InputFile], input_: InputSpec) -> pa.Table:
+    """Return the records of some files of an input, with `_seq`, their position.
+
+    Of messages that may have addresses, `EPOCH` tells which epoch wrote them.
+
+    Raises:
+        IncrementDamagedError: A file is missing, damaged, or has other records.
+    """
+    columns = arrow_schema(input_.schema)
+    if input_.has_several and input_.loopback:
+        columns = columns.append(pa.field(EPOCH, pa.int64()))
+    table = pa.concat_tables([_read(file, columns) for file in files])
+    return table.append_column("_seq", pa.array(np.arange(table.num_rows, dtype=np.int64)))
 
 
 def _read(file: InputFile, columns: pa.Schema) -> pa.Table:

@@ -1,9 +1,11 @@
 """The black-box mode: state travels with the increment, and is rewritten in every epoch.
 
 To the shuffle, state is one more input flow: every task gets all state records of its
-buckets, calls the author as the direct engine does, and writes all records again. It is
-the baseline that the direct engine is measured against; both run the same author's code
-and leave the same tables, so each can go on where the other stopped.
+buckets, calls the author as the direct engine does, and writes all records again. What `ALL`
+and addresses reach is copied for each of its groups before the shuffle
+(`cbp.engine.replication`). It is the baseline that the direct engine is measured against;
+both run the same author's code and leave the same tables, so each can go on where the
+other stopped.
 
 Guaranteed: the results of the direct engine (tests/cbp/engine/test_blackbox.py).
 Not guaranteed: to read a table with deletion vectors, which it never writes; it refuses.
@@ -19,12 +21,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cbp.engine.base import RunPlan, state_table
 from cbp.engine.bucket import state_file_schema
+from cbp.engine.destinations import destinations
 from cbp.engine.direct import LocalExecutor
-from cbp.engine.layout import shuffle_layout
+from cbp.engine.layout import COUNT, TO, shuffle_layout
 from cbp.engine.records import share_of
+from cbp.engine.replication import state_flow
 from cbp.engine.spool import Spool
 from cbp.engine.state.bucket import BucketState, LiveFile, Positions, StateTable
 from cbp.engine.state.index import index_cache
@@ -35,7 +40,13 @@ from cbp.errors import InvariantError, TableFeatureError
 from cbp.model.increment import DataFile, Increment
 from cbp.model.stage import InputSpec, StateSpec, TranslatorSpec
 
-__all__ = ["BlackboxTask", "LocalBlackboxExecutor", "require_all_state", "with_state_as_input"]
+__all__ = [
+    "BlackboxTask",
+    "LocalBlackboxExecutor",
+    "moves_nothing_else",
+    "require_all_state",
+    "with_state_as_input",
+]
 
 
 def with_state_as_input(plan: RunPlan, task: TaskPlan) -> tuple[RunPlan, TaskPlan]:
@@ -46,10 +57,12 @@ def with_state_as_input(plan: RunPlan, task: TaskPlan) -> tuple[RunPlan, TaskPla
     """
     spec = task.spec
     assert spec.key is not None, "a record-wise stage keeps no state"
-    more = tuple(InputSpec(_flow(s), s.schema, route_by=spec.key.names) for s in spec.states)
+    more = tuple(
+        InputSpec(state_flow(s.name), s.schema, route_by=spec.key.names) for s in spec.states
+    )
     wide = replace(spec, inputs=(*spec.inputs, *more))
     increments = {
-        _flow(s): (_increment(state_table(task.stage, s.name), task.states[s.name]),)
+        state_flow(s.name): (_increment(state_table(task.stage, s.name), task.states[s.name]),)
         for s in spec.states
     }
     files = {
@@ -64,15 +77,22 @@ def with_state_as_input(plan: RunPlan, task: TaskPlan) -> tuple[RunPlan, TaskPla
             layout=shuffle_layout(wide),
             tasks=task.buckets,
             inputs={**task.inputs, **files},
+            replicates=True,
         ),
     )
+
+
+def moves_nothing_else(task: TaskPlan) -> bool:
+    """Whether a stage runs as it does on the direct engine: no state, and nothing is shared."""
+    layout = task.layout
+    return layout is None or not (task.spec.states or layout.shared)
 
 
 def require_all_state(task: TaskPlan, descriptors: Sequence[Mapping[str, Any]]) -> None:
     """Raise InvariantError unless every state record arrived in some task."""
     for name, table in task.states.items():
         expected = sum(file.rows for files in table.live.values() for file in files)
-        found = sum(int(d.get(f"records_in._state_{name}", 0)) for d in descriptors)
+        found = sum(int(d.get(f"records_in.{state_flow(name)}", 0)) for d in descriptors)
         if found != expected and all(d["kind"] != "error" for d in descriptors):
             message = f"state {name!r} has {expected} records, but {found} reached the tasks"
             raise InvariantError(message, expected=expected, found=found)
@@ -88,6 +108,8 @@ class BlackboxTask(StageTask):
             spool.take(batches)
             for i, flow in enumerate(layout.flows):
                 self.counts[f"records_in.{flow.name}"] = spool.records(i)
+            self.counts["copies"] = sum(spool.arrived(flow) for flow in layout.shared)
+            self.counts["dead_letters"] = _dead_letters(spool)
             for bucket in spool.buckets():
                 self._rewrite(bucket, spool)
 
@@ -168,7 +190,7 @@ class LocalBlackboxExecutor(LocalExecutor):
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
         """Run the same task code as Spark's workers."""
-        if not task.spec.states:
+        if moves_nothing_else(task):
             return super().execute(plan, replace(task, then=None))
         _, wide = with_state_as_input(plan, task)
         runs = (BlackboxTask(wide, part, "0").run_arranged() for part in range(wide.tasks))
@@ -177,9 +199,14 @@ class LocalBlackboxExecutor(LocalExecutor):
         return descriptors
 
 
-def _flow(state: StateSpec) -> str:
-    """Name the flow of a state; no author's name begins with an underscore."""
-    return f"_state_{state.name}"
+def _dead_letters(spool: Spool) -> int:
+    """Return the destinations that reached nobody; every task has them, and one counts."""
+    dead = 0
+    for flow in spool.layout.shared:
+        table = spool.shared(flow)
+        for text in table.filter(pc.equal(table.column(COUNT), 1)).column(TO).to_pylist():
+            dead += sum(1 for _ in destinations(text))
+    return dead
 
 
 def _narrow(spec: TranslatorSpec) -> TranslatorSpec:

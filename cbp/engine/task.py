@@ -34,6 +34,7 @@ from cbp.engine.layout import ShuffleLayout
 from cbp.engine.outputs import Follower, TaskOutputs
 from cbp.engine.records import RecordRun, Share
 from cbp.engine.remote import RemoteWrites
+from cbp.engine.replication import Replication
 from cbp.engine.runfiles import RunFiles
 from cbp.engine.shared import Shared
 from cbp.engine.sink import sync_files
@@ -93,6 +94,8 @@ class TaskPlan:
         bindings: Of the epochs whose messages are read.
         followers: Record-wise stages that work on what this one emits, in its tasks.
         then: The groupwise stage behind a record-wise one, for a single task to go on with.
+        replicates: Whether what groups share is copied for each of them before the shuffle,
+            as the black box does, instead of once per task.
         hash_mask: Applied to every hash; all bits but in tests of collisions.
         faults: Told at every file that a task writes.
     """
@@ -111,8 +114,16 @@ class TaskPlan:
     bindings: tuple[BindingFile, ...] = ()
     followers: tuple[Follower, ...] = ()
     then: Then | None = None
+    replicates: bool = False
     hash_mask: int = -1
     faults: Faults = NO_FAULTS
+
+    def replication(self) -> Replication | None:
+        """Return what copies shared records, for one reader of the increment."""
+        if not self.replicates:
+            return None
+        assert self.layout is not None, "a record-wise stage shares nothing"
+        return Replication(self.stage, self.spec, self.layout, self.inputs, self.bindings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +202,7 @@ class StageTask:
             tasks=plan.tasks,
             part=self.part,
             hash_mask=plan.hash_mask,
+            replicate=plan.replication(),
         )
         yield from table.combine_chunks().to_batches()
 

@@ -1,4 +1,7 @@
-"""The black-box mode on Spark: state is read, shuffled, sorted and written by every run."""
+"""The black-box mode on Spark: state is read, shuffled, sorted and written by every run.
+
+What several groups get is copied for each of them by the tasks that read it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,12 @@ from typing import Any
 import pyarrow as pa
 
 from cbp.engine.base import RunPlan
-from cbp.engine.blackbox import BlackboxTask, require_all_state, with_state_as_input
+from cbp.engine.blackbox import (
+    BlackboxTask,
+    moves_nothing_else,
+    require_all_state,
+    with_state_as_input,
+)
 from cbp.engine.spark.executor import RESULT, SparkExecutor, reported, task_identity
 from cbp.engine.task import TaskPlan
 
@@ -27,7 +35,7 @@ class SparkBlackboxExecutor(SparkExecutor):
         return descriptors
 
     def _bodies(self, plan: RunPlan, task: TaskPlan) -> list[str]:
-        if not task.spec.states:
+        if moves_nothing_else(task):
             return super()._bodies(plan, task)
         wide_plan, wide = with_state_as_input(plan, task)
 

@@ -18,7 +18,7 @@ compiles a stage's code once.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import accumulate
 from typing import Any
@@ -30,6 +30,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from cbp.engine.arrange import Replicate
 from cbp.engine.arrow import arrow_type
 from cbp.engine.base import RunPlan
 from cbp.engine.combine import combined
@@ -413,12 +414,17 @@ def _record_task(plan: TaskPlan, work: list[list[Share]], kind: type[StageTask])
 
 
 def _filled(
-    table: pa.Table, plan: TaskPlan, layout: ShuffleLayout, flow: int
-) -> tuple[dict[str, Any], pa.Table]:
+    table: pa.Table,
+    plan: TaskPlan,
+    layout: ShuffleLayout,
+    flow: int,
+    replicate: Replicate | None,
+) -> tuple[Mapping[str, Any], pa.Table]:
     """Return the slots of what becomes of a batch, and the record of each row."""
     try:
         if plan.spec.inputs[flow].has_several:
-            return copies(table, plan.spec, layout, flow, stage=plan.stage)
+            filled, records = copies(table, plan.spec, layout, flow, stage=plan.stage)
+            return (filled, records) if replicate is None else replicate(filled, records)
         if plan.spec.inputs[flow].combine is None:
             return slot_columns(table, plan.spec, layout, flow, stage=plan.stage), table
         fewer, counts = combined(table, plan.spec, layout, flow, stage=plan.stage)
@@ -461,8 +467,10 @@ def _route_task(plan: TaskPlan, flow: int) -> _Task:
     types = {slot: arrow_type(type_) for slot, type_ in layout.slots}
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        replicate = plan.replication()
         for batch in batches:
-            filled, table = _filled(pa.Table.from_batches([batch]), plan, layout, flow)
+            arrived = pa.Table.from_batches([batch])
+            filled, table = _filled(arrived, plan, layout, flow, replicate)
             columns = {
                 slot: filled[slot] if slot in filled else pa.nulls(table.num_rows, type_)
                 for slot, type_ in types.items()
