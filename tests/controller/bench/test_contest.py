@@ -11,7 +11,7 @@ from controller.bench import BenchOptions
 from controller.bench.candidate import Figures
 from controller.bench.candidates.direct import DirectCandidate
 from controller.bench.contest import Contest, differences, steps_of
-from controller.bench.held import Totals
+from controller.bench.held import Totals, Values
 from controller.bench.workload import Arrival
 
 
@@ -101,6 +101,53 @@ def test_a_dataflow_of_several_stages_is_measured(tmp_path: Path) -> None:
     contest, _ = contest_of(tmp_path, workload="crawl-queue", against=("blackbox",), increment=(5,))
     assert contest.run() == []
     assert counts(contest)["cbp"].keys > 100
+
+
+@pytest.mark.parametrize("grouping", ["inner", "outer"])
+@pytest.mark.parametrize(
+    ("workload", "variant"), [("clustering", "plain"), ("pagerank", "broadcast")]
+)
+def test_a_graph_is_measured_in_every_variant(
+    tmp_path: Path, workload: str, variant: str, grouping: str
+) -> None:
+    """Ours, its variant and the black box agree page by page; ours updates least."""
+    options = BenchOptions(
+        workload,
+        (variant, "blackbox"),
+        increment=(3,),
+        edges=250,
+        threshold=0.2 if workload == "pagerank" else 0.01,
+        rounds=1,
+        warmup=0,
+        grouping=grouping,
+        master="none",
+    )
+    contest = Contest(options, 100, tmp_path, None, 2, lambda _: None)
+    assert contest.run() == []
+    values = contest.held["cbp"]
+    assert isinstance(values, Values)
+    assert len(values.of) == 100
+    ours, other, blackbox = contest.results
+    assert ours.epochs == other.epochs == blackbox.epochs
+    assert (ours.share_updated or 0) <= (other.share_updated or 0) < (blackbox.share_updated or 0)
+    assert (ours.share_updated or 0) > 0
+    if workload == "pagerank" or grouping == "inner":
+        assert (ours.bytes_read or 0) < (blackbox.bytes_read or 0)
+
+
+def test_a_graph_of_another_answer_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values are compared, not only counted."""
+    run = DirectCandidate.run
+
+    def lazy(self: DirectCandidate, arrival: Arrival) -> Figures:
+        return run(self, arrival) if self.name == "cbp" else Figures()
+
+    monkeypatch.setattr(DirectCandidate, "run", lazy)
+    contest, _ = contest_of(tmp_path, workload="clustering", against=("plain",), increment=(20,))
+    (found,) = contest.run()
+    assert "plain is " in found
 
 
 def test_a_candidate_that_loses_records_is_found(

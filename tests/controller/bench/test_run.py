@@ -19,7 +19,7 @@ from controller.bench import BenchDisagreesError, BenchOptions, run_bench
 from controller.bench.candidates.streaming import tws_runs
 from controller.bench.contest import Contest
 from controller.bench.drive import DataflowDrive, StageRun
-from controller.bench.options import CANDIDATES, OURS
+from controller.bench.options import CANDIDATES, OURS, VARIANTS, peers_by_default
 
 TINY = BenchOptions(
     against=("blackbox", "duckdb"),
@@ -179,6 +179,41 @@ def test_the_usual_candidates_agree(spark: Any, temporary: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("workload", ["clustering", "pagerank"])
+def test_everybody_gives_a_graph_the_same_values(
+    spark: Any, temporary: Path, tmp_path: Path, workload: str
+) -> None:
+    """On Spark too: variants and black box those of ours, from scratch within its bound."""
+    target, picture = tmp_path / "out.json", tmp_path / "out.png"
+    options = replace(
+        TINY,
+        workload=workload,
+        against=peers_by_default(workload),
+        state_keys=(100,),
+        increment=(2,),
+        edges=250,
+        threshold=0.3 if workload == "pagerank" else TINY.threshold,
+        master="local[2]",
+        json_file=target,
+        picture=picture,
+    )
+    results, printed = run(options, spark)
+    by_name = {one.candidate: one for one in results}
+    assert list(by_name) == [OURS, *peers_by_default(workload)]
+    assert "hold the same" in printed
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    (first, *_) = json.loads(target.read_text())["results"]
+    assert first["epochs"] > 1
+    assert first["state_updated"] > 0
+    assert by_name[OURS].bytes_shuffled == 0
+    assert (by_name["blackbox"].bytes_shuffled or 0) > 10_000
+    assert (by_name[OURS].bytes_broadcast or 0) > 0
+    assert by_name["blackbox"].bytes_broadcast == 0
+    assert (by_name["recompute"].bytes_shuffled or 0) > 0
+
+
+@pytest.mark.spark
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_every_candidate_agrees(spark: Any, temporary: Path) -> None:
@@ -187,7 +222,7 @@ def test_every_candidate_agrees(spark: Any, temporary: Path) -> None:
     The one that needs a package of the `bench` extra takes part where that is installed.
     """
     left_out = () if tws_runs() else ("streaming-python-tws",)
-    assert_agree(spark, [name for name in CANDIDATES if name not in (OURS, *left_out)])
+    assert_agree(spark, [n for n in CANDIDATES if n not in (OURS, *VARIANTS, *left_out)])
 
 
 def _disagreeing(run_: Any) -> Any:
