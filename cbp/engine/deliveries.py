@@ -30,7 +30,7 @@ from cbp.engine.shared import Rows, Shared, SharedFlow, expand
 from cbp.engine.vectorised.codes import row_codes
 from cbp.model.stage import TranslatorSpec
 
-__all__ = ["Deliveries"]
+__all__ = ["Deliveries", "has_already"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -140,7 +140,7 @@ class Deliveries:
         receivers, records = np.divmod(distinct, many)
         own = window.receivers(run.name)
         positions = run.table.column("_seq").slice(first, last - first).to_numpy()
-        again = _again(own, positions, receivers, flow.positions[records])
+        again = has_already(own, positions, receivers, flow.positions[records])
         receivers, records = receivers[~again], records[~again]
         at = np.concatenate([np.arange(first, last), run.table.num_rows + records])
         who = np.concatenate([own, receivers])
@@ -165,10 +165,15 @@ class Deliveries:
         return merged, Ranges(starts, stops)
 
 
-def _again(
+def has_already(
     own: Int64s, positions: Int64s, receivers: Int64s, shared: Int64s
 ) -> npt.NDArray[np.bool_]:
-    """Tell which deliveries a group has as a record of its own: same receiver, same position."""
+    """Tell which deliveries of shared records a group has as records of its own.
+
+    Args:
+        own, positions: Receiver and position of every record of one key.
+        receivers, shared: The same of every delivery.
+    """
     again = np.isin(shared, positions)
     if not again.any():
         return again

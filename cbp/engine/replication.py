@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 from cbp.engine.arrange import read_input
 from cbp.engine.arrow import arrow_schema
 from cbp.engine.bindings import BindingFile, read_bindings
+from cbp.engine.deliveries import has_already
 from cbp.engine.destinations import copies, destinations
 from cbp.engine.layout import COUNT, MADE, TO, ShuffleLayout
 from cbp.engine.records import Share
@@ -94,17 +95,16 @@ class Replication:
         reached = {each: self._reached(each, codes_of) for each in asked}
         position = records.column("_seq").to_numpy()
         named = np.array([text is None for text in texts])
-        places, keys = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for at in shared:
-            here = named & (position == position[at])
-            more = np.setdiff1d(reached[made[at], str(texts[at])], codes[0][here])
-            places.append(np.full(len(more), at, np.int64))
-            keys.append(more)
+        receivers = [reached[made[at], str(texts[at])] for at in shared]
+        places = np.repeat(np.array(shared, np.int64), [len(keys) for keys in receivers])
+        keys = np.concatenate(receivers)
+        more = ~has_already(codes[0][named], position[named], keys, position[places])
+        places, keys = places[more], keys[more]
         every = pa.concat_tables([own, *tables.values()])
         _, first = np.unique(np.concatenate(codes), return_index=True)
-        copied = every.take(pa.array(first[np.concatenate(keys)]))
+        copied = every.take(pa.array(first[keys]))
         dead = {at: self._dead(made[at], str(texts[at])) for at in shared}
-        return self._joined(columns, records, np.concatenate(places), copied, dead)
+        return self._joined(columns, records, places, copied, dead)
 
     def _joined(
         self,
