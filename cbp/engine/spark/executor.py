@@ -156,7 +156,7 @@ class SparkExecutor:
             from cbp.engine.spark.sql import SqlJob  # it rests on this module
 
             return SqlJob(self._beside(plan), plan, task).bodies()
-        if self._is_small(plan, task):
+        if self.is_small(plan, task):
             return self._run_numbered(task.tasks, _arranged_task(task, self._kind))
         frame = self._shuffled(plan, task).mapInArrow(_group_task(task, self._kind), RESULT)
         return [row.body for row in frame.collect()]
@@ -168,7 +168,8 @@ class SparkExecutor:
             self._sessions[stage] = SparkExecutor(self.spark.newSession())
         return self._sessions[stage]
 
-    def _is_small(self, plan: RunPlan, task: TaskPlan) -> bool:
+    def is_small(self, plan: RunPlan, task: TaskPlan) -> bool:
+        """Tell whether every task had better read the whole increment than Spark shuffle it."""
         if any(input_.in_sql for input_ in task.spec.inputs):
             return False  # only Spark evaluates it, and only on its way to the shuffle
         increments = [i for many in plan.inputs.values() for i in many]
@@ -232,8 +233,7 @@ class SparkExecutor:
         frame = frames[0]
         for other in frames[1:]:
             frame = frame.unionAll(other)
-        owner = F.expr(f"cast(_bucket * {task.tasks} div {task.buckets} as int)")
-        frame = frame.repartitionById(task.tasks, owner)
+        frame = frame.repartitionById(task.tasks, F.expr(owner(task)))
         return frame.sortWithinPartitions(*layout.sort_columns)
 
     def read(self, plan: RunPlan, input_: InputSpec) -> DataFrame:
@@ -292,6 +292,11 @@ class SparkExecutor:
             *slots,
             "_seq",
         )
+
+
+def owner(task: TaskPlan, bucket: str = "_bucket") -> str:
+    """Return which task owns a bucket, as an expression."""
+    return f"cast({bucket} * {task.tasks} div {task.buckets} as int)"
 
 
 def ddl(schema: Any) -> str:

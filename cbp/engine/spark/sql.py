@@ -15,7 +15,7 @@ Each stage has a session of its own: its views are named like its inputs and sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
 from typing import Any, NoReturn
 
@@ -38,6 +38,7 @@ from cbp.engine.spark.executor import (
     RESULT,
     SparkExecutor,
     ddl,
+    owner,
     quoted,
     reported,
     slot_expressions,
@@ -70,6 +71,10 @@ class SqlJob:
     def __init__(self, executor: SparkExecutor, plan: RunPlan, task: TaskPlan) -> None:
         self._executor, self._session = executor, executor.spark
         self._plan, self._task = plan, task
+        # The only task, or each of some tasks, makes a plan of its own over what it owns: such
+        # a plan has a single partition, and Spark shuffles nothing for it.
+        apart = task.tasks == 1 or executor.is_small(plan, task)
+        self._parts: list[int | None] = [*range(task.tasks)] if apart else [None]
 
     def bodies(self) -> list[str]:
         """Run the job; return what its settling tasks reported, as JSON texts.
@@ -77,34 +82,38 @@ class SqlJob:
         Raises:
             AuthorCodeError: The author's plan is wrong, or failed on some value.
         """
-        self._session.conf.set("spark.sql.shuffle.partitions", str(self._task.tasks))
+        width = 1 if len(self._parts) == self._task.tasks else self._task.tasks
+        self._session.conf.set("spark.sql.shuffle.partitions", str(width))
         try:
-            return [row.body for row in self._settled(self._results()).collect()]
+            jobs = [self._settled(part, self._results(part)) for part in self._parts]
+            # As RDDs: a union of frames of one partition each would be one task.
+            every = self._session.sparkContext.union([job.rdd for job in jobs])
+            return [row.body for row in every.collect()]
         except _AUTHORS as exc:
             raise author_error(exc, self._task.spec, stage=self._task.stage) from exc
 
-    def _results(self) -> dict[str, DataFrame]:
+    def _results(self, part: int | None) -> dict[str, DataFrame]:
         """Return the frame that the author's plan gives for every output and state."""
         spec, results = self._task.spec, _Results(self._task)
-        inputs = {input_.name: self._input(input_) for input_ in spec.inputs}
+        inputs = {input_.name: self._input(input_, part) for input_ in spec.inputs}
         try:
-            spec.translate(_Frames(self._session, {**inputs, **self._states()}), results.out)
+            spec.translate(_Frames(self._session, {**inputs, **self._states(part)}), results.out)
         except Exception as exc:
             raise author_error(exc, spec, stage=self._task.stage) from exc
         return results.frames
 
-    def _input(self, spec: InputSpec) -> DataFrame:
+    def _input(self, spec: InputSpec, part: int | None) -> DataFrame:
         if not any(i.files for i in self._plan.inputs.get(spec.name, ())):
             return self._session.createDataFrame([], ddl(spec.schema))
         frame = self._executor.read(self._plan, spec).select(*map(quoted, spec.schema.names))
-        # Few records stay in one partition, so that Spark shuffles none of them.
-        return frame.coalesce(1) if self._task.tasks == 1 else frame
+        assert isinstance(spec.route_by, tuple), "routed by columns"
+        return self._owned(frame, part, bucket_of(spec.route_by, self._task))
 
-    def _states(self) -> dict[str, DataFrame]:
+    def _states(self, part: int | None) -> dict[str, DataFrame]:
         """Return the state records of the called groups, by state."""
         keyed = with_called_keys(self._task)
         assert keyed.layout is not None, "keys are laid out"
-        keys = self._by_bucket(self._called(keyed))
+        keys = self._by_bucket(self._owned(self._called(keyed), part), part)
         keys = keys.sortWithinPartitions(*keyed.layout.sort_columns)
         return {
             state.name: keys.mapInArrow(_look_up_task(keyed, state.name), ddl(state.schema))
@@ -120,23 +129,30 @@ class SqlJob:
         ]
         return reduce(DataFrame.unionAll, flows)
 
-    def _settled(self, results: Mapping[str, DataFrame]) -> DataFrame:
+    def _settled(self, part: int | None, results: Mapping[str, DataFrame]) -> DataFrame:
         task = with_results(self._task)
         assert task.layout is not None, "results are laid out"
         frame, first = self._called(task), len(self._task.spec.inputs)
+        frame = self._owned(frame, part)
         states = [state.name for state in self._task.spec.states]
         for at, flow in enumerate([*states, *(o.name for o in self._task.spec.outputs)]):
             if flow in results:
-                frame = frame.unionAll(_laid_out(results[flow], task, first + at))
-        frame = self._by_bucket(frame).sortWithinPartitions(*task.layout.sort_columns)
+                frame = frame.unionAll(_laid_out(results[flow], task, first + at, part))
+        frame = self._by_bucket(frame, part).sortWithinPartitions(*task.layout.sort_columns)
         return frame.mapInArrow(_settle_task(task), RESULT)
 
-    def _by_bucket(self, frame: DataFrame) -> DataFrame:
-        tasks, buckets = self._task.tasks, self._task.buckets
-        if tasks == 1:
+    def _by_bucket(self, frame: DataFrame, part: int | None) -> DataFrame:
+        if part is not None:
             return frame.coalesce(1)
-        owner = F.expr(f"cast(_bucket * {tasks} div {buckets} as int)")
-        return frame.repartitionById(tasks, owner)
+        return frame.repartitionById(self._task.tasks, F.expr(owner(self._task)))
+
+    def _owned(self, frame: DataFrame, part: int | None, bucket: str = "_bucket") -> DataFrame:
+        """Return what a part owns, in one partition; everything if there are no parts."""
+        if part is None:
+            return frame
+        if self._task.tasks > 1:
+            frame = frame.where(f"{owner(self._task, bucket)} = {part}")
+        return frame.coalesce(1)
 
 
 class _Frames:
@@ -208,16 +224,28 @@ def _conformed(flow: str, schema: Schema, frame: DataFrame) -> DataFrame:
     )
 
 
-def _laid_out(frame: DataFrame, task: TaskPlan, flow: int) -> DataFrame:
+def hash_of(columns: Sequence[str], task: TaskPlan) -> str:
+    """Return the hash of a key, as an expression."""
+    hash_ = f"xxhash64({', '.join(map(quoted, columns))})"
+    return hash_ if task.hash_mask == -1 else f"({hash_} & {task.hash_mask}L)"
+
+
+def bucket_of(columns: Sequence[str], task: TaskPlan) -> str:
+    """Return the bucket of a key, as an expression."""
+    return f"shiftrightunsigned({hash_of(columns, task)}, {bucket_shift(task.buckets)})"
+
+
+def _laid_out(frame: DataFrame, task: TaskPlan, flow: int, part: int | None) -> DataFrame:
     """Return a result in the layout of the settling tasks."""
     assert task.layout is not None, "results are laid out"
     place = task.layout.flows[flow]
     if place.key:
-        hash_ = f"xxhash64({', '.join(quoted(str(source)) for source in place.key)})"
-        hash_ = hash_ if task.hash_mask == -1 else f"({hash_} & {task.hash_mask}L)"
-        bucket = f"shiftrightunsigned({hash_}, {bucket_shift(task.buckets)})"
-    else:  # an output goes to any task; its partition is as good as any
+        keys = [str(source) for source in place.key]
+        hash_, bucket = hash_of(keys, task), bucket_of(keys, task)
+    elif part is None:  # an output goes to any task; its partition is as good as any
         hash_, bucket = "0L", f"pmod(spark_partition_id(), {task.buckets})"
+    else:
+        hash_, bucket = "0L", str(-(-part * task.buckets // task.tasks))
     return frame.selectExpr(
         f"CAST({flow} AS TINYINT) AS _flow",
         f"CAST({bucket} AS INT) AS _bucket",
