@@ -234,7 +234,7 @@ class SparkExecutor:
         for other in frames[1:]:
             frame = frame.unionAll(other)
         frame = frame.repartitionById(task.tasks, F.expr(owner(task)))
-        return frame.sortWithinPartitions(*layout.sort_columns)
+        return sorted_within(frame, layout)
 
     def read(self, plan: RunPlan, input_: InputSpec) -> DataFrame:
         """Return an input's records as its files hold them, with `_seq`, their position."""
@@ -292,6 +292,17 @@ class SparkExecutor:
             *slots,
             "_seq",
         )
+
+
+def sorted_within(frame: DataFrame, layout: ShuffleLayout) -> DataFrame:
+    """Return the records of every partition in the order of the layout.
+
+    Spark compares rows only where the first column of an order is equal, and its numbers
+    else. So the first is a number that hardly ever is: the flow and the high bits of the
+    unsigned hash.
+    """
+    first = "shiftleft(CAST(_flow AS BIGINT), 56) | shiftrightunsigned(_hash, 8)"
+    return frame.sortWithinPartitions(F.expr(first), *layout.sort_columns)
 
 
 def owner(task: TaskPlan, bucket: str = "_bucket") -> str:

@@ -42,6 +42,7 @@ from cbp.engine.spark.executor import (
     quoted,
     reported,
     slot_expressions,
+    sorted_within,
     task_identity,
 )
 from cbp.engine.task import TaskPlan
@@ -114,7 +115,7 @@ class SqlJob:
         keyed = with_called_keys(self._task)
         assert keyed.layout is not None, "keys are laid out"
         keys = self._by_bucket(self._owned(self._called(keyed), part), part)
-        keys = keys.sortWithinPartitions(*keyed.layout.sort_columns)
+        keys = sorted_within(keys, keyed.layout)
         return {
             state.name: keys.mapInArrow(_look_up_task(keyed, state.name), ddl(state.schema))
             for state in self._task.spec.states
@@ -138,7 +139,7 @@ class SqlJob:
         for at, flow in enumerate([*states, *(o.name for o in self._task.spec.outputs)]):
             if flow in results:
                 frame = frame.unionAll(_laid_out(results[flow], task, first + at, part))
-        frame = self._by_bucket(frame, part).sortWithinPartitions(*task.layout.sort_columns)
+        frame = sorted_within(self._by_bucket(frame, part), task.layout)
         return frame.mapInArrow(_settle_task(task), RESULT)
 
     def _by_bucket(self, frame: DataFrame, part: int | None) -> DataFrame:
