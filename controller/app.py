@@ -38,7 +38,7 @@ from cbp.engine.base import Engine
 from cbp.engine.collect import Retention
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import files_for
-from cbp.errors import CbpError, LogConflictError
+from cbp.errors import CbpError, LeaseLostError, LogConflictError
 from cbp.model.lease import Role
 from controller.api import create_api
 from controller.ingest import DropFolder, IngestLimits
@@ -202,6 +202,25 @@ class Service:
             engine=self.settings.engine,
             role=self.leadership.role,
         )
+
+    def lead(self) -> None:
+        """Take the lease and recover, and serve nobody: for commands that write as a leader does.
+
+        Waits for a lease that runs out; `stop` gives it up.
+
+        Raises:
+            LeaseLostError: If another controller leads.
+        """
+        deadline = time.monotonic() + 2 * self.settings.lease_seconds
+        self.leadership.begin()
+        while (role := self.leadership.role) is not Role.LEADS:
+            if time.monotonic() > deadline:
+                raise LeaseLostError(None, self.leadership.reason(role))
+            self._released.wait(self.leadership.interval_seconds)
+            self.leadership.keep()
+        if self.store.shared:
+            self._keeper.start()
+        self.controller.lead(self.leadership.epoch)
 
     def begin_stop(self) -> None:
         """Start no more runs, from now on; what is under way has `drain_seconds`.

@@ -4,7 +4,7 @@
     cbp recover --rebuild        fill the database again from the folders beside the tables
 
 A service recovers by itself when it starts; this command looks, or replaces a database
-that is gone. It works beside no service: stop that first.
+that is gone. With --rebuild it leads while it works: stop the services first.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _rebuild(
         before = [one for one in _chosen(service.controller.outlook(), only) if one.open]
         with _progress(hidden=hidden) as progress:
             task = progress.add_task("records", total=sum(one.steps for one in before))
-            service.controller.recover()
+            service.lead()
             rebuilt = service.controller.rebuild(
                 only,
                 on_dataflow=lambda name: progress.update(task, description=name),

@@ -54,13 +54,19 @@ def environment(settings: Settings) -> dict[str, str]:
     return {**os.environ, **chosen}
 
 
-def cbp(settings: Settings, *arguments: str) -> Any:
+def run(settings: Settings, *arguments: str) -> tuple[int, Any]:
     command = [sys.executable, "-m", "controller.cli", *arguments, "--json"]
     done = subprocess.run(
         command, env=environment(settings), capture_output=True, text=True, timeout=120
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout)
+    assert done.stdout.strip(), done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def cbp(settings: Settings, *arguments: str) -> Any:
+    code, answer = run(settings, *arguments)
+    assert code == 0, answer
+    return answer
 
 
 def until(found: Callable[[], bool], what: str) -> None:
@@ -156,6 +162,9 @@ def test_a_deleted_database_is_rebuilt_and_the_service_goes_on(
             for number in (1, 2, 3):
                 (incoming / f"{number}.jsonl").write_text('{"url": "a"}\n' * number)
                 until(count(client, sum(range(number + 1))), f"file {number} is counted")
+            code, refused = run(settings, "recover", "--rebuild")
+            # The service leads: in a lock file, or by a lease that it renews.
+            assert (code, refused["error_code"]) in ((1, "database_in_use"), (1, "lease_lost"))
         lose()
         (seen,) = cbp(settings, "recover")["items"]
         assert (seen["known"], seen["open"], seen["arrivals"]) == (False, True, {"visits": 3})
