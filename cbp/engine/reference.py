@@ -20,7 +20,7 @@ from cbp.engine.reference_call import record_type
 from cbp.engine.reference_stage import ReferenceStage, ordered_rows
 from cbp.engine.values import Row, own_row, typed_row
 from cbp.errors import NotFoundError
-from cbp.model.connector import Connector
+from cbp.model.connector import Connector, Decision
 from cbp.model.consult import consult
 from cbp.model.dataflow import Dataflow
 from cbp.model.framing import Framing, Keyed, framing_keys, segments
@@ -144,10 +144,15 @@ class ReferenceEngine:
 
     def _run(self, name: str) -> bool:
         """Run one epoch of a stage if it may run."""
+        runnable = self._dataflow.stages[name].runnable
+        decision = consult(name, runnable, self._connectors[name], self._memos[name])
+        if decision.runnable:
+            self._apply(name, decision)
+        return decision.runnable
+
+    def _apply(self, name: str, decision: Decision) -> None:
+        """Run one epoch of a stage on what was decided, by whomever."""
         connectors, node = self._connectors[name], self._dataflow.stages[name]
-        decision = consult(name, node.runnable, connectors, self._memos[name])
-        if not decision.runnable:
-            return False
         inputs = {}
         for input_ in node.translator.inputs:
             flow = node.wiring[input_.name]
@@ -168,7 +173,6 @@ class ReferenceEngine:
         self._memos[name] = decision.memo
         for output, rows in outputs.items():
             self._append(f"{name}.{output}", rows)
-        return True
 
     def _append(self, flow: str, rows: list[Row]) -> None:
         index = len(self._contents[flow])

@@ -1,0 +1,101 @@
+"""Many seeds: in this process or in several, with a progress bar and a summary."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import multiprocessing
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from tests.simulation.run import Outcome, simulate
+from tests.simulation.world import Bench
+
+__all__ = ["bench_root", "main", "play_all"]
+
+SHOWN_MAX = 5
+_bench: Bench | None = None
+
+
+def bench_root() -> Path:
+    """Return a folder of this process for simulations; in memory where there is such a place."""
+    memory = Path("/dev/shm")
+    parent = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
+    return Path(tempfile.mkdtemp(prefix="cbp-simulation-", dir=parent))
+
+
+def play_all(seeds: Iterable[int], *, power: bool, jobs: int) -> Iterator[Outcome]:
+    """Play seeds; outcomes come in any order where there are several jobs."""
+    work = ((seed, power) for seed in seeds)
+    if jobs == 1:
+        yield from map(_play, work)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield from pool.imap_unordered(_play, work, chunksize=8)
+
+
+def _play(work: tuple[int, bool]) -> Outcome:
+    global _bench
+    if _bench is None:
+        _bench = Bench(bench_root())
+    outcome = simulate(_bench, work[0], power=work[1])
+    if not outcome.failure:
+        outcome.trace.clear()  # it is only sent for nothing
+    return outcome
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Play the seeds that the arguments name; return 1 if a promise broke."""
+    asked = _parser().parse_args(arguments)
+    console = Console()
+    columns = (
+        TextColumn("seeds"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[failed]} failed"),
+    )
+    seeds = itertools.islice(itertools.count(asked.first), asked.seeds)
+    started, failed, figures = time.monotonic(), [], Counter[str]()
+    if asked.trace:
+        bench = Bench(bench_root())
+        for seed in seeds:
+            outcome = simulate(bench, seed, power=asked.power)
+            console.print(outcome.report(), markup=False, highlight=False)
+            failed += [outcome] if outcome.failure else []
+        bench.close()
+        return bool(failed)
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("", total=asked.seeds, failed=0)
+        for outcome in play_all(seeds, power=asked.power, jobs=asked.jobs):
+            figures += outcome.figures
+            if outcome.failure:
+                failed.append(outcome)
+                if len(failed) <= SHOWN_MAX:
+                    progress.print(outcome.report(), markup=False, highlight=False)
+            progress.update(bar, advance=1, failed=len(failed))
+    if _bench is not None:
+        _bench.close()
+    seconds = time.monotonic() - started
+    told = ", ".join(f"{figures[name]} {name}" for name in ("epochs", "files", "deaths", "errors"))
+    console.print(f"{asked.seeds} seeds in {seconds:.0f} s: {told}; {len(failed)} failed")
+    if failed:
+        console.print("failed:", *sorted(outcome.seed for outcome in failed))
+    return bool(failed)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation")
+    parser.add_argument("--seeds", type=int, default=1_000, help="how many")
+    parser.add_argument("--from", type=int, default=0, dest="first", help="the first one")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--power", action="store_true", help="machines lose their power")
+    parser.add_argument("--trace", action="store_true", help="print every step of every seed")
+    return parser

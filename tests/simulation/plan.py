@@ -1,0 +1,182 @@
+"""What one simulation does, as data: a dataflow, files, steps. A seed determines all of it.
+
+    plan = plan_of(17)
+    plan.steps[3]          # ("fault", "crash", "intention.after", 2)
+
+Steps:
+
+    ("drop", source, file)            a producer renames a file into place; files come twice too
+    ("upload", source, file)          the same over the API, acknowledged when it returns
+    ("scan",) ("tick",) ("work", r)   what the service's threads do; `work` ends one run of those
+                                      under way, the r-th
+    ("sleep", seconds)                the clock; it may go back
+    ("pause",) ("resume",)
+    ("twice",)                        the next run's tasks are executed twice, as by speculation
+    ("fault", kind, point, nth)       the n-th passage of a failpoint from now on fails; "*" is any
+    ("kill",) ("stop",) ("lose",)     killed between effects; stopped; killed, and the database lost
+    ("power",)                        killed, and what was not synced is lost
+
+Kinds of fault: `crash`; `enospc`, `eio`; `unknown`, the effect happened and the caller gets an
+error; `power`, a crash that loses what was not synced. Faults stand in the order in which they
+strike, so one that follows a crash directly can strike during recovery.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from cbp.engine.faults import EFFECTS
+from tests.simulation.stages import SCHEMA
+
+__all__ = ["FILE_POINTS", "Plan", "Step", "plan_of"]
+
+Step = tuple[Any, ...]
+
+# What is reached rarely is aimed at, so that a thousand seeds reach everything.
+FILE_POINTS = [f"{effect}.{side}" for effect in EFFECTS for side in ("before", "after")]
+BAD = ("{", '{"k": "x", "n": 1}\n', '{"k": 1, "n": 1.5}\n', '{"k": 1}{"k": 2}\n', "\x00\x01")
+ONE_INPUT = ("note", "note", "total", "total", "fickle", "ages", "frames", "mail")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One simulation.
+
+    Attributes:
+        document: The dataflow, as it is registered.
+        files: Content of each file; those with `None` in `rows` are bad.
+        rows: The records of each file, as they are to be read.
+        collect_every: Epochs between collections.
+        settle: Seconds that a file must be unchanged.
+        lose_in_the_end: Whether the database is lost at the very end.
+    """
+
+    seed: int
+    document: dict[str, Any]
+    files: list[bytes]
+    rows: list[list[dict[str, int]] | None]
+    steps: list[Step]
+    collect_every: int
+    settle: float
+    lose_in_the_end: bool
+
+
+def plan_of(seed: int, *, power: bool = False) -> Plan:
+    """Return the plan of a seed; with `power`, the machine loses its power instead of crashing."""
+    rng = random.Random(f"{'power' if power else 'plan'} {seed}")
+    document = _document(rng)
+    files, rows = _files(rng)
+    return Plan(
+        seed=seed,
+        document=document,
+        files=files,
+        rows=rows,
+        steps=list(_steps(rng, list(document["sources"]), len(files), power=power)),
+        collect_every=rng.choice((1, 1, 2, 4)),
+        settle=rng.choice((0.0, 0.0, 0.0, 1.0)),
+        lose_in_the_end=rng.random() < 0.25,
+    )
+
+
+def _document(rng: random.Random) -> dict[str, Any]:
+    sources = ["a", "b"][: rng.choice((1, 1, 2))]
+    flows = list(sources)
+    stages: dict[str, Any] = {}
+    if rng.random() < 0.15:
+        stages["turn"] = _stage(rng, "turn", items=rng.choice(flows), back="fall.o")
+        stages["fall"] = _stage(rng, "fall", items="turn.o")
+        flows += ["turn.o", "fall.o"]
+    for number in range(rng.choice((1, 1, 2, 2, 3)) - (len(stages) > 0)):
+        name = f"s{number}"
+        # The newest flow most of the time: chains are deeper, and are fused.
+        first = flows[-1] if rng.random() < 0.6 else rng.choice(flows)
+        if rng.random() < 0.25 or (len(sources) > 1 and number == 0):
+            kind = rng.choice(("pair", "either"))
+            stages[name] = _stage(rng, kind, left=first, right=rng.choice(flows))
+        else:
+            stages[name] = _stage(rng, rng.choice(ONE_INPUT), items=first)
+        flows.append(f"{name}.o")
+    document: dict[str, Any] = {
+        "name": "sim",
+        "sources": {name: {"schema": SCHEMA} for name in sources},
+        "stages": stages,
+    }
+    if rng.random() < 0.4:
+        document["publish"] = {"epochs": rng.choice((2, 3)), "seconds": 30}
+    return document
+
+
+def _stage(rng: random.Random, translator: str, **inputs: str) -> dict[str, Any]:
+    stage: dict[str, Any] = {"translator": translator, "inputs": inputs, "buckets": 2}
+    if rng.random() < 0.2:
+        stage["fuse"] = False
+    return stage
+
+
+def _files(rng: random.Random) -> tuple[list[bytes], list[list[dict[str, int]] | None]]:
+    files: list[bytes] = []
+    rows: list[list[dict[str, int]] | None] = []
+    for number in range(rng.choice((2, 3, 3, 4))):
+        if rng.random() < 0.15:
+            files.append(rng.choice(BAD).encode())
+            rows.append(None)
+            continue
+        # The number of the file is in it: two files are the same only if one comes twice.
+        count = rng.choice((0, 1, 2, 3, 5))
+        made = [{"k": rng.randrange(5), "n": number * 10 + rng.randrange(10)} for _ in range(count)]
+        files.append("".join(json.dumps(row) + "\n" for row in made).encode())
+        rows.append(made)
+    return files, rows
+
+
+def _steps(rng: random.Random, sources: list[str], files: int, *, power: bool) -> list[Step]:
+    steps: list[Step] = []
+    if rng.random() < 0.2:
+        steps.append(_fault(rng, power))  # strikes while the dataflow is registered
+    for number in range(files):
+        for _ in range(rng.choice((0, 1, 1, 2))):
+            steps.append(_fault(rng, power))
+        source = rng.choice(sources)
+        verb = "upload" if rng.random() < 0.2 else "drop"
+        steps.append((verb, source, number))
+        if rng.random() < 0.2:
+            steps.append(("drop", source, rng.randrange(number + 1)))
+        for _ in range(rng.choice((2, 4, 6))):
+            steps.append(_move(rng, power))
+    return steps
+
+
+def _move(rng: random.Random, power: bool) -> Step:
+    roll = rng.random()
+    if roll < 0.30:
+        return ("tick",)
+    if roll < 0.60:
+        return ("work", rng.randrange(4))
+    if roll < 0.76:
+        return ("scan",)
+    if roll < 0.84:
+        return ("sleep", rng.choice((1.0, 1.0, 5.0, 40.0, -3.0)))
+    if roll < 0.88:
+        return ("twice",)
+    if roll < 0.91:
+        return ("pause",)
+    if roll < 0.95:
+        return ("resume",)
+    if roll < 0.97:
+        return ("power",) if power else ("kill",)
+    if roll < 0.985:
+        return ("stop",)
+    return ("lose",)
+
+
+def _fault(rng: random.Random, power: bool) -> Step:
+    if power:
+        kind = rng.choice(("power", "power", "power", "crash", "eio"))
+    else:
+        kind = rng.choice(("crash", "crash", "crash", "enospc", "eio", "unknown"))
+    if rng.random() < 0.4:
+        return ("fault", kind, "*", 1 + min(int(rng.expovariate(0.08)), 60))
+    return ("fault", kind, rng.choice(FILE_POINTS), rng.choice((1, 1, 1, 2, 3)))

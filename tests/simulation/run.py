@@ -1,0 +1,225 @@
+"""Plays a plan, recovers after every death, and checks the promises each time."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from cbp.engine.faults import Crash
+from cbp.errors import CbpError, LogConflictError, OperatingError
+from tests.simulation.check import Checker
+from tests.simulation.disk import Disk
+from tests.simulation.faults import PowerLoss
+from tests.simulation.model import Broken
+from tests.simulation.plan import Plan, Step, plan_of
+from tests.simulation.world import NAME, Bench, World
+
+__all__ = ["Outcome", "simulate"]
+
+ROUNDS_MAX = 80
+DEATHS_MAX = 200
+
+
+@dataclass
+class Outcome:
+    """What one seed did.
+
+    Attributes:
+        failure: Which promise broke, with the stack; `""` if none.
+        trace: Steps, passages of failpoints and strikes, in order.
+        passed: Passages by point.
+        figures: `deaths`, `errors`, `epochs`, `files`.
+    """
+
+    seed: int
+    power: bool
+    failure: str = ""
+    trace: list[str] = field(default_factory=list)
+    passed: Counter[str] = field(default_factory=Counter)
+    figures: Counter[str] = field(default_factory=Counter)
+
+    def report(self) -> str:
+        """Return the trace, the failure, and the command that plays it again."""
+        more = " --power" if self.power else ""
+        command = f"python -m tests.simulation --from {self.seed} --seeds 1{more} --trace"
+        return "\n".join((*self.trace, self.failure, f"seed {self.seed}; again: {command}"))
+
+
+def simulate(bench: Bench, seed: int, *, power: bool = False, plan: Plan | None = None) -> Outcome:
+    """Play one seed.
+
+    Args:
+        bench: Of this process.
+        seed: Determines everything.
+        power: Whether machines lose their power.
+        plan: Instead of the seed's own.
+    """
+    outcome = Outcome(seed, power)
+    plan = plan or plan_of(seed, power=power)
+    root = bench.clear()
+    disk = Disk(root, bench.root / "shadow") if power else None
+    with bench.patched(disk):
+        world = World(bench, plan, disk=disk, trace=outcome.trace.append)
+        try:
+            _Play(world, outcome).all()
+        except Exception as error:  # a failed check, or whatever the product let out
+            outcome.failure = "".join(traceback.format_exception(error))
+        outcome.passed = world.strikes.passed
+    return outcome
+
+
+class _Play:
+    def __init__(self, world: World, outcome: Outcome) -> None:
+        self.world, self.outcome = world, outcome
+        self.checker = Checker(world)
+        self._lost = False
+        self._deaths = 0
+
+    def all(self) -> None:
+        """Play every step, then let the service finish, and check that it did."""
+        plan, world = self.world.plan, self.world
+        self.outcome.trace.append(f"document {plan.document}")
+        for step in plan.steps:
+            self._step(step)
+        self._step(("heal",))
+        world.strikes.clear()
+        self._settle()
+        self.checker.settled()
+        if plan.lose_in_the_end:
+            self._step(("lose",))
+            self._settle()
+            self.checker.settled()
+        self.outcome.figures["epochs"] = sum(map(len, self.checker.records.values()))
+        self.outcome.figures["files"] = sum(map(len, self.checker.entries.values()))
+
+    def _step(self, step: Step) -> None:
+        self.outcome.trace.append(f"{step}")
+        world = self.world
+        world.strikes.struck.clear()
+        try:
+            if step[0] == "fault":
+                world.strikes.plan(*step[1:])
+            elif step[0] in ("kill", "power", "lose"):
+                self._kill(step[0])
+            elif step[0] != "heal":
+                world.register()
+                self._do(*step)
+        except Crash as crash:
+            self._die(crash)
+        except (CbpError, OSError) as error:
+            self._excuse(error)
+        self._note_strikes()
+        self.checker.observe()
+
+    def _do(self, verb: str, *arguments: Any) -> None:
+        world = self.world
+        match verb:
+            case "drop":
+                world.drop(*arguments)
+            case "upload":
+                world.upload(*arguments)
+            case "scan":
+                for failure in world.scan():
+                    self._excuse(failure)
+            case "tick":
+                world.controller.tick()
+            case "work":
+                world.executor.end(*arguments)
+            case "sleep":
+                world.sleep(*arguments)
+            case "twice":
+                world.cluster.twice = True
+            case "pause":
+                world.controller.pause(NAME)
+            case "resume":
+                world.controller.resume(NAME)
+            case "stop":
+                while world.executor.end(0):
+                    pass
+                world.controller.drain(0)
+                self._recover()
+            case _:
+                raise NotImplementedError(verb)
+
+    def _excuse(self, error: Exception) -> None:
+        """Let an error pass that follows from a fault that struck; no other."""
+        injected = any(kind not in ("crash", "power") for kind in self.world.strikes.struck)
+        if not injected or isinstance(error, LogConflictError):
+            raise error
+        self.outcome.trace.append(f"    = {type(error).__name__}")
+
+    def _note_strikes(self) -> None:
+        for kind in self.world.strikes.struck:
+            if kind not in ("crash", "power"):
+                self.world.injured = True
+                self.outcome.figures["errors"] += 1
+
+    # death and recovery
+
+    def _kill(self, how: str) -> None:
+        if how == "lose":
+            self.checker.observe()
+            self.world.lose_store()
+            self._lost = True
+        if how == "power":
+            self.world.lose_power()
+        self._recover()
+
+    def _die(self, crash: Crash) -> None:
+        self.outcome.figures["deaths"] += 1
+        self._deaths += 1
+        if self._deaths > DEATHS_MAX:
+            message = f"dies again and again: {crash}"
+            raise Broken(message)
+        if isinstance(crash, PowerLoss):
+            self.world.lose_power()
+        self.checker.observe()
+        self._recover()
+
+    def _recover(self) -> None:
+        """Start the service anew, as often as it takes, and check what it made of it."""
+        while True:
+            self._note_strikes()
+            self.world.strikes.struck.clear()
+            self.outcome.trace.append("  recover")
+            self.world.start()
+            try:
+                if self._lost:
+                    self.world.controller.rebuild()
+                    self._lost = False
+                self.world.controller.recover()
+                break
+            except Crash as crash:
+                return self._die(crash)
+            except (CbpError, OSError) as error:
+                self._excuse(error)
+        if not self.world.strikes.struck:
+            self.checker.recovered()
+        self._note_strikes()
+
+    # the end
+
+    def _settle(self) -> None:
+        """Let the service work without faults until nothing is left to do."""
+        world, quiet = self.world, 0
+        for _ in range(ROUNDS_MAX):
+            world.sleep(31)
+            self._step(("scan",))
+            if world.store.dataflow(NAME).desired == "paused" or self._stopped():
+                self._step(("resume",))
+            starts = world.controller.tick().starts
+            busy = False
+            while world.executor.end(0):
+                busy = True
+            self.checker.observe()
+            quiet = 0 if starts or busy or self._stopped() else quiet + 1
+            if quiet == 2:
+                return
+        message = f"still busy after {ROUNDS_MAX} rounds: {world.controller.waiting(NAME)}"
+        raise Broken(message)
+
+    def _stopped(self) -> bool:
+        parked = bool(self.world.controller._runs.parked())
+        return parked or any(s.paused_because for s in self.world.store.stages(NAME))

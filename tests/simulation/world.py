@@ -1,0 +1,311 @@
+"""One service on one disk, in one thread: the real controller, store, ingestion and tables.
+
+What is not real: Spark (tasks run here, in turn, sometimes twice), the clock, and syncing,
+which is recorded or left out. A kill throws every object away; what stays is the disk
+and what SQLite has committed.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import structlog
+
+from cbp.engine import sink
+from cbp.engine.base import RunPlan
+from cbp.engine.collect import Retention
+from cbp.engine.delta import tables
+from cbp.engine.direct import DirectEngine, LocalExecutor
+from cbp.engine.files import LocalFiles
+from cbp.engine.intentions import IntentionLog
+from cbp.engine.task import TaskPlan
+from cbp.errors import NotFoundError
+from controller.ingest import DropFolder
+from controller.loop import Controller, RetryPolicy, housekeeping
+from controller.registry import Registry
+from controller.store import open_store
+from controller.store.sql import SqlStore
+from tests.simulation.disk import Disk
+from tests.simulation.faults import Strikes
+from tests.simulation.model import Deliveries
+from tests.simulation.plan import Plan
+from tests.simulation.stages import TRANSLATORS
+
+__all__ = ["NAME", "Bench", "World"]
+
+NAME = "sim"
+# Everything that can go goes at once, so that a collection that takes too much is seen.
+RETENTION = Retention(versions_min=1, versions_max=2, seconds=0, attempt_seconds=0)
+RECORDS_KEPT = 2
+CHECKPOINT_INTERVAL = 3
+
+
+class Waiting(Executor):
+    """Runs are under way until a step ends one."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Future[Any], Callable[[], Any]]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.jobs.append((future, lambda: fn(*args, **kwargs)))
+        return future
+
+    def end(self, number: int) -> bool:
+        """End the n-th run of those under way; tell whether there is any."""
+        if not self.jobs:
+            return False
+        future, work = self.jobs.pop(number % len(self.jobs))
+        future.set_result(work())
+        return True
+
+
+class Tasks(LocalExecutor):
+    """A cluster: runs tasks, now and then twice, and hands in the rows of one of the two."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__()
+        self._rng = rng
+        self.twice = False
+
+    def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
+        """See `Executor.execute`."""
+        if not self.twice or task.spec.record_wise:
+            return super().execute(plan, task)
+        self.twice = False
+        found: list[dict[str, Any]] = []
+        for part in range(task.tasks):
+            attempts = [list(self._kind(task, part, n).run_arranged()) for n in ("0", "1")]
+            found += attempts[self._rng.randrange(2)]
+        return found
+
+
+class Serial:
+    """Stands in for the threads that wait for the disk."""
+
+    def map(self, function: Callable[[Any], Any], items: Any) -> list[Any]:
+        return [function(item) for item in sorted(items)]
+
+
+class Bench:
+    """What the simulations of one process share: a folder, and one open SQLite file.
+
+    The file's content is replaced from simulation to simulation; compiled statements
+    and the connection's set-up are kept, which is most of what opening a store costs.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        shutil.rmtree(root, ignore_errors=True)
+        (root / "db").mkdir(parents=True)
+        self._file, self._template = root / "db" / "cbp.db", root / "empty.db"
+        self.store: SqlStore = open_store(f"sqlite:///{self._file}")
+        self.store._database._engine.dispose()
+        shutil.copy(self._file, self._template)
+
+    @contextmanager
+    def patched(self, disk: Disk | None) -> Iterator[None]:
+        """Make the process fit for simulations: no threads, no syncs, early clean-up."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "fsync", disk.fsync if disk else lambda handle: None)
+            patch.setattr(sink, "_threads", Serial)
+            patch.setattr(housekeeping, "RECORDS_KEPT", RECORDS_KEPT)
+            known = dict(tables.open_table.__kwdefaults__ or {})
+            known["checkpoint_interval"] = CHECKPOINT_INTERVAL
+            patch.setattr(tables.open_table, "__kwdefaults__", known)
+            structlog.configure(
+                processors=[_drop], wrapper_class=structlog.make_filtering_bound_logger(50)
+            )
+            try:
+                yield
+            finally:
+                structlog.reset_defaults()
+
+    def disconnect(self) -> None:
+        """Do to SQLite what the end of the process does."""
+        self.store._database._engine.dispose()
+
+    def clear(self) -> Path:
+        """Return the folder of the next simulation's disk, empty."""
+        for name in ("disk", "cache", "shadow"):
+            shutil.rmtree(self.root / name, ignore_errors=True)
+            (self.root / name).mkdir()
+        return self.root / "disk"
+
+    def empty(self) -> None:
+        """Give the store an empty database."""
+        self.disconnect()
+        for suffix in ("-wal", "-shm"):
+            Path(f"{self._file}{suffix}").unlink(missing_ok=True)
+        shutil.copy(self._template, self._file)
+
+    def close(self) -> None:
+        self.store.close()
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+class World:
+    """One service; `start` is what happens after a kill.
+
+    Args:
+        bench: What simulations share.
+        plan: What is played.
+        disk: Records what is durable; `None`: everything is.
+        trace: Told what happens.
+
+    Attributes:
+        injured: Whether an error was injected that is no crash: stages may have stopped.
+    """
+
+    def __init__(
+        self, bench: Bench, plan: Plan, *, disk: Disk | None, trace: Callable[[str], None]
+    ) -> None:
+        self.bench, self.plan, self.disk = bench, plan, disk
+        self.root = bench.root / "disk"
+        self.strikes = Strikes(trace)
+        self.rng = random.Random(plan.seed)
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+        self.deliveries = Deliveries(plan.files, plan.rows)
+        self.files = LocalFiles(self.strikes)
+        self.tables, self.folder = str(self.root / "tables"), str(self.root / "tables" / NAME)
+        self._ids = self._mtimes = 0
+        self.injured = False
+        self.store = bench.store
+        self.store._database._fault = self.strikes
+        bench.empty()
+        self.start()
+
+    def start(self) -> None:
+        """Make the objects of a new process; nothing is recovered yet."""
+        self.bench.disconnect()
+        self.executor = Waiting()
+        self.cluster = Tasks(self.rng)
+        self.engine = DirectEngine(
+            self.cluster,
+            cache=str(self.bench.root / "cache"),
+            files=self.files,
+            faults=self.strikes,
+            clock_ms=lambda: int(self.now.timestamp() * 1000),
+        )
+        self.controller = Controller(
+            store=self.store,
+            engine=self.engine,
+            registry=Registry(["cbp"], entry_points=_entry_points),
+            files=self.files,
+            clock=lambda: self.now,
+            tables_root=self.tables,
+            parallel_max=3,
+            retry=RetryPolicy(3, (1.0, 5.0)),
+            executor=self.executor,
+            faults=self.strikes,
+            random_hex=lambda size: self._new_id()[-2 * size :],
+            retention=RETENTION,
+            collect_every=self.plan.collect_every,
+        )
+        self.drop_folder = DropFolder(
+            store=self.store,
+            files=self.files,
+            clock=lambda: self.now,
+            drop_root=self.root / "drop",
+            on_accept=self.controller.wake,
+            settle_seconds=self.plan.settle,
+            faults=self.strikes,
+            new_id=self._new_id,
+        )
+        self.controller.arrivals = self.drop_folder
+
+    @property
+    def registered(self) -> bool:
+        """Whether the store knows the dataflow."""
+        try:
+            self.store.dataflow(NAME)
+        except NotFoundError:
+            return False
+        return True
+
+    def register(self) -> None:
+        """Register the dataflow, unless it is."""
+        if not self.registered:
+            self.controller.register(self.plan.document)
+
+    def drop(self, source: str, file: int) -> None:
+        """Bring a file as a good producer does: written aside, synced, renamed."""
+        incoming = self.place(source, "incoming")
+        number = 0
+        while os.path.lexists(target := incoming / f"f{file}-{number}.jsonl"):
+            number += 1
+        aside = incoming / ".new.part"
+        aside.write_bytes(self.plan.files[file])
+        self._mtimes += 1
+        os.utime(aside, ns=(self._mtimes * 10**9, self._mtimes * 10**9))
+        self._sync(aside)
+        aside.rename(target)
+        self._sync(incoming)
+        self.deliveries.bring(source, file, certain=True)
+
+    def upload(self, source: str, file: int) -> None:
+        """Bring a file over the API; what it returns for is durable."""
+        self.deliveries.bring(source, file, certain=False)
+        record, dataflow = self.store.dataflow(NAME), self.controller.dataflow(NAME)
+        stream = io.BytesIO(self.plan.files[file])
+        self.drop_folder.upload(record, dataflow, source, f"u{file}", stream)
+        self.deliveries.bring(source, file, certain=True)
+
+    def scan(self) -> Sequence[Exception]:
+        """List the drop folders once; return what stopped a source's pass."""
+        record, dataflow = self.store.dataflow(NAME), self.controller.dataflow(NAME)
+        return self.drop_folder.scan(record, dataflow).failures
+
+    def sleep(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    def lose_power(self) -> None:
+        """Leave on the disk what survives; index copies do not outlive a boot."""
+        assert self.disk is not None
+        self.disk.lose(self.rng)
+        shutil.rmtree(self.bench.root / "cache", ignore_errors=True)
+
+    def lose_store(self) -> None:
+        """Kill the service and its database."""
+        self.bench.empty()
+        self.start()
+
+    def place(self, source: str, folder: str) -> Path:
+        """Return a folder of a source's drop folder."""
+        return self.root / "drop" / NAME / source / folder
+
+    def log(self) -> IntentionLog:
+        """Return the intention log, read past all faults."""
+        return IntentionLog(self.folder, LocalFiles())
+
+    def _new_id(self) -> str:
+        self._ids += 1
+        return f"{self._ids:012x}"
+
+    def _sync(self, path: Path) -> None:
+        handle = os.open(path, os.O_RDONLY)
+        os.fsync(handle)
+        os.close(handle)
+
+
+def _entry_points() -> list[Any]:
+    cbp = SimpleNamespace(name="cbp")
+    return [
+        SimpleNamespace(name=n, value=f"tests:{n}", dist=cbp, load=lambda c=c: c)
+        for n, c in TRANSLATORS.items()
+    ]
+
+
+def _drop(logger: Any, method: str, event: Any) -> Any:
+    raise structlog.DropEvent
