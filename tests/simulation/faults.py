@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import errno
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from cbp.engine.faults import Crash, check_point
@@ -35,37 +36,41 @@ class Strikes:
         self.passed: Counter[str] = Counter()
         self.struck: list[str] = []
         self._trace = trace
-        self._due: deque[tuple[str, str, int]] = deque()
-        self._since = 0
+        self._due: list[_Planned] = []
 
     def plan(self, kind: str, point: str, nth: int) -> None:
-        """Let the n-th passage of a point fail, once the faults before it have struck."""
+        """Let the n-th passage of a point from now on fail."""
         if point != "*":
             check_point(point)
-        self._due.append((kind, point, nth))
+        self._due.append(_Planned(kind, point, nth))
 
     def clear(self) -> None:
         """Strike no more."""
         self._due.clear()
-        self._since = 0
 
     def __call__(self, point: str) -> None:
+        """Count a passage, and raise what is due."""
         check_point(point)
         self.passed[point] += 1
         self._trace(f"    . {point}")
-        if not self._due:
+        for planned in self._due:
+            planned.left -= planned.point in ("*", point)
+        due = next((planned for planned in self._due if planned.left <= 0), None)
+        if due is None:
             return
-        kind, wanted, nth = self._due[0]
-        self._since += wanted in ("*", point)
-        if wanted not in ("*", point) or self._since < nth:
-            return
-        self._due.popleft()
-        self._since = 0
-        if kind == "unknown" and not point.endswith(".after"):
-            kind = "eio"
+        self._due.remove(due)
+        # An effect that did not happen yet is no unknown outcome.
+        kind = "eio" if due.kind == "unknown" and point.endswith(".before") else due.kind
         self.struck.append(kind)
         self._trace(f"    ! {kind} at {point}")
         raise _error(kind, point)
+
+
+@dataclass(slots=True, eq=False)
+class _Planned:
+    kind: str
+    point: str
+    left: int
 
 
 def _error(kind: str, point: str) -> BaseException:

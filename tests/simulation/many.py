@@ -68,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
         bench = Bench(bench_root())
         for seed in seeds:
             outcome = simulate(bench, seed, power=asked.power)
-            console.print(outcome.report(), markup=False, highlight=False)
+            console.print(outcome.report(), markup=False, highlight=False, soft_wrap=True)
             failed += [outcome] if outcome.failure else []
         bench.close()
         return bool(failed)
@@ -79,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
             if outcome.failure:
                 failed.append(outcome)
                 if len(failed) <= SHOWN_MAX:
-                    progress.print(outcome.report(), markup=False, highlight=False)
+                    progress.print(outcome.report(), markup=False, highlight=False, soft_wrap=True)
             progress.update(bar, advance=1, failed=len(failed))
     if _bench is not None:
         _bench.close()

@@ -29,6 +29,7 @@ from cbp.engine.delta import tables
 from cbp.engine.direct import DirectEngine, LocalExecutor
 from cbp.engine.files import LocalFiles
 from cbp.engine.intentions import IntentionLog
+from cbp.engine.state.index import index_cache
 from cbp.engine.task import TaskPlan
 from cbp.errors import NotFoundError
 from controller.ingest import DropFolder
@@ -189,6 +190,7 @@ class World:
     def start(self) -> None:
         """Make the objects of a new process; nothing is recovered yet."""
         self.bench.disconnect()
+        index_cache.cache_clear()
         self.executor = Waiting()
         self.cluster = Tasks(self.rng)
         self.engine = DirectEngine(
