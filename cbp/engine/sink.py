@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -35,14 +35,14 @@ class WrittenFile:
 
 
 def sync_files(paths: Sequence[str], *, faults: Faults) -> None:
-    """Make closed files and their folder entries durable, many at the same time.
+    """Make closed files and their names durable, many at the same time.
 
     A journal commits what waits for it together, so this costs about one flush.
     """
     if not paths:
         return
     faults("data_sync.before")
-    folders = {os.path.dirname(path) for path in paths}
+    folders = {folder for path in paths for folder in _folders(path)}
     list(_threads().map(_sync, paths))
     list(_threads().map(_sync, folders))
     faults("data_sync.after")
@@ -52,6 +52,19 @@ def sync_files(paths: Sequence[str], *, faults: Faults) -> None:
 def _threads() -> ThreadPoolExecutor:
     """Return this process's threads that only wait for the disk; a worker keeps them."""
     return ThreadPoolExecutor(max_workers=_SYNC_THREADS, thread_name_prefix="cbp-sync")
+
+
+def _folders(path: str) -> Iterator[str]:
+    """Yield the folders that hold the names on the way to a file, up to its table.
+
+    The table's own folder was made durable with the table. Those below it, `_runs` and
+    `_bucket=3`, are made by the first task that writes there, and are names in a folder too.
+    """
+    folder = os.path.dirname(path)
+    yield folder
+    while os.path.basename(folder).startswith("_"):
+        folder = os.path.dirname(folder)
+        yield folder
 
 
 def _sync(path: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,8 +84,9 @@ class _Play:
         self.outcome.trace.append(f"document {plan.document}")
         for step in plan.steps:
             self._step(step)
-        self._step(("heal",))
+        self.outcome.trace.append("heal")
         world.strikes.clear()
+        world.register()
         self._settle()
         self.checker.settled()
         if plan.lose_in_the_end:
@@ -100,10 +102,10 @@ class _Play:
         world.strikes.struck.clear()
         try:
             if step[0] == "fault":
-                world.strikes.plan(*step[1:])
-            elif step[0] in ("kill", "power", "lose"):
+                return world.strikes.plan(*step[1:])
+            if step[0] in ("kill", "power", "lose"):
                 self._kill(step[0])
-            elif step[0] != "heal":
+            else:
                 world.register()
                 self._do(*step)
         except Crash as crash:
@@ -121,7 +123,7 @@ class _Play:
             case "upload":
                 world.upload(*arguments)
             case "scan":
-                for failure in world.scan():
+                for failure in world.scan().failures:
                     self._excuse(failure)
             case "tick":
                 world.controller.tick()
@@ -203,19 +205,18 @@ class _Play:
 
     def _settle(self) -> None:
         """Let the service work without faults until nothing is left to do."""
-        world, quiet = self.world, 0
+        world = self.world
         for _ in range(ROUNDS_MAX):
             world.sleep(31)
-            self._step(("scan",))
+            report = world.scan()
+            _require_none(report.failures)
             if world.store.dataflow(NAME).desired == "paused" or self._stopped():
-                self._step(("resume",))
-            starts = world.controller.tick().starts
-            busy = False
+                world.controller.resume(NAME)
+            busy = bool(world.controller.tick().starts)
             while world.executor.end(0):
                 busy = True
             self.checker.observe()
-            quiet = 0 if starts or busy or self._stopped() else quiet + 1
-            if quiet == 2:
+            if not (busy or report.waiting or self._stopped()):
                 return
         message = f"still busy after {ROUNDS_MAX} rounds: {world.controller.waiting(NAME)}"
         raise Broken(message)
@@ -223,3 +224,8 @@ class _Play:
     def _stopped(self) -> bool:
         parked = bool(self.world.controller._runs.parked())
         return parked or any(s.paused_because for s in self.world.store.stages(NAME))
+
+
+def _require_none(failures: Iterable[Exception]) -> None:
+    for failure in failures:
+        raise failure

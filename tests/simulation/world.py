@@ -7,11 +7,13 @@ and what SQLite has committed.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import io
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -32,7 +34,7 @@ from cbp.engine.intentions import IntentionLog
 from cbp.engine.state.index import index_cache
 from cbp.engine.task import TaskPlan
 from cbp.errors import NotFoundError
-from controller.ingest import DropFolder
+from controller.ingest import DropFolder, ScanReport
 from controller.loop import Controller, RetryPolicy, housekeeping
 from controller.registry import Registry
 from controller.store import open_store
@@ -121,6 +123,7 @@ class Bench:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(os, "fsync", disk.fsync if disk else lambda handle: None)
             patch.setattr(sink, "_threads", Serial)
+            patch.setattr(inspect, "getsourcelines", _source_lines)
             patch.setattr(housekeeping, "RECORDS_KEPT", RECORDS_KEPT)
             known = dict(tables.open_table.__kwdefaults__ or {})
             known["checkpoint_interval"] = CHECKPOINT_INTERVAL
@@ -181,7 +184,7 @@ class World:
         self.files = LocalFiles(self.strikes)
         self.tables, self.folder = str(self.root / "tables"), str(self.root / "tables" / NAME)
         self._ids = self._mtimes = 0
-        self.injured = False
+        self.injured = self._known = False
         self.store = bench.store
         self.store._database._fault = self.strikes
         bench.empty()
@@ -189,6 +192,7 @@ class World:
 
     def start(self) -> None:
         """Make the objects of a new process; nothing is recovered yet."""
+        self._known = False
         self.bench.disconnect()
         index_cache.cache_clear()
         self.executor = Waiting()
@@ -238,8 +242,9 @@ class World:
 
     def register(self) -> None:
         """Register the dataflow, unless it is."""
-        if not self.registered:
+        if not self._known and not self.registered:
             self.controller.register(self.plan.document)
+        self._known = True
 
     def drop(self, source: str, file: int) -> None:
         """Bring a file as a good producer does: written aside, synced, renamed."""
@@ -264,10 +269,10 @@ class World:
         self.drop_folder.upload(record, dataflow, source, f"u{file}", stream)
         self.deliveries.bring(source, file, certain=True)
 
-    def scan(self) -> Sequence[Exception]:
-        """List the drop folders once; return what stopped a source's pass."""
+    def scan(self) -> ScanReport:
+        """List the drop folders once."""
         record, dataflow = self.store.dataflow(NAME), self.controller.dataflow(NAME)
-        return self.drop_folder.scan(record, dataflow).failures
+        return self.drop_folder.scan(record, dataflow)
 
     def sleep(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
@@ -299,6 +304,10 @@ class World:
         handle = os.open(path, os.O_RDONLY)
         os.fsync(handle)
         os.close(handle)
+
+
+# Where a translator stands is asked at every registration, and answered by parsing its module.
+_source_lines = functools.cache(inspect.getsourcelines)
 
 
 def _entry_points() -> list[Any]:

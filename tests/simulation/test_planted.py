@@ -1,0 +1,174 @@
+"""What the simulator is worth: small wrong changes, each of which it must find.
+
+Each is a mistake that somebody could make in one place of the product, planted by a patch.
+Those that another part of the product would still put right are planted with that part.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cbp.engine import sink
+from cbp.engine.files import Exists, LocalFiles
+from cbp.engine.publication import Entry
+from controller.ingest.claims import Claims, OpenClaims
+from controller.ingest.intake import Intake
+from controller.ingest.source_log import SourceLog
+from controller.loop.housekeeping import Housekeeping
+from controller.loop.recovery import Recovery
+from controller.loop.runs import Runs
+from tests.simulation.run import simulate
+from tests.simulation.world import Bench
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def connectors_move_first(patch: pytest.MonkeyPatch) -> None:
+    """The store commits a run before its record is put."""
+    finish = Runs.finish
+
+    def planted(self: Any, record: Any, node: Any, intention: Any) -> bool:
+        self._store.commit(intention, finished_at=self._clock())
+        return finish(self, record, node, intention)
+
+    patch.setattr(Runs, "finish", planted)
+
+
+def claim_comes_last(patch: pytest.MonkeyPatch) -> None:
+    """A file is renamed before its claim is recorded, and nobody searches for it."""
+
+    class Late:
+        """A store that is told of a claim only once its file was moved."""
+
+        def __init__(self, store: Any) -> None:
+            self.store = store
+
+        def add_claim(self, claim: Any) -> Any:
+            return claim
+
+        def update_claim(self, claim: Any) -> None:
+            self.store.update_claim(self.store.add_claim(claim))
+
+    make = Claims.make
+
+    def planted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        store, self._store = self._store, Late(self._store)
+        try:
+            return make(self, *args, **kwargs)
+        finally:
+            self._store = store
+
+    patch.setattr(Claims, "make", planted)
+    patch.setattr(OpenClaims, "strays", lambda self: {})
+
+
+def redo_is_doubled(patch: pytest.MonkeyPatch) -> None:
+    """Who does not know whether its entry was put takes the next number, and puts it again."""
+    put = SourceLog.put
+
+    def planted(self: Any, entry: Any) -> None:
+        path = self._path(entry.increment.index)
+        if isinstance(self._files.put_if_absent(path, b"{}") if self._there(path) else None, Exists):
+            index = entry.increment.index + 1
+            entry = replace(entry, increment=replace(entry.increment, index=index))
+        put(self, entry)
+
+    patch.setattr(SourceLog, "_there", lambda self, path: self._files.exists(path), raising=False)
+    patch.setattr(SourceLog, "put", planted)
+    patch.setattr(Intake, "replay", lambda self, place: 0)
+
+
+def duplicates_are_not_known(patch: pytest.MonkeyPatch) -> None:
+    """A file that comes twice is accepted twice."""
+    patch.setattr(Intake, "_is_known", lambda self, place, sha256: False)
+
+
+def collector_forgets_a_queue(patch: pytest.MonkeyPatch) -> None:
+    """What waits in connectors is not kept from the collector."""
+    patch.setattr(
+        Housekeeping,
+        "_needed",
+        lambda self, dataflow: self._runs.publisher.files_needed(dataflow),
+    )
+
+
+def newest_record_is_skipped(patch: pytest.MonkeyPatch) -> None:
+    """Recovery takes the last record for one that is still being written."""
+    redo = Recovery._redo
+
+    def planted(self: Any, record: Any, node: Any, stage: Any) -> bool:
+        behind = self._runs.log(record.folder).read(stage.stage, stage.epoch + 1)
+        return behind is not None and redo(self, record, node, stage)
+
+    patch.setattr(Recovery, "_redo", planted)
+
+
+def tables_publish_one_by_one(patch: pytest.MonkeyPatch) -> None:
+    """Every table of a publication has a timestamp of its own."""
+    put_into = Entry.put_into
+    made: list[Any] = []
+
+    def planted(self: Any, table: Any, timestamp_ms: int) -> int:
+        made.append(table)
+        return put_into(self, table, timestamp_ms + len(made))
+
+    patch.setattr(Entry, "put_into", planted)
+
+
+def names_are_not_synced(patch: pytest.MonkeyPatch) -> None:
+    """A file is synced, the folder that holds its name is not."""
+    patch.setattr(LocalFiles, "sync_dir", lambda self, path: None)
+
+
+def content_is_not_synced(patch: pytest.MonkeyPatch) -> None:
+    """Data files have their names synced, and not their bytes."""
+    sync = sink._sync
+    patch.setattr(sink, "_sync", lambda path: sync(path) if os.path.isdir(path) else None)
+
+
+def new_folders_are_not_synced(patch: pytest.MonkeyPatch) -> None:
+    """The folder of a data file is synced, and not the new folder around it."""
+    patch.setattr(sink, "_folders", lambda path: [os.path.dirname(path)])
+
+
+CRASHES: list[Plant] = [
+    connectors_move_first,
+    claim_comes_last,
+    redo_is_doubled,
+    duplicates_are_not_known,
+    collector_forgets_a_queue,
+    newest_record_is_skipped,
+    tables_publish_one_by_one,
+]
+LOSSES: list[Plant] = [names_are_not_synced, content_is_not_synced, new_folders_are_not_synced]
+SEEDS_MAX = 100
+
+
+def found(bench: Bench, plant: Plant, *, power: bool) -> str:
+    """Return what the first seed says that finds a planted fault; `""`: none did."""
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch)
+        for seed in range(SEEDS_MAX):
+            outcome = simulate(bench, seed, power=power)
+            if outcome.failure:
+                assert f"--from {seed} " in outcome.report()
+                print(f"{plant.__name__}: seed {seed}:", outcome.failure.splitlines()[-1])
+                return outcome.failure
+    return ""
+
+
+@pytest.mark.parametrize("plant", CRASHES, ids=[p.__name__ for p in CRASHES])
+def test_a_planted_fault_is_found(bench: Bench, plant: Plant) -> None:
+    """Crashes, errors and repetitions of few seeds bring it to light."""
+    assert found(bench, plant, power=False), f"{SEEDS_MAX} seeds did not find it"
+
+
+@pytest.mark.parametrize("plant", LOSSES, ids=[p.__name__ for p in LOSSES])
+def test_a_missing_sync_is_found(bench: Bench, plant: Plant) -> None:
+    """A loss of power brings to light what was acknowledged and not durable."""
+    assert found(bench, plant, power=True), f"{SEEDS_MAX} seeds did not find it"
