@@ -37,6 +37,7 @@ Step = tuple[Any, ...]
 
 # What is reached rarely is aimed at, so that a thousand seeds reach everything.
 FILE_POINTS = [f"{effect}.{side}" for effect in EFFECTS for side in ("before", "after")]
+LONG_SHARE = 0.06
 BAD = ("{", '{"k": "x", "n": 1}\n', '{"k": 1, "n": 1.5}\n', '{"k": 1}{"k": 2}\n', "\x00\x01")
 ONE_INPUT = ("note", "note", "total", "total", "fickle", "ages", "frames", "mail")
 
@@ -67,14 +68,17 @@ class Plan:
 def plan_of(seed: int, *, power: bool = False) -> Plan:
     """Return the plan of a seed; with `power`, the machine loses its power instead of crashing."""
     rng = random.Random(f"{'power' if power else 'plan'} {seed}")
-    document = _document(rng)
-    files, rows = _files(rng)
+    long = rng.random() < LONG_SHARE
+    document = _late(rng) if long else _document(rng)
+    files, rows = _files(rng, rng.choice((8, 10)) if long else rng.choice((2, 3, 3, 4)))
+    sources = list(document["sources"])
+    steps = _queueing(rng, len(files), power) if long else _steps(rng, sources, len(files), power)
     return Plan(
         seed=seed,
         document=document,
         files=files,
         rows=rows,
-        steps=list(_steps(rng, list(document["sources"]), len(files), power=power)),
+        steps=list(steps),
         collect_every=rng.choice((1, 1, 2, 4)),
         settle=rng.choice((0.0, 0.0, 0.0, 1.0)),
         lose_in_the_end=rng.random() < 0.25,
@@ -116,10 +120,20 @@ def _stage(rng: random.Random, translator: str, **inputs: str) -> dict[str, Any]
     return stage
 
 
-def _files(rng: random.Random) -> tuple[list[bytes], list[list[dict[str, int]] | None]]:
+def _late(rng: random.Random) -> dict[str, Any]:
+    """Return a dataflow whose second stage waits for a source that brings little."""
+    first = _stage(rng, rng.choice(("total", "fickle", "note")), items="a") | {"fuse": False}
+    return {
+        "name": "sim",
+        "sources": {name: {"schema": SCHEMA} for name in "ab"},
+        "stages": {"s0": first, "s1": _stage(rng, "pair", left="s0.o", right="b")},
+    }
+
+
+def _files(rng: random.Random, number: int) -> tuple[list[bytes], list[list[dict[str, int]] | None]]:
     files: list[bytes] = []
     rows: list[list[dict[str, int]] | None] = []
-    for number in range(rng.choice((2, 3, 3, 4))):
+    for number in range(number):
         if rng.random() < 0.15:
             files.append(rng.choice(BAD).encode())
             rows.append(None)
@@ -132,7 +146,7 @@ def _files(rng: random.Random) -> tuple[list[bytes], list[list[dict[str, int]] |
     return files, rows
 
 
-def _steps(rng: random.Random, sources: list[str], files: int, *, power: bool) -> list[Step]:
+def _steps(rng: random.Random, sources: list[str], files: int, power: bool) -> list[Step]:
     steps: list[Step] = []
     if rng.random() < 0.2:
         steps.append(_fault(rng, power))  # strikes while the dataflow is registered
@@ -146,6 +160,17 @@ def _steps(rng: random.Random, sources: list[str], files: int, *, power: bool) -
             steps.append(("drop", source, rng.randrange(number + 1)))
         for _ in range(rng.choice((2, 4, 6))):
             steps.append(_move(rng, power))
+    return steps
+
+
+def _queueing(rng: random.Random, files: int, power: bool) -> list[Step]:
+    """Let a queue grow long, and be read in the end, while old files are merged and collected."""
+    steps: list[Step] = []
+    for number in range(files):
+        source = "b" if number > files - 4 else "a"
+        steps += [("drop", source, number), ("scan",), ("tick",), ("work", 0), ("tick",)]
+        if rng.random() < 0.15:
+            steps.append(_fault(rng, power))
     return steps
 
 

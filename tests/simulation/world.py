@@ -24,13 +24,14 @@ from typing import Any
 import pytest
 import structlog
 
-from cbp.engine import sink
+from cbp.engine import direct, sink, task, tiers
 from cbp.engine.base import RunPlan
 from cbp.engine.collect import Retention
 from cbp.engine.delta import tables
 from cbp.engine.direct import DirectEngine, LocalExecutor
 from cbp.engine.files import LocalFiles
 from cbp.engine.intentions import IntentionLog
+from cbp.engine.state import compaction
 from cbp.engine.state.index import index_cache
 from cbp.engine.task import TaskPlan
 from cbp.errors import NotFoundError
@@ -52,6 +53,9 @@ NAME = "sim"
 RETENTION = Retention(versions_min=1, versions_max=2, seconds=0, attempt_seconds=0)
 RECORDS_KEPT = 2
 CHECKPOINT_INTERVAL = 3
+FANOUT = 2
+INLINE_BYTES_MAX = 100
+"""Few deletes of a task stand in its record, the others in a file."""
 
 
 class Waiting(Executor):
@@ -82,14 +86,14 @@ class Tasks(LocalExecutor):
         self._rng = rng
         self.twice = False
 
-    def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
+    def execute(self, plan: RunPlan, work: TaskPlan) -> list[dict[str, Any]]:
         """See `Executor.execute`."""
-        if not self.twice or task.spec.record_wise:
-            return super().execute(plan, task)
+        if not self.twice or work.spec.record_wise:
+            return super().execute(plan, work)
         self.twice = False
         found: list[dict[str, Any]] = []
-        for part in range(task.tasks):
-            attempts = [list(self._kind(task, part, n).run_arranged()) for n in ("0", "1")]
+        for part in range(work.tasks):
+            attempts = [list(self._kind(work, part, n).run_arranged()) for n in ("0", "1")]
             found += attempts[self._rng.randrange(2)]
         return found
 
@@ -125,6 +129,9 @@ class Bench:
             patch.setattr(sink, "_threads", Serial)
             patch.setattr(inspect, "getsourcelines", _source_lines)
             patch.setattr(housekeeping, "RECORDS_KEPT", RECORDS_KEPT)
+            for module in (direct, tiers, compaction):
+                patch.setattr(module, "FANOUT", FANOUT)
+            patch.setattr(task, "INLINE_BYTES_MAX", INLINE_BYTES_MAX)
             known = dict(tables.open_table.__kwdefaults__ or {})
             known["checkpoint_interval"] = CHECKPOINT_INTERVAL
             patch.setattr(tables.open_table, "__kwdefaults__", known)
