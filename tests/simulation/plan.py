@@ -25,18 +25,29 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cbp.engine.faults import EFFECTS
 from tests.simulation.stages import SCHEMA
 
-__all__ = ["FILE_POINTS", "Plan", "Step", "plan_of"]
+__all__ = ["Plan", "Step", "plan_of"]
 
 Step = tuple[Any, ...]
 
-# What is reached rarely is aimed at, so that a thousand seeds reach everything.
-FILE_POINTS = [f"{effect}.{side}" for effect in EFFECTS for side in ("before", "after")]
+# Faults are aimed at what happens next: any passage would mostly be one of the store's.
+INGESTION = ("claim", "rename", "increment_file", "source_log", "sql_commit")
+RUNS = (
+    "job",
+    "data_file",
+    "data_sync",
+    "vectors_file",
+    "intention",
+    "log_entry",
+    "checkpoint",
+    "sql_commit",
+)
+HOUSEKEEPING = ("dead_file", "dead_entry", "dead_record", "snapshot", "clean_up")
 LONG_SHARE = 0.06
 BAD = ("{", '{"k": "x", "n": 1}\n', '{"k": 1, "n": 1.5}\n', '{"k": 1}{"k": 2}\n', "\x00\x01")
 ONE_INPUT = ("note", "note", "total", "total", "fickle", "ages", "frames", "mail")
@@ -70,7 +81,7 @@ def plan_of(seed: int, *, power: bool = False) -> Plan:
     rng = random.Random(f"{'power' if power else 'plan'} {seed}")
     long = rng.random() < LONG_SHARE
     document = _late(rng) if long else _document(rng)
-    files, rows = _files(rng, rng.choice((8, 10)) if long else rng.choice((2, 3, 3, 4)))
+    files, rows = _files(rng, rng.choice((10, 12)) if long else rng.choice((2, 3, 3, 4)))
     sources = list(document["sources"])
     steps = _queueing(rng, len(files), power) if long else _steps(rng, sources, len(files), power)
     return Plan(
@@ -148,18 +159,18 @@ def _files(rng: random.Random, number: int) -> tuple[list[bytes], list[list[dict
 
 def _steps(rng: random.Random, sources: list[str], files: int, power: bool) -> list[Step]:
     steps: list[Step] = []
-    if rng.random() < 0.2:
-        steps.append(_fault(rng, power))  # strikes while the dataflow is registered
+    if rng.random() < 0.1:
+        steps.append(_fault(rng, power, ("log_entry", "sql_commit")))  # during registration
     for number in range(files):
-        for _ in range(rng.choice((1, 1, 2, 2))):
-            steps.append(_fault(rng, power))
+        if rng.random() < 0.5:
+            steps.append(_fault(rng, power, INGESTION))
         source = rng.choice(sources)
         verb = "upload" if rng.random() < 0.2 else "drop"
         steps.append((verb, source, number))
         if rng.random() < 0.2:
             steps.append(("drop", source, rng.randrange(number + 1)))
-        for _ in range(rng.choice((2, 4, 6))):
-            steps.append(_move(rng, power))
+        for _ in range(rng.choice((3, 5, 7))):
+            steps += _move(rng, power)
     return steps
 
 
@@ -169,39 +180,39 @@ def _queueing(rng: random.Random, files: int, power: bool) -> list[Step]:
     for number in range(files):
         source = "b" if number > files - 4 else "a"
         steps += [("drop", source, number), ("scan",), ("tick",), ("work", 0), ("tick",)]
-        if rng.random() < 0.15:
-            steps.append(_fault(rng, power))
+        if rng.random() < 0.3:
+            steps.append(_fault(rng, power, RUNS + HOUSEKEEPING))
     return steps
 
 
-def _move(rng: random.Random, power: bool) -> Step:
+def _move(rng: random.Random, power: bool) -> list[Step]:
     roll = rng.random()
     if roll < 0.30:
-        return ("tick",)
+        return [("tick",)]
     if roll < 0.60:
-        return ("work", rng.randrange(4))
+        work = ("work", rng.randrange(4))
+        return [_fault(rng, power, RUNS), work] if rng.random() < 0.3 else [work]
     if roll < 0.76:
-        return ("scan",)
+        return [("scan",)]
     if roll < 0.84:
-        return ("sleep", rng.choice((1.0, 1.0, 5.0, 40.0, -3.0)))
+        return [("sleep", rng.choice((1.0, 1.0, 5.0, 40.0, -3.0)))]
     if roll < 0.88:
-        return ("twice",)
+        return [("twice",)]
     if roll < 0.91:
-        return ("pause",)
+        return [("pause",)]
     if roll < 0.95:
-        return ("resume",)
+        return [("resume",)]
     if roll < 0.97:
-        return ("power",) if power else ("kill",)
-    if roll < 0.985:
-        return ("stop",)
-    return ("lose",)
+        return [("power",) if power else ("kill",)]
+    return [("stop",) if roll < 0.985 else ("lose",)]
 
 
-def _fault(rng: random.Random, power: bool) -> Step:
+def _fault(rng: random.Random, power: bool, effects: Sequence[str]) -> Step:
     if power:
         kind = rng.choice(("power", "power", "power", "crash", "eio"))
     else:
         kind = rng.choice(("crash", "crash", "crash", "enospc", "eio", "unknown"))
-    if rng.random() < 0.4:
+    if rng.random() < 0.3:
         return ("fault", kind, "*", 1 + min(int(rng.expovariate(0.08)), 60))
-    return ("fault", kind, rng.choice(FILE_POINTS), rng.choice((1, 1, 1, 2, 3)))
+    point = f"{rng.choice(effects)}.{rng.choice(('before', 'after'))}"
+    return ("fault", kind, point, rng.choice((1, 1, 1, 2, 3)))

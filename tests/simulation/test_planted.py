@@ -145,7 +145,7 @@ CRASHES: list[Plant] = [
     tables_publish_one_by_one,
 ]
 LOSSES: list[Plant] = [names_are_not_synced, content_is_not_synced, new_folders_are_not_synced]
-SEEDS_MAX = 100
+SEEDS_MAX = 150
 
 
 def found(bench: Bench, plant: Plant, *, power: bool) -> str:

@@ -50,9 +50,9 @@ __all__ = ["NAME", "Bench", "World"]
 
 NAME = "sim"
 # Everything that can go goes at once, so that a collection that takes too much is seen.
-RETENTION = Retention(versions_min=1, versions_max=2, seconds=0, attempt_seconds=0)
+RETENTION = Retention(versions_min=1, versions_max=1, seconds=0, attempt_seconds=0)
 RECORDS_KEPT = 2
-CHECKPOINT_INTERVAL = 3
+CHECKPOINT_INTERVAL = 2
 FANOUT = 2
 INLINE_BYTES_MAX = 100
 """Few deletes of a task stand in its record, the others in a file."""
