@@ -106,9 +106,7 @@ class Disk:
     def _restore_renamed(self, before: set[int], kept: dict[int, dict[str, int]]) -> None:
         """Put back what a rename would have lost at both ends."""
         surviving = {inode for names in kept.values() for inode in names.values()}
-        linked = {
-            inode for folder, _, _ in os.walk(self.root) for _, inode in _listing(folder)
-        }
+        linked = {inode for folder, _, _ in os.walk(self.root) for _, inode in _listing(folder)}
         for inode in sorted((before & linked) - surviving - self._folders):
             for folder, names in self.names.items():
                 for name, durable in names.items():

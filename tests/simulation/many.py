@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import logging
 import multiprocessing
 import os
 import tempfile
@@ -54,6 +55,7 @@ def _play(work: tuple[int, bool]) -> Outcome:
 def main(arguments: list[str] | None = None) -> int:
     """Play the seeds that the arguments name; return 1 if a promise broke."""
     asked = _parser().parse_args(arguments)
+    logging.disable()  # what the product says about injected errors is in the trace
     console = Console()
     columns = (
         TextColumn("seeds"),

@@ -111,7 +111,9 @@ class Replay(ReferenceEngine):
         for leader, records in log.items():
             if self.applied[leader] < len(records):
                 intention = records[self.applied[leader]]
-                message = f"P1: {intention.id} read what never was there, or twice: {intention.read}"
+                message = (
+                    f"P1: {intention.id} read what never was there, or twice: {intention.read}"
+                )
                 raise Broken(message)
 
     def queue(self, stage: str) -> Mapping[str, Connector]:

@@ -34,6 +34,7 @@ from tests.simulation.stages import SCHEMA
 __all__ = ["Plan", "Step", "plan_of"]
 
 Step = tuple[Any, ...]
+Rows = list[dict[str, int]]
 
 # Faults are aimed at what happens next: any passage would mostly be one of the store's.
 INGESTION = ("claim", "rename", "increment_file", "source_log", "sql_commit")
@@ -69,7 +70,7 @@ class Plan:
     seed: int
     document: dict[str, Any]
     files: list[bytes]
-    rows: list[list[dict[str, int]] | None]
+    rows: list[Rows | None]
     steps: list[Step]
     collect_every: int
     settle: float
@@ -141,10 +142,12 @@ def _late(rng: random.Random) -> dict[str, Any]:
     }
 
 
-def _files(rng: random.Random, number: int) -> tuple[list[bytes], list[list[dict[str, int]] | None]]:
+def _files(
+    rng: random.Random, number: int
+) -> tuple[list[bytes], list[list[dict[str, int]] | None]]:
     files: list[bytes] = []
-    rows: list[list[dict[str, int]] | None] = []
-    for number in range(number):
+    rows: list[Rows | None] = []
+    for number in range(many):
         if rng.random() < 0.15:
             files.append(rng.choice(BAD).encode())
             rows.append(None)
@@ -169,8 +172,13 @@ def _steps(rng: random.Random, sources: list[str], files: int, power: bool) -> l
         steps.append((verb, source, number))
         if rng.random() < 0.2:
             steps.append(("drop", source, rng.randrange(number + 1)))
-        for _ in range(rng.choice((3, 5, 7))):
-            steps += _move(rng, power)
+        for usual in (("scan",), ("tick",), ("work", 0), ("tick",), ("work", rng.randrange(4))):
+            if usual[0] == "work" and rng.random() < 0.6:
+                steps.append(_fault(rng, power, RUNS))
+            if rng.random() < 0.85:
+                steps.append(usual)
+            if rng.random() < 0.3:
+                steps.append(_move(rng, power))
     return steps
 
 
@@ -185,26 +193,20 @@ def _queueing(rng: random.Random, files: int, power: bool) -> list[Step]:
     return steps
 
 
-def _move(rng: random.Random, power: bool) -> list[Step]:
-    roll = rng.random()
-    if roll < 0.30:
-        return [("tick",)]
-    if roll < 0.60:
-        work = ("work", rng.randrange(4))
-        return [_fault(rng, power, RUNS), work] if rng.random() < 0.3 else [work]
-    if roll < 0.76:
-        return [("scan",)]
-    if roll < 0.84:
-        return [("sleep", rng.choice((1.0, 1.0, 5.0, 40.0, -3.0)))]
-    if roll < 0.88:
-        return [("twice",)]
-    if roll < 0.91:
-        return [("pause",)]
-    if roll < 0.95:
-        return [("resume",)]
-    if roll < 0.97:
-        return [("power",) if power else ("kill",)]
-    return [("stop",) if roll < 0.985 else ("lose",)]
+def _move(rng: random.Random, power: bool) -> Step:
+    moves: list[tuple[int, Step]] = [
+        (8, ("tick",)),
+        (8, ("work", rng.randrange(4))),
+        (4, ("scan",)),
+        (5, ("sleep", rng.choice((1.0, 1.0, 5.0, 40.0, -3.0)))),
+        (3, ("twice",)),
+        (2, ("pause",)),
+        (3, ("resume",)),
+        (2, ("power",) if power else ("kill",)),
+        (1, ("stop",)),
+        (1, ("lose",)),
+    ]
+    return rng.choices([step for _, step in moves], [weight for weight, _ in moves])[0]
 
 
 def _fault(rng: random.Random, power: bool, effects: Sequence[str]) -> Step:

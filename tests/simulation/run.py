@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cbp.engine.faults import Crash
-from cbp.errors import CbpError, LogConflictError, OperatingError
+from cbp.errors import CbpError, LogConflictError
 from tests.simulation.check import Checker
 from tests.simulation.disk import Disk
 from tests.simulation.faults import PowerLoss
