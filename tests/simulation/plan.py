@@ -142,9 +142,7 @@ def _late(rng: random.Random) -> dict[str, Any]:
     }
 
 
-def _files(
-    rng: random.Random, number: int
-) -> tuple[list[bytes], list[list[dict[str, int]] | None]]:
+def _files(rng: random.Random, many: int) -> tuple[list[bytes], list[Rows | None]]:
     files: list[bytes] = []
     rows: list[Rows | None] = []
     for number in range(many):

@@ -22,6 +22,11 @@ from tests.simulation.world import Bench
 SEEDS = int(os.environ.get("CBP_SIMULATION_SEEDS", "1000"))
 POWER_SEEDS = max(SEEDS // 10, 1)
 FIRST = int(os.environ.get("CBP_SIMULATION_FROM", "0"))
+NOT_REACHED = {
+    # The model closes no frames; tests/controller/test_frames.py dies at these points.
+    "punctuation.before",
+    "punctuation.after",
+}
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -71,7 +76,7 @@ def test_the_seeds_reach_every_failpoint(played: Played) -> None:
     """An effect that no seed reaches is not tested: it gets a step, or a reason here."""
     if not played.passed:
         pytest.skip("needs the seeds of the tests before")
-    assert set(POINTS) - set(played.passed) == set()
+    assert set(POINTS) - set(played.passed) == NOT_REACHED
 
 
 def test_a_seed_determines_everything(bench: Bench) -> None:
