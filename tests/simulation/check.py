@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -200,7 +200,7 @@ class Checker:
         log = DeltaLog(f"{self.world.folder}/{table}", self._files)
         return {version: log.stamp(version) for version in log.versions()}
 
-    def _epochs(self, unit: str, at: dict[str, int | None] | dict[str, int]) -> set[int]:
+    def _epochs(self, unit: str, at: Mapping[str, int | None]) -> set[int]:
         """Return the numbers of epochs after which the tables of a unit look like this."""
         fit = set(range(self.replay.applied[unit] + 1))
         for table, name in self._tables(unit).items():

@@ -23,7 +23,7 @@ SEEDS = int(os.environ.get("CBP_SIMULATION_SEEDS", "1000"))
 POWER_SEEDS = max(SEEDS // 10, 1)
 FIRST = int(os.environ.get("CBP_SIMULATION_FROM", "0"))
 NOT_REACHED = {
-    # The model closes no frames; tests/controller/test_frames.py dies at these points.
+    # The model closes no frames; tests/controller/test_punctuations.py dies at these points.
     "punctuation.before",
     "punctuation.after",
 }
