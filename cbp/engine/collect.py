@@ -118,7 +118,7 @@ def oldest_kept(
     """Return the oldest version that has to stay readable; pure but for `stamp`.
 
     Args:
-        versions: Those whose entries are there, ascending, at least one.
+        versions: Those that can be read, ascending, at least one.
         stamp: Version to its in-commit timestamp, which rises with the version.
         retention: What is asked for.
         now_ms: Milliseconds since 1970.
@@ -179,9 +179,9 @@ def plan_table(
         now_ms: Milliseconds since 1970.
     """
     log = table.log
-    versions = log.versions()
-    base = log.base_of(oldest_kept(versions, log.stamp, retention, now_ms=now_ms))
-    old = sum(v < base for v in versions) + sum(v < base for v in log.checkpoints())
+    kept = oldest_kept(log.readable(), log.stamp, retention, now_ms=now_ms)
+    base = log.base_of(kept)
+    old = sum(v < base for v in log.versions()) + sum(v < base for v in log.checkpoints())
     floor, alive = named.since(base)
     stored = [
         StoredFile(f"{folder}/{file.path}", file.bytes, file.age_seconds, file.temporary)

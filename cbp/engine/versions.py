@@ -33,7 +33,7 @@ def version_at(table: ManagedTable, name: str, dataflow: str, at_ms: int | None)
     if at_ms is None or snapshot.in_commit_timestamp <= at_ms:
         epoch = snapshot.txns.get(app_id(dataflow, name, RECORDS), -1)
         return TableVersion(snapshot.version, epoch, snapshot.in_commit_timestamp)
-    versions = _readable(log)
+    versions = log.readable()
     at = bisect_right(versions, at_ms, key=log.stamp)
     if at == 0:
         raise NotFoundError(kind="version", name=f"{table.path} as of {at_ms} ms")
@@ -48,15 +48,9 @@ def version_showing(
     if table.refresh().txns.get(application, -1) < epoch:
         return None
     log = table.log
-    versions = _readable(log)
+    versions = log.readable()
     at = bisect_right(versions, epoch - 1, key=lambda v: _epoch(log, v, application))
     return _described(log, versions, at, application)
-
-
-def _readable(log: DeltaLog) -> list[int]:
-    """Return the versions that a reader can open, ascending."""
-    versions = log.versions()
-    return versions if versions[0] == 0 else [v for v in versions if v >= log.checkpoints()[0]]
 
 
 def _described(log: DeltaLog, versions: list[int], at: int, application: str) -> TableVersion:

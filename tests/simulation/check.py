@@ -198,7 +198,7 @@ class Checker:
 
     def _stamps(self, table: str) -> dict[int, int]:
         log = DeltaLog(f"{self.world.folder}/{table}", self._files)
-        return {version: log.stamp(version) for version in log.versions()}
+        return {version: log.stamp(version) for version in log.readable()}
 
     def _epochs(self, unit: str, at: Mapping[str, int | None]) -> set[int]:
         """Return the numbers of epochs after which the tables of a unit look like this."""

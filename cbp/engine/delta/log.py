@@ -108,6 +108,21 @@ class DeltaLog:
         """Return the versions that have a checkpoint, ascending."""
         return self._matching(_CHECKPOINT)
 
+    def readable(self) -> list[int]:
+        """Return the versions that can be opened, ascending.
+
+        An interrupted clean-up leaves entries without the checkpoint that they begin with, or,
+        after a loss of power, entries with gaps between them.
+        """
+        whole = self.versions()
+        gaps = [at for at in range(1, len(whole)) if whole[at] != whole[at - 1] + 1]
+        whole = whole[gaps[-1] :] if gaps else whole
+        if not whole or whole[0] == 0:
+            return whole
+        # A checkpoint may stand without its own entry.
+        base = min((v for v in self.checkpoints() if v >= whole[0] - 1), default=None)
+        return [version for version in whole if base is not None and version >= base]
+
     def base_of(self, version: int) -> int:
         """Return the newest checkpoint that is not above `version`; 0 if there is none."""
         return max((v for v in self.checkpoints() if v <= version), default=0)
@@ -182,7 +197,8 @@ class DeltaLog:
             version: Its transaction, or any later one.
         """
         found = self.latest_version()
-        for candidate in reversed(self.versions()):
+        readable = self.readable()
+        for candidate in reversed(readable):
             written = written_by(self.entry(candidate), app_id)
             if written is None:
                 continue
@@ -191,7 +207,7 @@ class DeltaLog:
             found = candidate
             if written == version:
                 return found
-        for candidate in self.checkpoints()[:1]:
+        for candidate in readable[:1]:
             if self.snapshot(candidate).txns.get(app_id, -1) >= version:
                 return candidate
         return found
@@ -227,9 +243,11 @@ class DeltaLog:
             replay.version = start
         versions = self.versions()
         if start < 0 and (not versions or versions[0] != 0):
-            if versions:
+            if versions and not self.checkpoints():
                 raise TableFeatureError(self.path, ["checkpoints other than classic ones"])
-            raise NotFoundError(kind="table", name=self.path)
+            what = f"{self.path}@{at}"
+            kind, name = ("version", what) if versions else ("table", self.path)
+            raise NotFoundError(kind=kind, name=name)
         # The in-commit timestamp of a checkpoint's version stands only in its entry.
         first = start - 1 if start in versions else start
         for version, actions in self.entries_since(first):

@@ -177,6 +177,24 @@ def test_a_crash_during_a_collection_is_harmless(tmp_path: Path) -> None:
     assert len(stored(broken)) == len(stored(unbroken))
 
 
+def test_a_collection_goes_on_where_one_was_interrupted_with_a_longer_retention(
+    tmp_path: Path,
+) -> None:
+    """Entries that are left of what nobody can open any more are nothing to keep."""
+    driver = driver_on(tmp_path)
+    play(driver, 18, retention=None)
+    faults = PlannedFaults("dead_entry.after", passage=3)
+    driver.engine = LocalEngine(cache=str(tmp_path / "cache"), faults=faults)
+    with pytest.raises(Crash):
+        collect(driver)
+    driver.engine = LocalEngine(cache=str(tmp_path / "cache"))
+    before = counts(driver)
+    plan = collect(driver, Retention(versions_min=100, versions_max=100, seconds=0))
+    assert {table.base for table in plan.values()} <= {0, 5}
+    assert 5 in {table.base for table in plan.values()}
+    assert counts(driver) == before
+
+
 def test_a_dry_run_tells_and_removes_nothing(tmp_path: Path) -> None:
     """It names what the next call removes, with a reason for each file."""
     driver = driver_on(tmp_path)
