@@ -3,7 +3,8 @@
     CbpError                      code, details, retryable
     |- DefinitionError            an author's mistake, found at registration
     |  '- DataflowInvalidError    all mistakes of one dataflow at once
-    |     '- ChangeRefusedError   a new version would lose or change what is there
+    |     |- ChangeRefusedError   a new version would lose or change what is there
+    |     '- CodeDriftedError     what is installed is not what was registered
     |- AuthorCodeError            author's code failed while a run used it
     |  '- DecisionInvalidError    a Runnable or FrameBy answered what cannot be done
     |     |- MemoInvalidError     its memo is not JSON
@@ -49,6 +50,7 @@ __all__ = [
     "CbpError",
     "ChangeBusyError",
     "ChangeRefusedError",
+    "CodeDriftedError",
     "DataflowInvalidError",
     "DecisionInvalidError",
     "DefinitionError",
@@ -154,6 +156,22 @@ class ChangeRefusedError(DataflowInvalidError):
         super().__init__(dataflow, mistakes)
         lines = "; ".join(f"{m.where}: {m.message}" for m in mistakes)
         self.message = f"the new version of {dataflow!r} is refused: {lines}"
+        self.args = (self.message,)
+
+
+class CodeDriftedError(DataflowInvalidError):
+    """What is installed has other tables, keys or inputs than what was registered."""
+
+    code = "code_drifted"
+
+    def __init__(self, dataflow: str, version: int, mistakes: Sequence[Mistake]) -> None:
+        super().__init__(dataflow, mistakes)
+        lines = "; ".join(f"{m.where}: {m.message}" for m in mistakes)
+        self.message = (
+            f"what is installed is not what version {version} of {dataflow!r} was registered "
+            f"with: {lines}; register its document again (`cbp register FILE --plan` shows what "
+            "that does), or install what there was"
+        )
         self.args = (self.message,)
 
 

@@ -56,6 +56,7 @@ STATUS: Mapping[str, int] = {
     "dataflow_invalid": 422,
     "change_refused": 409,
     "change_busy": 409,
+    "code_drifted": 409,
     "author_code_failed": 422,
     "decision_invalid": 422,
     "memo_not_serialisable": 422,

@@ -14,23 +14,32 @@ from collections.abc import Mapping
 from datetime import datetime
 from threading import Lock
 
-from cbp.errors import NotFoundError
+import structlog
+
+from cbp.errors import CodeDriftedError, NotFoundError
 from cbp.model.dataflow import Dataflow, StageNode
+from cbp.model.drift import drift, other_code
 from cbp.model.fusion import PhysicalStage, physical_stages
+from cbp.model.shape import shape_of
+from controller.loop.description import Descriptions
 from controller.registry import Registry
 from controller.store.base import DataflowRecord, Store
 
 __all__ = ["Catalog"]
 
+_log = structlog.get_logger(__name__)
+
 
 class Catalog:
     """Compiles documents and remembers the result; safe to use from several threads."""
 
-    def __init__(self, store: Store, registry: Registry) -> None:
+    def __init__(self, store: Store, registry: Registry, descriptions: Descriptions) -> None:
         self._store, self._registry = store, registry
+        self._descriptions = descriptions
         self._lock = Lock()
         self._compiled: dict[str, tuple[tuple[int, datetime], Dataflow]] = {}
         self._units: dict[str, tuple[Dataflow, Mapping[str, PhysicalStage]]] = {}
+        self._compared: dict[str, tuple[Dataflow, CodeDriftedError | None]] = {}
 
     def compiled(self, record: DataflowRecord) -> Dataflow:
         """Return the dataflow of a record.
@@ -66,6 +75,36 @@ class Catalog:
             self._units[record.name] = dataflow, units
         return units
 
+    def require_same(self, record: DataflowRecord) -> None:
+        """Refuse to run, or to search a state by, code that has drifted from its version.
+
+        Raises:
+            CodeDriftedError: With every difference.
+            DataflowInvalidError: See `compiled`.
+            InvariantError: If the description of the version cannot be read.
+        """
+        dataflow = self.compiled(record)
+        with self._lock:
+            found = self._compared.get(record.name)
+        if found is None or found[0] is not dataflow:
+            found = dataflow, self._drifted(record, dataflow)
+            with self._lock:
+                self._compared[record.name] = found
+        if found[1] is not None:
+            raise found[1]
+
+    def _drifted(self, record: DataflowRecord, dataflow: Dataflow) -> CodeDriftedError | None:
+        registered = self._descriptions.of(record).shape
+        if registered is None:
+            return None  # from before shapes were kept
+        installed = shape_of(dataflow)
+        mistakes = drift(registered, installed)
+        if mistakes:
+            return CodeDriftedError(record.name, record.version, mistakes)
+        if others := other_code(registered, installed):
+            _log.warning("code.upgraded", dataflow=record.name, stages=others)
+        return None
+
     def leader(self, name: str, stage: str) -> str:
         """Return the stage that another one, or itself, runs with; raises `NotFoundError`."""
         record, _ = self.stage(name, stage)
@@ -88,3 +127,4 @@ class Catalog:
         with self._lock:
             self._compiled.pop(name, None)
             self._units.pop(name, None)
+            self._compared.pop(name, None)

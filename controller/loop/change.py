@@ -25,9 +25,10 @@ import structlog
 
 from cbp.engine.base import Engine
 from cbp.engine.files import Files
-from cbp.errors import ChangeBusyError, ChangeRefusedError
+from cbp.errors import ChangeBusyError, ChangeRefusedError, CodeDriftedError
 from cbp.model.change import ChangePlan, Choice, compare_versions
 from cbp.model.dataflow import Dataflow
+from cbp.model.drift import drift
 from cbp.model.fusion import physical_stages
 from cbp.model.increment import Increment
 from cbp.model.intention import TableChange
@@ -38,7 +39,7 @@ from controller.loop.description import Begin, Description, Descriptions
 from controller.loop.runs import Runs
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["Changed", "Changes", "stage_wiring"]
+__all__ = ["Changed", "Changes", "require_planned", "stage_wiring"]
 
 _PAGE = 500
 
@@ -165,13 +166,15 @@ class Changes:
         """Redo what follows the newest description; does nothing where it is done.
 
         Raises:
-            CbpError: Whatever prevents it; to be tried again.
+            CodeDriftedError: If what is installed is not what the new version was planned for.
+            CbpError: Whatever else prevents it; to be tried again.
         """
         newest = self._descriptions.newest(record.folder)
         if newest is None or newest.version <= record.version or newest.begin is None:
             return record
         now = replace(record, version=newest.version, document=newest.document)
         dataflow = self._compile(newest.document)
+        require_planned(now, dataflow, newest)
         self.bring_tables(now, dataflow, newest)
         self._prepare(now, dataflow)
         self._runs.log(record.folder).forget_positions(newest.version)
@@ -256,6 +259,17 @@ class Changes:
             if made:
                 changes[name] = tuple(made)
         return changes
+
+
+def require_planned(record: DataflowRecord, dataflow: Dataflow, description: Description) -> None:
+    """Refuse to make tables of a description by code that it was not made for.
+
+    Raises:
+        CodeDriftedError: With every difference.
+    """
+    mistakes = drift(description.shape, shape_of(dataflow)) if description.shape else ()
+    if mistakes:
+        raise CodeDriftedError(record.name, description.version, mistakes)
 
 
 def stage_wiring(

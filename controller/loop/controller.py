@@ -43,6 +43,7 @@ from cbp.model.snapshot import Snapshot
 from cbp.model.waiting import Wait
 from controller.loop.catalog import Catalog
 from controller.loop.change import Changed, Changes
+from controller.loop.description import Descriptions
 from controller.loop.explaining import Explaining, Explanation
 from controller.loop.folder import described, purge_folder, remove_purged
 from controller.loop.frames import Framer
@@ -98,7 +99,7 @@ class Controller:
         self._store, self._files, self._clock = store, files, clock
         self._engine, self._root, self._fault = engine, tables_root, faults
         self._random_hex = random_hex
-        self._catalog = Catalog(store, registry)
+        self._catalog = Catalog(store, registry, Descriptions(files))
         self._runs = Runs(
             store=store,
             engine=engine,

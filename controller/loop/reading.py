@@ -80,6 +80,7 @@ class Reading:
 
         Raises:
             NotFoundError: If there is no such dataflow, stage or state.
+            CodeDriftedError: If what is installed would search it by other columns.
             DefinitionError: Rule `key_invalid`, naming the key's columns.
         """
         record, node = self._state(dataflow, stage, state)
@@ -90,7 +91,7 @@ class Reading:
         return self._engine.look_up(record.folder, node, state, key)
 
     def read_state(self, dataflow: str, stage: str, state: str) -> Iterator[dict[str, Any]]:
-        """Yield every published state record, bucket by bucket; raises `NotFoundError`."""
+        """Yield every published state record, bucket by bucket; raises as `look_up`."""
         record, node = self._state(dataflow, stage, state)
         return self._engine.read_state(record.folder, node, state)
 
@@ -103,6 +104,7 @@ class Reading:
 
     def _state(self, dataflow: str, stage: str, state: str) -> tuple[DataflowRecord, StageNode]:
         record, node = self._catalog.stage(dataflow, stage)
+        self._catalog.require_same(record)
         if all(spec.name != state for spec in node.translator.states):
             raise NotFoundError(kind="state", name=f"{dataflow}/{stage}.{state}")
         return record, node

@@ -119,6 +119,7 @@ class Ticker:
         for found in self._framed(loaded):
             record = found.record
             try:
+                self._catalog.require_same(record)
                 units = self._catalog.units(record)
             except CbpError as error:
                 for stage in found.stages:
@@ -169,6 +170,7 @@ class Ticker:
     def _to_frame(self, found: _Loaded) -> Iterator[tuple[DataflowRecord, StageNode]]:
         """Yield the stages of a dataflow at which something waits to be framed."""
         try:
+            self._catalog.require_same(found.record)
             units = self._catalog.units(found.record)
         except CbpError:
             return  # its stages say why

@@ -25,7 +25,7 @@ from cbp.model.dataflow import Dataflow
 from cbp.model.fusion import choose_leaders
 from cbp.model.shape import shape_of
 from controller.loop.catalog import Catalog
-from controller.loop.change import Changed, Changes, stage_wiring
+from controller.loop.change import Changed, Changes, require_planned, stage_wiring
 from controller.loop.description import Description
 from controller.loop.folder import claim_folder
 from controller.loop.frames import Framer
@@ -84,6 +84,7 @@ class Versions:
         Raises:
             AlreadyExistsError: If the name is taken.
             TableForeignError: If its folder holds anything else.
+            CodeDriftedError: If it holds what other code has left.
         """
         with self.exclusive(record.name):
             if any(known.name == record.name for known in self.store.dataflows()):
@@ -93,6 +94,7 @@ class Versions:
             claimed = claim_folder(self.files, record.folder, first)
             found = claimed.description
             record = replace(record, version=found.version)
+            require_planned(record, dataflow, found)
             self.changes.bring_tables(record, dataflow, found)
             self.prepare(record, dataflow)
             with self.ticker.lock:

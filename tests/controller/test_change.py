@@ -17,6 +17,7 @@ from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import (
     ChangeBusyError,
     ChangeRefusedError,
+    CodeDriftedError,
     DiskFullError,
     LogConflictError,
     NotFoundError,
@@ -25,7 +26,7 @@ from cbp.errors import (
 from cbp.model.change import Choice
 from controller.loop import housekeeping
 from controller.loop.change import Changed
-from tests.controller.world import SCHEMA, Deferred, World
+from tests.controller.world import SCHEMA, Deferred, Sum, World
 
 POINTS = [
     f"{effect}.{side}"
@@ -60,6 +61,13 @@ class Fewer(Translate):
         n = sum(r.n for r in group.items) + sum(r.n for r in group.sums)
         out.sums(word=key.word, n=n)
         out.totals(word=key.word, n=n)
+
+
+class Upgraded(Sum):
+    """The same tables by other code."""
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        super().translate(key, group, out)
 
 
 class Marked(TranslateRecords):
@@ -287,6 +295,59 @@ def test_buckets_columns_and_sources_change_on_live_data(world: Changing) -> Non
     assert world.sums() == {"x": 1, "y": 1, "old": 2, "new": 3}
     words = Counter(row["word"] for row in world.flow("d", "up.capitals"))
     assert words == Counter(["X", "Y", "old", "new!"])
+
+
+def test_a_package_upgraded_under_a_document_runs_only_if_its_tables_are_the_same(
+    world: Changing,
+) -> None:
+    """Drifted code stops with the difference until it is registered again; else it goes on."""
+    world.controller.register(ONE)
+    world.arrive("d", "a", ("x", 1))
+    world.ticks()
+    world.translators["sum"] = Upgraded
+    world.restart()
+    world.controller.recover()
+    world.arrive("d", "a", ("x", 2))
+    world.ticks()
+    assert world.sums() == {"x": 3}
+    world.translators["sum"] = Double
+    world.restart()
+    world.controller.recover()
+    world.arrive("d", "a", ("x", 4))
+    files = sorted(Path(world.store.dataflow("d").folder).rglob("*.parquet"))
+    world.ticks()
+    words = world.controller.waiting("d")["sum"]
+    assert "sum.sums: + twice BOOLEAN" in words
+    assert "register its document again" in words
+    assert sorted(Path(world.store.dataflow("d").folder).rglob("*.parquet")) == files
+    with pytest.raises(CodeDriftedError):
+        world.controller.look_up("d", "sum", "sums", {"word": "x"})
+    world.change(ONE, keep=["sum"])
+    world.ticks()
+    assert world.sums() == {"x": 3 + 2 * 4}
+
+
+def test_a_change_is_finished_only_by_the_code_it_was_planned_for(world: Changing) -> None:
+    """Killed behind its commit and upgraded before the restart, it waits for what there was."""
+    world.controller.register(ONE)
+    world.arrive("d", "a", ("x", 1))
+    world.ticks()
+    world.faults.to = PlannedFaults("description.after")
+    with pytest.raises(Crash):
+        world.change(document(sum={"translator": "sum", "buckets": 8}))
+    world.faults.to = NO_FAULTS
+    for translator, left in ((Double, {"d"}), (Sum, set())):
+        world.translators["sum"] = translator
+        world.restart()
+        world.controller.recover()
+        assert world.controller.held.keys() == left
+    assert world.store.dataflow("d").version == 2
+    assert world.sums() == {"x": 1}
+    world.controller.delete("d")
+    world.translators["sum"] = Double
+    world.restart()
+    with pytest.raises(CodeDriftedError):
+        world.controller.register(document(sum={"translator": "sum", "buckets": 8}))
 
 
 def test_who_leads_may_change_and_no_flow_has_a_gap(world: Changing) -> None:

@@ -1,0 +1,74 @@
+"""Code that changed under its document: what may go on, and what is told of the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cbp import Input, State
+from cbp.model.drift import drift, other_code
+from cbp.model.shape import DataflowShape, shape_of
+from tests.cbp.model.test_change import ByOther, Count, CountLess, CountMore, Echo, Talks, flow_of
+
+
+class Faster(Count):
+    """The same by other code."""
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Never called here, either."""
+
+
+class Outer(Count):
+    """Calls every group that has state."""
+
+    counts = State("word STRING, n INT", grouping="outer")
+
+
+class Framed(Count):
+    """Cuts its input elsewhere."""
+
+    words = Input("word STRING", route_by="word", frame_by="word")
+
+
+def shape(translator: type, buckets: int = 4) -> DataflowShape:
+    """Return the shape of a stage of this class."""
+    source = "word BINARY" if translator is ByOther else "word STRING, n INT"
+    return shape_of(flow_of(source=source, stage=(translator(), buckets, "words")))
+
+
+@pytest.mark.parametrize("translator", [Count, Echo, Talks])
+def test_a_version_has_not_drifted_from_itself(translator: type) -> None:
+    """Nothing is told, of any kind of stage."""
+    assert drift(shape(translator), shape(translator)) == ()
+    assert other_code(shape(translator), shape(translator)) == ()
+
+
+def test_code_that_only_acts_differently_goes_on() -> None:
+    """It is named, and is no drift."""
+    assert drift(shape(Count), shape(Faster)) == ()
+    assert other_code(shape(Count), shape(Faster)) == ("stage",)
+
+
+@pytest.mark.parametrize(
+    ("now", "told"),
+    [
+        (CountMore, "stage.counts: n INT -> BIGINT (widened)"),
+        (CountLess, "stage.counts: n INT -> TINYINT (narrowed)"),
+        (ByOther, "key: word STRING -> word BINARY"),
+        (Outer, "grouping of counts: inner -> outer"),
+        (Framed, "frame_by of input words: none -> word"),
+        (Echo, "state counts is gone"),
+    ],
+)
+def test_other_tables_keys_or_inputs_are_drift(now: type, told: str) -> None:
+    """Each is told, also what a change would carry out: nobody has asked for one."""
+    (mistake,) = drift(shape(Count), shape(now))
+    assert (mistake.code, mistake.where) == ("code_drifted", "stages.stage")
+    assert told in mistake.message
+
+
+def test_buckets_that_a_document_does_not_give_may_not_move() -> None:
+    """Another default is another placement."""
+    (mistake,) = drift(shape(Count), shape(Count, buckets=8))
+    assert mistake.message == "buckets: 4 -> 8"
