@@ -24,6 +24,8 @@
     |  |- DiskFullError           no space left while writing
     |  |- IncrementDamagedError   an increment's file is missing or has other rows
     |  |- RunCancelledError       the run was cancelled
+    |  |- DataflowBusyError       a dataflow is being amended, or a run of it does not end
+    |  |- RollbackImpossibleError  a dataflow cannot be taken back that far
     |  |- RebuildIncompleteError  some dataflows could not be brought back from their folders
     |  |- TimeLimitError          the author's code did not end in time
     |  |- ChangeBusyError         a new version has to wait for what is under way
@@ -51,6 +53,7 @@ __all__ = [
     "ChangeBusyError",
     "ChangeRefusedError",
     "CodeDriftedError",
+    "DataflowBusyError",
     "DataflowInvalidError",
     "DecisionInvalidError",
     "DefinitionError",
@@ -71,6 +74,7 @@ __all__ = [
     "PlacementDiffersError",
     "RebuildIncompleteError",
     "RepairImpossibleError",
+    "RollbackImpossibleError",
     "RunCancelledError",
     "TableFeatureError",
     "TableForeignError",
@@ -459,6 +463,27 @@ class RunCancelledError(OperatingError):
 
     def __init__(self, run: str) -> None:
         super().__init__(f"run {run} was cancelled", run=run)
+
+
+class DataflowBusyError(OperatingError):
+    """A dataflow cannot be amended at this moment; nothing was changed."""
+
+    code = "dataflow_busy"
+
+    def __init__(self, dataflow: str, why: str) -> None:
+        super().__init__(f"{dataflow!r} is busy: {why}; try again", dataflow=dataflow, why=why)
+
+
+class RollbackImpossibleError(OperatingError):
+    """A dataflow cannot be taken back to where somebody wants it; nothing was changed."""
+
+    code = "rollback_impossible"
+    retryable = False
+
+    def __init__(self, dataflow: str, why: str, **more: Any) -> None:
+        super().__init__(
+            f"{dataflow!r} cannot be rolled back there: {why}", dataflow=dataflow, why=why, **more
+        )
 
 
 class RebuildIncompleteError(OperatingError):

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from cbp.engine.collect import Retention, TablePlan
+from cbp.engine.rewind import TableRewind, Target
 from cbp.model.dataflow import StageNode
 from cbp.model.explain import PhysicalLimits
 from cbp.model.framing import Segment
@@ -314,6 +315,33 @@ class Engine(Protocol):
 
         Returns:
             Table folder to what goes.
+        """
+        ...
+
+    def rewind(
+        self,
+        folder: str,
+        node: StageNode,
+        target: Target,
+        *,
+        records: Callable[[int], Sequence[Intention]],
+        dry_run: bool = False,
+    ) -> Mapping[str, TableRewind]:
+        """Make the tables of a stage show what they showed at an earlier epoch; redo.
+
+        Args:
+            folder: The dataflow's folder.
+            node: The stage; none of its runs is under way, and all are published.
+            target: The epoch, and the generation that begins behind it.
+            records: Returns the records of the stage behind an epoch, up to the target.
+            dry_run: Only tell, and see that it can be done.
+
+        Returns:
+            Table folder to what was done, or would be; tables that were done before are not in it.
+
+        Raises:
+            RollbackImpossibleError: If a table's past is no longer there.
+            LogConflictError: If another controller wrote at the same moment.
         """
         ...
 

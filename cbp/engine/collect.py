@@ -5,6 +5,9 @@ the oldest version that stays readable. Then every file goes that (1) a run wrot
 epoch is below the one that the base shows, and (2) no readable version, no queue and
 no unpublished record names.
 
+Epochs are those of the dataflow's generation (`cbp.model.generation`): where the base is from
+before a roll-back, nothing can be told dead by its epoch until the base has moved on.
+
 Why that is enough. Runs of a stage are serial and publish in order, so a file of an
 epoch below the base's was published, or belongs to an attempt that was never recorded
 and never will be. A run under way, and whatever a deposed controller still writes,
@@ -28,9 +31,19 @@ from cbp.engine.delta.log import DeltaLog
 from cbp.engine.delta.tables import ManagedTable
 from cbp.engine.files import Files, StoredFile
 from cbp.engine.layout import file_epoch
+from cbp.engine.publication import shown_epoch, shown_generation
 from cbp.engine.state.vectors import vector_path
 
-__all__ = ["ONE_DAY", "Dead", "NamedFiles", "Retention", "TablePlan", "collect_table", "plan_table"]
+__all__ = [
+    "ONE_DAY",
+    "Dead",
+    "NamedFiles",
+    "Retention",
+    "TablePlan",
+    "collect_table",
+    "paths_of",
+    "plan_table",
+]
 
 FILES_MAX = 2_000
 """Files that one call removes of a table: some tenths of a second."""
@@ -99,17 +112,23 @@ class NamedFiles:
         self._log = log
         self._added: dict[int, frozenset[str]] = {}
 
-    def since(self, base: int) -> tuple[int, set[str]]:
-        """Return the newest epoch that a version shows, and what it and later ones name."""
+    def since(self, base: int, generation: int = 0) -> tuple[int, set[str]]:
+        """Return the newest epoch that a version shows, and what it and later ones name.
+
+        Args:
+            base: The version.
+            generation: By which the table counts epochs now; -1 is returned for a version
+                that shows none of it.
+        """
         snapshot = self._log.snapshot(base)
         for version in self._log.versions():
             if version > base and version not in self._added:
                 actions = self._log.entry(version)
                 adds = (action for action in actions if isinstance(action, AddFile))
-                self._added[version] = frozenset(_paths(adds))
+                self._added[version] = frozenset(paths_of(adds))
         self._added = {v: paths for v, paths in self._added.items() if v > base}
-        named = _paths(snapshot.live.values()).union(*self._added.values())
-        return max(snapshot.txns.values(), default=-1), named
+        named = paths_of(snapshot.live.values()).union(*self._added.values())
+        return shown_epoch(snapshot.txns, generation), named
 
 
 def oldest_kept(
@@ -182,7 +201,7 @@ def plan_table(
     kept = oldest_kept(log.readable(), log.stamp, retention, now_ms=now_ms)
     base = log.base_of(kept)
     old = sum(v < base for v in log.versions()) + sum(v < base for v in log.checkpoints())
-    floor, alive = named.since(base)
+    floor, alive = named.since(base, shown_generation(table.snapshot.txns))
     stored = [
         StoredFile(f"{folder}/{file.path}", file.bytes, file.age_seconds, file.temporary)
         for folder in _FOLDERS
@@ -203,7 +222,8 @@ def collect_table(table: ManagedTable, files: Files, plan: TablePlan) -> None:
         files.remove(f"{table.path}/{file.path}", what="dead_file")
 
 
-def _paths(adds: Iterable[AddFile]) -> set[str]:
+def paths_of(adds: Iterable[AddFile]) -> set[str]:
+    """Return the data files and the vectors that these actions name, relative to the table."""
     found = set()
     for add in adds:
         found.add(add.path)

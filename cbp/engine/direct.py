@@ -33,9 +33,10 @@ from cbp.engine.fused import followers_of, joined, only_flow, phases, reading, w
 from cbp.engine.layout import shuffle_layout
 from cbp.engine.limits import require_no_spark
 from cbp.engine.prepared import assemble, empty_outputs, raise_first_error
-from cbp.engine.publication import app_id, live_adds, live_files, plan_entries
+from cbp.engine.publication import CHANGE, app_id, live_adds, live_files, plan_entries
 from cbp.engine.read import look_up, read_records, read_state_rows, recalled
 from cbp.engine.records import record_shares, share_of
+from cbp.engine.rewind import TableRewind, Target, plan_rewind, rewind_table
 from cbp.engine.rewrite import Rewriter, alter
 from cbp.engine.state.bucket import StateTable
 from cbp.engine.state.index import index_cache
@@ -186,7 +187,7 @@ class DirectEngine:
                 self._table(f"{folder}/{change.table}"),
                 declared[change.table],
                 change,
-                app_id=app_id(dataflow, change.table, f"change-{version}"),
+                app_id=app_id(dataflow, change.table, f"{CHANGE}{version}"),
                 epoch=epoch,
                 cause=f"{dataflow}/{node.name}/version {version}",
                 timestamp_ms=timestamp_ms,
@@ -366,6 +367,26 @@ class DirectEngine:
             if not dry_run:
                 collect_table(table, self._files, plans[name])
         return plans
+
+    def rewind(
+        self,
+        folder: str,
+        node: StageNode,
+        target: Target,
+        *,
+        records: Callable[[int], Sequence[Intention]],
+        dry_run: bool = False,
+    ) -> Mapping[str, TableRewind]:
+        """Take a stage's tables back to an earlier epoch; see `Engine.rewind`."""
+        done: dict[str, TableRewind] = {}
+        for name in stage_tables(node):
+            table = self._table(f"{folder}/{name}")
+            if dry_run:
+                figures, _ = plan_rewind(folder, name, table, target, records, files=self._files)
+                done[name] = figures
+            elif found := rewind_table(folder, name, table, target, records, files=self._files):
+                done[name] = found
+        return done
 
     def cancel(self, run: str) -> None:
         """Ask a run to stop."""

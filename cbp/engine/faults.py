@@ -39,6 +39,7 @@ EFFECTS: tuple[str, ...] = (
     "snapshot",
     "intention",
     "description",
+    "generation",
     "claim",
     "rename",
     "increment_file",

@@ -35,20 +35,28 @@ from cbp.engine.layout import vectors_id
 from cbp.engine.state.bucket import LiveFile
 from cbp.engine.state.deletes import Deletes, read_deletes
 from cbp.engine.state.vectors import read_vector, write_vectors
-from cbp.errors import InvariantError
+from cbp.errors import InvariantError, LogConflictError
 from cbp.model.intention import Intention, TableChange
 
 __all__ = [
     "Entry",
     "app_id",
+    "counts_epochs",
     "files_named",
+    "generation_id",
     "live_adds",
+    "live_at",
     "live_files",
     "plan_entries",
+    "require_generation",
+    "shown_epoch",
+    "shown_generation",
     "unpublished",
 ]
 
 RECORDS, LAYOUT = "run", "compaction"
+CHANGE = "change-"
+"""The begin of the kind of an entry that alters a table for a version of its dataflow."""
 
 Changes = Sequence[TableChange]
 
@@ -60,14 +68,14 @@ class Entry:
     Attributes:
         app_ids: Whose transactions reach `epoch` with it; the first one names the entry.
         epoch: Last epoch of the stage that it covers.
-        intention_id: Of that epoch.
+        intention: The record of that epoch.
         data_change: False when only the layout changes.
         removes, adds: One of a type per path.
     """
 
     app_ids: tuple[str, ...]
     epoch: int
-    intention_id: str
+    intention: Intention
     data_change: bool
     removes: tuple[RemoveFile, ...]
     adds: tuple[AddFile, ...]
@@ -80,18 +88,60 @@ class Entry:
             app_id=self.app_ids[0],
             also=self.app_ids[1:],
             version=self.epoch,
-            intention_id=self.intention_id,
+            intention_id=self.intention.id,
             timestamp_ms=timestamp_ms,
             operation="CBP RUN" if self.data_change else "CBP COMPACT",
+            require=lambda txns: require_generation(table.path, txns, self.intention),
         )
 
 
-def app_id(dataflow: str, table: str, kind: str) -> str:
+def app_id(dataflow: str, table: str, kind: str, generation: int = 0) -> str:
     """Return the name under which a table's log counts epochs.
 
     `kind` is run or compaction; or change-N, for the one entry of version N of the dataflow.
+    Transactions never go back, so each generation of the dataflow counts under its own.
     """
-    return f"cbp/{dataflow}/{table}/{kind}"
+    return f"cbp/{dataflow}/{table}/{kind}" + (f"@{generation}" if generation else "")
+
+
+def generation_id(dataflow: str) -> str:
+    """Return the name under which a table's log counts the generations of its dataflow."""
+    return f"cbp/{dataflow}/generation"
+
+
+def counts_epochs(application: str) -> bool:
+    """Tell whether the transactions of an application are epochs, of whatever generation."""
+    kind = application.rpartition("/")[2].partition("@")[0]
+    return kind in (RECORDS, LAYOUT) or kind.startswith(CHANGE)
+
+
+def shown_epoch(txns: Mapping[str, int], generation: int) -> int:
+    """Return the newest epoch of a generation that a table shows; -1 when it shows none.
+
+    Args:
+        txns: The table's application ids to their versions.
+        generation: Of the table's dataflow.
+    """
+    ends = tuple(app_id("", "", kind, generation).rpartition("/")[2] for kind in (RECORDS, LAYOUT))
+    return max((n for name, n in txns.items() if name.rpartition("/")[2] in ends), default=-1)
+
+
+def shown_generation(txns: Mapping[str, int]) -> int:
+    """Return the generation of its dataflow that a table shows."""
+    marked = (n for name, n in txns.items() if name.endswith("/generation"))
+    # A table that was made later has no mark.
+    counted = (int(n) for name in txns for n in name.rpartition("/")[2].split("@")[1:])
+    return max((*marked, *counted), default=0)
+
+
+def require_generation(path: str, txns: Mapping[str, int], intention: Intention) -> None:
+    """Refuse a record of a life of the dataflow that was rolled back meanwhile.
+
+    Raises:
+        LogConflictError: If the table shows a later generation.
+    """
+    if shown_generation(txns) > intention.generation:
+        raise LogConflictError(path)
 
 
 def unpublished(
@@ -109,7 +159,8 @@ def unpublished(
         for intention in intentions
         for change in intention.changes
         if change.table == table
-        and intention.epoch > txns.get(app_id(intention.dataflow, table, _kind(change)), -1)
+        and intention.epoch
+        > txns.get(app_id(intention.dataflow, table, _kind(change), intention.generation), -1)
     ]
 
 
@@ -142,6 +193,31 @@ def live_adds(snapshot: Snapshot, table: str, intentions: Iterable[Intention]) -
     """
     view = _view(snapshot.live, unpublished(snapshot.txns, table, intentions))
     return [file.add for file in view.values()]
+
+
+def live_at(
+    folder: str, table: str, snapshot: Snapshot, intentions: Sequence[Intention], *, files: Files
+) -> dict[str, AddFile]:
+    """Return the files of a table as of the newest of these intentions, as its log shows them.
+
+    Vectors that the log does not have yet are durable then.
+
+    Args:
+        folder: The dataflow's folder.
+        table: Folder of the table, relative to it.
+        snapshot: What the table showed once.
+        intentions: Of the table's stage, those behind that, oldest first.
+        files: Where the vectors are written.
+
+    Raises:
+        InvariantError: If a change does not fit what was there before it.
+    """
+    changes = unpublished(snapshot.txns, table, intentions)
+    touched = _touched(changes)
+    view = _view(snapshot.live, changes)
+    fresh = {path: file for path, file in view.items() if path in touched}
+    marked = _marked(f"{folder}/{table}", fresh, intentions[-1].epoch, files) if fresh else {}
+    return {path: marked.get(path, file.add) for path, file in view.items()}
 
 
 def files_named(intentions: Iterable[Intention]) -> set[str]:
@@ -182,9 +258,11 @@ def plan_entries(
 
     Raises:
         InvariantError: If a change does not fit what was there before it.
+        LogConflictError: If the dataflow was rolled back meanwhile.
     """
     entries: list[Entry] = []
     live, last = dict(snapshot.live), intentions[-1]
+    require_generation(f"{folder}/{table}", snapshot.txns, last)
     for changes in _groups(unpublished(snapshot.txns, table, intentions)):
         touched = _touched(changes)
         before = {path: live[path] for path in touched if path in live}
@@ -193,10 +271,10 @@ def plan_entries(
         kinds = sorted({_kind(change) for change in changes}, reverse=True)
         records = RECORDS in kinds
         actions = difference(before, after, now_ms=timestamp_ms, data_change=records)
-        ids = tuple(app_id(last.dataflow, table, kind) for kind in kinds)
+        ids = tuple(app_id(last.dataflow, table, kind, last.generation) for kind in kinds)
         removes = tuple(action for action in actions if isinstance(action, RemoveFile))
         adds = tuple(action for action in actions if isinstance(action, AddFile))
-        entries.append(Entry(ids, last.epoch, last.id, records, removes, adds))
+        entries.append(Entry(ids, last.epoch, last, records, removes, adds))
         for path in touched:
             live.pop(path, None)
         live.update(after)

@@ -1,16 +1,16 @@
 """Which version of a managed table shows what, and since when; reads the log only.
 
-Versions rise with their in-commit timestamps and with the epochs that they show, so both
-are found by bisection, in a few entries of a long log.
+Versions rise with their in-commit timestamps and, within a generation of the dataflow, with
+the epochs that they show, so both are found by bisection, in a few entries of a long log.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 
-from cbp.engine.delta.log import DeltaLog, written_by
+from cbp.engine.delta.log import DeltaLog, Snapshot, written_by
 from cbp.engine.delta.tables import ManagedTable
-from cbp.engine.publication import RECORDS, app_id
+from cbp.engine.publication import RECORDS, app_id, shown_epoch, shown_generation
 from cbp.errors import NotFoundError
 from cbp.model.snapshot import TableVersion
 
@@ -31,32 +31,40 @@ def version_at(table: ManagedTable, name: str, dataflow: str, at_ms: int | None)
     """
     log, snapshot = table.log, table.refresh()
     if at_ms is None or snapshot.in_commit_timestamp <= at_ms:
-        epoch = snapshot.txns.get(app_id(dataflow, name, RECORDS), -1)
-        return TableVersion(snapshot.version, epoch, snapshot.in_commit_timestamp)
+        return TableVersion(snapshot.version, _shown(snapshot), snapshot.in_commit_timestamp)
     versions = log.readable()
     at = bisect_right(versions, at_ms, key=log.stamp)
     if at == 0:
         raise NotFoundError(kind="version", name=f"{table.path} as of {at_ms} ms")
-    return _described(log, versions, at - 1, app_id(dataflow, name, RECORDS))
+    return _described(log, versions, at - 1)
 
 
 def version_showing(
     table: ManagedTable, name: str, dataflow: str, epoch: int
 ) -> TableVersion | None:
-    """Return the oldest readable version that shows an epoch; `None`: none does yet."""
-    application = app_id(dataflow, name, RECORDS)
-    if table.refresh().txns.get(application, -1) < epoch:
+    """Return the oldest readable version that shows an epoch; `None`: none does yet.
+
+    What a roll-back has undone is not looked at.
+    """
+    generation = shown_generation(table.refresh().txns)
+    application = app_id(dataflow, name, RECORDS, generation)
+    if table.snapshot.txns.get(application, -1) < epoch:
         return None
     log = table.log
     versions = log.readable()
     at = bisect_right(versions, epoch - 1, key=lambda v: _epoch(log, v, application))
-    return _described(log, versions, at, application)
+    return _described(log, versions, at)
 
 
-def _described(log: DeltaLog, versions: list[int], at: int, application: str) -> TableVersion:
+def _described(log: DeltaLog, versions: list[int], at: int) -> TableVersion:
     version = versions[at]
     behind = log.stamp(versions[at + 1]) if at + 1 < len(versions) else None
-    return TableVersion(version, _epoch(log, version, application), log.stamp(version), behind)
+    return TableVersion(version, _shown(log.snapshot(version)), log.stamp(version), behind)
+
+
+def _shown(snapshot: Snapshot) -> int:
+    """Return the last epoch that a version shows; -1: none."""
+    return shown_epoch(snapshot.txns, shown_generation(snapshot.txns))
 
 
 def _epoch(log: DeltaLog, version: int, application: str) -> int:

@@ -98,6 +98,7 @@ class Intention:
         unpublished_from: First epoch of the stage that was not published when this was put.
         leader_epoch: Under which the controller led that put this; 0: from before leases.
         figures: Counts and seconds for people; nothing decides by them.
+        generation: Of the dataflow, by which its epoch counts (`cbp.model.generation`).
     """
 
     dataflow: str
@@ -114,6 +115,7 @@ class Intention:
     leader_epoch: int = 0
     memo: Any = None
     figures: Mapping[str, float] = field(default_factory=dict)
+    generation: int = 0
 
     @property
     def id(self) -> str:
@@ -138,6 +140,7 @@ class Intention:
             "changes": [change.to_json() for change in self.changes],
             "memo": self.memo,
             "figures": dict(self.figures),
+            "generation": self.generation,
         }
 
     @classmethod
@@ -165,4 +168,5 @@ class Intention:
             leader_epoch=value.get("leader_epoch", 0),
             memo=value["memo"],
             figures=value["figures"],
+            generation=value.get("generation", 0),
         )

@@ -14,11 +14,13 @@ from cbp.model.account import Account
 from cbp.model.change import NO_CHOICE, Choice
 from cbp.model.dataflow import Dataflow
 from cbp.model.explain import Plan
+from cbp.model.generation import Generation
 from cbp.model.lease import Role, Standing
 from cbp.model.punctuation import Punctuation
 from cbp.model.snapshot import Snapshot
 from cbp.model.waiting import Wait
 from controller.loop.change import Changed
+from controller.loop.rollback import RollbackPlan
 from controller.store.base import ClaimRecord, DataflowRecord, Store
 
 __all__ = [
@@ -100,12 +102,43 @@ class Explanation(Protocol):
         ...
 
 
+class Amendments(Protocol):
+    """What an operator changes about the past of a dataflow."""
+
+    def plan_roll_back(self, name: str, to: str, *, drop_later: bool = False) -> RollbackPlan:
+        """Return what `roll_back` would do; changes nothing."""
+        ...
+
+    def roll_back(
+        self,
+        name: str,
+        to: str,
+        *,
+        who: str,
+        why: str,
+        drop_later: bool = False,
+        pause: bool = False,
+        request: str = "",
+    ) -> Generation:
+        """Take a dataflow back to where it stood; durable once it returns."""
+        ...
+
+    def rollbacks(self, name: str) -> Sequence[Generation]:
+        """Return the roll-backs of a dataflow, oldest first; raises `NotFoundError`."""
+        ...
+
+
 class Controller(Protocol):
     """The service's loop, as far as a client may steer it."""
 
     @property
     def registry(self) -> Registry:
         """The translators that a document may name."""
+        ...
+
+    @property
+    def amendments(self) -> Amendments:
+        """What a client may change about the past."""
         ...
 
     @property

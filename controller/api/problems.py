@@ -76,6 +76,8 @@ STATUS: Mapping[str, int] = {
     "disk_full": 503,
     "increment_damaged": 500,
     "run_cancelled": 409,
+    "dataflow_busy": 409,
+    "rollback_impossible": 409,
     "rebuild_incomplete": 500,
     "time_limit": 409,
     "not_found": 404,

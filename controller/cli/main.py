@@ -29,6 +29,7 @@ from controller.cli import (
     recover,
     release,
     repair,
+    rollback,
     serve,
     snapshot,
     state,
@@ -73,6 +74,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "recover": recover.recover_command,
     "release": release.release_command,
     "repair": repair.repair_command,
+    "rollback": rollback.rollback_command,
 }
 
 for _name, _command in _COMMANDS.items():

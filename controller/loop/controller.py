@@ -27,11 +27,8 @@ from cbp.engine.collect import ONE_DAY, Retention
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import Files
 from cbp.errors import (
-    CbpError,
     LogConflictError,
-    NotFoundError,
     OperatingError,
-    RebuildIncompleteError,
 )
 from cbp.model.account import Account
 from cbp.model.change import NO_CHOICE, Choice
@@ -41,17 +38,20 @@ from cbp.model.punctuation import Punctuation, Reason
 from cbp.model.schedule import Schedule
 from cbp.model.snapshot import Snapshot
 from cbp.model.waiting import Wait
+from controller.loop.amendments import CANCEL_SECONDS, Amendments
 from controller.loop.catalog import Catalog
 from controller.loop.change import Changed, Changes
 from controller.loop.description import Descriptions
 from controller.loop.explaining import Explaining, Explanation
-from controller.loop.folder import described, purge_folder, remove_purged
+from controller.loop.folder import purge_folder, remove_purged
 from controller.loop.frames import Framer
 from controller.loop.housekeeping import Housekeeping
 from controller.loop.outlook import Outlook, look_out
 from controller.loop.punctuations import Punctuations
 from controller.loop.reading import Reading
+from controller.loop.rebuild import bring_back
 from controller.loop.recovery import Recovery
+from controller.loop.rollback import Rollbacks
 from controller.loop.runs import RetryPolicy, Runs
 from controller.loop.snapshots import Snapshots
 from controller.loop.tick import PAUSED_BY_HAND, Ticker
@@ -61,7 +61,6 @@ from controller.store.base import DataflowRecord, Store
 
 __all__ = ["Arrivals", "Controller"]
 
-CANCEL_SECONDS = 60.0
 DRAIN_CANCEL_SECONDS = 10.0
 COLLECT_EVERY = 100
 
@@ -74,6 +73,7 @@ class Controller:
     Attributes:
         registry: The translators that a document may name.
         arrivals: Set once by whoever constructs both; `None`: nothing arrives.
+        amendments: What an operator changes about the past.
     """
 
     def __init__(
@@ -115,6 +115,14 @@ class Controller:
         self._punctuations = Punctuations(
             store=store, files=files, clock=clock, catalog=self._catalog
         )
+        rollbacks = Rollbacks(
+            store=store,
+            engine=engine,
+            files=files,
+            catalog=self._catalog,
+            runs=self._runs,
+            clock=clock,
+        )
         self._framer = Framer(
             store=store,
             engine=engine,
@@ -131,6 +139,7 @@ class Controller:
             runs=self._runs,
             framer=self._framer,
             punctuations=self._punctuations,
+            rollbacks=rollbacks,
             clock=clock,
         )
         self._reading = Reading(store=store, engine=engine, catalog=self._catalog)
@@ -176,6 +185,14 @@ class Controller:
             recovery=self._recovery,
             exclusive=self.exclusive,
             arrivals=lambda: self.arrivals,
+        )
+        self.amendments = Amendments(
+            store=store,
+            runs=self._runs,
+            ticker=self._ticker,
+            rollbacks=rollbacks,
+            exclusive=self.exclusive,
+            wake=self.wake,
         )
         self._housekeeping = Housekeeping(
             store=store,
@@ -263,11 +280,7 @@ class Controller:
         on_dataflow: Callable[[str], None] = lambda name: None,
         on_record: Callable[[Intention], None] = lambda intention: None,
     ) -> list[str]:
-        """Register every dataflow that a folder describes and the store does not know.
-
-        For a store that was lost. Dataflows that were deleted without `purge` come
-        back too, since their folders say that they exist. One that cannot be brought back
-        does not stop the others.
+        """Register what folders describe and the store does not know; see `bring_back`.
 
         Args:
             only: Bring back these and no others; by default all.
@@ -276,31 +289,19 @@ class Controller:
 
         Returns:
             The names, sorted.
-
-        Raises:
-            NotFoundError: If no folder describes one of `only`.
-            RebuildIncompleteError: After the last one, if some could not be brought back.
         """
-        known = {record.name for record in self._store.dataflows()}
-        found = described(self._files, self._root)
-        for name in sorted(set(only) - found.keys()):
-            raise NotFoundError(kind="described folder of dataflow", name=name)
-        lost = [n for n in sorted(found) if n not in known and (not only or n in only)]
-        failed: dict[str, CbpError] = {}
         self._recovery.on_redo = on_record
         try:
-            for name in lost:
-                on_dataflow(name)
-                try:
-                    self.register(found[name])
-                except CbpError as error:
-                    failed[name] = error
+            return bring_back(
+                self._store,
+                self._files,
+                self._root,
+                self.register,
+                only=only,
+                on_dataflow=on_dataflow,
+            )
         finally:
             self._recovery.on_redo = lambda intention: None
-        rebuilt = [name for name in lost if name not in failed]
-        if failed:
-            raise RebuildIncompleteError(rebuilt, failed)
-        return rebuilt
 
     def dataflow(self, name: str) -> Dataflow:
         """Return a registered dataflow, compiled; raises `NotFoundError`."""
@@ -315,7 +316,11 @@ class Controller:
         self.wake()
 
     def resume(self, name: str) -> None:
-        """Run a dataflow again and clear the failures of its stages; idempotent."""
+        """Run a dataflow again and clear the failures of its stages; idempotent.
+
+        A roll-back that could not be finished is finished first.
+        """
+        self.amendments.finish(name)
         self._store.set_desired(name, "running")
         self.wake()
 
@@ -370,7 +375,7 @@ class Controller:
         with self._ticker.lock:
             self._ticker.deleting.add(name)
         try:
-            self._cancel_all(name)
+            self.amendments.cancel_all(name)
             if not self._runs.wait(name, timeout=CANCEL_SECONDS):
                 message = f"a run of {name!r} has not ended after {CANCEL_SECONDS:.0f} s; try again"
                 raise OperatingError(message, dataflow=name)
@@ -460,7 +465,7 @@ class Controller:
         """Cancel what is under way after `stop_leading`; tell whether nothing is any more."""
         self._framer.stop()
         self._runs.stop()
-        self._cancel_all(None)
+        self.amendments.cancel_all(None)
         return self._runs.wait(timeout=timeout) and not self._runs.busy()
 
     def members(self, name: str) -> dict[str, tuple[str, ...]]:
@@ -551,6 +556,7 @@ class Controller:
             for record in self._store.dataflows():
                 self._versions.recover(record)
             self._recovery.recover(without=self._ticker.held)
+            self.amendments.hold_unfinished()
         self.wake()
 
     def stop_starting(self) -> None:
@@ -588,8 +594,3 @@ class Controller:
         if not (self.problem or self._ticker.stopping):
             self._housekeeping.keep(calm=not schedule.starts)
         return schedule
-
-    def _cancel_all(self, name: str | None) -> None:
-        for (dataflow, _), run in self._runs.busy().items():
-            if run and name in (None, dataflow):
-                self._runs.cancel(run)

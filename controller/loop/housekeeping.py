@@ -120,10 +120,15 @@ class Housekeeping:
                 _log.info("table.collected", dataflow=record.name, table=table, **figures)
 
     def _needed(self, dataflow: str) -> set[str]:
-        """Return the files that wait in connectors, or that unpublished records name."""
+        """Return the files that unpublished records name, or that wait in connectors.
+
+        What waited in them at a position that is kept counts too: a roll-back needs it.
+        """
+        kept = self._runs.log(self._store.dataflow(dataflow).folder).positions()
+        past = [stage.connectors for one in kept for stage in one.stages.values()]
         return self._runs.publisher.files_needed(dataflow) | {
             file.path
-            for connectors in self._store.connectors(dataflow).values()
+            for connectors in (*self._store.connectors(dataflow).values(), *past)
             for connector in connectors.values()
             for increment in connector.held
             for file in increment.kept
@@ -139,18 +144,23 @@ class Housekeeping:
             for connector in stage.connectors.values()
         )
         if frames or self._limits(record, position):
-            return log.put_position(position)
+            return log.put_position(position, keep_seconds=self._retention.seconds)
         return position
 
     def _trim(self, record: DataflowRecord, position: Position) -> None:
         """Remove the records that a position stands for.
 
         A record stays while its tables may not show it, and the newest in any case: it
-        tells which ones these are.
+        tells which ones these are. And those behind the oldest position that is kept stay:
+        a roll-back may go there.
         """
         limits = self._limits(record, position)
         if not limits:
             return
+        oldest = self._runs.log(record.folder).oldest_position() or position
+        for name in limits:
+            kept = oldest.stages[name].epoch if name in oldest.stages else 0
+            limits[name] = min(limits[name], kept - RECORDS_KEPT)
         self._punctuations.log(record.folder).trim(position.punctuations)
         removed = self._runs.log(record.folder).trim(limits)
         if removed:

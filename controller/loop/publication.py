@@ -199,7 +199,9 @@ class Publisher:
             # Before a new version took over, everything was published.
             begins, at_ms = self._begins(record)
             new = epoch > begins.get(stage, 0)
-            records = self._log(record.folder).unpublished(stage, epoch) if new else ()
-            kept.last_ms = max(kept.last_ms, at_ms)
-            kept.last_ms = max([kept.last_ms, *(one.prepared_ms for one in records[-1:])])
+            log = self._log(record.folder)
+            records = log.unpublished(stage, epoch) if new else ()
+            begun = (one.prepared_ms for one in log.generations[-1:])
+            ended = (one.prepared_ms for one in records[-1:])
+            kept.last_ms = max([kept.last_ms, at_ms, *begun, *ended])
             kept.waiting[stage] = records

@@ -1,6 +1,7 @@
 """Recovery: bring the store up to what the intention logs say, after any crash.
 
-Three things can be left behind:
+A roll-back that was begun is finished before anything else. Three more things can be left
+behind:
 
     a record that is not committed      published and committed again (redo)
     a committed record                  what may not be published is published, the newest
@@ -32,6 +33,7 @@ from cbp.model.intention import Intention
 from controller.loop.catalog import Catalog
 from controller.loop.frames import Framer
 from controller.loop.punctuations import Punctuations
+from controller.loop.rollback import Rollbacks
 from controller.loop.runs import Runs
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
@@ -56,8 +58,10 @@ class Recovery:
         runs: Runs,
         framer: Framer,
         punctuations: Punctuations,
+        rollbacks: Rollbacks,
         clock: Callable[[], datetime],
     ) -> None:
+        self._rollbacks = rollbacks
         self._store, self._engine, self._catalog, self._runs = store, engine, catalog, runs
         self.on_redo: Callable[[Intention], None] = lambda intention: None
         self._framer, self._punctuations, self._clock = framer, punctuations, clock
@@ -81,6 +85,8 @@ class Recovery:
     def recover_dataflow(self, record: DataflowRecord) -> None:
         """Redo what the log of one dataflow holds beyond the store."""
         nodes = self._catalog.compiled(record).stages
+        if self._rollbacks.finish(record):
+            record = self._store.dataflow(record.name)
         self._bring_forward(record)
         self._punctuations.recover(record)  # before anything is framed
         for stage in self._store.stages(record.name):

@@ -272,6 +272,7 @@ class Runs:
             leader_epoch=self.leader_epoch,
             memo=job.memo,
             figures={**prepared.figures, **_dropped(job.dropped)},
+            generation=job.record.generation,
         )
 
     def _unpublished_from(self, job: Job) -> int:

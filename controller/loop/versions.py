@@ -93,7 +93,8 @@ class Versions:
             first = Description(1, record.document, leaders, shape)
             claimed = claim_folder(self.files, record.folder, first)
             found = claimed.description
-            record = replace(record, version=found.version)
+            generation = self.runs.log(record.folder).generation_before(found.version)
+            record = replace(record, version=found.version, generation=generation)
             require_planned(record, dataflow, found)
             self.changes.bring_tables(record, dataflow, found)
             self.prepare(record, dataflow)
@@ -144,7 +145,9 @@ class Versions:
             # Should the store not answer now, every tick asks it again
             self.ticker.held[name] = UNFINISHED
             if not self.changes.unfinished(self.store.dataflow(name)):
-                del self.ticker.held[name]
+                # Not while a tick goes on that has seen the old version.
+                with self.ticker.lock:
+                    del self.ticker.held[name]
 
     def recover(self, record: DataflowRecord) -> None:
         """Finish a change that a crash interrupted, then arrivals; before runs are redone."""

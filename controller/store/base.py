@@ -17,6 +17,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from cbp.model.connector import Connector
 from cbp.model.framing import Framing
+from cbp.model.generation import Generation
 from cbp.model.increment import Increment
 from cbp.model.intention import Intention, RunStatus
 from cbp.model.lease import Lease
@@ -49,6 +50,7 @@ class DataflowRecord:
         document: What was registered, as JSON values.
         folder: Where its tables lie.
         desired: What the operator wants; the loop brings it about.
+        generation: By which its epochs count (`cbp.model.generation`).
     """
 
     name: str
@@ -57,6 +59,7 @@ class DataflowRecord:
     folder: str
     desired: Desired
     created_at: datetime
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,6 +361,23 @@ class Store(Protocol):
         """
         ...
 
+    def rewind(self, generation: Generation, *, at: datetime) -> None:
+        """Take a dataflow to where a generation began, whether that lies behind or ahead.
+
+        Increments of stages that were undone are forgotten, failures and pauses of stages
+        too; what arrived at sources since the position stays queued. Does nothing when this
+        or a later generation is stored already.
+
+        Args:
+            generation: That was begun.
+            at: Time that increments get which the store does not know.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+            InvariantError: If its stages or inputs are others.
+        """
+        ...
+
     def frame(
         self,
         dataflow: str,
@@ -431,7 +451,8 @@ class Store(Protocol):
         Raises:
             NotFoundError: If there is no such stage.
             InvariantError: If an epoch before this one is missing, if it takes an
-                increment that does not wait, or writes one that is stored otherwise.
+                increment that does not wait, or writes one that is stored otherwise; or it
+                is of another generation.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The part of the store that takes a dataflow's position, and brings it back.
+"""The part of the store that takes a dataflow's position, and brings it back or forward.
 
 Both are one transaction, so that a position is a consistent cut: no commit lies half
 inside it. A restored dataflow has the increments that its queues hold, the last one of
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection, and_, func, insert, select
 from sqlalchemy import delete as delete_from
@@ -16,6 +17,7 @@ from sqlalchemy import update as update_table
 
 from cbp.errors import InvariantError, NotFoundError
 from cbp.model.connector import Connector
+from cbp.model.generation import Generation
 from cbp.model.increment import Increment
 from cbp.model.position import Position, StagePosition
 from controller.store import queues, rows
@@ -77,7 +79,7 @@ class Positions:
                 message = f"{position.dataflow!r} is partly ahead of a position, partly behind"
                 raise InvariantError(message, epochs=known)
             store_increments(connection, position, at)
-            ends = {increment.flow: increment.index for increment in position.newest}
+            ends = _ends(position)
             for name, stage in position.stages.items():
                 _restore_stage(connection, position.dataflow, name, stage)
                 for input_, connector in stage.connectors.items():
@@ -96,6 +98,72 @@ class Positions:
                 .where(dataflows.c.name == position.dataflow)
                 .values(punctuations=position.punctuations)
             )
+
+    def rewind(self, generation: Generation, *, at: datetime) -> None:
+        """See `Store.rewind`.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+            InvariantError: If its stages or inputs are others.
+        """
+        position = generation.position
+        dataflow = position.dataflow
+        with self._database.write() as connection:
+            hold(connection, dataflow)
+            stored = select(dataflows.c.generation).where(dataflows.c.name == dataflow)
+            if connection.execute(stored).scalar_one() >= generation.number:
+                return
+            waiting = queues.connectors(connection, dataflow)
+            _require_same(
+                position,
+                {
+                    stage: {(i, c.framing is not None) for i, c in inputs.items()}
+                    for stage, inputs in waiting.items()
+                },
+            )
+            connection.execute(delete_from(queue).where(queue.c.dataflow == dataflow))
+            wired = queues.wiring_of(connection, dataflow)
+            ends = _ends(position)
+            sources = _forget_undone(connection, dataflow, ends)
+            store_increments(connection, position, at)
+            for name, stage in position.stages.items():
+                _restore_stage(connection, dataflow, name, stage, paused_because="")
+                for input_, connector in stage.connectors.items():
+                    flow = wired[name][input_]
+                    later = (i for i in sources.get(flow, ()) if i.index > ends.get(flow, -1))
+                    held = [*standing(connector), *((increment, False) for increment in later)]
+                    restore_queue(connection, dataflow, name, input_, held)
+                    if connector.framing is not None:
+                        write_frames(connection, dataflow, name, connector)
+            connection.execute(
+                update_table(dataflows)
+                .where(dataflows.c.name == dataflow)
+                .values(generation=generation.number)
+            )
+
+
+def _ends(position: Position) -> dict[str, int]:
+    """Return the index of the last increment of each flow that has one."""
+    return {increment.flow: increment.index for increment in position.newest}
+
+
+def _forget_undone(
+    connection: Connection, dataflow: str, ends: Mapping[str, int]
+) -> dict[str, list[Increment]]:
+    """Remove the increments of stages behind `ends`; return those of sources behind them."""
+    table = increments.c
+    later: dict[str, list[Increment]] = {}
+    flows = select(table.flow).where(table.dataflow == dataflow).distinct()
+    for flow in connection.execute(flows).scalars().all():
+        behind = and_(
+            table.dataflow == dataflow, table.flow == flow, table.idx > ends.get(flow, -1)
+        )
+        if "." in flow:  # `stage.output`; a source has a plain name
+            connection.execute(delete_from(increments).where(behind))
+        else:
+            found = connection.execute(select(increments).where(behind).order_by(table.idx))
+            later[flow] = [rows.increment_of(row) for row in found]
+    return later
 
 
 def _stages(connection: Connection, dataflow: str) -> list[StageRecord]:
@@ -155,11 +223,14 @@ def standing(connector: Connector) -> list[tuple[Increment, bool]]:
     return [(increment, False) for increment in connector.arrived]
 
 
-def _restore_stage(connection: Connection, dataflow: str, name: str, stage: StagePosition) -> None:
+def _restore_stage(
+    connection: Connection, dataflow: str, name: str, stage: StagePosition, **more: Any
+) -> None:
+    values = {"epoch": stage.epoch, "memo": stage.memo, "turns": stage.turns}
     connection.execute(
         update_table(stages)
         .where(stages.c.dataflow == dataflow, stages.c.stage == name)
-        .values(epoch=stage.epoch, memo=stage.memo, turns=stage.turns, failures=0, retry_at=None)
+        .values(**values, failures=0, retry_at=None, **more)
     )
 
 

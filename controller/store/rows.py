@@ -43,13 +43,20 @@ def dataflow_row(record: DataflowRecord) -> Values:
         "folder": record.folder,
         "desired": record.desired,
         "created_at": record.created_at,
+        "generation": record.generation,
     }
 
 
 def dataflow_of(row: Row[Any]) -> DataflowRecord:
     """Return the dataflow of a row."""
     return DataflowRecord(
-        row.name, row.version, row.document, row.folder, row.desired, row.created_at
+        row.name,
+        row.version,
+        row.document,
+        row.folder,
+        row.desired,
+        row.created_at,
+        row.generation,
     )
 
 

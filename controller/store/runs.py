@@ -18,7 +18,7 @@ from controller.store.base import IncrementRecord, Page, RunRecord, StageRecord
 from controller.store.database import Database, insert_new
 from controller.store.holds import hold_stage
 from controller.store.listing import page
-from controller.store.tables import runs, stages
+from controller.store.tables import dataflows, runs, stages
 
 __all__ = ["Runs"]
 
@@ -60,6 +60,7 @@ class Runs:
             if stage.epoch < intention.epoch:
                 message = f"{intention.id} came before epoch {stage.epoch} of its stage"
                 raise InvariantError(message, dataflow=intention.dataflow, stage=intention.stage)
+            _require_generation(connection, intention)
             queues.consume(connection, intention)
             origin = {"run": intention.run}
             inner = inner_inputs(queues.wiring_of(connection, intention.dataflow))
@@ -157,6 +158,15 @@ class Runs:
             return page(
                 connection, query, key=runs.c.id, cursor=cursor, limit=limit, build=rows.run_of
             )
+
+
+def _require_generation(connection: Connection, intention: Intention) -> None:
+    """Refuse a run of a life of the dataflow that was rolled back."""
+    query = select(dataflows.c.generation).where(dataflows.c.name == intention.dataflow)
+    found = connection.execute(query).scalar_one()
+    if found != intention.generation:
+        message = f"{intention.id} is of generation {intention.generation}, the store of {found}"
+        raise InvariantError(message, dataflow=intention.dataflow, stage=intention.stage)
 
 
 def _turns(stage: StageRecord, intention: Intention, inner: Collection[tuple[str, str]]) -> int:

@@ -128,6 +128,7 @@ dataflows = Table(
     Column("created_at", UtcTime, nullable=False),
     # Number of the next punctuation.
     Column("punctuations", BigInteger, nullable=False, server_default="0"),
+    Column("generation", BigInteger, nullable=False, server_default="0"),
 )
 
 stages = Table(

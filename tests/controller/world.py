@@ -27,6 +27,7 @@ from cbp.engine.base import Engine, PreparedRun, RunPlan, flow_table, source_fol
 from cbp.engine.faults import NO_FAULTS, Crash, Faults
 from cbp.engine.files import Files, LocalFiles
 from cbp.engine.prepared import empty_outputs
+from cbp.engine.rewind import TableRewind, Target
 from cbp.errors import NotFoundError, RunCancelledError
 from cbp.model.dataflow import StageNode
 from cbp.model.explain import PhysicalLimits
@@ -235,6 +236,23 @@ class FileEngine:
     def collect(
         self, folder: str, node: StageNode, *, queued: Any, retention: Any, dry_run: bool = False
     ) -> Mapping[str, Any]:
+        return {}
+
+    def rewind(
+        self,
+        folder: str,
+        node: StageNode,
+        target: Target,
+        *,
+        records: Any,
+        dry_run: bool = False,
+    ) -> Mapping[str, TableRewind]:
+        del records
+        for table in _tables(node):
+            log = f"{folder}/{table}/log"
+            for name in self._files.list_names(log):
+                if not dry_run and int(name.removesuffix(".json")) > target.epoch:
+                    self._files.remove(f"{log}/{name}")
         return {}
 
     def frame(

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from cbp.engine.delta.actions import (
@@ -253,6 +253,8 @@ class ManagedTable:
         data_change: bool = True,
         also: Sequence[str] = (),
         metadata: Metadata | None = None,
+        marks: Mapping[str, int] | None = None,
+        require: Callable[[Mapping[str, int]], None] = lambda txns: None,
     ) -> int:
         """Make the table show a change, once; idempotent redo.
 
@@ -273,6 +275,8 @@ class ManagedTable:
             data_change: For `after`: False when the records stay the same.
             also: Further applications whose `version` the same entry holds.
             metadata: Columns and settings from this entry on; None: they stay.
+            marks: Further transactions of the same entry, with versions of their own.
+            require: Told the transactions that the table shows, before each try; raises to stop.
 
         Returns:
             The table version at which (`app_id`, `version`) is visible.
@@ -288,6 +292,7 @@ class ManagedTable:
             known = self._snapshot.version if based_on is None else based_on
             while True:
                 self.refresh()
+                require(self._snapshot.txns)
                 if self._snapshot.txns.get(app_id, -1) >= version:
                     return self.version_of(app_id, version)
                 if after is None:
@@ -311,6 +316,7 @@ class ManagedTable:
                     not any(isinstance(action, RemoveFile) for action in change),
                 )
                 txns = [Txn(name, version, stamp) for name in (app_id, *also)]
+                txns += [Txn(name, number, stamp) for name, number in (marks or {}).items()]
                 if self._put([info, *self._described(metadata), *txns, *change]):
                     return self._snapshot.version
 

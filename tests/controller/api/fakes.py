@@ -41,6 +41,7 @@ from controller.store.base import (
     RunRecord,
     StageRecord,
 )
+from tests.controller.api.fake_amendments import FakeAmendments
 
 TOKEN = "the-token-of-the-tests"
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -189,6 +190,7 @@ class FakeController:
         self.state: list[dict[str, Any]] = []
         self.flow: list[dict[str, Any]] = []
         self.asked: list[tuple[Any, ...]] = []
+        self.amendments = FakeAmendments(store)
         self.problem = ""
         self.fails_with: Exception | None = None
         self.beside: tuple[str, ...] = ()

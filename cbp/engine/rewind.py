@@ -1,0 +1,183 @@
+"""One table on its way back: what it showed at an earlier epoch, by one entry of difference.
+
+    version  7    8    9   10   11 (roll-back)   12
+    shows    e4   e5   e6  e7   e5               e6 again, of the next generation
+
+Versions 9 and 10 stay in the history. The entry counts its epochs under the transactions of
+the new generation, since Delta's own transactions never go back, and its mark tells every
+writer of an older generation that it no longer leads.
+
+Guaranteed: nothing is written unless every file of the past is there; written once, however
+often it is repeated (tests/cbp/engine/test_rewind.py). Not guaranteed: that the past is there
+longer than the table's retention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cbp.engine.collect import paths_of
+from cbp.engine.delta.actions import Action, AddFile, RemoveFile, Txn, difference
+from cbp.engine.delta.log import DeltaLog, Snapshot
+from cbp.engine.delta.tables import ManagedTable
+from cbp.engine.files import Files
+from cbp.engine.publication import (
+    LAYOUT,
+    RECORDS,
+    app_id,
+    counts_epochs,
+    generation_id,
+    live_at,
+    shown_epoch,
+    shown_generation,
+)
+from cbp.errors import RollbackImpossibleError
+from cbp.model.intention import Intention
+
+__all__ = ["TableRewind", "Target", "plan_rewind", "rewind_table"]
+
+Records = Callable[[int], Sequence[Intention]]
+"""Returns the records of the table's stage behind an epoch, up to the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a table goes.
+
+    Attributes:
+        epoch: The last epoch that it shows then; -1: none.
+        generation: That begins.
+        timestamp_ms: Of the entry, the same on all tables.
+    """
+
+    dataflow: str
+    epoch: int
+    generation: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableRewind:
+    """What a roll-back does to one table.
+
+    Attributes:
+        shows: The version whose records, and those of epochs behind it, it shows then.
+        files_removed, files_added: Of its live files.
+        records_now, records_then: Live records.
+        bytes_now, bytes_then: Of live files.
+    """
+
+    shows: int
+    files_removed: int
+    files_added: int
+    records_now: int
+    records_then: int
+    bytes_now: int
+    bytes_then: int
+
+
+def plan_rewind(
+    folder: str, name: str, table: ManagedTable, target: Target, records: Records, *, files: Files
+) -> tuple[TableRewind, dict[str, AddFile]]:
+    """Find what a table showed at an earlier epoch, and that all of it is still there.
+
+    Changes nothing; vectors that no publication has written yet are written.
+
+    Raises:
+        RollbackImpossibleError: If it cannot be told any more, or a file is gone.
+        InvariantError: If a record does not fit what was there before it.
+    """
+    now = table.refresh()
+    past = _past(table.log, target)
+    if past.metadata != now.metadata:
+        why = f"table {name} has other columns or buckets since (version {past.version})"
+        raise RollbackImpossibleError(target.dataflow, why, table=name)
+    since = records(_shown(past.txns))
+    then = live_at(folder, name, past, since, files=files) if since else dict(past.live)
+    gone = [path for path in sorted(paths_of(then.values())) if not files.exists(_at(table, path))]
+    if gone:
+        why = f"{len(gone)} file(s) of table {name} are gone, such as {gone[0]}"
+        raise RollbackImpossibleError(target.dataflow, why, table=name)
+    figures = TableRewind(
+        shows=past.version,
+        files_removed=len(now.live.keys() - then.keys()),
+        files_added=len(then.keys() - now.live.keys()),
+        records_now=_records(now.live.values()),
+        records_then=_records(then.values()),
+        bytes_now=sum(add.size for add in now.live.values()),
+        bytes_then=sum(add.size for add in then.values()),
+    )
+    return figures, then
+
+
+def rewind_table(
+    folder: str, name: str, table: ManagedTable, target: Target, records: Records, *, files: Files
+) -> TableRewind | None:
+    """Make a table show what it showed; does nothing where it does already.
+
+    Returns:
+        What was done; `None` when an earlier call has done it.
+
+    Raises:
+        RollbackImpossibleError: See `plan_rewind`.
+        LogConflictError: If another controller wrote at the same moment.
+    """
+    if shown_generation(table.refresh().txns) >= target.generation:
+        return None
+    figures, then = plan_rewind(folder, name, table, target, records, files=files)
+    actions = difference(table.snapshot.live, then, now_ms=target.timestamp_ms)
+    kinds = (RECORDS, LAYOUT) if target.epoch >= 0 else ()
+    table.publish(
+        adds=[action for action in actions if isinstance(action, AddFile)],
+        removes=[action for action in actions if isinstance(action, RemoveFile)],
+        app_id=generation_id(target.dataflow),
+        version=target.generation,
+        marks={app_id(target.dataflow, name, k, target.generation): target.epoch for k in kinds},
+        intention_id=f"{target.dataflow}/generation/{target.generation}",
+        timestamp_ms=target.timestamp_ms,
+        operation="CBP ROLLBACK",
+    )
+    return figures
+
+
+def _past(log: DeltaLog, target: Target) -> Snapshot:
+    """Return the newest version that shows no epoch behind the target.
+
+    What an earlier roll-back has undone has epochs behind that roll-back's, so it is passed
+    over wherever the target lies.
+    """
+    versions = log.versions()
+    for version in reversed(versions):
+        shown = _shown_by(log.entry(version))
+        if version == 0 or (shown is not None and shown <= target.epoch):
+            return log.snapshot(version)
+    oldest = log.snapshot(log.base_of(versions[0]))
+    if _shown(oldest.txns) > target.epoch:
+        why = (
+            f"the history of {log.path} begins at epoch {_shown(oldest.txns)}; what was before is "
+            "no longer kept (keep_hours, keep_versions_min)"
+        )
+        raise RollbackImpossibleError(target.dataflow, why, oldest=_shown(oldest.txns))
+    return oldest
+
+
+def _shown(txns: Mapping[str, int]) -> int:
+    return shown_epoch(txns, shown_generation(txns))
+
+
+def _shown_by(actions: Iterable[Action]) -> int | None:
+    """Return the epoch that an entry of a run or roll-back shows; `None` for other entries."""
+    txns = {action.app_id: action.version for action in actions if isinstance(action, Txn)}
+    runs = [number for name, number in txns.items() if counts_epochs(name)]
+    if not runs and not shown_generation(txns):
+        return None
+    return max(runs, default=-1)
+
+
+def _records(adds: Iterable[AddFile]) -> int:
+    return sum(add.rows - add.dead for add in adds)
+
+
+def _at(table: ManagedTable, path: str) -> str:
+    return f"{table.path}/{path}"

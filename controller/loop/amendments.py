@@ -1,0 +1,160 @@
+"""Amendments: what an operator changes about a dataflow's past, while nothing of it runs.
+
+    hold     no run of it starts, none is published in the background; other dataflows go on
+    quiet    runs under way are cancelled and waited for; what is finished is published
+    amend    one commit point beside the tables, and redo behind it
+    release  it runs on from there
+
+Guaranteed: one amendment at a time per dataflow; one that was begun and could not be finished
+keeps the dataflow held, with the reason shown at its stages, until `resume` or a restart
+finishes it (tests/controller/test_rollback.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+
+from cbp.errors import DataflowBusyError
+from cbp.model.generation import Generation
+from controller.loop.rollback import RollbackPlan, Rollbacks
+from controller.loop.runs import Runs
+from controller.loop.tick import Ticker
+from controller.store.base import DataflowRecord, Store
+
+__all__ = ["CANCEL_SECONDS", "Amendments"]
+
+CANCEL_SECONDS = 60.0
+"""How long an amendment waits for the runs that it has cancelled."""
+
+UNFINISHED = "has a roll-back that is not finished; resume it"
+
+
+class Amendments:
+    """Amends dataflows; safe to use from several threads."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        runs: Runs,
+        ticker: Ticker,
+        rollbacks: Rollbacks,
+        exclusive: Callable[[str], AbstractContextManager[object]],
+        wake: Callable[[], None],
+    ) -> None:
+        self._store, self._runs, self._ticker = store, runs, ticker
+        self._rollbacks, self._exclusive, self._wake = rollbacks, exclusive, wake
+
+    def roll_back(
+        self,
+        name: str,
+        to: str,
+        *,
+        who: str,
+        why: str,
+        drop_later: bool = False,
+        pause: bool = False,
+        request: str = "",
+    ) -> Generation:
+        """Take a dataflow back to where it stood, and let it run on from there.
+
+        Args:
+            name: The dataflow.
+            to: See `cbp.model.rollback`.
+            who: Who asks for it.
+            why: The reason, kept with the roll-back.
+            drop_later: Do not queue again what arrived at sources since.
+            pause: Leave the dataflow paused.
+            request: Names the request: one that was done is not done again; `""`: unnamed.
+
+        Returns:
+            What was begun: the position, and who undid what, and why.
+
+        Raises:
+            NotFoundError: If there is no such dataflow or stage.
+            DefinitionError: Rule `rollback_target_invalid`.
+            RollbackImpossibleError: If what it needs is no longer kept; nothing changed.
+            DataflowBusyError: If a run does not end, or it is amended already.
+            OperatingError: If the roll-back was begun and cannot be finished: then the
+                dataflow waits for `resume`, or a restart.
+        """
+        for done in self.rollbacks(name):
+            if request and done.request == request:
+                return done
+        look = partial(
+            self._rollbacks.plan, to=to, who=who, why=why, drop_later=drop_later, request=request
+        )
+        look(self._store.dataflow(name))  # refused before anything is cancelled
+        with self._quiet(name, "is being rolled back") as record:
+            if pause:
+                self._store.set_desired(name, "paused")
+            # Again: a run may have ended by itself meanwhile.
+            plan = look(record)
+            self._rollbacks.carry_out(record, plan)
+        return plan.generation
+
+    def plan_roll_back(self, name: str, to: str, *, drop_later: bool = False) -> RollbackPlan:
+        """Return what `roll_back` would do, with its errors; changes nothing."""
+        record = self._store.dataflow(name)
+        return self._rollbacks.plan(record, to, who="", why="", drop_later=drop_later)
+
+    def rollbacks(self, name: str) -> Sequence[Generation]:
+        """Return the roll-backs of a dataflow, oldest first: who, why, from where to where.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+        """
+        return self._runs.log(self._store.dataflow(name).folder).generations
+
+    def finish(self, name: str) -> None:
+        """Finish what was begun of a dataflow and could not be finished, if anything."""
+        with self._exclusive(name):
+            if self._ticker.held.get(name) == UNFINISHED:
+                self._rollbacks.finish(self._store.dataflow(name))
+                self._release(name)
+
+    def hold_unfinished(self) -> None:
+        """Hold the dataflows whose roll-backs recovery could not finish."""
+        for record in self._store.dataflows():
+            if self._open(record):
+                self._ticker.held.setdefault(record.name, UNFINISHED)
+
+    def cancel_all(self, name: str | None) -> None:
+        """Ask the runs of one or all dataflows to stop; returns at once."""
+        for (dataflow, _), run in self._runs.busy().items():
+            if run and name in (None, dataflow):
+                self._runs.cancel(run)
+
+    @contextmanager
+    def _quiet(self, name: str, reason: str) -> Iterator[DataflowRecord]:
+        with self._ticker.lock:
+            because = self._ticker.held.get(name, "")
+            if name in self._ticker.deleting:
+                because = "is being deleted"
+            if because:
+                raise DataflowBusyError(name, f"it {because}")
+            self._ticker.held[name] = reason
+        try:
+            self.cancel_all(name)
+            if not self._runs.wait(name, timeout=CANCEL_SECONDS):
+                why = f"a run has not ended {CANCEL_SECONDS:.0f} s after it was cancelled"
+                raise DataflowBusyError(name, why)
+            with self._exclusive(name):
+                self._runs.publish(self._store.dataflow(name))
+                yield self._store.dataflow(name)
+        finally:
+            # Should the store not answer now, the dataflow stays held.
+            self._ticker.held[name] = UNFINISHED
+            if not self._open(self._store.dataflow(name)):
+                self._release(name)
+            self._wake()
+
+    def _release(self, name: str) -> None:
+        """Let a dataflow run, but by no tick that has seen it as it was before."""
+        with self._ticker.lock:
+            del self._ticker.held[name]
+
+    def _open(self, record: DataflowRecord) -> bool:
+        return self._runs.log(record.folder).generation > record.generation

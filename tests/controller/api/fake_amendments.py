@@ -1,0 +1,55 @@
+"""Amendments that a test can look into: what was asked for is told, nothing is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cbp.engine.rewind import TableRewind
+from cbp.model.generation import Generation
+from cbp.model.position import Position, StagePosition
+from cbp.model.rollback import Cut, parse_goal
+from controller.loop.rollback import RollbackPlan
+
+__all__ = ["FakeAmendments"]
+
+
+class FakeAmendments:
+    """Answers as the real ones do, of a dataflow with one stage."""
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+        self.asked: list[tuple[Any, ...]] = []
+        self.begun: list[Generation] = []
+
+    def plan_roll_back(self, name: str, to: str, *, drop_later: bool = False) -> RollbackPlan:
+        self.store.dataflow(name)
+        parse_goal(to)
+        table = TableRewind(3, 2, 1, 60, 40, 900, 600)
+        begun = self._generation(name, "", "", {"urls": 2} if drop_later else {})
+        cut = Cut({"count": 4}, 0)
+        return RollbackPlan(begun, cut, 20, {"count.urls": 3}, {"flows/count.totals": table})
+
+    def roll_back(
+        self,
+        name: str,
+        to: str,
+        *,
+        who: str,
+        why: str,
+        drop_later: bool = False,
+        pause: bool = False,
+        request: str = "",
+    ) -> Generation:
+        self.store.dataflow(name)
+        self.asked.append(("roll_back", name, to, who, why, drop_later, pause, request))
+        self.begun.append(self._generation(name, who, why, {}))
+        return self.begun[-1]
+
+    def rollbacks(self, name: str) -> Sequence[Generation]:
+        self.store.dataflow(name)
+        return self.begun
+
+    def _generation(self, name: str, who: str, why: str, dropped: dict[str, int]) -> Generation:
+        position = Position(name, {"count": StagePosition(4, None, {})}, ())
+        return Generation(len(self.begun) + 1, position, {"count": 6}, 0, who, why, dropped)

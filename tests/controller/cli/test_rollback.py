@@ -1,0 +1,61 @@
+"""`cbp rollback`, and the routes below it: shown first, asked for with a reason, listed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.controller.api.fakes import Service
+from tests.controller.cli.conftest import Cbp
+
+BACK = ("rollback", "clicks", "--to", "count:3")
+
+
+@pytest.fixture(autouse=True)
+def _filled(service: Service) -> None:
+    service.fill()
+
+
+def test_the_plan_is_shown_and_nothing_done(cbp: Cbp, service: Service) -> None:
+    """Tables with records and bytes, queues, epochs, and what is dropped."""
+    outcome = cbp(*BACK, "--dry-run", "--drop-later")
+    assert outcome.status == 0, outcome.err
+    for words in ("flows/count.totals", "60", "40", "count.urls", "2 increment(s) of urls"):
+        assert words in outcome.out
+    assert service.controller.asked == []
+    plan = cbp(*BACK, "--dry-run", "--json").json
+    assert plan["rollback"]["undone"] == {"count": 2}
+    assert plan["tables"][0]["bytes_then"] == 600
+
+
+def test_it_is_done_with_a_reason_and_listed(cbp: Cbp, service: Service) -> None:
+    """Who and why reach the controller, and are listed afterwards."""
+    assert cbp(*BACK, "--yes").status == 2
+    outcome = cbp(*BACK, "--yes", "--reason", "a bad file", "--pause")
+    assert outcome.status == 0, outcome.err
+    assert "position 4" in outcome.out
+    ((_, name, to, who, why, drop, pause, _request),) = service.controller.amendments.asked
+    assert (name, to, why, drop, pause) == ("clicks", "count:3", "a bad file", False, True)
+    (listed,) = cbp("rollback", "clicks", "--list", "--json").json["items"]
+    assert (listed["by"], listed["reason"], listed["generation"]) == (who, "a bad file", 1)
+    assert "a bad file" in cbp("rollback", "clicks", "--list").out
+
+
+def test_wrong_calls_are_refused(cbp: Cbp, service: Service) -> None:
+    """Without a place, or with one that is none, or of a dataflow that is none."""
+    assert cbp("rollback", "clicks").status == 2
+    outcome = cbp("rollback", "clicks", "--to", "soon", "--reason", "x", "--json", "--dry-run")
+    assert outcome.json["error_code"] == "definition_invalid"
+    outcome = cbp("rollback", "nobody", "--to", "1", "--reason", "x", "--json")
+    assert outcome.json["error_code"] == "not_found"
+    assert service.controller.asked == []
+
+
+def test_a_key_names_the_request(service: Service) -> None:
+    """The controller is told the Idempotency-Key, so that it undoes once."""
+    with service.client() as client:
+        path, query = "/api/v1/dataflows/clicks/rollback", {"to": "1", "reason": "x"}
+        answer = client.post(path, params=query, headers={"Idempotency-Key": "k"})
+        assert answer.status_code == 200
+        assert service.controller.amendments.asked[0][-1] == "k"
+        again = client.post(path, params={**query, "to": "2"}, headers={"Idempotency-Key": "k"})
+        assert again.json()["error_code"] == "idempotency_key_reused"

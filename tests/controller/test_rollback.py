@@ -1,0 +1,394 @@
+"""Roll-back: tables, queues and epochs of one moment, whatever crashes; then on from there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import polars
+import pytest
+
+from cbp.engine import intentions
+from cbp.engine.collect import Retention
+from cbp.engine.direct import LocalEngine
+from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.layout import bucket_file
+from cbp.errors import (
+    DataflowBusyError,
+    DefinitionError,
+    DiskFullError,
+    LogConflictError,
+    NotFoundError,
+    RollbackImpossibleError,
+)
+from controller.loop import amendments, housekeeping
+from tests.controller.world import DIAMOND, FUSED, ONE, Deferred, World
+
+TINY = Retention(versions_min=1, versions_max=1, seconds=0, attempt_seconds=0)
+POINTS = [
+    f"{e}.{s}" for e in ("generation", "log_entry", "sql_commit") for s in ("before", "after")
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _fast() -> Iterator[None]:
+    """Leave out the syncs: a crash inside a process loses nothing that was written."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path, engine=LocalEngine)
+    yield made
+    made.close()
+
+
+def play(world: World, epochs: int, *, name: str = "diamond", start: int = 0) -> list[Any]:
+    """Bring increments, and return the picture behind each."""
+    pictures = [world.picture()]
+    for number in range(start, start + epochs):
+        world.clock.advance(1)
+        world.arrive(name, "a", (f"w{number % 3}", number), ("w", 1))
+        if name == "diamond" and number % 2:
+            world.arrive(name, "b", (f"w{number % 2}", number), ("w", 1))
+        world.ticks()
+        pictures.append(world.picture())
+    return pictures
+
+
+def back(world: World, to: str, *, name: str = "diamond", **more: Any) -> Any:
+    return world.controller.amendments.roll_back(name, to, who="me", why="a bad file", **more)
+
+
+def plan(world: World, to: str, *, name: str = "diamond", **more: Any) -> Any:
+    return world.controller.amendments.plan_roll_back(name, to, **more)
+
+
+def number(picture: dict[str, Any], name: str = "diamond") -> str:
+    return str(sum(picture[f"{name} epochs"].values()))
+
+
+def tables(picture: dict[str, Any], name: str = "diamond") -> dict[str, Any]:
+    """Return what of a picture lies in tables."""
+    return {k: v for k, v in picture.items() if not k.endswith(("queues",))}
+
+
+@pytest.mark.parametrize("document", [DIAMOND, FUSED, {**DIAMOND, "publish": {"epochs": 3}}])
+def test_back_and_on_again_is_as_if_nothing_had_been(world: World, document: Any) -> None:
+    """Rolled back to every moment in turn, the replay gives the same epochs, flows and state."""
+    name = document["name"]
+    world.controller.register(document)
+    pictures = play(world, 5, name=name)
+    world.controller.drain(0)
+    world.restart()
+    last = world.picture()
+    for picture in reversed(pictures[:-1]):
+        back(world, number(picture, name), name=name, pause=True)
+        world.ticks()
+        now = world.picture()
+        if "publish" not in document:
+            assert tables(now, name) == tables(picture, name)
+        assert now[f"{name} epochs"] == picture[f"{name} epochs"]
+        world.controller.resume(name)
+        world.ticks()
+        world.controller.pause(name)
+        world.ticks()
+        assert world.picture() == last
+        world.controller.resume(name)
+    world.ticks()
+    play(world, 2, name=name, start=5)
+    assert world.store.stages(name)[0].failures == 0
+
+
+def test_inputs_behind_the_cut_stand_in_the_queues_again(world: World) -> None:
+    """What was read is unread; what arrived later waits behind it."""
+    world.controller.register(ONE)
+    play(world, 3, name="one")
+    world.controller.pause("one")
+    world.arrive("one", "a", ("late", 1))
+    planned = plan(world, "sum:0", name="one")
+    assert planned.cut.epochs == {"sum": 1}
+    assert planned.queued == {"sum.items": 3}
+    back(world, "sum:0", name="one", pause=True)
+    assert world.picture()["one queues"] == {"sum": {"items": ["a/1", "a/2", "a/3"]}}
+    world.controller.resume("one")
+    world.ticks()
+    assert [r["n"] for r in world.flow("one", "sum.totals") if r["word"] == "late"] == [1]
+
+
+def test_later_inputs_can_be_dropped(world: World, tmp_path: Path) -> None:
+    """They are counted with the roll-back, and stay dropped when the store is lost."""
+    world.controller.register(ONE)
+    play(world, 3, name="one")
+    begun = back(world, "sum:0", name="one", drop_later=True)
+    assert begun.dropped == {"a": 2}
+    world.ticks()
+    assert world.picture()["one queues"] == {"sum": {"items": []}}
+    world.arrive("one", "a", ("w", 10))
+    world.ticks()
+    assert world.picture()["one sum.sums"] == ["{'word': 'w', 'n': 11}", "{'word': 'w0', 'n': 0}"]
+    again = lose_the_store(world, tmp_path / "new", {"a": 4})
+    assert again.picture() == world.picture()
+    again.close()
+
+
+def lose_the_store(world: World, root: Path, counts: dict[str, int]) -> World:
+    """Return a world with the same tables and an empty database, rebuilt."""
+    (name,) = (record.name for record in world.store.dataflows())
+    new = World(root, engine=LocalEngine)
+    new.tables = world.tables
+    new.restart()
+
+    class SourceLogs:
+        def prepare(self, record: Any, dataflow: Any) -> None:
+            pass
+
+        def recover(self, record: Any, dataflow: Any) -> None:
+            for flow, count in counts.items():
+                for index in range(new.store.next_index(name, flow), count):
+                    new.enqueue(name, world.store.increment(name, flow, index).increment)
+
+    new.controller.arrivals = SourceLogs()
+    assert new.controller.rebuild() == [name]
+    return new
+
+
+def test_a_lost_store_finds_the_newest_generation(world: World, tmp_path: Path) -> None:
+    """Roll-backs are beside the tables: what was undone stays undone, twice in a row."""
+    world.controller.register(DIAMOND)
+    pictures = play(world, 5)
+    back(world, number(pictures[3]))
+    world.ticks()
+    back(world, number(pictures[2]), pause=True)
+    new = lose_the_store(world, tmp_path / "new", {"a": 5, "b": 2})
+    new.controller.pause("diamond")
+    assert new.picture() == world.picture()
+    for one in (world, new):
+        one.controller.resume("diamond")
+        one.ticks()
+        assert one.picture() == pictures[-1]
+    new.close()
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("passage", [1, 2, 4])
+def test_a_crash_ends_before_or_after(world: World, point: str, passage: int) -> None:
+    """Killed anywhere in a roll-back, a restart stands where it was, or where it was to go."""
+    world.controller.register(DIAMOND)
+    pictures = play(world, 4)
+    world.controller.pause("diamond")
+    world.ticks()
+    before = world.picture()
+    goal = number(pictures[2])
+    world.faults.to = PlannedFaults(point, passage=passage)
+    with suppress(Crash):
+        back(world, goal, pause=True)
+    world.faults.to = NO_FAULTS
+    world.restart()
+    begun = bool(world.controller.amendments.rollbacks("diamond"))
+    world.controller.recover()
+    now = world.picture()
+    if begun:
+        assert tables(now) == tables(pictures[2])
+    else:
+        assert now == before
+    world.controller.resume("diamond")
+    world.ticks()
+    assert world.picture() == pictures[-1]
+
+
+def test_a_roll_back_that_cannot_be_finished_waits_for_resume(world: World) -> None:
+    """A full disk behind the commit point: nothing runs, and resuming goes on with it."""
+    world.controller.register(ONE)
+    pictures = play(world, 3, name="one")
+    world.faults.to = PlannedFaults("log_entry.before", error=DiskFullError("/x"))
+    with pytest.raises(DiskFullError):
+        back(world, "sum:0", name="one")
+    world.faults.to = NO_FAULTS
+    world.ticks()
+    assert "roll-back" in world.controller.waiting("one")["sum"]
+    world.controller.resume("one")
+    world.ticks()
+    assert world.picture() == pictures[-1]
+
+
+def test_a_roll_back_that_recovery_cannot_finish_waits_for_resume(world: World) -> None:
+    """Killed behind the commit point and no disk space afterwards: the dataflow is held."""
+    world.controller.register(ONE)
+    pictures = play(world, 3, name="one")
+    world.faults.to = PlannedFaults("log_entry.before")
+    with suppress(Crash):
+        back(world, "sum:0", name="one")
+    world.restart()
+    world.faults.to = PlannedFaults("log_entry.before", error=DiskFullError("/x"))
+    world.controller.recover()
+    world.faults.to = NO_FAULTS
+    world.ticks()
+    assert "roll-back" in world.controller.waiting("one")["sum"]
+    assert world.controller.problem == ""
+    world.controller.resume("one")
+    world.ticks()
+    assert world.picture() == pictures[-1]
+
+
+def test_a_run_that_does_not_end_refuses_a_roll_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error says so, nothing is changed, and the dataflow runs on."""
+    monkeypatch.setattr(amendments, "CANCEL_SECONDS", 0.0)
+    threads = Deferred()
+    world = World(tmp_path, engine=LocalEngine, executor=threads)
+    world.controller.register(ONE)
+    world.arrive("one", "a", ("w", 1))
+    world.controller.tick()
+    with pytest.raises(DataflowBusyError):
+        back(world, "0", name="one")
+    assert world.controller.amendments.rollbacks("one") == ()
+    threads.run_next()
+    world.controller.resume("one")
+    world.controller.tick()
+    threads.run_next()
+    assert world.store.stages("one")[0].epoch == 1
+    world.close()
+
+
+def test_the_plan_changes_nothing(world: World) -> None:
+    """A dry run tells tables, epochs, records and bytes."""
+    world.controller.register(ONE)
+    pictures = play(world, 3, name="one")
+    planned = plan(world, "sum:1", name="one")
+    assert world.picture() == pictures[-1]
+    assert world.controller.amendments.rollbacks("one") == ()
+    assert planned.generation.undone == {"sum": 3}
+    assert planned.records_undone == 2
+    totals = planned.tables["flows/sum.totals"]
+    assert (totals.records_now, totals.records_then) == (6, 4)
+    assert totals.bytes_now > totals.bytes_then > 0
+
+
+def test_a_snapshot_behind_a_roll_back_is_of_the_new_generation(world: World) -> None:
+    """Epochs that were undone are in no snapshot, and those made again are."""
+    world.controller.register(ONE)
+    play(world, 3, name="one")
+    back(world, "sum:0", name="one", pause=True)
+    assert world.controller.snapshot("one").epochs == {"sum": 0}
+    world.controller.resume("one")
+    world.ticks()
+    assert world.controller.snapshot("one").epochs == {"sum": 2}
+    assert world.controller.snapshot("one", epoch=1).epochs == {"sum": 1}
+
+
+def test_a_request_is_done_once(world: World) -> None:
+    """Asked again under its name, it tells what was done and undoes nothing more."""
+    world.controller.register(ONE)
+    play(world, 3, name="one")
+    first = back(world, "sum:0", name="one", request="r1")
+    world.ticks()
+    assert back(world, "sum:0", name="one", request="r1") == first
+    assert world.store.stages("one")[0].epoch == 3
+
+
+def test_who_and_why_are_kept(world: World) -> None:
+    """Every roll-back is found again, with its reason and what it undid."""
+    world.controller.register(ONE)
+    play(world, 2, name="one")
+    back(world, "sum:0", name="one")
+    (found,) = world.controller.amendments.rollbacks("one")
+    assert (found.number, found.who, found.why) == (1, "me", "a bad file")
+    assert (found.start("sum"), found.undone) == (1, {"sum": 2})
+
+
+def test_other_readers_see_the_past_again(world: World) -> None:
+    """Polars reads state and output as they were, with the vectors of then."""
+    world.controller.register(ONE)
+    play(world, 4, name="one")
+    folder = world.store.dataflow("one").folder
+
+    def read(table: str) -> list[Any]:
+        frame = polars.read_delta(f"{folder}/{table}")
+        return sorted(frame.select("word", "n").rows())
+
+    back(world, "sum:1", name="one", pause=True)
+    assert read("state/sum.sums") == [("w", 2), ("w0", 0), ("w1", 1)]
+    assert read("flows/sum.totals") == [("w", 1), ("w", 2), ("w0", 0), ("w1", 1)]
+
+
+def test_a_writer_of_the_old_generation_is_refused(world: World) -> None:
+    """A controller that slept through a roll-back neither records nor publishes a run."""
+    world.controller.register(ONE)
+    play(world, 3, name="one")
+    record = world.store.dataflow("one")
+    late = world.controller._runs.log(record.folder).read("sum", 2)
+    assert late is not None
+    back(world, "sum:0", name="one", pause=True)
+    with pytest.raises(LogConflictError):
+        world.controller._runs.log(record.folder).put(late)
+    with pytest.raises(LogConflictError):
+        world.engine.publish(record.folder, [late], timestamp_ms=late.prepared_ms)
+
+
+def test_a_past_that_is_not_kept_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Collected tables or trimmed records: nothing is changed, and the reason is told."""
+    monkeypatch.setattr(housekeeping, "RECORDS_KEPT", 1)
+    world = World(tmp_path, engine=LocalEngine, retention=TINY, collect_every=2)
+    world.controller.register(ONE)
+    pictures = play(world, 60, name="one")
+    for to in ("0", "sum:0", "2026-01-01T00:00:03"):
+        with pytest.raises(RollbackImpossibleError):
+            back(world, to, name="one")
+    assert world.picture() == pictures[-1]
+    world.close()
+
+
+def test_collection_goes_on_behind_a_roll_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of the new generation are never taken for those of an epoch long published."""
+    monkeypatch.setattr(housekeeping, "RECORDS_KEPT", 1)
+    monkeypatch.setattr(intentions, "POSITIONS_KEPT", 4)
+    keep = Retention(versions_min=4, versions_max=4, seconds=3600, attempt_seconds=0)
+    world = World(tmp_path, engine=LocalEngine, retention=keep, collect_every=1)
+    world.controller.register(ONE)
+    expected = play(world, 12, name="one")[-1]
+    back(world, "sum:9", name="one", pause=True)
+    record, node = world.store.dataflow("one"), world.controller.dataflow("one").stages["sum"]
+    # What a run writes that is not recorded yet: its epoch was published once, and undone.
+    fresh = Path(record.folder) / "state/sum.sums" / bucket_file(0, 10, "run", 0)
+    fresh.write_bytes(b"")
+    plans = world.engine.collect(record.folder, node, queued=set, retention=keep, dry_run=True)
+    dead = {file.path for plan in plans.values() for file in plan.dead}
+    assert not any(path.endswith(fresh.name) for path in dead)
+    world.controller.resume("one")
+    world.ticks()
+    assert world.picture() == expected
+    play(world, 60, name="one", start=12)
+    (row,) = world.controller.look_up("one", "sum", "sums", {"word": "w"})
+    assert row["n"] == 72
+    left = list((Path(world.tables) / "one" / "_intentions").rglob("*.json"))
+    assert len(left) < 30
+    assert not fresh.exists()
+    world.close()
+
+
+@pytest.mark.parametrize(
+    ("to", "error"),
+    [
+        ("sum:9", DefinitionError),
+        ("99", DefinitionError),
+        ("x", DefinitionError),
+        ("nobody:0", NotFoundError),
+    ],
+)
+def test_a_goal_that_is_none_is_refused(world: World, to: str, error: type[Exception]) -> None:
+    """Before anything is cancelled."""
+    world.controller.register(ONE)
+    play(world, 1, name="one")
+    with pytest.raises(error):
+        back(world, to, name="one")
