@@ -25,6 +25,7 @@ from cbp.errors import (
     RollbackImpossibleError,
 )
 from controller.loop import amendments, housekeeping
+from tests.controller.lost import lose_the_store
 from tests.controller.world import DIAMOND, FUSED, ONE, Deferred, World
 
 TINY = Retention(versions_min=1, versions_max=1, seconds=0, attempt_seconds=0)
@@ -135,27 +136,6 @@ def test_later_inputs_can_be_dropped(world: World, tmp_path: Path) -> None:
     again = lose_the_store(world, tmp_path / "new", {"a": 4})
     assert again.picture() == world.picture()
     again.close()
-
-
-def lose_the_store(world: World, root: Path, counts: dict[str, int]) -> World:
-    """Return a world with the same tables and an empty database, rebuilt."""
-    (name,) = (record.name for record in world.store.dataflows())
-    new = World(root, engine=LocalEngine)
-    new.tables = world.tables
-    new.restart()
-
-    class SourceLogs:
-        def prepare(self, record: Any, dataflow: Any) -> None:
-            pass
-
-        def recover(self, record: Any, dataflow: Any) -> None:
-            for flow, count in counts.items():
-                for index in range(new.store.next_index(name, flow), count):
-                    new.enqueue(name, world.store.increment(name, flow, index).increment)
-
-    new.controller.arrivals = SourceLogs()
-    assert new.controller.rebuild() == [name]
-    return new
 
 
 def test_a_lost_store_finds_the_newest_generation(world: World, tmp_path: Path) -> None:

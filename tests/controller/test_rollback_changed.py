@@ -1,0 +1,124 @@
+"""Roll-backs of dataflows that have changed, and changes of those that were rolled back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbp.engine.collect import Retention
+from cbp.engine.direct import LocalEngine
+from cbp.errors import RollbackImpossibleError
+from controller.loop import housekeeping
+from tests.controller.lost import lose_the_store
+from tests.controller.world import ONE, World
+
+TWO = {**ONE, "stages": {**ONE["stages"], "more": ONE["stages"]["sum"]}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _fast() -> Iterator[None]:
+    """Leave out the syncs: a crash inside a process loses nothing that was written."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path, engine=LocalEngine)
+    made.controller.register(ONE)
+    yield made
+    made.close()
+
+
+def play(world: World, *numbers: int) -> None:
+    for number in numbers:
+        world.clock.advance(1)
+        world.arrive("one", "a", (f"w{number % 2}", number))
+        world.ticks()
+
+
+def back(world: World, to: str) -> Any:
+    done = world.controller.amendments.roll_back("one", to, who="me", why="bad", pause=True)
+    return done.position
+
+
+def sums(world: World, stage: str) -> list[str]:
+    return world.picture()[f"one {stage}.sums"]
+
+
+def test_a_changed_dataflow_goes_back_within_its_version(world: World) -> None:
+    """Down to where the version began, and on again from there; never behind it."""
+    play(world, 1, 2)
+    begun = world.picture()
+    world.controller.change(TWO)
+    play(world, 3, 4)
+    after = world.picture()
+    assert back(world, "sum:1").version == 2
+    assert sums(world, "sum") == begun["one sum.sums"]
+    assert sums(world, "more") == []
+    assert world.picture()["one queues"]["more"] == {"items": ["a/2", "a/3"]}
+    world.controller.resume("one")
+    world.ticks()
+    assert world.picture() == after
+    with pytest.raises(RollbackImpossibleError):
+        back(world, "sum:0")
+    assert world.picture() == after
+
+
+def test_the_store_of_a_dataflow_that_changed_behind_a_roll_back_can_be_lost(
+    world: World, tmp_path: Path
+) -> None:
+    """The older generation is not begun again: the newer version stands for it."""
+    play(world, 1, 2, 3)
+    back(world, "sum:1")
+    world.controller.resume("one")
+    world.ticks()
+    world.controller.change(TWO)
+    play(world, 4)
+    new = lose_the_store(world, tmp_path / "new", {"a": 4})
+    assert new.picture() == world.picture()
+    for one in (world, new):
+        play(one, 5)
+    assert new.picture() == world.picture()
+    new.close()
+
+
+def test_a_roll_back_behind_a_change_outlives_the_store(world: World, tmp_path: Path) -> None:
+    """Brought back, it stands where the roll-back left it, as the newest version."""
+    play(world, 1)
+    world.controller.change(TWO)
+    play(world, 2, 3)
+    back(world, "more:0")
+    new = lose_the_store(world, tmp_path / "new", {"a": 3})
+    new.controller.pause("one")
+    assert new.picture() == world.picture()
+    for one in (world, new):
+        one.controller.resume("one")
+        one.ticks()
+    assert new.picture() == world.picture()
+    new.close()
+
+
+def test_a_stage_that_came_behind_a_roll_back_is_collected_and_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tables have no mark of the generation, and count by it all the same."""
+    monkeypatch.setattr(housekeeping, "RECORDS_KEPT", 1)
+    tiny = Retention(versions_min=1, versions_max=1, seconds=0, attempt_seconds=0)
+    world = World(tmp_path, engine=LocalEngine, retention=tiny, collect_every=2)
+    world.controller.register(ONE)
+    play(world, 1, 2)
+    back(world, "sum:0")
+    world.controller.resume("one")
+    world.ticks()
+    world.controller.change(TWO)
+    play(world, *range(3, 30))
+    assert world.controller.snapshot("one").epochs == {"sum": 28, "more": 26}
+    table = Path(world.tables) / "one/state/more.sums"
+    assert len(list(table.rglob("*.parquet"))) < 30
+    world.close()
