@@ -147,7 +147,7 @@ def _past(log: DeltaLog, target: Target) -> Snapshot:
     What an earlier roll-back has undone has epochs behind that roll-back's, so it is passed
     over wherever the target lies.
     """
-    versions = log.versions()
+    versions = log.readable()
     for version in reversed(versions):
         shown = _shown_by(log.entry(version))
         if version == 0 or (shown is not None and shown <= target.epoch):
