@@ -15,10 +15,10 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-__all__ = ["PostgresMissingError", "postgres_server"]
+__all__ = ["PostgresMissingError", "PostgresServer", "postgres_server"]
 
 PACKAGES = Path("/usr/lib/postgresql")
 ICU_SINCE = 15
@@ -37,28 +37,74 @@ def postgres_server() -> Iterator[str]:
     Raises:
         PostgresMissingError: If the machine cannot run one.
     """
-    programs = _programs()
-    account = _account()
-    folder = tempfile.mkdtemp(prefix="cbp-pg-")
+    server = PostgresServer()
     try:
+        server.start()
+        yield server.url
+    finally:
+        server.close()
+
+
+class PostgresServer:
+    """One server in a folder of its own; made stopped.
+
+    Args:
+        durable: Whether it syncs what it commits: it must where it is killed.
+
+    Attributes:
+        url: With `{}` in the place of the database's name.
+        socket: Path of its socket.
+
+    Raises:
+        PostgresMissingError: If the machine cannot run one.
+    """
+
+    def __init__(self, *, durable: bool = False) -> None:
+        self._programs, self._account = _programs(), _account()
+        self._durable, self._stack = durable, ExitStack()
+        self._folder = tempfile.mkdtemp(prefix="cbp-pg-")
+        self.url = f"postgresql://cbp@/{{}}?host={self._folder}"
+        self.socket = f"{self._folder}/.s.PGSQL.5432"
+        try:
+            self._initialise()
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self) -> None:
+        """Return once it accepts connections."""
+        settings = {
+            "listen_addresses": "",
+            "unix_socket_directories": self._folder,
+            "fsync": "on" if self._durable else "off",
+        }
+        options = [f"--{name}={value}" for name, value in settings.items()]
+        command = ["postgres", "-D", f"{self._folder}/data", *options]
+        self._stack.enter_context(_running(self._programs, command, self._account, self._folder))
+
+    def stop(self) -> None:
+        """Stop it at once, as in a crash: the next start recovers."""
+        self._stack.close()
+
+    def close(self) -> None:
+        """Stop it and remove everything."""
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _initialise(self) -> None:
+        folder, data = self._folder, f"{self._folder}/data"
         if len(folder) > SOCKET_FOLDER_CHARACTERS_MAX:
             message = f"{folder} is too long for a socket; set TMPDIR to a shorter folder"
             raise PostgresMissingError(message)
-        if account is not None:
-            os.chown(folder, account.pw_uid, account.pw_gid)
-        data = f"{folder}/data"
+        if self._account is not None:
+            os.chown(folder, self._account.pw_uid, self._account.pw_gid)
         initdb = ["initdb", "-D", data, "-U", "cbp", "-A", "trust", "-E", "UTF8", "--no-sync"]
         initdb.append("--locale=C.UTF-8")
-        if programs.parent.name.isdigit() and int(programs.parent.name) >= ICU_SINCE:
+        name = self._programs.parent.name
+        if name.isdigit() and int(name) >= ICU_SINCE:
             # Sorts unlike bytes, so that a comparison by locale shows.
             initdb += ["--locale-provider=icu", "--icu-locale=en-US"]
-        _run(programs, initdb, account, folder)
-        settings = {"listen_addresses": "", "unix_socket_directories": folder, "fsync": "off"}
-        options = [f"--{name}={value}" for name, value in settings.items()]
-        with _running(programs, ["postgres", "-D", data, *options], account, folder):
-            yield f"postgresql://cbp@/{{}}?host={folder}"
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _run(self._programs, initdb, self._account, folder)
 
 
 def _programs() -> Path:

@@ -1,0 +1,242 @@
+"""Two controllers on PostgreSQL and a Spark cluster; whoever it hits, the tables are the same.
+
+Real processes. Victims of SIGKILL, drawn by a seed: the controller that leads, the one
+that follows, an executor of the standalone cluster, a Python worker. After the last one
+the tables must equal an unbroken run (`workload.py`).
+
+`CBP_KILLS` sets how many (6 by default), `CBP_SEED` which and when; `CBP_CHECK_EVERY`
+checks the tables in between, too.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.postgres import PostgresMissingError, PostgresServer
+from tests.system.processes import Instance, SparkCluster, until
+from tests.system.wire import Wire
+from tests.system.workload import Workload
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.spark,
+    pytest.mark.cluster,
+    pytest.mark.service,
+    pytest.mark.timeout(6 * 3600),
+]
+
+KILLS = int(os.environ.get("CBP_KILLS", "6"))
+SEED = int(os.environ.get("CBP_SEED", "1"))
+CHECK_EVERY = int(os.environ.get("CBP_CHECK_EVERY", "50"))
+RUN_SECONDS = 3.0
+TAKE_OVER_SECONDS_MAX = 10.0
+VICTIMS = {"worker": 10, "executor": 6, "leader": 3, "follower": 1}
+
+
+class Deployment:
+    """Two instances on one database, behind a wire, and a cluster."""
+
+    def __init__(self, root: Path, stack: ExitStack, *, spark: bool) -> None:
+        try:
+            self.postgres = PostgresServer(durable=True)
+        except PostgresMissingError as missing:
+            pytest.skip(str(missing))
+        stack.callback(self.postgres.close)
+        self.postgres.start()
+        self.wire = Wire(self.postgres.socket)
+        stack.callback(self.wire.close)
+        self.cluster = SparkCluster(root, cores=2) if spark else None
+        if self.cluster is not None:
+            stack.callback(self.cluster.close)
+        settings: dict[str, Any] = {
+            "database_url": f"postgresql://cbp@127.0.0.1:{self.wire.port}/postgres",
+            "spark_driver_memory": "512m",
+            "engine": "local" if self.cluster is None else "spark",
+            "drain_seconds": 10,
+        }
+        if self.cluster is not None:
+            settings["spark_master"] = self.cluster.url
+            settings["spark_conf"] = {"spark.cores.max": "1", "spark.executor.memory": "512m"}
+        self.instances = [Instance(root, name, **settings) for name in ("a", "b")]
+        for instance in self.instances:
+            stack.callback(instance.kill)
+        self.take_overs: list[float] = []
+
+    def start(self) -> None:
+        """Start both and wait for them."""
+        for instance in self.instances:
+            instance.start()
+        for instance in self.instances:
+            instance.wait()
+
+    def leader(self) -> Instance:
+        """Return the instance that leads, once there is one."""
+        found: list[Instance] = []
+
+        def leads() -> bool:
+            found[:] = [one for one in self.instances if one.answers() == "leads"]
+            return bool(found)
+
+        until(leads, "nobody leads")
+        return found[0]
+
+    def other(self, instance: Instance) -> Instance:
+        """Return the other one."""
+        return next(one for one in self.instances if one is not instance)
+
+    def take_over(self, gone: Instance) -> None:
+        """Note how long the other one takes to lead, from now on."""
+        other = self.other(gone)
+        self.take_overs.append(until(lambda: other.answers() == "leads", "no take-over"))
+
+
+@pytest.fixture
+def deploy(tmp_path: Path) -> Iterator[Callable[[bool], tuple[Deployment, Workload]]]:
+    """Give a function that starts a deployment with or without Spark, and its workload."""
+    with ExitStack() as stack:
+
+        def make(spark: bool) -> tuple[Deployment, Workload]:
+            deployment = Deployment(tmp_path, stack, spark=spark)
+            deployment.start()
+            work = Workload(deployment.leader().settings, tmp_path, random.Random(SEED))
+            work.register()
+            return deployment, work
+
+        yield make
+
+
+def test_whoever_is_killed_the_tables_are_those_of_an_unbroken_run(
+    deploy: Callable[[bool], tuple[Deployment, Workload]],
+) -> None:
+    """Nothing is lost, nothing is applied twice, and nobody helps."""
+    chance, killed = random.Random(SEED), Counter[str]()
+    print(f"seed {SEED}, {KILLS} kills")
+    deployment, work = deploy(True)
+    settings = [one.settings for one in deployment.instances]
+    while killed.total() < KILLS:
+        (victim,) = chance.choices(list(VICTIMS), list(VICTIMS.values()))
+        if killed.total() < len(VICTIMS):
+            victim = list(VICTIMS)[killed.total()]
+        work.drop()
+        time.sleep(chance.uniform(0, RUN_SECONDS))
+        killed[victim] += _kill(deployment, victim, chance)
+        if killed.total() % CHECK_EVERY == 0:
+            work.wait_until_idle(*settings)
+            work.check()
+            print(f"{killed.total()} killed, all is as it should be", flush=True)
+    work.wait_until_idle(*settings)
+    work.check()
+    print(f"killed: {dict(killed)}; take-overs: {[round(s, 1) for s in deployment.take_overs]} s")
+    # A machine that is busy with other things makes every process late, not the lease.
+    assert sorted(deployment.take_overs)[len(deployment.take_overs) // 2] < TAKE_OVER_SECONDS_MAX
+
+
+def _kill(deployment: Deployment, victim: str, chance: random.Random) -> int:
+    """Kill one; tell how many were killed: a worker may have ended by itself."""
+    assert deployment.cluster is not None
+    if victim in ("worker", "executor"):
+        of = deployment.cluster
+        pids = of.executors() if victim == "executor" else of.python_workers()
+        if not pids:
+            return 0
+        with suppress(ProcessLookupError):
+            os.kill(chance.choice(pids), signal.SIGKILL)
+            return 1
+        return 0
+    leader = deployment.leader()
+    gone = leader if victim == "leader" else deployment.other(leader)
+    gone.kill()
+    if gone is leader:
+        deployment.take_over(gone)
+    gone.start()
+    gone.wait()
+    return 1
+
+
+def test_a_leader_that_was_stopped_for_too_long_records_nothing_any_more(
+    deploy: Callable[[bool], tuple[Deployment, Workload]],
+) -> None:
+    """SIGSTOP beyond the lease, in the middle of runs; SIGCONT: it finds that it was replaced."""
+    chance = random.Random(SEED)
+    deployment, work = deploy(False)
+    for _ in range(3):
+        zombie = deployment.leader()
+        for _ in range(3):
+            work.drop()
+        time.sleep(chance.uniform(0.2, 0.8))
+        zombie.send(signal.SIGSTOP)
+        deployment.take_over(zombie)
+        successor = deployment.leader()
+        work.drop()
+        work.wait_until_idle(successor.settings)
+        before = work.leaders()
+        zombie.send(signal.SIGCONT)
+        until(lambda: zombie.answers() == "follows", "it did not notice")  # noqa: B023
+        assert work.leaders() == before
+        assert all(epochs == sorted(epochs) for epochs in before.values())
+        work.check()
+    assert len({epoch for epochs in work.leaders().values() for epoch in epochs}) > 1
+    assert max(deployment.take_overs) < 2 * TAKE_OVER_SECONDS_MAX
+
+
+def test_a_database_that_restarts_is_slow_or_goes_away_loses_nothing(
+    deploy: Callable[[bool], tuple[Deployment, Workload]],
+) -> None:
+    """Each in the middle of runs; nobody restarts a controller for it."""
+    chance = random.Random(SEED)
+    deployment, work = deploy(False)
+    wire, postgres = deployment.wire, deployment.postgres
+    settings = [one.settings for one in deployment.instances]
+
+    def restarted() -> None:
+        postgres.stop()
+        time.sleep(chance.uniform(0, 1))
+        postgres.start()
+
+    def slow() -> None:
+        wire.delay_seconds = 0.05
+        time.sleep(2)
+        wire.delay_seconds = 0.0
+
+    def cut() -> None:
+        for _ in range(5):
+            wire.cut()
+            time.sleep(chance.uniform(0, 0.4))
+
+    def away_for_longer_than_the_lease() -> None:
+        wire.down = True
+        wire.cut()
+        time.sleep(7)
+        wire.down = False
+
+    for fault in (restarted, slow, cut, away_for_longer_than_the_lease):
+        for _ in range(2):
+            work.drop()
+        time.sleep(chance.uniform(0.1, 0.6))
+        fault()
+        work.wait_until_idle(*settings)
+        work.check()
+
+
+def test_clocks_that_jump_change_nothing(
+    deploy: Callable[[bool], tuple[Deployment, Workload]],
+) -> None:
+    """An hour back, a day forward, and back again, while runs are under way."""
+    deployment, work = deploy(False)
+    settings = [one.settings for one in deployment.instances]
+    for seconds in (0, -3600, 86_400, 0):
+        for instance in deployment.instances:
+            instance.clock.write_text(str(seconds))
+        work.drop()
+        work.wait_until_idle(*settings)
+    work.check()

@@ -1,0 +1,132 @@
+"""The crawl queue under faults: pages are dropped, and in the end everything is checked.
+
+The tables must equal the reference engine's over the accepted increments, every dropped
+record must have been accepted exactly once, and every record of the intention logs must
+stand under a controller that led when the one before did not any more.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow.parquet as pq
+
+from cbp.engine.files import LocalFiles
+from cbp.engine.intentions import IntentionLog
+from controller.cli.client import ServiceClient
+from controller.cli.drop import copy_into
+from controller.cli.errors import ServiceProblemError, ServiceUnreachableError
+from controller.demo import checks, dataflow
+from controller.demo.tables import tables_of
+from controller.ingest.source_log import SourceLog
+from controller.settings import Settings
+from tests.system.processes import until
+
+__all__ = ["Workload", "frozen", "pages", "read"]
+
+NAME = "crawl_queue"
+
+
+class Workload:
+    """What is dropped into one deployment.
+
+    Args:
+        settings: Of any of its instances.
+        scratch: Where files are made before they are dropped.
+        chance: Makes the pages.
+    """
+
+    def __init__(self, settings: Settings, scratch: Path, chance: random.Random) -> None:
+        self.settings, self._scratch, self._chance = settings, scratch, chance
+        self._dropped: list[dict[str, Any]] = []
+        self.files = 0
+        self.folder = f"{settings.tables.rstrip('/')}/{NAME}"
+        self._document = dataflow.document()
+
+    def register(self) -> None:
+        """Register the dataflow at the instance of `settings`, or at whoever leads."""
+        with ServiceClient(self.settings) as client:
+            content = json.dumps(self._document).encode()
+            client.post("dataflows", content=content, content_type="application/json")
+
+    def drop(self) -> None:
+        """Put a file of pages into the drop folder, as a producer does."""
+        rows = pages(self._chance, self.files)
+        file = self._scratch / f"pages-{self.files}.jsonl"
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        copy_into(self.settings.drop_root / NAME / "pages" / "incoming", file)
+        self._dropped += rows
+        self.files += 1
+
+    def wait_until_idle(self, *instances: Settings) -> None:
+        """Return once every stage has done as many epochs as files were dropped."""
+        shown: Any = None
+
+        def idle() -> bool:
+            nonlocal shown
+            for settings in instances or (self.settings,):
+                try:
+                    with ServiceClient(settings) as client:
+                        shown = client.get("dataflows", NAME)["stages"]
+                except (ServiceProblemError, ServiceUnreachableError, httpx.HTTPError) as error:
+                    shown = error
+                    continue
+                if all(stage["epoch"] >= self.files for stage in shown):
+                    return True
+            return False
+
+        try:
+            until(idle, "")
+        except AssertionError:
+            raise AssertionError(shown) from None
+
+    def check(self) -> None:
+        """Compare what lies on disk with an unbroken run; everything is idle."""
+        accepted = [
+            [row for file in entry.increment.files for row in read(f"{self.folder}/{file.path}")]
+            for entry in SourceLog(self.folder, "pages", LocalFiles()).since(0)
+        ]
+        assert frozen(row for rows in accepted for row in rows) == frozen(self._dropped)
+        flow = dataflow.compiled(self._document, self.settings)
+        tables = tables_of(flow, self.folder)
+        check = checks.against_reference(tables, checks.reference(flow, "pages", accepted))
+        assert check.ok, check.differences
+        assert checks.readers_agree(tables).ok
+
+    def leaders(self) -> dict[str, list[int]]:
+        """Return, by stage, under which epoch of the lease each of its records was put."""
+        log = IntentionLog(self.folder, LocalFiles())
+        return {
+            stage: [record.leader_epoch for record in log.since(stage, log.oldest(stage) or 0)]
+            for stage in log.next_epochs()
+        }
+
+
+def pages(chance: random.Random, number: int) -> list[dict[str, Any]]:
+    """Make some pages of a small web; a page's content may come again."""
+    names = [f"site{s}.page{p}" for s in range(6) for p in range(12)]
+    return [
+        {
+            "url": f"{name}.v{number}",
+            "site": name.partition(".")[0],
+            "links": chance.choices(names, k=chance.randrange(6)),
+        }
+        for name in chance.sample(names, 15)
+    ]
+
+
+def read(path: str) -> list[dict[str, Any]]:
+    """Return the records of one accepted file."""
+    rows: list[dict[str, Any]] = pq.ParquetFile(path).read().to_pylist()
+    return rows
+
+
+def frozen(rows: Iterable[Any]) -> Counter[str]:
+    """Count records whatever their order."""
+    return Counter(json.dumps(row, sort_keys=True) for row in rows)
