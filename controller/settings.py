@@ -67,6 +67,8 @@ class Settings(BaseSettings):
         allowed_packages: Distributions whose translators may be named in a document.
         token: Bearer token of the API; by default the content of `token_file`.
         body_bytes_max, upload_bytes_max: Largest request; largest uploaded file.
+        uploads_max: Uploads that are received at a time; more wait.
+        client_idle_seconds: For how long a client may send nothing in the middle of a body.
         file_bytes_max, decompressed_bytes_max, line_bytes_max: Of one dropped file.
         decompression_ratio_max: Decompressed to compressed bytes of one dropped file.
         token_file: Made at first start, with 256 random bits, readable by the owner only.
@@ -106,6 +108,8 @@ class Settings(BaseSettings):
     token_file: Path = Path()
     body_bytes_max: int = Field(default=1 << 20, ge=1024)
     upload_bytes_max: int = Field(default=1 << 30, ge=1024)
+    uploads_max: int = Field(default=16, ge=1, le=1000)
+    client_idle_seconds: float = Field(default=60.0, gt=0, le=3600)
     file_bytes_max: int = Field(default=256 << 30, ge=1024)
     decompressed_bytes_max: int = Field(default=1 << 40, ge=1024)
     decompression_ratio_max: int = Field(default=250, ge=2)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+import anyio
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 
@@ -102,6 +103,7 @@ def create_api(
     )
     app.state.services = Services(controller, store, drop_folder, settings, leading or LeadsAlone())
     app.state.idempotency_keys = IdempotencyKeys()
+    app.state.uploads = anyio.CapacityLimiter(settings.uploads_max)
     for resource in _RESOURCES:
         app.include_router(resource.routes, prefix=PREFIX)
     app.include_router(health.leader_routes, prefix=PREFIX)

@@ -254,4 +254,9 @@ async def _read(request: Request, services: Services) -> bytes:
     found = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if found not in (*JSON_TYPES, *YAML_TYPES):
         raise MediaTypeError(found, (*JSON_TYPES, *YAML_TYPES))
-    return await read_body(request, bytes_max=services.settings.body_bytes_max)
+    settings = services.settings
+    return await read_body(
+        request,
+        bytes_max=settings.body_bytes_max,
+        idle_seconds=settings.client_idle_seconds,
+    )

@@ -301,6 +301,16 @@ class Settings(Protocol):
         ...
 
     @property
+    def uploads_max(self) -> int:
+        """Uploads that are received at a time."""
+        ...
+
+    @property
+    def client_idle_seconds(self) -> float:
+        """For how long a client may send nothing in the middle of a body."""
+        ...
+
+    @property
     def page_size_default(self) -> int:
         """Items of a page when the client does not say."""
         ...

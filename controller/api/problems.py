@@ -29,6 +29,7 @@ __all__ = [
     "RETRY_SECONDS",
     "STATUS",
     "BodyTooLargeError",
+    "ClientTooSlowError",
     "HostRefusedError",
     "IdempotencyKeyBusyError",
     "IdempotencyKeyReusedError",
@@ -100,6 +101,7 @@ STATUS: Mapping[str, int] = {
     "host_refused": 400,
     "origin_refused": 403,
     "body_too_large": 413,
+    "client_too_slow": 408,
     "media_type_unsupported": 415,
     "idempotency_key_reused": 422,
     "idempotency_key_busy": 409,
@@ -167,6 +169,16 @@ class BodyTooLargeError(RequestError):
 
     def __init__(self, bytes_max: int) -> None:
         super().__init__(f"the body is above {bytes_max} bytes", bytes_max=bytes_max)
+
+
+class ClientTooSlowError(RequestError):
+    """The client sent nothing for too long; nothing of its body was kept."""
+
+    code = "client_too_slow"
+    retryable = True
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"nothing came for {seconds:g} s; send it again", idle_seconds=seconds)
 
 
 class MediaTypeError(RequestError):

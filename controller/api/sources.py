@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 from typing import Annotated, BinaryIO, cast
 
+import anyio.to_thread
 from fastapi import Query, Request
 from pydantic import Field, field_validator
-from starlette.concurrency import run_in_threadpool
 
 from cbp.errors import NotFoundError
 from controller.api.body import BodyStream
@@ -63,8 +63,16 @@ async def upload(
     query: Annotated[UploadQuery, Query()],
 ) -> ClaimOut:
     """Take a file; it is durable once this answers. The body is the file's content as it is."""
-    stream = BodyStream(request, bytes_max=services.settings.upload_bytes_max)
-    claim = await run_in_threadpool(_upload, services, name, source, query.name, stream)
+    settings = services.settings
+    stream = BodyStream(
+        request,
+        bytes_max=settings.upload_bytes_max,
+        idle_seconds=settings.client_idle_seconds,
+    )
+    # Threads of their own: as many slow clients as there are others would stop every route.
+    claim = await anyio.to_thread.run_sync(
+        _upload, services, name, source, query.name, stream, limiter=request.app.state.uploads
+    )
     return claim_out(claim)
 
 

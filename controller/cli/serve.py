@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import socket
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +17,9 @@ from controller.settings import Settings, load_settings
 
 __all__ = ["check_port", "serve_command"]
 
+STARTUP_FAILURE = 3
+"""Exit status of a service that could not start, as uvicorn has it."""
+
 Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default=False)]
 Port = Annotated[
     int | None, typer.Option(min=1, max=65535, help="Port to listen on.", show_default=False)
@@ -24,7 +29,12 @@ Port = Annotated[
 def serve_command(
     context: typer.Context, host: Host = None, port: Port = None, json_: AsJson = False
 ) -> None:
-    """Start the service and run it until it is told to stop (Ctrl-C or SIGTERM)."""
+    """Start the service and run it until it is told to stop (Ctrl-C or SIGTERM).
+
+    Told to stop, it starts no more runs; those under way, and requests, may end within
+    `drain_seconds`, then they are cancelled and run again after the next start. It ends
+    with status 0 then.
+    """
     values: dict[str, Any] = {"host": host, "port": port}
     chosen = {name: value for name, value in values.items() if value is not None}
     settings = load_settings(**chosen) if chosen else session(context).settings
@@ -67,13 +77,33 @@ def _say_where(settings: Settings, *, as_json: bool) -> None:
 def _run(settings: Settings) -> None:
     """Run the service; imported here, since the other commands need neither it nor Spark."""
     uvicorn = importlib.import_module("uvicorn")
-    app = importlib.import_module("controller.app")
-    uvicorn.run(
-        app.create_app(settings),
+    app = importlib.import_module("controller.app").create_app(settings)
+    configuration = uvicorn.Config(
+        app,
         host=settings.host,
         port=settings.port,
         log_config=None,  # the service configures the logs
         access_log=False,  # a query may hold the key of a record
         server_header=False,
         date_header=True,
+        # A client that reads slowly, or never ends its body, does not keep the service.
+        timeout_graceful_shutdown=max(1, int(settings.drain_seconds)),
     )
+    server = uvicorn.Server(configuration)
+    end = server.handle_exit
+
+    def told_to_stop(number: int, frame: FrameType | None) -> None:
+        # At once: the server tells the service only after its last client has gone.
+        app.state.begin_stop()
+        end(number, frame)
+
+    server.handle_exit = told_to_stop
+    # The server hands the signal on in the end, to what stood here before.
+    signal.signal(signal.SIGTERM, _end_well)
+    server.run()
+    if not server.started:
+        raise typer.Exit(code=STARTUP_FAILURE)
+
+
+def _end_well(_number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -44,16 +45,17 @@ class Instance:
     Args:
         root: Of all of them.
         name: Of this one.
+        logs: Where it writes what it says, and looks for its clock.
         settings: More settings than those that make it fast.
     """
 
-    def __init__(self, root: Path, name: str, **settings: Any) -> None:
-        self.name, self._root = name, root
-        self.clock = root / f"{name}.clock"
+    def __init__(self, root: Path, name: str, *, logs: Path | None = None, **settings: Any) -> None:
+        self.name, self._logs = name, logs or root
+        self.clock = self._logs / f"{name}.clock"
+        settings.setdefault("cache", root / f"cache-{name}")
         self.settings: Settings = load_settings(
             root=root,
             port=free_port(),
-            cache=root / f"cache-{name}",
             token=TOKEN,
             settle_seconds=0,
             scan_seconds=0.2,
@@ -72,7 +74,7 @@ class Instance:
     def start(self) -> None:
         """Start it; returns at once."""
         self.started += 1
-        with (self._root / f"{self.name}-{self.started}.log").open("wb") as log:
+        with (self._logs / f"{self.name}-{self.started}.log").open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.system.serve", "serve"],
                 env={**os.environ, **self._environment()},
@@ -91,6 +93,13 @@ class Instance:
             if answer.is_success:
                 return str(answer.json()["role"])
         return ""
+
+    def answers_at_all(self) -> bool:
+        """Tell whether it lives."""
+        with suppress(httpx.TransportError):
+            url = f"{self.settings.url}/api/v1/health/live"
+            return httpx.get(url, trust_env=False, timeout=5.0).is_success
+        return False
 
     def wait(self) -> None:
         """Return once it is ready."""
@@ -131,6 +140,7 @@ class Instance:
         chosen: Mapping[str, Any] = {
             "root": given.root,
             "cache": given.cache,
+            "drop_root": given.drop_root,
             "database_url": given.database_url,
             "port": given.port,
             "engine": given.engine,
@@ -145,7 +155,7 @@ class Instance:
             "tables": given.tables,
             "allowed_packages": ",".join(given.allowed_packages),
         }
-        conf = {"CBP_SPARK_CONF": _json(given.spark_conf)} if given.spark_conf else {}
+        conf = {"CBP_SPARK_CONF": json.dumps(given.spark_conf)} if given.spark_conf else {}
         return {
             **{f"CBP_{name.upper()}": str(value) for name, value in chosen.items()},
             **conf,
@@ -243,9 +253,3 @@ def command_of(pid: int) -> str:
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
     return ""
-
-
-def _json(values: Mapping[str, str]) -> str:
-    import json
-
-    return json.dumps(dict(values))

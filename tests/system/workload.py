@@ -28,7 +28,7 @@ from controller.ingest.source_log import SourceLog
 from controller.settings import Settings
 from tests.system.processes import until
 
-__all__ = ["Workload", "frozen", "pages", "read"]
+__all__ = ["Workload"]
 
 NAME = "crawl_queue"
 
@@ -98,6 +98,15 @@ class Workload:
         check = checks.against_reference(tables, checks.reference(flow, "pages", accepted))
         assert check.ok, check.differences
         assert checks.readers_agree(tables).ok
+
+    def tells(self, what: str) -> bool:
+        """Tell the dataflow to `pause` or to `resume`; return whether that was taken."""
+        try:
+            with ServiceClient(self.settings) as client:
+                client.post("dataflows", NAME, what)
+        except (ServiceProblemError, ServiceUnreachableError):
+            return False
+        return True
 
     def leaders(self) -> dict[str, list[int]]:
         """Return, by stage, under which epoch of the lease each of its records was put."""

@@ -1,0 +1,146 @@
+"""Slow clients, over real sockets: they hold up themselves and nobody else."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+from controller.app import create_app
+from controller.cli.client import ServiceClient
+from controller.demo.service import free_port
+from controller.settings import Settings, load_settings
+from tests.controller.test_app import DOCUMENT, TOKEN
+
+# More than starlette has threads for all of its routes.
+SLOW = 45
+UPLOADS_MAX = 4
+WAIT_SECONDS = 30.0
+IDLE_SECONDS = 3.0
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Iterator[Settings]:
+    """Run the service on a port, with a registered dataflow."""
+    settings = load_settings(
+        root=tmp_path,
+        port=free_port(),
+        engine="local",
+        token=TOKEN,
+        settle_seconds=0,
+        scan_seconds=0.1,
+        tick_seconds=0.1,
+        drain_seconds=5,
+        uploads_max=UPLOADS_MAX,
+        client_idle_seconds=IDLE_SECONDS,
+    )
+    server = uvicorn.Server(
+        uvicorn.Config(
+            create_app(settings), port=settings.port, log_config=None, timeout_graceful_shutdown=1
+        )
+    )
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        until(lambda: server.started)
+        with ServiceClient(settings) as client:
+            document = json.dumps(DOCUMENT).encode()
+            client.post("dataflows", content=document, content_type="application/json")
+        yield settings
+    finally:
+        server.should_exit = True
+        thread.join(WAIT_SECONDS)
+        assert not thread.is_alive()
+
+
+def test_slow_uploads_and_slow_readers_hold_up_nobody(serving: Settings) -> None:
+    """More of both than there are threads: reading, dropping and counting go on meanwhile."""
+    with ExitStack() as stack, ServiceClient(serving) as client:
+        slow = [stack.enter_context(connect(serving)) for _ in range(SLOW)]
+        for number, one in enumerate(slow):
+            one.sendall(upload_head(number, bytes_=10_000) + b'{"url": "a"}\n')
+        readers = [stack.enter_context(connect(serving)) for _ in range(SLOW)]
+        for one in readers:
+            # Asks again and again and reads nothing: its answers pile up until it is not served.
+            one.sendall(head("GET", "openapi.json") * 20)
+        incoming = serving.drop_root / "urls" / "visits" / "incoming"
+        (incoming / "f.jsonl").write_text('{"url": "b"}\n')
+        started = time.monotonic()
+        until(lambda: client.get("dataflows", "urls")["stages"][0]["epoch"] == 1)
+        took = time.monotonic() - started
+        assert took < WAIT_SECONDS / 3
+        assert client.get("dataflows", "urls", "increments")["items"][0]["records"] == 1
+
+
+def test_a_client_that_sends_nothing_is_given_up_and_leaves_nothing(serving: Settings) -> None:
+    """408 after `client_idle_seconds`; the next upload gets its place, and is taken."""
+    incoming = serving.drop_root / "urls" / "visits" / "incoming"
+    with ExitStack() as stack, ServiceClient(serving) as client:
+        slow = [stack.enter_context(connect(serving)) for _ in range(UPLOADS_MAX)]
+        for number, one in enumerate(slow):
+            one.sendall(upload_head(number, bytes_=1000) + b"{")
+        path = ("dataflows", "urls", "sources", "visits", "files")
+        answer = client.post(*path, content=b'{"url": "c"}\n', query={"name": "quick.jsonl"})
+        assert answer["path"] == "quick.jsonl"
+        for one in slow:
+            said = one.recv(65_536)
+            assert b" 408 " in said.partition(b"\r\n")[0]
+            assert b"client_too_slow" in said
+        until(lambda: client.get("dataflows", "urls")["stages"][0]["epoch"] == 1)
+        assert list(incoming.iterdir()) == []
+
+
+def test_a_client_that_trickles_is_given_up(serving: Settings) -> None:
+    """A byte now and then keeps no place: below a rate that any network has, it ends."""
+    with connect(serving) as one:
+        one.sendall(upload_head(1, bytes_=1000))
+        stop = threading.Event()
+
+        def trickle() -> None:
+            while not stop.wait(0.2):
+                try:
+                    one.sendall(b" ")
+                except OSError:
+                    return
+
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        try:
+            assert b" 408 " in one.recv(65_536).partition(b"\r\n")[0]
+        finally:
+            stop.set()
+            thread.join()
+
+
+def connect(settings: Settings) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", settings.port), timeout=WAIT_SECONDS)
+
+
+def head(method: str, path: str, *more: str) -> bytes:
+    lines = [
+        f"{method} /api/v1/{path} HTTP/1.1",
+        "Host: 127.0.0.1",
+        f"Authorization: Bearer {TOKEN}",
+        *more,
+    ]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def upload_head(number: int, *, bytes_: int) -> bytes:
+    path = f"dataflows/urls/sources/visits/files?name=slow-{number}.jsonl"
+    return head("POST", path, f"Content-Length: {bytes_}")
+
+
+def until(what: Callable[[], bool]) -> None:
+    """Return once something holds."""
+    end = time.monotonic() + WAIT_SECONDS
+    while not what():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)

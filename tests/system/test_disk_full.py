@@ -1,0 +1,93 @@
+"""A full disk under a running service: nothing is lost, and with space again it goes on.
+
+The service's folder, database included, lies on a tmpfs of a few megabytes, which only
+root may mount; elsewhere these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.system.processes import Instance, until
+from tests.system.workload import Workload
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
+
+SEED = int(os.environ.get("CBP_SEED", "1"))
+DISK_MEGABYTES = 48
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """Give a small disk."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    size = f"size={DISK_MEGABYTES}m"
+    command = ["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(folder)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        pytest.skip(f"no tmpfs can be mounted here: {error}")
+    if done.returncode != 0:
+        pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(disk: Path, *, left_bytes: int) -> Path:
+    """Fill a disk but for so many bytes; return the file that does."""
+    ballast = disk / "ballast"
+    file = os.open(ballast, os.O_WRONLY | os.O_CREAT)
+    with suppress(OSError):
+        while os.write(file, b"\0" * 4096):
+            pass
+    os.close(file)
+    with suppress(OSError):
+        os.truncate(ballast, max(0, ballast.stat().st_size - left_bytes))
+    return ballast
+
+
+def test_a_full_disk_stops_work_and_loses_nothing(disk: Path, tmp_path: Path) -> None:
+    """Filled in the middle of runs, so that now this and now that write is the first to fail."""
+    chance = random.Random(SEED)
+    print(f"seed {SEED}")
+    # What producers drop lies elsewhere: theirs is not the disk that is full.
+    elsewhere = {"cache": tmp_path / "cache", "drop_root": tmp_path / "drop"}
+    service = Instance(disk, "one", engine="local", logs=tmp_path, **elsewhere)
+    service.start()
+    try:
+        service.wait()
+        work = Workload(service.settings, tmp_path, chance)
+        work.register()
+        work.drop()
+        work.wait_until_idle()
+        for _ in range(4):
+            left = chance.choice([0, 4096, 20_000, 60_000, 150_000])
+            for _ in range(2):
+                work.drop()
+            time.sleep(chance.uniform(0, 0.5))
+            ballast = fill(disk, left_bytes=left)
+            time.sleep(2)
+            assert service.answers_at_all(), "a full disk ended the service"
+            ballast.unlink()
+            _resume_stages(work)
+            until(service.answers, "not ready again")
+            work.wait_until_idle()
+            work.check()
+        said = "".join(log.read_text() for log in tmp_path.glob("one-*.log"))
+        assert "no space left" in said.lower(), "the disk was never full for the service"
+    finally:
+        service.kill()
+
+
+def _resume_stages(work: Workload) -> None:
+    """Do what an operator does once there is space: stages may have given up meanwhile."""
+    until(lambda: work.tells("pause") and work.tells("resume"), "it does not resume")

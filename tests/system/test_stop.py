@@ -1,0 +1,93 @@
+"""SIGTERM: what is under way ends, nothing new begins, and the process ends with status 0."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbp.engine.files import LocalFiles
+from cbp.engine.intentions import IntentionLog
+from controller.cli.client import ServiceClient
+from controller.cli.drop import copy_into
+from tests.system.processes import TOKEN, Instance, until
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+
+DOCUMENT: dict[str, Any] = {
+    "name": "urls",
+    "sources": {"visits": {"schema": "url STRING", "format": "jsonl"}},
+    "stages": {"count": {"translator": "url_count", "inputs": {"urls": "visits"}, "buckets": 2}},
+}
+RECORDS = 200_000
+"""A run of some seconds."""
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Instance]:
+    """Give a service that is killed at the end."""
+    instance = Instance(tmp_path, "one", engine="local", drain_seconds=60)
+    yield instance
+    instance.kill()
+
+
+def test_a_stop_lets_runs_end_and_begins_no_others(service: Instance, tmp_path: Path) -> None:
+    """The run under way is recorded; what waits behind it runs after the next start."""
+    begin_a_long_run(service, tmp_path)
+    drop(service, tmp_path, "second.jsonl", 10)
+    with ServiceClient(service.settings) as client:
+        until(lambda: len(client.get("dataflows", "urls", "increments")["items"]) == 2, "no file")
+        assert [run["status"] for run in client.get("runs")["items"]] == ["INTENDED"]
+    assert service.stop() == 0
+    assert epochs(service) == 1
+    service.start()
+    service.wait()
+    until(lambda: epochs(service) == 2, "it did not go on")
+
+
+def test_a_stop_waits_for_nobody_for_ever(tmp_path: Path) -> None:
+    """A run that takes too long does not keep the process, nor a client amid a body."""
+    service = Instance(tmp_path, "one", engine="local", drain_seconds=1)
+    try:
+        begin_a_long_run(service, tmp_path)
+        with socket.create_connection(("127.0.0.1", service.settings.port)) as slow:
+            path = "/api/v1/dataflows/urls/sources/visits/files?name=slow.jsonl"
+            lines = [f"POST {path} HTTP/1.1", "Host: 127.0.0.1", f"Authorization: Bearer {TOKEN}"]
+            slow.sendall("\r\n".join([*lines, "Content-Length: 100", "", "{"]).encode())
+            began = time.monotonic()
+            assert service.stop() == 0
+            assert time.monotonic() - began < 30
+        # Without Spark a run cannot be cancelled: it may have ended in the time for that.
+        service.start()
+        service.wait()
+        until(lambda: epochs(service) == 1, "it did not run again")
+    finally:
+        service.kill()
+
+
+def begin_a_long_run(service: Instance, scratch: Path) -> None:
+    """Start the service and return once a run is under way."""
+    service.start()
+    service.wait()
+    with ServiceClient(service.settings) as client:
+        content = json.dumps(DOCUMENT).encode()
+        client.post("dataflows", content=content, content_type="application/json")
+        drop(service, scratch, "first.jsonl", RECORDS)
+        until(lambda: client.get("runs")["items"], "no run began")
+
+
+def drop(service: Instance, scratch: Path, name: str, records: int) -> None:
+    file = scratch / name
+    file.write_text("".join(json.dumps({"url": f"u{n}"}) + "\n" for n in range(records)))
+    copy_into(service.settings.drop_root / "urls" / "visits" / "incoming", file)
+
+
+def epochs(service: Instance) -> int:
+    """Return how many runs of the stage are recorded."""
+    log = IntentionLog(f"{service.settings.tables}/urls", LocalFiles())
+    return log.next_epochs().get("count", 0)
