@@ -27,8 +27,8 @@ IDLE_SECONDS = 3.0
 
 
 @pytest.fixture
-def serving(tmp_path: Path) -> Iterator[Settings]:
-    """Run the service on a port, with a registered dataflow."""
+def serving(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Settings]:
+    """Run the service on a port, with a registered dataflow; the parameter is its patience."""
     settings = load_settings(
         root=tmp_path,
         port=free_port(),
@@ -39,7 +39,7 @@ def serving(tmp_path: Path) -> Iterator[Settings]:
         tick_seconds=0.1,
         drain_seconds=5,
         uploads_max=UPLOADS_MAX,
-        client_idle_seconds=IDLE_SECONDS,
+        client_idle_seconds=request.param,
     )
     server = uvicorn.Server(
         uvicorn.Config(
@@ -60,6 +60,7 @@ def serving(tmp_path: Path) -> Iterator[Settings]:
         assert not thread.is_alive()
 
 
+@pytest.mark.parametrize("serving", [2 * WAIT_SECONDS], indirect=True)
 def test_slow_uploads_and_slow_readers_hold_up_nobody(serving: Settings) -> None:
     """More of both than there are threads: reading, dropping and counting go on meanwhile."""
     with ExitStack() as stack, ServiceClient(serving) as client:
@@ -79,6 +80,7 @@ def test_slow_uploads_and_slow_readers_hold_up_nobody(serving: Settings) -> None
         assert client.get("dataflows", "urls", "increments")["items"][0]["records"] == 1
 
 
+@pytest.mark.parametrize("serving", [IDLE_SECONDS], indirect=True)
 def test_a_client_that_sends_nothing_is_given_up_and_leaves_nothing(serving: Settings) -> None:
     """408 after `client_idle_seconds`; the next upload gets its place, and is taken."""
     incoming = serving.drop_root / "urls" / "visits" / "incoming"
@@ -90,13 +92,14 @@ def test_a_client_that_sends_nothing_is_given_up_and_leaves_nothing(serving: Set
         answer = client.post(*path, content=b'{"url": "c"}\n', query={"name": "quick.jsonl"})
         assert answer["path"] == "quick.jsonl"
         for one in slow:
-            said = one.recv(65_536)
+            said = answer_of(one)
             assert b" 408 " in said.partition(b"\r\n")[0]
             assert b"client_too_slow" in said
         until(lambda: client.get("dataflows", "urls")["stages"][0]["epoch"] == 1)
-        assert list(incoming.iterdir()) == []
+        until(lambda: list(incoming.iterdir()) == [])
 
 
+@pytest.mark.parametrize("serving", [IDLE_SECONDS], indirect=True)
 def test_a_client_that_trickles_is_given_up(serving: Settings) -> None:
     """A byte now and then keeps no place: below a rate that any network has, it ends."""
     with connect(serving) as one:
@@ -113,7 +116,7 @@ def test_a_client_that_trickles_is_given_up(serving: Settings) -> None:
         thread = threading.Thread(target=trickle)
         thread.start()
         try:
-            assert b" 408 " in one.recv(65_536).partition(b"\r\n")[0]
+            assert b" 408 " in answer_of(one).partition(b"\r\n")[0]
         finally:
             stop.set()
             thread.join()
@@ -121,6 +124,16 @@ def test_a_client_that_trickles_is_given_up(serving: Settings) -> None:
 
 def connect(settings: Settings) -> socket.socket:
     return socket.create_connection(("127.0.0.1", settings.port), timeout=WAIT_SECONDS)
+
+
+def answer_of(one: socket.socket) -> bytes:
+    """Read an answer to its end, however it is cut into pieces."""
+    said = b""
+    while not said.endswith(b"}}"):
+        piece = one.recv(65_536)
+        assert piece, said
+        said += piece
+    return said
 
 
 def head(method: str, path: str, *more: str) -> bytes:
