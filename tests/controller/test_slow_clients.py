@@ -74,8 +74,9 @@ def test_slow_uploads_and_slow_readers_hold_up_nobody(serving: Settings) -> None
             one.sendall(head("GET", "openapi.json") * REQUESTS)
         incoming = serving.drop_root / "urls" / "visits" / "incoming"
         (incoming / "f.jsonl").write_text('{"url": "b"}\n')
-        # Sooner than any of the slow ones is given up.
+        started = time.monotonic()
         until(lambda: client.get("dataflows", "urls")["stages"][0]["epoch"] == 1)
+        assert time.monotonic() - started < WAIT_SECONDS, "only once slow ones were given up"
         assert client.get("dataflows", "urls", "increments")["items"][0]["records"] == 1
 
 
