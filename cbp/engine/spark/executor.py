@@ -18,14 +18,15 @@ compiles a stage's code once.
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark import RDD, TaskContext
+from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -47,6 +48,7 @@ from cbp.engine.layout import (
 from cbp.engine.records import Share, record_shares
 from cbp.engine.route import computes, slot_columns, sql_column, sql_columns
 from cbp.engine.spark.expressions import Expressions, failed_expression
+from cbp.engine.spark.placement import Placement
 from cbp.engine.task import StageTask, TaskPlan
 from cbp.errors import (
     CbpError,
@@ -105,7 +107,7 @@ class SparkExecutor:
     def __init__(self, spark: SparkSession, *, kind: type[StageTask] = StageTask) -> None:
         self.spark, self._kind = spark, kind
         self._cancelled: set[str] = set()
-        self._numbers: dict[int, RDD[int]] = {}
+        self._placement = Placement(spark.sparkContext)
         self._expressions = Expressions(spark)
         self._sessions: dict[tuple[str, str], SparkExecutor] = {}
 
@@ -181,12 +183,8 @@ class SparkExecutor:
 
     def _run_numbered(self, tasks: int, work: _Numbered) -> list[str]:
         """Run so many tasks that find out from their number what to do."""
-        context = self.spark.sparkContext
-        if tasks not in self._numbers:
-            # A range: nothing is sent to a task. Spark throws a worker away that leaves some
-            # of what it was sent unread, and the next run waits for a new one.
-            self._numbers[tasks] = context.parallelize(range(tasks), tasks)
-        bodies: list[str] = context.runJob(self._numbers[tasks], lambda _: work())
+        numbers = self._placement.numbers(tasks)
+        bodies: list[str] = self.spark.sparkContext.runJob(numbers, partial(_numbered, work))
         return bodies
 
     def cancel(self, run: str) -> None:
@@ -400,6 +398,13 @@ def _group_task(plan: TaskPlan, kind: type[StageTask]) -> _Task:
         yield from reported(kind(plan, part, attempt).run(batches))
 
     return run
+
+
+def _numbered(work: _Numbered, number: Iterable[int]) -> list[str]:
+    # Spark throws a worker away that leaves some of what it was sent unread, and the next
+    # run waits for a new one.
+    deque(number, maxlen=0)
+    return work()
 
 
 def _nothing() -> list[str]:

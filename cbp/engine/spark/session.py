@@ -31,6 +31,8 @@ _SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.session.timeZone": "UTC",
     "spark.scheduler.mode": "FAIR",
+    # A copy of an index is worth a short wait for its executor, not the default of 3 s.
+    "spark.locality.wait": "100ms",
     # Wrong records would be worse than a failed run: never skip a file.
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
