@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from cbp.engine.collect import Retention, TablePlan
+from cbp.engine.compare import Contents
 from cbp.engine.rewind import TableRewind, Target
 from cbp.model.dataflow import StageNode
 from cbp.model.explain import PhysicalLimits
@@ -35,6 +36,7 @@ from cbp.model.increment import Increment
 from cbp.model.intention import Intention, TableChange
 from cbp.model.snapshot import TableVersion
 from cbp.model.stage import InputSpec
+from cbp.model.verification import Comparison
 
 __all__ = [
     "Engine",
@@ -262,6 +264,24 @@ class Engine(Protocol):
 
         Of what was collected, the oldest version that can still be read stands in; its
         `epoch` then tells.
+        """
+        ...
+
+    def beside(self) -> Engine:
+        """Return an engine for recomputations, on the same executor.
+
+        It remembers nothing that this one does, and its copies of files never make room at
+        the cost of this one's. It is not closed: it holds nothing of its own.
+        """
+        ...
+
+    def contents(
+        self, folder: str, node: StageNode, comparison: Comparison, *, version: int | None = None
+    ) -> Contents:
+        """Return the records of one table as of a version; `None`: the newest.
+
+        Raises:
+            NotFoundError: If the version cannot be read any more.
         """
         ...
 

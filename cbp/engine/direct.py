@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from cbp.engine.base import PreparedRun, RunPlan, flow_table, stage_tables, state_table
 from cbp.engine.bindings import BindingFile
 from cbp.engine.collect import NamedFiles, Retention, TablePlan, collect_table, plan_table
+from cbp.engine.contents import OutputContents, StateContents
 from cbp.engine.declared import declared_tables
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.fence import require_placement
@@ -51,6 +52,7 @@ from cbp.model.increment import DataFile, Increment
 from cbp.model.intention import Intention, TableChange
 from cbp.model.snapshot import TableVersion
 from cbp.model.stage import InputSpec
+from cbp.model.verification import Comparison
 
 __all__ = ["DirectEngine", "Executor", "LocalEngine", "LocalExecutor"]
 
@@ -314,6 +316,31 @@ class DirectEngine:
             for name in stage_tables(node)
         }
         return {name: version for name, version in found.items() if version is not None}
+
+    def beside(self) -> DirectEngine:
+        """Return an engine for recomputations; see `Engine.beside`."""
+        return DirectEngine(
+            self._executor,
+            cache=f"{self._cache}-beside",
+            files=self._files,
+            clock_ms=self._now_ms,
+            faults=self._fault,
+            hash_mask=self._hash_mask,
+        )
+
+    def contents(
+        self, folder: str, node: StageNode, comparison: Comparison, *, version: int | None = None
+    ) -> StateContents | OutputContents:
+        """Return the records of one table as of a version; see `Engine.contents`."""
+        table = self._table(f"{folder}/{comparison.table}")
+        snapshot = table.refresh() if version is None else table.log.snapshot(version)
+        if comparison.kind == "state":
+            schema = node.translator.state(comparison.name).schema
+            live = live_files(snapshot, comparison.table, ())
+            found = StateTable(table.path, snapshot.metadata.id, live)
+            return StateContents(found, schema, node.buckets, index_cache(self._cache))
+        schema = node.translator.output(comparison.name).schema
+        return OutputContents(table.path, schema, tuple(snapshot.live.values()))
 
     def look_up(
         self, folder: str, node: StageNode, state: str, key: Mapping[str, Any]

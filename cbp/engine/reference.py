@@ -26,6 +26,7 @@ from cbp.model.dataflow import Dataflow
 from cbp.model.framing import Framing, Keyed, framing_keys, segments
 from cbp.model.graph import components, predecessors
 from cbp.model.increment import DataFile, Increment
+from cbp.model.punctuation import Punctuation
 from cbp.model.schema import Schema
 
 __all__ = ["ReferenceEngine"]
@@ -41,8 +42,15 @@ class ReferenceEngine:
         engine.outputs("count.totals")
     """
 
-    def __init__(self, dataflow: Dataflow) -> None:
-        self._dataflow = dataflow
+    def __init__(self, dataflow: Dataflow, punctuations: Sequence[Punctuation] = ()) -> None:
+        """Begin with nothing.
+
+        Args:
+            dataflow: What to execute.
+            punctuations: Recorded elsewhere; each closes frames as soon as all increments of
+                its flow before it are there.
+        """
+        self._dataflow, self._punctuations = dataflow, punctuations
         self._schemas = dataflow.flows()
         self._stages = {n: ReferenceStage(n, s.translator) for n, s in dataflow.stages.items()}
         self._figures: dict[str, list[Mapping[str, int]]] = {name: [] for name in self._stages}
@@ -85,27 +93,38 @@ class ReferenceEngine:
         if source not in self._dataflow.sources:
             raise NotFoundError(kind="source", name=source)
         for consumer in self._dataflow.consumers(source):
-            if consumer in self._framings:
-                self._framings[consumer], done = self._framings[consumer].close()
-                self._enqueue(*consumer, done)
+            self._close(consumer)
 
-    def step(self) -> int:
+    def step(self, limits: Mapping[str, int] | None = None) -> int:
         """Run every stage that may run once, in their order; return the number of epochs.
+
+        Args:
+            limits: Stage to the number of epochs that it has at most in the end.
 
         Raises:
             AuthorCodeError, DecisionInvalidError: As of `run_until_idle`.
         """
-        return sum([self._run(name) for name in self._order])
+        most = limits or {}
+        return sum(
+            [
+                self._run(name)
+                for name in self._order
+                if len(self._figures[name]) < most.get(name, len(self._figures[name]) + 1)
+            ]
+        )
 
-    def run_until_idle(self) -> int:
+    def run_until_idle(self, limits: Mapping[str, int] | None = None) -> int:
         """Run every stage that may run, until none may; return the number of epochs.
+
+        Args:
+            limits: As of `step`.
 
         Raises:
             AuthorCodeError: The author's code failed; what it read stays queued.
             DecisionInvalidError: A Runnable answered what cannot be done.
         """
         epochs = 0
-        while ran := self.step():
+        while ran := self.step(limits):
             epochs += ran
         return epochs
 
@@ -185,6 +204,16 @@ class ReferenceEngine:
                 self._enqueue(stage, input_, self._frames(stage, input_, increment))
             else:
                 self._enqueue(stage, input_, [increment])
+        here = [p for p in self._punctuations if p.flow == flow and p.at == index + 1]
+        for consumer in self._dataflow.consumers(flow) if here else ():
+            if any(punctuation.meant_for(*consumer, flow) for punctuation in here):
+                self._close(consumer)
+
+    def _close(self, consumer: tuple[str, str]) -> None:
+        """Close the open frame of an input, if it is framed."""
+        if consumer in self._framings:
+            self._framings[consumer], done = self._framings[consumer].close()
+            self._enqueue(*consumer, done)
 
     def _enqueue(self, stage: str, input_: str, increments: Iterable[Increment]) -> None:
         connectors = self._connectors[stage]

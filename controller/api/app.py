@@ -33,6 +33,7 @@ from controller.api import (
     sources,
     states,
     translators,
+    verifications,
 )
 from controller.api.idempotency import IdempotencyKeys
 from controller.api.ports import (
@@ -63,6 +64,7 @@ _RESOURCES = (
     flows,
     states,
     snapshots,
+    verifications,
     translators,
     configuration,
     metrics,

@@ -51,7 +51,7 @@ class AccountOut(Model):
 @routes.get("/dataflows/{name}/plan", responses=problems(404))
 def plan(name: str, services: ServicesParameter) -> PlanOut:
     """Show what runs together, and what is shuffled, broadcast, looked up or scanned."""
-    found = services.controller.explain(name)
+    found = services.controller.explaining.plan(name)
     return PlanOut(plan=found.plan, picture=found.picture, mermaid=found.mermaid, dot=found.dot)
 
 
@@ -63,7 +63,7 @@ def account(run: str, services: ServicesParameter) -> AccountOut:
 
 def _account(run: str, services: Services) -> AccountOut:
     shown = shown_run(services, run)
-    found = services.controller.account(run)
+    found = services.controller.explaining.run(run)
     return AccountOut(
         run=shown,
         why=found.why,

@@ -18,6 +18,7 @@ from cbp.model.generation import Generation
 from cbp.model.lease import Role, Standing
 from cbp.model.punctuation import Punctuation
 from cbp.model.snapshot import Snapshot
+from cbp.model.verification import Request, Verification
 from cbp.model.waiting import Wait
 from controller.loop.change import Changed
 from controller.loop.rollback import RollbackPlan
@@ -26,13 +27,16 @@ from controller.store.base import ClaimRecord, DataflowRecord, Store
 __all__ = [
     "Controller",
     "DropFolder",
+    "Explaining",
     "Explanation",
     "Leading",
     "LeadsAlone",
     "Registry",
     "Services",
     "Settings",
+    "Snapshots",
     "TranslatorInfo",
+    "Verifications",
 ]
 
 
@@ -128,8 +132,70 @@ class Amendments(Protocol):
         ...
 
 
+class Explaining(Protocol):
+    """Tells what a dataflow does, and what its runs did."""
+
+    def plan(self, name: str) -> Explanation:
+        """Return the physical plan of a dataflow; raises `NotFoundError`."""
+        ...
+
+    def run(self, run_id: str) -> Account:
+        """Tell why a run ran, on what, and what it produced; raises `NotFoundError`."""
+        ...
+
+
+class Snapshots(Protocol):
+    """Finds versions that belong together."""
+
+    def take(
+        self,
+        name: str,
+        *,
+        epoch: int | None = None,
+        stage: str | None = None,
+        at_ms: int | None = None,
+    ) -> Snapshot:
+        """Return versions of all tables of a dataflow; raises `NotFoundError`."""
+        ...
+
+
+class Verifications(Protocol):
+    """Recomputes dataflows and compares their tables."""
+
+    def start(self, name: str, request: Request) -> Verification:
+        """Begin one; returns at once; raises `NotFoundError`, `VerificationBusyError`."""
+        ...
+
+    def show(self, id_: str) -> Verification:
+        """Return one; raises `NotFoundError`."""
+        ...
+
+    def all(self, name: str) -> list[Verification]:
+        """Return those of a dataflow, newest first; raises `NotFoundError`."""
+        ...
+
+    def cancel(self, id_: str) -> Verification:
+        """Ask one to end; returns at once; raises `NotFoundError`."""
+        ...
+
+
 class Controller(Protocol):
     """The service's loop, as far as a client may steer it."""
+
+    @property
+    def explaining(self) -> Explaining:
+        """Its plans and accounts."""
+        ...
+
+    @property
+    def snapshots(self) -> Snapshots:
+        """Versions of its dataflows' tables."""
+        ...
+
+    @property
+    def verifications(self) -> Verifications:
+        """Those of its dataflows."""
+        ...
 
     @property
     def registry(self) -> Registry:
@@ -201,25 +267,6 @@ class Controller(Protocol):
 
     def waiting(self, name: str) -> Mapping[str, str]:
         """Return leading stage -> why it did not start at the last decision, in words."""
-        ...
-
-    def explain(self, name: str) -> Explanation:
-        """Return the physical plan of a dataflow; raises `NotFoundError`."""
-        ...
-
-    def account(self, run: str) -> Account:
-        """Tell why a run ran, on what, and what it produced; raises `NotFoundError`."""
-        ...
-
-    def snapshot(
-        self,
-        name: str,
-        *,
-        epoch: int | None = None,
-        stage: str | None = None,
-        at_ms: int | None = None,
-    ) -> Snapshot:
-        """Return versions of all tables that belong together; raises `NotFoundError`."""
         ...
 
     def waits(self, name: str) -> Mapping[str, Wait]:

@@ -57,7 +57,9 @@ def take(
         mistake = {"code": "epoch_missing", "where": "query.stage", "message": message}
         raise RequestInvalidError([mistake])
     at_ms = None if query.at is None else int(query.at.timestamp() * 1000)
-    found = services.controller.snapshot(name, epoch=query.epoch, stage=query.stage, at_ms=at_ms)
+    found = services.controller.snapshots.take(
+        name, epoch=query.epoch, stage=query.stage, at_ms=at_ms
+    )
     return SnapshotOut(
         dataflow=found.dataflow,
         at=_time(found.at_ms),

@@ -33,6 +33,7 @@ from controller.cli import (
     serve,
     snapshot,
     state,
+    verify,
 )
 from controller.cli.output import print_error
 from controller.cli.session import Session
@@ -66,6 +67,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "state": state.state_command,
     "snapshot": snapshot.snapshot_command,
     "explain": explain.explain_command,
+    "verify": verify.verify_command,
     "pause": dataflows.pause_command,
     "resume": dataflows.resume_command,
     "retry": dataflows.retry_command,

@@ -148,6 +148,11 @@ class Changes:
             found.succession.position,
             self._rewritten(record, after, found, leads),
             tuple(n for n in found.succession.leaders if found.plan.stages[n].kind != "kept"),
+            tuple(
+                name
+                for name in after.stages
+                if found.plan.stages[name].kind != "kept" or name in found.plan.rebuilt
+            ),
         )
         description = Description(
             found.version, document, found.succession.leaders, shape_of(after), begin

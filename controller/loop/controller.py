@@ -30,19 +30,17 @@ from cbp.errors import (
     LogConflictError,
     OperatingError,
 )
-from cbp.model.account import Account
 from cbp.model.change import NO_CHOICE, Choice
 from cbp.model.dataflow import Dataflow
 from cbp.model.intention import Intention
 from cbp.model.punctuation import Punctuation, Reason
 from cbp.model.schedule import Schedule
-from cbp.model.snapshot import Snapshot
 from cbp.model.waiting import Wait
 from controller.loop.amendments import CANCEL_SECONDS, Amendments
 from controller.loop.catalog import Catalog
 from controller.loop.change import Changed, Changes
 from controller.loop.description import Descriptions
-from controller.loop.explaining import Explaining, Explanation
+from controller.loop.explaining import Explaining
 from controller.loop.folder import purge_folder, remove_purged
 from controller.loop.frames import Framer
 from controller.loop.housekeeping import Housekeeping
@@ -55,6 +53,7 @@ from controller.loop.rollback import Rollbacks
 from controller.loop.runs import RetryPolicy, Runs
 from controller.loop.snapshots import Snapshots
 from controller.loop.tick import PAUSED_BY_HAND, Ticker
+from controller.loop.verification import Verifications
 from controller.loop.versions import Arrivals, Versions
 from controller.registry import Registry
 from controller.store.base import DataflowRecord, Store
@@ -74,6 +73,9 @@ class Controller:
         registry: The translators that a document may name.
         arrivals: Set once by whoever constructs both; `None`: nothing arrives.
         amendments: What an operator changes about the past.
+        explaining: Tells plans and accounts of runs.
+        snapshots: Finds versions of all tables that belong together.
+        verifications: Starts them, and tells what came of them.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Controller:
         retention: Retention = ONE_DAY,
         collect_every: int = COLLECT_EVERY,
         framers: Executor | None = None,
+        verifier: Executor | None = None,
         run_seconds_max: float = 0.0,
     ) -> None:
         self.registry, self.arrivals = registry, None  # type: Registry, Arrivals | None
@@ -143,11 +146,23 @@ class Controller:
             clock=clock,
         )
         self._reading = Reading(store=store, engine=engine, catalog=self._catalog)
-        self._explaining = Explaining(
+        self.explaining = Explaining(
             store=store, engine=engine, catalog=self._catalog, runs=self._runs
         )
-        self._snapshots = Snapshots(
-            engine=engine, catalog=self._catalog, runs=self._runs, retention=retention
+        self.snapshots = Snapshots(
+            engine=engine, catalog=self._catalog, runs=self._runs, retention=retention, clock=clock
+        )
+        self.verifications = Verifications(
+            store=store,
+            engine=engine,
+            catalog=self._catalog,
+            runs=self._runs,
+            snapshots=self.snapshots,
+            files=files,
+            tables_root=tables_root,
+            random_hex=random_hex,
+            faults=faults,
+            executor=verifier or executor,
         )
         self._ticker = Ticker(
             store=store,
@@ -464,6 +479,7 @@ class Controller:
     def retire(self, timeout: float) -> bool:
         """Cancel what is under way after `stop_leading`; tell whether nothing is any more."""
         self._framer.stop()
+        self.verifications.stop()
         self._runs.stop()
         self.amendments.cancel_all(None)
         return self._runs.wait(timeout=timeout) and not self._runs.busy()
@@ -501,26 +517,6 @@ class Controller:
             for (dataflow, stage), wait in self._ticker.waits.items()
             if dataflow == name
         }
-
-    def explain(self, name: str) -> Explanation:
-        """Return the physical plan of a dataflow and its graph; see `Explaining.plan`."""
-        return self._explaining.plan(name)
-
-    def account(self, run: str) -> Account:
-        """Tell why a run ran, on what, and what it produced; see `Explaining.run`."""
-        return self._explaining.run(run)
-
-    def snapshot(
-        self,
-        name: str,
-        *,
-        epoch: int | None = None,
-        stage: str | None = None,
-        at_ms: int | None = None,
-    ) -> Snapshot:
-        """Return versions of all tables that belong together; see `Snapshots.take`."""
-        now_ms = int(self._clock().timestamp() * 1000)
-        return self._snapshots.take(name, now_ms=now_ms, epoch=epoch, stage=stage, at_ms=at_ms)
 
     def read_flow(
         self, dataflow: str, flow: str, cursor: str | None, limit: int
@@ -562,6 +558,7 @@ class Controller:
     def stop_starting(self) -> None:
         """Start no more runs; those under way go on. Returns at once."""
         self._ticker.stopping = True
+        self.verifications.stop()
 
     def drain(self, timeout: float, *, cancel_seconds: float = DRAIN_CANCEL_SECONDS) -> bool:
         """Start no more runs and wait for those under way; cancel what takes longer.

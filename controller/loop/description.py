@@ -40,12 +40,14 @@ class Begin:
         at_ms: Milliseconds since 1970; later than every record before.
         tables: Stage to how its tables change.
         fresh: Stages that lead and are not what they were: their failures are forgotten.
+        anew: All stages that are not what they were, or that make their state again.
     """
 
     at_ms: int
     position: Position
     tables: Mapping[str, tuple[TableChange, ...]]
     fresh: tuple[str, ...]
+    anew: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -54,16 +56,20 @@ class Begin:
             "position": self.position.to_json(),
             "tables": {n: [c.to_json() for c in found] for n, found in self.tables.items()},
             "fresh": list(self.fresh),
+            "anew": list(self.anew),
         }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Begin:
         """Read what `to_json` wrote."""
+        position = Position.from_json(value["position"])
         return cls(
             value["at_ms"],
-            Position.from_json(value["position"]),
+            position,
             {n: tuple(map(TableChange.from_json, found)) for n, found in value["tables"].items()},
             tuple(value["fresh"]),
+            # Of old ones it is not known: any stage may have begun anew.
+            tuple(value.get("anew", position.stages)),
         )
 
 
@@ -159,6 +165,14 @@ class Descriptions:
             return {}, 0
         found = self.of(record)
         return found.begins, found.begin.at_ms if found.begin else 0
+
+    def anew(self, record: DataflowRecord) -> frozenset[str]:
+        """Return the stages that any version but the first let begin anew, or changed."""
+        found: set[str] = set()
+        for version in range(2, record.version + 1):
+            begin = self._read(path_of(record.folder, version)).begin
+            found |= set(begin.anew if begin else ())
+        return frozenset(found)
 
     def put(self, folder: str, description: Description) -> None:
         """Make a new version durable: the step by which it takes over.

@@ -29,10 +29,19 @@ from cbp.errors import (
 )
 from controller.loop.description import FOLDER, Description, Descriptions
 
-__all__ = ["Claimed", "claim_folder", "described", "purge_folder", "remove_purged"]
+__all__ = [
+    "Claimed",
+    "claim_folder",
+    "described",
+    "purge_folder",
+    "remove_purged",
+    "remove_scratch",
+    "scratch_folder",
+]
 
 SHOWN_MAX = 5
 _PURGED = ".purged-"
+_SCRATCH = ".scratch-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +129,21 @@ def purge_folder(files: Files, folder: str, *, run: str, faults: Faults) -> None
         raise OperatingError(message, path=path) from error
 
 
+def scratch_folder(tables_root: str, name: str) -> str:
+    """Return a folder beside those of the dataflows that no start takes for one of them."""
+    return f"{tables_root}/{_SCRATCH}{name}"
+
+
+def remove_scratch(files: Files, folder: str, *, faults: Faults) -> None:
+    """Remove a scratch folder, as far as it goes; `remove_purged` removes what is left."""
+    if files.list_names(folder):
+        faults("clean_up.before")
+        shutil.rmtree(local_path(folder), ignore_errors=True)
+        faults("clean_up.after")
+
+
 def remove_purged(files: Files, tables_root: str) -> None:
-    """Remove what crashes left of purged folders; leaves alone what resists."""
+    """Remove what crashes left of purged and scratch folders; leaves alone what resists."""
     for name in files.list_names(tables_root):
-        if name.startswith(_PURGED):
+        if name.startswith((_PURGED, _SCRATCH)):
             shutil.rmtree(local_path(f"{tables_root}/{name}"), ignore_errors=True)

@@ -12,7 +12,8 @@ however publications die (tests/controller/test_snapshots.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import datetime
 
 from cbp.engine.base import Engine, stage_tables
 from cbp.engine.collect import Retention
@@ -37,16 +38,21 @@ class Snapshots:
     """Finds snapshots; safe to use from several threads."""
 
     def __init__(
-        self, *, engine: Engine, catalog: Catalog, runs: Runs, retention: Retention
+        self,
+        *,
+        engine: Engine,
+        catalog: Catalog,
+        runs: Runs,
+        retention: Retention,
+        clock: Callable[[], datetime],
     ) -> None:
         self._engine, self._catalog, self._runs = engine, catalog, runs
-        self._retention = retention
+        self._retention, self._clock = retention, clock
 
     def take(
         self,
         name: str,
         *,
-        now_ms: int,
         epoch: int | None = None,
         stage: str | None = None,
         at_ms: int | None = None,
@@ -55,7 +61,6 @@ class Snapshots:
 
         Args:
             name: Of the dataflow.
-            now_ms: Milliseconds since 1970.
             epoch: As of the first publication that shows this epoch of `stage`, or of
                 every stage.
             stage: Any stage; its epochs are those of the one that leads it.
@@ -71,7 +76,7 @@ class Snapshots:
             leaders = list(units) if stage is None else [self._catalog.leader(name, stage)]
             shown = [self._published_ms(record, units[leader], epoch) for leader in leaders]
             at_ms = min([max(shown), *(() if at_ms is None else (at_ms,))])
-        return self._whole(record, units, at_ms, now_ms)
+        return self._whole(record, units, at_ms, int(self._clock().timestamp() * 1000))
 
     def _whole(
         self,
@@ -112,11 +117,31 @@ class Snapshots:
         epochs = {}
         for leader, unit in units.items():
             names = [table for node in unit.members for table in stage_tables(node)]
-            put = [one.epoch for one in records[leader] if complete or one.prepared_ms <= stamp]
-            epochs[leader] = max([-1, *(tables[name].epoch for name in names), *put])
+            shown = max([-1, *(tables[name].epoch for name in names)])
+            until = None if complete else stamp
+            epochs[leader] = max(shown, self._put_by(record, leader, records[leader], until))
         gone = [t.superseded_ms for t in tables.values() if t.superseded_ms is not None]
-        until = min([now_ms, *gone]) + int(self._retention.seconds * 1000)
-        return Snapshot(record.name, record.folder, stamp, epochs, dict(tables), newest, until)
+        readable = min([now_ms, *gone]) + int(self._retention.seconds * 1000)
+        return Snapshot(record.name, record.folder, stamp, epochs, dict(tables), newest, readable)
+
+    def _put_by(
+        self,
+        record: DataflowRecord,
+        leader: str,
+        records: tuple[Intention, ...],
+        at_ms: int | None,
+    ) -> int:
+        """Return the last epoch of a stage whose record was put by then; -1: none was."""
+        for one in reversed(records):
+            if at_ms is None or one.prepared_ms <= at_ms:
+                return one.epoch
+        log, epoch = self._runs.log(record.folder), records[0].epoch - 1 if records else -1
+        while epoch >= 0:
+            older = log.read(leader, epoch)
+            if older is None or at_ms is None or older.prepared_ms <= at_ms:
+                return epoch
+            epoch -= 1
+        return epoch
 
     def _shown(
         self, record: DataflowRecord, units: Mapping[str, PhysicalStage], at_ms: int | None

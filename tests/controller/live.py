@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,17 @@ class Live:
     session: Session
 
 
-def live(root: Path, *, engine: Callable[..., Any] = LocalEngine, **more: Any) -> Live:
+def live(
+    root: Path,
+    *,
+    engine: Callable[..., Any] = LocalEngine,
+    translators: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Live:
     """Return a service over tables of the direct engine, without Spark."""
     world = World(root, engine=engine, **more)
+    world.translators |= translators or {}
+    world.restart()
     settings = Settings(root=root, token=TOKEN)
     app = create_api(
         controller=world.controller,

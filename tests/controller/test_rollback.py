@@ -256,11 +256,11 @@ def test_a_snapshot_behind_a_roll_back_is_of_the_new_generation(world: World) ->
     world.controller.register(ONE)
     play(world, 3, name="one")
     back(world, "sum:0", name="one", pause=True)
-    assert world.controller.snapshot("one").epochs == {"sum": 0}
+    assert world.controller.snapshots.take("one").epochs == {"sum": 0}
     world.controller.resume("one")
     world.ticks()
-    assert world.controller.snapshot("one").epochs == {"sum": 2}
-    assert world.controller.snapshot("one", epoch=1).epochs == {"sum": 1}
+    assert world.controller.snapshots.take("one").epochs == {"sum": 2}
+    assert world.controller.snapshots.take("one", epoch=1).epochs == {"sum": 1}
 
 
 def test_a_request_is_done_once(world: World) -> None:

@@ -118,7 +118,7 @@ def test_a_stage_that_came_behind_a_roll_back_is_collected_and_shown(
     world.ticks()
     world.controller.change(TWO)
     play(world, *range(3, 30))
-    assert world.controller.snapshot("one").epochs == {"sum": 28, "more": 26}
+    assert world.controller.snapshots.take("one").epochs == {"sum": 28, "more": 26}
     table = Path(world.tables) / "one/state/more.sums"
     assert len(list(table.rglob("*.parquet"))) < 30
     world.close()

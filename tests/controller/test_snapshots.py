@@ -41,7 +41,11 @@ def bystander(world: World) -> Snapshots:
     engine = LocalEngine(cache=str(world.root / "cache-2"))
     controller = world.controller
     return Snapshots(
-        engine=engine, catalog=controller._catalog, runs=controller._runs, retention=KEPT
+        engine=engine,
+        catalog=controller._catalog,
+        runs=controller._runs,
+        retention=KEPT,
+        clock=world.clock,
     )
 
 
@@ -83,7 +87,7 @@ def test_within_publications_only_whole_states_are_seen(world: World, policy: An
 
     def look(point: str) -> None:
         if point in ("log_entry.before", "log_entry.after"):
-            snapshot = reader.take("diamond", now_ms=0)
+            snapshot = reader.take("diamond")
             seen.append((check(snapshot, read), snapshot.newest))
 
     for number in range(6):
@@ -118,12 +122,12 @@ def test_a_publication_that_died_is_in_no_snapshot(world: World, passage: int):
     with pytest.raises(Crash):
         world.ticks()
     world.faults.to = lambda point: None
-    torn = bystander(world).take("diamond", now_ms=0)
+    torn = bystander(world).take("diamond")
     before = check(torn)
     world.restart()
     world.controller.recover()
     world.ticks()
-    assert check(world.controller.snapshot("diamond")) >= before
+    assert check(world.controller.snapshots.take("diamond")) >= before
 
 
 def test_any_epoch_that_is_readable_can_be_read_again(world: World):
@@ -135,17 +139,17 @@ def test_any_epoch_that_is_readable_can_be_read_again(world: World):
         world.arrive("diamond", "b", ("b", number))
         world.clock.advance(10)
         world.ticks()
-        expected.append(world.controller.snapshot("diamond"))
+        expected.append(world.controller.snapshots.take("diamond"))
     for epoch, then in enumerate(expected):
         assert then.newest
         for found in (
-            world.controller.snapshot("diamond", epoch=epoch),
-            world.controller.snapshot("diamond", at_ms=then.at_ms),
+            world.controller.snapshots.take("diamond", epoch=epoch),
+            world.controller.snapshots.take("diamond", at_ms=then.at_ms),
         ):
             check(found)
             assert versions(found) == versions(then)
             assert found.newest is False or epoch == 4
-    middle = world.controller.snapshot("diamond", epoch=2, stage="left")
+    middle = world.controller.snapshots.take("diamond", epoch=2, stage="left")
     assert (middle.epochs["left"], middle.epochs["join"]) == (2, 1)
 
 
@@ -158,16 +162,16 @@ def test_what_is_not_published_or_not_readable_is_not_found(world: World):
     started(world)
     for wrong in ({"epoch": 0}, {"epoch": 0, "stage": "left"}, {"at_ms": 5}):
         with pytest.raises(NotFoundError):
-            world.controller.snapshot("diamond", **wrong)
+            world.controller.snapshots.take("diamond", **wrong)
     with pytest.raises(NotFoundError):
-        world.controller.snapshot("diamond", epoch=0, stage="nobody")
+        world.controller.snapshots.take("diamond", epoch=0, stage="nobody")
 
 
 def test_collection_leaves_a_snapshot_alone_while_it_is_readable(world: World):
     """Every version that a snapshot names is read until `readable_until`; not for ever."""
     started(world)
     arrive_and_run(world)
-    snapshot = world.controller.snapshot("diamond")
+    snapshot = world.controller.snapshots.take("diamond")
     for _ in range(60):
         arrive_and_run(world)
     collect(world)
@@ -177,7 +181,7 @@ def test_collection_leaves_a_snapshot_alone_while_it_is_readable(world: World):
     collect(world)
     assert int(world.clock().timestamp() * 1000) > snapshot.readable_until_ms
     with pytest.raises(NotFoundError):
-        world.controller.snapshot("diamond", at_ms=snapshot.at_ms)
+        world.controller.snapshots.take("diamond", at_ms=snapshot.at_ms)
 
 
 def arrive_and_run(world: World) -> None:

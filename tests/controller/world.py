@@ -143,6 +143,14 @@ class FileEngine:
     ) -> Mapping[str, TableVersion]:
         raise NotImplementedError
 
+    def beside(self) -> Engine:
+        raise NotImplementedError
+
+    def contents(
+        self, folder: str, node: StageNode, comparison: Any, *, version: int | None = None
+    ) -> Any:
+        raise NotImplementedError
+
     def first_shown(
         self, folder: str, dataflow: str, node: StageNode, epoch: int
     ) -> Mapping[str, TableVersion]:

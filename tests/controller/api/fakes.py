@@ -181,11 +181,52 @@ def _page(found: Sequence[Any], cursor: str | None, limit: int) -> Page[Any]:
     return Page(found[begin:end], str(end) if end < len(found) else None)
 
 
+class NoExplaining:
+    """Has nothing to tell of."""
+
+    def plan(self, name: str) -> Any:
+        raise NotFoundError(kind="dataflow", name=name)
+
+    def run(self, run_id: str) -> Any:
+        raise NotFoundError(kind="run", name=run_id)
+
+
+class NoSnapshots:
+    """Has none."""
+
+    def take(
+        self,
+        name: str,
+        *,
+        epoch: int | None = None,
+        stage: str | None = None,
+        at_ms: int | None = None,
+    ) -> Any:
+        raise NotFoundError(kind="dataflow", name=name)
+
+
+class NoVerifications:
+    """Knows none."""
+
+    def start(self, name: str, request: Any) -> Any:
+        raise NotFoundError(kind="dataflow", name=name)
+
+    def show(self, id_: str) -> Any:
+        raise NotFoundError(kind="verification", name=id_)
+
+    def all(self, name: str) -> Any:
+        raise NotFoundError(kind="dataflow", name=name)
+
+    def cancel(self, id_: str) -> Any:
+        raise NotFoundError(kind="verification", name=id_)
+
+
 class FakeController:
     """Registers into the store; answers look-ups and reads from canned records."""
 
     def __init__(self, store: FakeStore) -> None:
-        self.registry = registry()
+        self.registry, self.verifications = registry(), NoVerifications()
+        self.explaining, self.snapshots = NoExplaining(), NoSnapshots()
         self.store = store
         self.state: list[dict[str, Any]] = []
         self.flow: list[dict[str, Any]] = []
@@ -261,22 +302,6 @@ class FakeController:
 
     def waiting(self, name: str) -> Mapping[str, str]:
         return self.reasons
-
-    def explain(self, name: str) -> Any:
-        raise NotFoundError(kind="dataflow", name=name)
-
-    def account(self, run: str) -> Any:
-        raise NotFoundError(kind="run", name=run)
-
-    def snapshot(
-        self,
-        name: str,
-        *,
-        epoch: int | None = None,
-        stage: str | None = None,
-        at_ms: int | None = None,
-    ) -> Any:
-        raise NotFoundError(kind="dataflow", name=name)
 
     def waits(self, name: str) -> Mapping[str, Wait]:
         return {stage: Wait("input", words, NOON) for stage, words in self.reasons.items()}

@@ -18,6 +18,7 @@ FILLED_IN = {
     "flow": "count.totals",
     "source": "urls",
     "run": "r3",
+    "verification": "v0",
     "index": "0",
 }
 

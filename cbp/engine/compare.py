@@ -1,0 +1,279 @@
+"""Compare records of two tables in bounded memory; exact, by value.
+
+Three views, as `cbp.model.equality` has them: multisets of records (a state, a history with
+its epochs, an output without a key), and the last record per key. Both sides are read as
+streams, batch by batch.
+
+A multiset is compared by `cbp.engine.difference`: equal records cancel out as they come; what
+comes in another order is spilled by hash. A view is cut by the hash of its keys into parts of
+about `PART_ROWS` records, on disk; memory then holds the keys of one part.
+
+Guaranteed: a difference of one record is found; nothing is decided by a hash. Of a table that
+differs, the first `SHOWN_MAX` keys are told, and the comparison of it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tempfile
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import chain, islice, zip_longest
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from cbp.engine.difference import Difference
+from cbp.engine.rows import Row
+from cbp.engine.state.bucket import Found
+from cbp.model.equality import identity
+from cbp.model.stage import TranslatorSpec
+from cbp.model.verification import Comparison, Differing
+
+__all__ = [
+    "SHOWN_MAX",
+    "Batches",
+    "Contents",
+    "Counting",
+    "compare",
+    "compare_multisets",
+    "compare_views",
+]
+
+SHOWN_MAX = 5
+"""Keys that are told of a table that differs."""
+
+PART_ROWS = 250_000
+_PARTS_MAX = 1024
+_BLOCK_ROWS = 512
+_TEXT_MAX = 300
+
+Batches = Callable[[], Iterator[list[Row]]]
+"""Begins to read one side: records in the order of the table, some at a time."""
+
+Counting = Callable[[int], None]
+"""Told of records as they are compared; may raise to end the comparison."""
+
+
+class Contents(Protocol):
+    """The records of one version of a table.
+
+    Attributes:
+        rows: How many they are.
+        parts: Into how many parts they are cut; sides that are cut alike are compared by part.
+    """
+
+    @property
+    def rows(self) -> int: ...  # noqa: D102 - see above
+
+    @property
+    def parts(self) -> int: ...  # noqa: D102 - see above
+
+    def part(self, number: int, *, epochs: bool) -> Iterator[list[Row]]:
+        """Yield the records of a part, some at a time; `epochs`: with their epoch in front."""
+        ...
+
+
+def compare(
+    comparison: Comparison,
+    spec: TranslatorSpec,
+    *,
+    expected: Contents,
+    found: Contents,
+    counting: Counting,
+) -> list[Differing]:
+    """Return the first keys of a table whose records differ; none: both sides are equal.
+
+    Args:
+        comparison: Which table, and how.
+        spec: Of its stage.
+        expected, found: Both sides.
+        counting: Told of records as they are compared; may raise to end the comparison.
+    """
+    epochs = comparison.kind == "history"
+    if comparison.kind == "state":
+        assert spec.key is not None, "a stage with state has a key"
+        schema, names = spec.state(comparison.name).schema, spec.key.names
+    else:
+        output = spec.output(comparison.name)
+        schema, names = output.schema, output.key
+    # A record without a key stands for itself; one of a history comes with its epoch.
+    key = [schema.index(name) + epochs for name in names] or list(range(len(schema) + epochs))
+    if epochs and names:
+        key = [0, *key]
+
+    def side(contents: Contents, number: int) -> Batches:
+        wanted = [number] if expected.parts == found.parts else list(range(contents.parts))
+        return lambda: chain.from_iterable(contents.part(n, epochs=epochs) for n in wanted)
+
+    told: list[Differing] = []
+    for number in range(expected.parts if expected.parts == found.parts else 1):
+        left, right = side(expected, number), side(found, number)
+        if comparison.kind == "view":
+            rows = max(expected.rows, found.rows)
+            told += compare_views(left, right, key=key, rows=rows, counting=counting)
+        else:
+            told += compare_multisets(left, right, key=key, counting=counting)
+        if len(told) >= SHOWN_MAX:
+            break
+    return told[:SHOWN_MAX]
+
+
+def compare_multisets(
+    expected: Batches, found: Batches, *, key: Sequence[int], counting: Counting
+) -> list[Differing]:
+    """Return the first keys whose records differ, as multisets; none: both are equal.
+
+    Args:
+        expected, found: Both sides; each is read up to two times.
+        key: Positions of the columns that a difference is told by.
+        counting: Told of the records of the first reading.
+    """
+    surplus, missing = _one_sided(expected, found, counting)
+    if not surplus and not missing:
+        return []
+    groups: dict[Hashable, _Group] = {}
+    _into(groups, surplus, key, "found")
+    if missing:
+        # The difference tells the records of one side; told the other way round, of the other.
+        lacking, _ = _one_sided(found, expected, lambda rows: None)
+        _into(groups, lacking, key, "expected")
+    shown = islice(groups.values(), SHOWN_MAX)
+    return [_differing(group.key, group.expected, group.found) for group in shown]
+
+
+def compare_views(
+    expected: Batches, found: Batches, *, key: Sequence[int], rows: int, counting: Counting
+) -> list[Differing]:
+    """Return the first keys whose last records differ; none: both views are equal.
+
+    Args:
+        expected, found: Both sides, in the order of the flow.
+        key: Positions of the declared key's columns.
+        rows: About how many records a side has.
+        counting: Told of the records as they are read.
+    """
+    parts = min(_PARTS_MAX, max(1, rows // PART_ROWS))
+    told: list[Differing] = []
+    with closing(_Parts(parts, key)) as spilled:
+        for side, batches in enumerate((expected, found)):
+            for batch in batches():
+                counting(len(batch))
+                spilled.add(side, batch)
+        for part in range(parts):
+            wants, has = spilled.last(part, 0), spilled.last(part, 1)
+            for value in dict.fromkeys([*wants, *has]):
+                left, right = wants.get(value), has.get(value)
+                if left is None or right is None or identity(left) != identity(right):
+                    some = left if left is not None else right
+                    assert some is not None, "the key is of one of them"
+                    where = tuple(some[at] for at in key)
+                    told.append(_differing(where, _listed(left), _listed(right)))
+                    if len(told) == SHOWN_MAX:
+                        return told
+    return told
+
+
+def _one_sided(olds: Batches, news: Batches, counting: Counting) -> tuple[list[Row], int]:
+    """Return the first records that only `news` has, and how many only `olds` has.
+
+    Both sides are read in step, so that what is in one order cancels out at once.
+    """
+    born: list[Row] = []
+    gone = 0
+
+    def died(records: Found) -> None:
+        nonlocal gone
+        gone += len(records.hashes)
+
+    def fresh(records: list[Row]) -> None:
+        born.extend(records[: max(0, 100 * SHOWN_MAX - len(born))])
+
+    with Difference(died, fresh) as difference:
+        nothing: list[Row] = []
+        for left, right in zip_longest(olds(), news(), fillvalue=nothing):
+            counting(len(left) + len(right))
+            if left:
+                nowhere = np.zeros(len(left), np.int64)
+                difference.read(left, Found(nowhere, nowhere, nowhere))
+            if right:
+                difference.emit(right)
+        difference.finish()
+    return born, gone
+
+
+@dataclass(slots=True)
+class _Group:
+    """The records of one key that only one side has."""
+
+    key: Row
+    expected: list[Row] = field(default_factory=list)
+    found: list[Row] = field(default_factory=list)
+
+
+def _into(
+    groups: dict[Hashable, _Group],
+    rows: list[Row],
+    key: Sequence[int],
+    side: Literal["expected", "found"],
+) -> None:
+    for row in rows:
+        where = tuple(row[at] for at in key)
+        group = groups.setdefault(identity(where), _Group(where))
+        (group.expected if side == "expected" else group.found).append(row)
+
+
+def _differing(key: Row, expected: Sequence[Row], found: Sequence[Row]) -> Differing:
+    return Differing(_text(key), tuple(map(_text, expected)), tuple(map(_text, found)))
+
+
+def _listed(row: Row | None) -> list[Row]:
+    return [] if row is None else [row]
+
+
+def _text(row: Row) -> str:
+    text = ", ".join(map(repr, row))
+    return text if len(text) <= _TEXT_MAX else text[:_TEXT_MAX] + "..."
+
+
+class _Parts:
+    """Records of both sides by the hash of their key; on disk, in one file without a name."""
+
+    def __init__(self, parts: int, key: Sequence[int]) -> None:
+        self._parts, self._key = parts, tuple(key)
+        handle, path = tempfile.mkstemp(prefix="cbp-compare-")
+        os.unlink(path)
+        self._file = os.fdopen(handle, "w+b")
+        self._blocks: dict[tuple[int, int], list[int]] = {}
+        self._waiting: dict[tuple[int, int], list[Row]] = {}
+
+    def add(self, side: int, rows: list[Row]) -> None:
+        """Take records of a side, in order."""
+        for row in rows:
+            part = hash(identity([row[at] for at in self._key])) % self._parts
+            waiting = self._waiting.setdefault((part, side), [])
+            waiting.append(row)
+            if len(waiting) >= _BLOCK_ROWS:
+                self._blocks.setdefault((part, side), []).append(self._file.seek(0, os.SEEK_END))
+                pickle.dump(waiting, self._file, pickle.HIGHEST_PROTOCOL)
+                waiting.clear()
+
+    def last(self, part: int, side: int) -> dict[Hashable, Row]:
+        """Return the last record per key of one part of one side."""
+        found: dict[Hashable, Row] = {}
+        for block in self._read(part, side):
+            for row in block:
+                found[identity([row[at] for at in self._key])] = row
+        return found
+
+    def _read(self, part: int, side: int) -> Iterator[list[Any]]:
+        for offset in self._blocks.get((part, side), ()):
+            self._file.seek(offset)
+            yield pickle.load(self._file)
+        yield self._waiting.get((part, side), [])
+
+    def close(self) -> None:
+        """Let the file vanish."""
+        self._file.close()

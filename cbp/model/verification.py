@@ -1,0 +1,269 @@
+"""Verification: what is compared with a recomputation, and what came of it. Pure.
+
+A recomputation begins with nothing and reads the retained input again, either increment by
+increment or all at once. What is compared follows `cbp.model.equality`: state exactly, an
+output by the last value per declared key, by all records without a key, or epoch by epoch
+if it is a history. A history is left out where its epochs are no function of the input:
+when all input comes at once, or behind a stage that runs when something arrives, whatever
+that is; so are messages.
+
+Increment by increment, a dataflow whose rules wait for what they read gives the same
+epochs however its runs were timed. So it can be compared at any snapshot, while runs go
+on: the recomputation stops each stage at the epoch that the snapshot shows. Any other
+dataflow is compared when it has nothing left to do.
+
+Invariant: every table of a dataflow is compared or left out with a reason
+(tests/cbp/model/test_verification.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from cbp.model.dataflow import Dataflow
+from cbp.model.graph import components, predecessors
+from cbp.model.runnable import Align, CountWindow, KeyWindow, RunAll
+
+__all__ = [
+    "Comparison",
+    "Differing",
+    "Kind",
+    "Request",
+    "Split",
+    "Status",
+    "TableVerdict",
+    "Verification",
+    "behind",
+    "comparisons",
+    "first_stage",
+    "merged",
+    "timeless",
+]
+
+Split = Literal["increments", "at_once"]
+
+Kind = Literal["state", "view", "records", "history"]
+
+Status = Literal[
+    "waiting",
+    "running",
+    "equal",
+    "differs",
+    "not_deterministic",
+    "timed_out",
+    "cancelled",
+    "failed",
+]
+"""`timed_out`: nothing differs as far as it came. `not_deterministic`: two recomputations of
+the same input differ, so that no table can be held to either."""
+
+_WAITING_RULES = (RunAll, Align, CountWindow, KeyWindow)
+"""What they answer depends on what is queued and in which order, never on when it came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for.
+
+    Attributes:
+        split: How the input is cut for the recomputation.
+        engine: `direct`: the service's own engine, on tables of its own; `reference`: the
+            slow engine in memory, for small inputs.
+        twice: Recompute twice although nothing differs.
+        seconds_max: Time limit, waiting included.
+    """
+
+    split: Split = "increments"
+    engine: Literal["direct", "reference"] = "direct"
+    twice: bool = False
+    seconds_max: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One table, and how it is compared.
+
+    Attributes:
+        stage, name: Of the state or output.
+        left_out: Why it is not compared; `""`: it is.
+    """
+
+    stage: str
+    name: str
+    kind: Kind
+    left_out: str = ""
+
+    @property
+    def table(self) -> str:
+        """Its folder, relative to the dataflow's."""
+        folder = "state" if self.kind == "state" else "flows"
+        return f"{folder}/{self.stage}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """One key whose records differ; texts, since any value can be in them.
+
+    Attributes:
+        key: Of the group, of the view, or the record itself where there is no key.
+        expected: The records that the recomputation has and the table lacks.
+        found: The records that the table has and the recomputation lacks.
+    """
+
+    key: str
+    expected: tuple[str, ...]
+    found: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableVerdict:
+    """What came of one table.
+
+    Attributes:
+        records: Compared, of both sides.
+        differing: The first that differ; more may.
+    """
+
+    table: str
+    kind: Kind
+    status: Literal["open", "equal", "differs", "left_out"]
+    records: int = 0
+    differing: tuple[Differing, ...] = ()
+    because: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """How far one verification is, or what came of it.
+
+    Attributes:
+        step: What it does, in words.
+        done, total: Of the step, in its unit; `total` 0: not known.
+        epochs: Stage to the last epoch that is compared; empty until that is known.
+        suspect: The first stage, upstream first, one of whose tables differs.
+        error: `{"error_code", "message", "details"}` of a verification that failed.
+    """
+
+    id: str
+    dataflow: str
+    request: Request
+    status: Status
+    step: str = ""
+    done: int = 0
+    total: int = 0
+    seconds: float = 0.0
+    epochs: dict[str, int] | None = None
+    tables: tuple[TableVerdict, ...] = ()
+    suspect: str = ""
+    error: dict[str, object] | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come."""
+        return self.status not in ("waiting", "running")
+
+
+def timeless(dataflow: Dataflow) -> frozenset[str]:
+    """Return the stages whose epochs are a function of the input: they and all before them wait."""
+    before = predecessors(dataflow.wiring())
+    found: set[str] = set()
+    for component in components(before):
+        rules = [dataflow.stages[stage].runnable.function for stage in component]
+        upstream = {b for stage in component for b in before[stage]} - set(component)
+        on_cycle = len(component) > 1 or component[0] in before[component[0]]
+        # Empties are not enqueued inside a cycle, so what waits there is a matter of time.
+        if not on_cycle and upstream <= found and all(type(r) in _WAITING_RULES for r in rules):
+            found |= set(component)
+    return frozenset(found)
+
+
+def behind(dataflow: Dataflow, stages: Collection[str]) -> frozenset[str]:
+    """Return these stages, as far as they are there, and all that read what they write."""
+    before, found = predecessors(dataflow.wiring()), set[str]()
+    for component in components(before):
+        reads = {upstream for stage in component for upstream in before[stage]}
+        if reads & found or not set(component).isdisjoint(stages):
+            found |= set(component)
+    return frozenset(found)
+
+
+def comparisons(
+    dataflow: Dataflow, split: Split, changed: Collection[str] = ()
+) -> Iterator[Comparison]:
+    """Yield every table with how it is compared, upstream first, states before outputs.
+
+    Args:
+        dataflow: In its newest version.
+        split: How the input is cut.
+        changed: Stages that were not always what they are, or read what such wrote.
+    """
+    settled, free = timeless(dataflow), _split_free(dataflow)
+    for component in components(predecessors(dataflow.wiring())):
+        for stage in component:
+            spec = dataflow.stages[stage].translator
+            old = "part of it, or of what it reads, is of an earlier version" * (stage in changed)
+            loopbacks = {loopback.name for loopback in spec.loopbacks}
+            for state in spec.states:
+                yield Comparison(stage, state.name, "state", old)
+            for output in spec.outputs:
+                kind: Kind = "history" if output.history else "view" if output.key else "records"
+                why = old
+                if why:
+                    pass
+                elif output.name in loopbacks:
+                    why = "messages depend on the split, what they lead to does not"
+                elif output.history and split == "at_once":
+                    why = "a history has other epochs when all input comes at once"
+                elif output.history and stage not in settled:
+                    why = "its epochs depend on when runs were started"
+                elif kind == "records" and split == "at_once" and stage not in free:
+                    why = "it follows changes, and all at once there are fewer; declare a key"
+                yield Comparison(stage, output.name, kind, why)
+
+
+def _split_free(dataflow: Dataflow) -> frozenset[str]:
+    """Return the stages that read the same records however the input is split.
+
+    Those that read sources, and all records of such stages; not views, whose records are
+    changes, nor histories and messages.
+    """
+    found: set[str] = set()
+    flows = set(dataflow.sources)
+    for component in components(predecessors(dataflow.wiring())):
+        for stage in component:
+            node = dataflow.stages[stage]
+            if flows.issuperset(node.wiring.values()):
+                found.add(stage)
+                flows |= {
+                    f"{stage}.{output.name}"
+                    for output in node.translator.outputs
+                    if not output.key and not output.history
+                }
+    return frozenset(found)
+
+
+def first_stage(dataflow: Dataflow, differing: Collection[str]) -> str:
+    """Return the stage, upstream first, one of whose tables differs; `""`: none does."""
+    for component in components(predecessors(dataflow.wiring())):
+        for stage in component:
+            if any(table.partition("/")[2].partition(".")[0] == stage for table in differing):
+                return stage
+    return ""
+
+
+def merged(end: int, breaks: Collection[int], *, most: int) -> list[range]:
+    """Return which increments of a source become one, where all of its input comes at once.
+
+    Args:
+        end: How many increments there are.
+        breaks: Where punctuations stand: none of them is inside of what becomes one.
+        most: So many become one.
+    """
+    found, start = [], 0
+    while start < end:
+        stop = min([end, start + most, *(at for at in breaks if at > start)])
+        found.append(range(start, stop))
+        start = stop
+    return found

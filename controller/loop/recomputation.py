@@ -1,0 +1,327 @@
+"""Recomputations: where a dataflow is compared, and its tables made again from its input.
+
+The cut is a snapshot of the tables and the input that they show. Input is read where it lies,
+through paths that lead out of the scratch folder, so nothing is copied. The engine is the
+service's own on the same executor, with tables and copies of its own; or the reference engine,
+in memory, for small inputs.
+
+Guaranteed: what an increment of the input does not reach is not in the cut; input that is gone
+is an error, never a comparison with less. Not guaranteed: that a dataflow whose epochs depend
+on time comes to rest.
+
+Invariants: tests/controller/test_verification.py.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+
+from cbp.engine.base import Engine
+from cbp.engine.compare import Contents
+from cbp.engine.contents import ListedContents
+from cbp.engine.files import Files
+from cbp.engine.reference import ReferenceEngine
+from cbp.engine.replay import Replay
+from cbp.errors import (
+    NotFoundError,
+)
+from cbp.model.consult import consult
+from cbp.model.dataflow import Dataflow
+from cbp.model.fusion import PhysicalStage
+from cbp.model.increment import Increment
+from cbp.model.punctuation import Punctuation
+from cbp.model.snapshot import Snapshot
+from cbp.model.verification import Comparison, Request, merged, timeless
+from controller.loop.runs import Runs
+from controller.loop.snapshots import Snapshots
+from controller.loop.unverifiable import (
+    InputNotRetainedError,
+    PunctuationUnplacedError,
+    VerificationTooLargeError,
+)
+from controller.store.base import DataflowRecord, IncrementRecord, Store
+
+__all__ = ["AT_ONCE_MAX", "REFERENCE_RECORDS_MAX", "Cut", "Recomputation", "Side", "Watched"]
+
+REFERENCE_RECORDS_MAX = 200_000
+AT_ONCE_MAX = 500
+"""Increments of a source that become one, where all input comes at once."""
+
+Side = Callable[[Comparison], Contents]
+"""The tables of one side of a comparison."""
+
+_Parts = Mapping[str, Sequence[range]]
+
+
+class Watched(Protocol):
+    """Whoever waits for a recomputation; every method may raise to end it."""
+
+    def tell(self, step: str, done: int = 0, total: int = 0) -> None:
+        """Take notice of how far it is."""
+        ...
+
+    def began(self, run: str) -> None:
+        """Take notice of the run that starts next, so that it can be cancelled; `""`: none."""
+        ...
+
+    def wait(self, busy: Mapping[str, str]) -> None:
+        """Block until it is worth looking again whether these stages came to rest."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What is compared.
+
+    Attributes:
+        snapshot: The tables' versions.
+        limits: Stage that leads to the number of its epochs in the snapshot; others: all.
+        ends: Source to the number of its increments that the recomputation reads.
+        punctuations: Of all flows.
+    """
+
+    snapshot: Snapshot
+    limits: Mapping[str, int]
+    ends: Mapping[str, int]
+    punctuations: tuple[Punctuation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputation:
+    """What is recomputed, and how; safe to use from several threads.
+
+    Attributes:
+        id: Begins the ids of its runs.
+        changed: Stages that were not always what they are; they are left out.
+    """
+
+    id: str
+    record: DataflowRecord
+    dataflow: Dataflow
+    units: Mapping[str, PhysicalStage]
+    changed: frozenset[str]
+    request: Request
+    store: Store
+    engine: Engine
+    runs: Runs
+    snapshots: Snapshots
+    files: Files
+
+    def cut(self, watched: Watched) -> Cut:
+        """Return what to compare: any snapshot where time does not matter, else one at rest.
+
+        Raises:
+            NotFoundError: The dataflow is gone.
+        """
+        name = self.record.name
+        waits = timeless(self.dataflow) >= self.dataflow.stages.keys() - self.changed
+        never = {leader: 0 for leader in self.units if leader in self.changed}
+        anywhere = waits and self.request.split == "increments"
+        while True:
+            position = self.store.position(name)
+            snapshot = self.snapshots.take(name)
+            ends = {s: self.store.next_index(name, s) for s in self.dataflow.sources}
+            punctuations = tuple(self._punctuations())
+            if anywhere:
+                limits = {leader: epoch + 1 for leader, epoch in snapshot.epochs.items()}
+                return Cut(snapshot, {**limits, **never}, ends, punctuations)
+            busy = {stage: "runs" for flow, stage in self.runs.busy() if flow == name and stage}
+            for leader, stage in position.stages.items():
+                decision = consult(
+                    leader, self.units[leader].leader.runnable, stage.connectors, stage.memo
+                )
+                if decision.runnable:
+                    busy.setdefault(leader, "may run")
+                elif any(connector.arrived for connector in stage.connectors.values()):
+                    busy.setdefault(leader, "frames what arrived")
+                elif snapshot.epochs[leader] + 1 != stage.epoch:
+                    busy.setdefault(leader, "is not published")
+            # What arrived meanwhile would be in one of both only.
+            if not busy and self.store.position(name) == position:
+                return Cut(snapshot, never, ends, punctuations)
+            watched.wait(busy)
+
+    def tables(self, cut: Cut) -> Side:
+        """Return the side that the service keeps, as of a cut."""
+
+        def side(one: Comparison) -> Contents:
+            version = cut.snapshot.tables[one.table].version
+            node = self.dataflow.stages[one.stage]
+            return self.engine.contents(self.record.folder, node, one, version=version)
+
+        return side
+
+    def recompute(self, cut: Cut, folder: str, watched: Watched) -> Side:
+        """Make all tables again, in a scratch folder; return that side.
+
+        Args:
+            cut: How far to go.
+            folder: Two levels below the folder of all dataflows; `[a-z0-9]` at its end.
+            watched: Who waits.
+
+        Raises:
+            InputNotRetainedError: If an increment of a source is gone.
+            VerificationTooLargeError: If it is too much for the reference engine.
+            PunctuationUnplacedError: If frames were closed where it has no increments.
+            CbpError: As of `Engine.prepare`.
+        """
+        self._require_places(cut.punctuations)
+        parts, punctuations = self._parts(cut)
+        total = sum(len(part) for of_source in parts.values() for part in of_source)
+        watched.tell("recomputes", 0, total)
+        if self.request.engine == "reference":
+            return self._by_reference(cut, parts, punctuations, total, watched)
+        engine = self.engine.beside()
+        replay = Replay(
+            engine,
+            self.dataflow,
+            self.units,
+            folder,
+            f"{self.id}{folder[-1]}",
+            limits=cut.limits,
+            before_run=watched.began,
+            punctuations=punctuations,
+        )
+        depth = f"../../{self.record.folder.rpartition('/')[2]}"
+        for done, increment in self._arrivals(parts):
+            replay.offer(_below(depth, increment))
+            if self.request.split == "increments":
+                replay.run_until_idle()
+            watched.tell("recomputes", done, total)
+            if replay.reached:
+                break
+        replay.finish()
+        watched.began("")
+
+        def side(one: Comparison) -> Contents:
+            return engine.contents(folder, self.dataflow.stages[one.stage], one)
+
+        return side
+
+    def _by_reference(
+        self,
+        cut: Cut,
+        parts: _Parts,
+        punctuations: Sequence[Punctuation],
+        total: int,
+        watched: Watched,
+    ) -> Side:
+        reference = ReferenceEngine(self.dataflow, punctuations)
+        limits = {
+            name: cut.limits[leader]
+            for leader, unit in self.units.items()
+            for name in unit.names
+            if leader in cut.limits
+        }
+        records = 0
+        for done, increment in self._arrivals(parts):
+            records += increment.records
+            if records > REFERENCE_RECORDS_MAX:
+                raise VerificationTooLargeError(self.record.name, records, REFERENCE_RECORDS_MAX)
+            rows = self.engine.read(
+                self.record.folder, [increment], offset=0, limit=increment.records
+            )
+            reference.feed(increment.flow, rows)
+            if self.request.split == "increments":
+                reference.run_until_idle(limits)
+            watched.tell("recomputes", done, total)
+        reference.run_until_idle(limits)
+
+        def side(one: Comparison) -> Contents:
+            if one.kind == "state":
+                epochs = [reference.state(one.stage, one.name)]
+            else:
+                epochs = reference.outputs(f"{one.stage}.{one.name}")
+            return ListedContents([[tuple(row.values()) for row in rows] for rows in epochs])
+
+        return side
+
+    # the input
+
+    def _punctuations(self) -> Iterator[Punctuation]:
+        cursor = None
+        while True:
+            page = self.store.punctuations(self.record.name, cursor=cursor)
+            yield from page.items
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    def _require_places(self, punctuations: Sequence[Punctuation]) -> None:
+        """Refuse a punctuation whose flow has other increments in a recomputation."""
+        settled = timeless(self.dataflow) if self.request.split == "increments" else frozenset()
+        for one in punctuations:
+            if one.flow not in self.dataflow.sources and one.flow.partition(".")[0] not in settled:
+                raise PunctuationUnplacedError(self.record.name, one.flow, one.at)
+
+    def _parts(self, cut: Cut) -> tuple[_Parts, list[Punctuation]]:
+        """Return what of each source becomes one increment, and where punctuations stand then."""
+        parts, moved = {}, []
+        most = AT_ONCE_MAX if self.request.split == "at_once" else 1
+        dropped = self._dropped()
+        for source, end in cut.ends.items():
+            gone = [part for part in dropped if part[0] == source]
+            breaks = {p.at for p in cut.punctuations if p.flow == source}
+            breaks |= {at for _, part in gone for at in (part.start, part.stop)}
+            parts[source] = [
+                one
+                for one in merged(end, breaks, most=most)
+                if not any(one.start in part for _, part in gone)
+            ]
+        for one in cut.punctuations:
+            before = parts.get(one.flow)
+            at = one.at if before is None else sum(part.stop <= one.at for part in before)
+            moved.append(replace(one, at=at))
+        return parts, moved
+
+    def _dropped(self) -> list[tuple[str, range]]:
+        """Return the increments of sources that roll-backs took out of the queues."""
+        found = []
+        for generation in self.runs.log(self.record.folder).generations:
+            newest = {one.flow: one.index + 1 for one in generation.position.newest}
+            for source, count in generation.dropped.items():
+                found.append((source, range(newest[source] - count, newest[source])))
+        return found
+
+    def _arrivals(self, parts: _Parts) -> Iterator[tuple[int, Increment]]:
+        """Yield the increments of the sources as they came, and how many there were by then.
+
+        What becomes one comes when the first of it came.
+        """
+        flows = [self._source(source, ranges) for source, ranges in parts.items()]
+        done = 0
+        for _, count, increment in heapq.merge(
+            *flows, key=lambda found: (found[0], found[2].flow, found[2].index)
+        ):
+            done += count
+            yield done, increment
+
+    def _source(
+        self, source: str, parts: Sequence[range]
+    ) -> Iterator[tuple[datetime, int, Increment]]:
+        for number, part in enumerate(parts):
+            found = [self._increment(source, index) for index in part]
+            files = tuple(file for one in found for file in one.increment.files)
+            came = found[0].created_at
+            yield came, len(part), Increment(source, number, number, files)
+
+    def _increment(self, source: str, index: int) -> IncrementRecord:
+        name, folder = self.record.name, self.record.folder
+        try:
+            found = self.store.increment(name, source, index)
+        except NotFoundError as error:
+            raise InputNotRetainedError(name, source, index) from error
+        for file in found.increment.files:
+            if not self.files.exists(f"{folder}/{file.path}"):
+                raise InputNotRetainedError(name, source, index)
+        return found
+
+
+def _below(depth: str, increment: Increment) -> Increment:
+    """Return an increment whose files are named from the scratch folder."""
+    files = tuple(replace(file, path=f"{depth}/{file.path}") for file in increment.files)
+    return replace(increment, files=files)

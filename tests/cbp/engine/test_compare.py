@@ -1,0 +1,106 @@
+"""Comparing tables: exact, by value, whatever fits in memory."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cbp.engine import compare as module
+from cbp.engine import difference
+from cbp.engine.compare import SHOWN_MAX, compare_multisets, compare_views
+from cbp.model.equality import identity
+
+Row = tuple[Any, ...]
+
+
+@pytest.fixture(params=["memory", "disk"])
+def _sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "disk":
+        monkeypatch.setattr(module, "PART_ROWS", 7)
+        monkeypatch.setattr(module, "_BLOCK_ROWS", 2)
+        monkeypatch.setattr(difference, "PENDING_ROWS_MAX", 5)
+
+
+def in_batches(rows: list[Row], size: int) -> Any:
+    def batches() -> Iterator[list[Row]]:
+        for start in range(0, len(rows), size):
+            yield rows[start : start + size]
+
+    return batches
+
+
+def drawn(draw: random.Random) -> list[Row]:
+    values = [None, 0.0, -0.0, math.nan, 1.5, [1, None], {"a": math.nan}]
+    return [(draw.randint(0, 9), draw.choice(values)) for _ in range(draw.randint(0, 40))]
+
+
+def changed(rows: list[Row], draw: random.Random, *, shuffle: bool) -> list[Row]:
+    found = list(rows)
+    if shuffle:
+        draw.shuffle(found)
+    for _ in range(draw.randint(0, 2)):
+        if found and draw.random() < 0.5:
+            found.pop(draw.randrange(len(found)))
+        else:
+            found.insert(draw.randint(0, len(found)), (draw.randint(0, 9), "new"))
+    return found
+
+
+@pytest.mark.usefixtures("_sizes")
+@pytest.mark.parametrize("seed", range(60))
+def test_multisets_differ_where_counters_do(seed: int):
+    """Told are the keys whose counts differ, and of each what is missing and what is too much."""
+    draw = random.Random(seed)
+    expected = drawn(draw)
+    found = changed(expected, draw, shuffle=True)
+    counted: list[int] = []
+    told = compare_multisets(
+        in_batches(expected, 3), in_batches(found, 4), key=[0], counting=counted.append
+    )
+    left, right = Counter(map(identity, expected)), Counter(map(identity, found))
+    wrong = {row[0] for row in [*(left - right), *(right - left)] if isinstance(row, tuple)}
+    assert {int(one.key) for one in told} <= wrong, f"seed {seed}"
+    assert len(told) == min(SHOWN_MAX, len(wrong)), f"seed {seed}"
+    missing, surplus = (left - right).total(), (right - left).total()
+    assert sum(len(one.expected) for one in told) == missing
+    assert sum(len(one.found) for one in told) == surplus
+    assert sum(counted) == len(expected) + len(found)
+
+
+@pytest.mark.usefixtures("_sizes")
+@pytest.mark.parametrize("seed", range(60))
+def test_views_differ_where_last_values_do(seed: int):
+    """What came before the last record of a key does not matter."""
+    draw = random.Random(seed)
+    expected = drawn(draw)
+    found = changed(expected, draw, shuffle=False)
+    told = compare_views(
+        in_batches(expected, 3),
+        in_batches(found, 4),
+        key=[0],
+        rows=len(expected),
+        counting=lambda rows: None,
+    )
+    left = {row[0]: identity(row) for row in expected}
+    right = {row[0]: identity(row) for row in found}
+    wrong = {key for key in {**left, **right} if left.get(key) != right.get(key)}
+    assert {int(one.key) for one in told} <= wrong, f"seed {seed}"
+    assert len(told) == min(SHOWN_MAX, len(wrong)), f"seed {seed}"
+
+
+def test_a_difference_is_told_by_key_with_both_sides():
+    """The records that one side lacks, as a person reads them; long ones are cut."""
+    (one,) = compare_multisets(
+        in_batches([("a", 1), ("b", 2)], 9),
+        in_batches([("a", 1), ("b", 3), ("b", "x" * 1000)], 9),
+        key=[0],
+        counting=lambda rows: None,
+    )
+    assert (one.key, one.expected) == ("'b'", ("'b', 2",))
+    assert one.found[0] == "'b', 3"
+    assert len(one.found[1]) < 400
