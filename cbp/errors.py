@@ -6,11 +6,12 @@
     |     |- ChangeRefusedError   a new version would lose or change what is there
     |     '- CodeDriftedError     what is installed is not what was registered
     |- AuthorCodeError            author's code failed while a run used it
-    |  '- DecisionInvalidError    a Runnable or FrameBy answered what cannot be done
-    |     |- MemoInvalidError     its memo is not JSON
-    |     |- AlignmentError       framing keys of an aligned input go backwards
-    |     |- FramingKeyError      a FrameBy function gave what is no framing key
-    |     '- FramesScatteredError an increment's framing keys change too often
+    |  |- DecisionInvalidError    a Runnable or FrameBy answered what cannot be done
+    |  |  |- MemoInvalidError     its memo is not JSON
+    |  |  |- AlignmentError       framing keys of an aligned input go backwards
+    |  |  |- FramingKeyError      a FrameBy function gave what is no framing key
+    |  |  '- FramesScatteredError an increment's framing keys change too often
+    |  '- CycleUndrainedError     a cycle feeds itself without end
     |- OperatingError             the world failed: disk, network, a foreign writer
     |  |- TableForeignError       a folder holds something that is not our table
     |  |  |- PlacementDiffersError  its records lie by another hash or number of buckets
@@ -53,6 +54,7 @@ __all__ = [
     "ChangeBusyError",
     "ChangeRefusedError",
     "CodeDriftedError",
+    "CycleUndrainedError",
     "DataflowBusyError",
     "DataflowInvalidError",
     "DecisionInvalidError",
@@ -294,6 +296,27 @@ class FramesScatteredError(DecisionInvalidError):
             increment=increment,
             most=most,
         )
+
+
+class CycleUndrainedError(AuthorCodeError):
+    """A cycle runs on and on without new input; it is shown as such, and goes on."""
+
+    code = "cycle_undrained"
+
+    def __init__(
+        self, *, stage: str, function: str, place: str, cycle: Sequence[str], turns: int
+    ) -> None:
+        shown = " -> ".join((*cycle, cycle[0]))
+        cause = f"the cycle {shown} does not drain: {turns} epochs without new input"
+        super().__init__(
+            stage=stage, function=function, place=place, cause=cause, cycle=list(cycle), turns=turns
+        )
+        at = f" ({place})" if place else ""
+        self.message = (
+            f"{cause}; {function}{at} of stage {stage!r} goes on writing into it; "
+            "pause a stage of it to stop it"
+        )
+        self.args = (self.message,)
 
 
 class OperatingError(CbpError):

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from cbp.errors import CbpError
+from cbp.errors import CbpError, CycleUndrainedError
 from cbp.model.connector import Connector, Decision
 from cbp.model.consult import consult
 from cbp.model.graph import components, cycles
@@ -56,6 +56,7 @@ class StageView:
             none: itself alone.
         limits: Flow that it writes to how much of it may wait; others have the default.
         turns: Epochs in a row that read nothing from outside its cycle; 0 off a cycle.
+        function, place: The author's code that it runs, and its `file.py:12`.
     """
 
     dataflow: str
@@ -74,6 +75,8 @@ class StageView:
     members: tuple[str, ...] = ()
     limits: Mapping[str, FlowLimit] = field(default_factory=dict)
     turns: int = 0
+    function: str = "translate"
+    place: str = ""
 
     @property
     def id(self) -> StageId:
@@ -99,13 +102,13 @@ class Schedule:
         starts: In the order in which to start them.
         waits: (dataflow, stage) to the reason why it does not start now.
         failed: Of those that wait, whose Runnable failed; they must not be asked again.
-        circling: (dataflow, stage) to words on its cycle, which does not drain.
+        circling: (dataflow, stage) to what is wrong with its cycle: it does not drain.
     """
 
     starts: tuple[Start, ...]
     waits: Mapping[StageId, Wait]
     failed: Mapping[StageId, CbpError] = field(default_factory=dict)
-    circling: Mapping[StageId, str] = field(default_factory=dict)
+    circling: Mapping[StageId, CycleUndrainedError] = field(default_factory=dict)
 
     @property
     def waiting(self) -> dict[StageId, str]:
@@ -165,12 +168,12 @@ def decide(stages: Iterable[StageView], *, now: datetime, parallel_max: int) -> 
     return Schedule(
         tuple(_start(case) for case in ready[:free]),
         {
-            id_: Wait(case.kind, case.reason, case.view.waiting_since, case.behind)
+            id_: Wait(case.kind, case.reason, case.view.waiting_since, case.behind, case.error)
             for id_, case in cases.items()
             if case.reason
         },
         {id_: case.error for id_, case in cases.items() if case.error is not None},
-        {id_: words for id_, case in cases.items() if (words := _circling(case))},
+        {id_: error for id_, case in cases.items() if (error := _circling(case)) is not None},
     )
 
 
@@ -270,11 +273,15 @@ def _blocker(
     return "", ""
 
 
-def _circling(case: _Case) -> str:
+def _circling(case: _Case) -> CycleUndrainedError | None:
     """Say that a cycle does not drain, once it has gone on for long without new input."""
     if not case.cycle or case.view.turns < TURNS_MAX:
-        return ""
-    return (
-        f"the cycle {' -> '.join((*case.cycle, case.cycle[0]))} does not drain: {case.view.turns} "
-        "epochs without new input; pause a stage of it to stop it"
+        return None
+    view = case.view
+    return CycleUndrainedError(
+        stage=view.stage,
+        function=view.function,
+        place=view.place,
+        cycle=case.cycle,
+        turns=view.turns,
     )

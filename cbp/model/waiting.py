@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from cbp.errors import CbpError
 from cbp.model.connector import Connector
 
 __all__ = ["Kind", "Wait", "open_frames"]
@@ -41,12 +42,14 @@ class Wait:
         since: When it could first have run, or last started; the one that waited longest
             is the next to get a place.
         behind: The stage before it that keeps it waiting; `""`: none does.
+        error: What stopped it, or its cycle that does not drain; `None`: neither.
     """
 
     kind: Kind
     words: str
     since: datetime
     behind: str = ""
+    error: CbpError | None = None
 
 
 def open_frames(connectors: Iterable[Connector]) -> tuple[Kind, str]:

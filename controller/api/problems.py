@@ -60,6 +60,7 @@ STATUS: Mapping[str, int] = {
     "code_drifted": 409,
     "author_code_failed": 422,
     "decision_invalid": 422,
+    "cycle_undrained": 422,
     "memo_not_serialisable": 422,
     "alignment_backwards": 422,
     "framing_key_invalid": 422,

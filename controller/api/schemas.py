@@ -267,6 +267,9 @@ class WaitOut(Model):
     since: datetime = Field(description="When it could first have run, or last started.")
     behind: str = Field(description="The stage before it that keeps it waiting; empty: none.")
     turns: int = Field(description="Epochs in a row without input from outside its cycle.")
+    error: dict[str, Any] | None = Field(
+        description="What stopped it, or its cycle that does not drain, with code and details."
+    )
     inputs: list[InputWaitOut]
 
 

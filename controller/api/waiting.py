@@ -6,6 +6,9 @@ nothing decides by them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from cbp.model.connector import Connector
 from cbp.model.waiting import Wait
 from controller.api.ports import Services
@@ -39,8 +42,15 @@ def _stage(stage: StageRecord, wait: Wait | None, inputs: list[InputWaitOut]) ->
         since=stage.waiting_since if wait is None else wait.since,
         behind="" if wait is None else wait.behind,
         turns=stage.turns,
+        error=_error(stage, wait),
         inputs=inputs,
     )
+
+
+def _error(stage: StageRecord, wait: Wait | None) -> Mapping[str, Any] | None:
+    if wait is not None and wait.error is not None:
+        return wait.error.as_dict()
+    return stage.error
 
 
 def _input(connector: Connector, flow: str) -> InputWaitOut:

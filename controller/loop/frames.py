@@ -175,8 +175,9 @@ class Framer:
             error = TimeLimitError(
                 f"framing for stage {work.node.name!r} ({place})", self._seconds_max
             )
-            _log.warning("framing.gave_up", dataflow=work.record.name, error=error.as_dict())
-            self._store.pause_stage(work.record.name, work.node.name, error.message)
+            told = error.as_dict()
+            _log.warning("framing.gave_up", dataflow=work.record.name, error=told)
+            self._store.pause_stage(work.record.name, work.node.name, error.message, told)
 
     # one stage
 
@@ -195,8 +196,9 @@ class Framer:
             except CbpError as error:
                 if not wanted():
                     return
-                _log.warning("framing.failed", dataflow=record.name, error=error.as_dict())
-                self._store.pause_stage(record.name, node.name, error.message)
+                told = error.as_dict()
+                _log.warning("framing.failed", dataflow=record.name, error=told)
+                self._store.pause_stage(record.name, node.name, error.message, told)
                 return
 
     def _step(

@@ -122,8 +122,9 @@ class Recovery:
             return self._runs.log(record.folder).read(stage, epoch)
         except (ValueError, KeyError, TypeError, InvariantError) as error:
             because = f"the record of epoch {epoch} cannot be read: {error}"
-            self._store.pause_stage(record.name, stage, because)
-            raise InvariantError(because) from error
+            broken = InvariantError(because, dataflow=record.name, stage=stage, epoch=epoch)
+            self._store.pause_stage(record.name, stage, because, broken.as_dict())
+            raise broken from error
 
     def _bring_forward(self, record: DataflowRecord) -> None:
         """Restore the newest position where the records before it are not all there."""
@@ -162,7 +163,8 @@ class Recovery:
             self._runs.publisher.before(record, stage.stage, stage.epoch)
         except InvariantError as error:
             # Without them its state is not known: it never runs, and the others go on.
-            self._store.pause_stage(record.name, stage.stage, error.message)
+            told = error.as_dict()
+            self._store.pause_stage(record.name, stage.stage, error.message, told)
 
     def _queued(self, intention: Intention) -> bool:
         """Tell whether the store holds everything that a record read."""

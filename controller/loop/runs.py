@@ -360,7 +360,7 @@ class Runs:
         self.park(record, node, Parked(record, node, intention, because, tries, retry_at))
         _log.warning("run.parked", epoch=intention.epoch, reason=because, exc_info=error)
         if hopeless:
-            self._store.pause_stage(record.name, node.name, because)
+            self._store.pause_stage(record.name, node.name, because, _described(error))
 
     # failed tries
 

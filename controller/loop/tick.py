@@ -123,7 +123,7 @@ class Ticker:
                 units = self._catalog.units(record)
             except CbpError as error:
                 for stage in found.stages:
-                    wait = Wait("stopped", error.message, stage.waiting_since)
+                    wait = Wait("stopped", error.message, stage.waiting_since, error=error)
                     broken[record.name, stage.stage] = wait
                 continue
             for stage in found.stages:
@@ -138,8 +138,9 @@ class Ticker:
         waits = {**schedule.waits, **broken}
         for (dataflow, stage_name), failure in schedule.failed.items():
             # A Runnable is deterministic: it would fail at every tick until it is mended.
-            _log.warning("runnable.failed", dataflow=dataflow, error=failure.as_dict())
-            self._store.pause_stage(dataflow, stage_name, failure.message)
+            told = failure.as_dict()
+            _log.warning("runnable.failed", dataflow=dataflow, error=told)
+            self._store.pause_stage(dataflow, stage_name, failure.message, told)
         started = []
         for start in schedule.starts:
             try:
@@ -148,11 +149,12 @@ class Ticker:
             except CbpError as error:
                 _log.error("run.not_started", error=error.as_dict(), dataflow=start.dataflow)
                 since = views[start.dataflow, start.stage][1].waiting_since
-                waits[start.dataflow, start.stage] = Wait("stopped", error.message, since)
-        for key, words in schedule.circling.items():
+                wait = Wait("stopped", error.message, since, error=error)
+                waits[start.dataflow, start.stage] = wait
+        for key, circling in schedule.circling.items():
             known = waits.get(key, Wait("running", "", views[key][1].waiting_since))
-            told = "; ".join(part for part in (known.words, words) if part)
-            waits[key] = replace(known, words=told)
+            words = "; ".join(part for part in (known.words, circling.message) if part)
+            waits[key] = replace(known, words=words, error=known.error or circling)
         self.waits = waits
         return Schedule(tuple(started), waits)
 
@@ -218,6 +220,8 @@ class Ticker:
             runnable=node.runnable,
             wiring=node.wiring,
             members=unit.names,
+            function=f"{node.translator.name}.translate",
+            place=node.translator.place,
             limits={
                 f"{member.name}.{output}": limit
                 for member in unit.members

@@ -71,6 +71,7 @@ class StageRecord:
         failures: Failed tries of that run, in a row.
         retry_at: When it is tried again; `None`: at once.
         paused_because: Why it stopped by itself; `""`: it did not.
+        error: The coded error that stopped it, as `CbpError.as_dict` gives it.
         waiting_since: When it last started, or when it was registered.
         turns: Epochs in a row that read nothing from outside its cycle; 0 off a cycle.
     """
@@ -84,6 +85,7 @@ class StageRecord:
     retry_at: datetime | None = None
     paused_because: str = ""
     turns: int = 0
+    error: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,8 +478,10 @@ class Store(Protocol):
         """
         ...
 
-    def pause_stage(self, dataflow: str, stage: str, because: str) -> None:
-        """Stop a stage, with the reason shown to the operator."""
+    def pause_stage(
+        self, dataflow: str, stage: str, because: str, error: Mapping[str, Any] | None = None
+    ) -> None:
+        """Stop a stage, with the reason shown to the operator, and the error if one did it."""
         ...
 
     def intended_runs(self) -> list[RunRecord]:

@@ -63,7 +63,7 @@ class Registrations:
                 update_table(dataflows).where(dataflows.c.name == name).values(desired=desired)
             )
             if desired == "running":
-                fresh = {"failures": 0, "retry_at": None, "paused_because": ""}
+                fresh = {"failures": 0, "retry_at": None, "paused_because": "", "error": None}
                 connection.execute(
                     update_table(stages).where(stages.c.dataflow == name).values(fresh)
                 )

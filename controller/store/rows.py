@@ -71,6 +71,7 @@ def stage_row(record: StageRecord) -> Values:
         "failures": record.failures,
         "retry_at": record.retry_at,
         "paused_because": record.paused_because,
+        "error": None if record.error is None else dict(record.error),
         "turns": record.turns,
     }
 
@@ -86,6 +87,7 @@ def stage_of(row: Row[Any]) -> StageRecord:
         failures=row.failures,
         retry_at=row.retry_at,
         paused_because=row.paused_because,
+        error=row.error,
         turns=row.turns,
     )
 

@@ -111,19 +111,24 @@ class Runs:
             )
             if found.epoch == stage.epoch:
                 because = pause or stage.paused_because
+                why = dict(error) if pause else stage.error
                 _update_stage(
                     connection,
                     stage,
                     failures=stage.failures + 1,
                     retry_at=retry_at,
                     paused_because=because,
+                    error=why,
                 )
 
-    def pause_stage(self, dataflow: str, stage: str, because: str) -> None:
+    def pause_stage(
+        self, dataflow: str, stage: str, because: str, error: Mapping[str, Any] | None = None
+    ) -> None:
         """See `Store.pause_stage`; `""` lifts the pause. Raises `NotFoundError`."""
         with self._database.write() as connection:
             found = hold_stage(connection, dataflow, stage)
-            _update_stage(connection, found, paused_because=because)
+            why = None if error is None else dict(error)
+            _update_stage(connection, found, paused_because=because, error=why)
 
     def intended_runs(self) -> list[RunRecord]:
         """See `Store.intended_runs`; oldest first."""

@@ -142,6 +142,8 @@ stages = Table(
     Column("failures", Integer, nullable=False),
     Column("retry_at", UtcTime),
     Column("paused_because", JsonText, nullable=False),
+    # What stopped it: `{"error_code", "message", "details"}`.
+    Column("error", JsonText),
     Column("turns", BigInteger, nullable=False, server_default="0"),
     ForeignKeyConstraint(["dataflow"], ["dataflows.name"]),
 )

@@ -108,7 +108,7 @@ def _bring_stages(
             "retry_at": None,
         }
         if name in fresh:
-            values["paused_because"] = ""
+            values |= {"paused_because": "", "error": None}
         connection.execute(update_table(stages).where(here, stages.c.stage == name).values(values))
 
 

@@ -484,10 +484,16 @@ def test_a_superseded_try_leaves_the_stage_alone(chain: SqlStore) -> None:
 
 def test_an_empty_reason_lifts_a_pause(chain: SqlStore) -> None:
     """`pause_stage` sets the reason, whatever it is, of one stage."""
-    chain.pause_stage("d", "s", "disk full")
+    error = {"error_code": "disk_full", "message": "disk full", "details": {"path": "/x"}}
+    chain.pause_stage("d", "s", "disk full", error)
     assert [s.paused_because for s in chain.stages("d")] == ["disk full", ""]
+    assert [s.error for s in chain.stages("d")] == [error, None]
     chain.pause_stage("d", "s", "")
     assert [s.paused_because for s in chain.stages("d")] == ["", ""]
+    assert [s.error for s in chain.stages("d")] == [None, None]
+    chain.pause_stage("d", "s", "disk full", error)
+    chain.set_desired("d", "running")
+    assert [s.error for s in chain.stages("d")] == [None, None]
 
 
 # listings

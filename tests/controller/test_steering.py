@@ -13,7 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
-from cbp import Decision, Input, RunAny, framed
+from cbp import All, Decision, Input, Output, RunAny, State, Translate, framed, route
+from cbp.engine.direct import LocalEngine
+from cbp.sdk.declare import place_of
 from controller.api import create_api
 from controller.settings import Settings
 from tests.controller.api.fakes import AppTransport, FakeDropFolder
@@ -46,11 +48,11 @@ class Aligned(Join):
 class Operator:
     """A service in this process, and a client of it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, **more: Any) -> None:
         self.runs = Deferred()
-        self.world = World(root / "w", executor=self.runs, framers=Inline())
+        self.world = World(root / "w", executor=self.runs, framers=Inline(), **more)
         self.world.translators |= {"again": Again, "hourly": Hourly, "aligned": Aligned}
-        self.world.translators |= {name: bad for name, (bad, _) in BAD.items()}
+        self.world.translators |= {name: bad for name, (bad, _) in (BAD | ROUTES).items()}
         self.world.restart()
         app = create_api(
             controller=self.world.controller,
@@ -191,6 +193,11 @@ def test_a_cycle_that_does_not_drain_is_shown_and_paused(
     wait = operator.waits(name)["sum"]
     assert "the cycle sum -> sum does not drain" in wait["words"]
     assert wait["turns"] > 5
+    assert wait["error"]["error_code"] == "cycle_undrained"
+    details = wait["error"]["details"]
+    assert (details["stage"], details["function"]) == ("sum", "Again.translate")
+    assert details["place"] == place_of(Sum.translate)
+    assert details["cycle"] == ["sum"]
     assert operator.world.store.stages(other)[0].epoch == 1
     operator.post(f"/dataflows/{name}/stages/sum/pause")
     operator.work()
@@ -263,12 +270,24 @@ class Framed(Sum):
     )
 
 
+class Anything(Sum):
+    """Frames by what labels nothing."""
+
+    items = Input(SCHEMA, route_by="word", frame_by=framed(lambda record: [record.n]))
+
+
 BAD = {
     "absent": (Absent, "reads increment 99 of input 'items', which is not there"),
     "grabber": (Grabber, "removes increments in a decision that reads nothing"),
     "stranger": (Stranger, "removes from the input 'others', which does not exist"),
     "hoarder": (Hoarder, "memo is a object, which is not serialisable"),
     "framed": (Framed, "memo is a set, which is not serialisable"),
+    "anything": (Anything, "[1] is a list: a framing key is a number"),
+}
+CODES = dict.fromkeys(("absent", "grabber", "stranger"), "decision_invalid") | {
+    "hoarder": "memo_not_serialisable",
+    "framed": "memo_not_serialisable",
+    "anything": "framing_key_invalid",
 }
 
 
@@ -282,12 +301,73 @@ def test_a_wrong_answer_stops_its_stage_only(operator: Operator, name: str) -> N
         operator.world.arrive(dataflow, "a", ("x", 1), ("x", 2))
     operator.work()
     (stage,) = operator.world.store.stages("bad")
-    function = "items.frame_by" if name == "framed" else "runnable"
+    function = "items.frame_by" if name in ("framed", "anything") else "runnable"
     assert f"stage 'sum': {function} failed at {__file__}:" in stage.paused_because
     assert cause in stage.paused_because
+    error = operator.waits("bad")["sum"]["error"]
+    assert error == stage.error, "it is kept, not only remembered"
+    assert error["error_code"] == CODES[name]
+    assert (error["details"]["stage"], error["details"]["function"]) == ("sum", function)
+    assert error["details"]["place"].startswith(f"{__file__}:")
     held = operator.world.store.connectors("bad")["sum"]["items"].held
     assert (stage.epoch, sum(increment.records for increment in held)) == (0, 2)
     assert operator.world.store.stages("one")[0].epoch == 1
+
+
+def routed(function: Any, type_: str = "STRING") -> type[Translate]:
+    """Return a class whose records go where a function says."""
+
+    class Routed(Translate):
+        """Adds up per word."""
+
+        key = f"word {type_}"
+        items = Input(SCHEMA, route_by=route(function, type_))
+        sums = State(f"word {type_}, n BIGINT")
+        totals = Output(f"word {type_}, n BIGINT")
+
+        def translate(self, key: Any, group: Any, out: Any) -> None:
+            """Keep nothing."""
+
+    return Routed
+
+
+ROUTES = {
+    "unhashable": (routed(lambda record: {record.word: 1}), "got {'x': 1}"),
+    "a set of lists": (routed(lambda record: {[record.word]}), "unhashable type: 'list'"),
+    "mixed": (routed(lambda record: [record.word, record.n]), "declared (STRING), got 1"),
+    "mixed by record": (
+        routed(lambda record: record.n if record.n == 2 else record.word),
+        "declared (STRING), got 2",
+    ),
+    "unknown flow": (routed(lambda record: All("sum")), "names the flow 'sum'; there is items"),
+}
+
+
+@pytest.mark.parametrize("name", ROUTES)
+def test_a_wrong_destination_stops_its_stage_only(tmp_path: Path, name: str) -> None:
+    """Tried again as failures are, then stopped: with code, stage, function, line and record."""
+    operator = Operator(tmp_path, engine=LocalEngine)
+    translator, cause = ROUTES[name]
+    operator.register({**ONE, "name": "bad"}, translator=name)
+    operator.register(ONE)
+    for dataflow in ("bad", "one"):
+        operator.world.arrive(dataflow, "a", ("x", 1), ("x", 2))
+    for _ in range(6):
+        operator.work()
+        operator.world.clock.advance(3600)
+    wait = operator.waits("bad")["sum"]
+    assert (wait["kind"], wait["error"]["error_code"]) == ("stopped", "author_code_failed")
+    details = wait["error"]["details"]
+    assert (details["stage"], details["function"]) == ("sum", "Routed.items.route_by")
+    assert cause in details["cause"]
+    computed = translator().spec().inputs[0].route_by
+    assert details["place"] == computed.place  # type: ignore[union-attr]
+    assert details["inputs"]["items"][0].startswith("('x', ")
+    runs = operator.http.get("/runs", params={"dataflow": "bad"}).json()["items"]
+    assert runs[0]["error"] == wait["error"]
+    assert len(operator.world.store.connectors("bad")["sum"]["items"].queue) == 1
+    assert operator.world.store.stages("one")[0].epoch == 1
+    operator.world.close()
 
 
 def test_keys_that_go_backwards_stop_an_alignment(operator: Operator) -> None:
@@ -309,4 +389,5 @@ def test_keys_that_go_backwards_stop_an_alignment(operator: Operator) -> None:
     assert found["state"] == "stopped"
     assert "stage 'join': Align failed at stages.join.runnable" in found["waiting"]
     assert "input 'left' came to framing key 1 behind 2" in found["waiting"]
+    assert operator.waits(name)["join"]["error"]["error_code"] == "alignment_backwards"
     assert operator.world.store.stages(other)[0].epoch == 1

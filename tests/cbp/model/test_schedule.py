@@ -196,12 +196,14 @@ def test_equals_start_upstream_first() -> None:
 def test_a_cycle_that_does_not_drain_is_shown() -> None:
     """After many epochs without new input; not before, and not without a cycle."""
     views = [
-        linked("a", {"b.out": 1, "s": 0}, RunAny(), turns=TURNS_MAX),
+        linked("a", {"b.out": 1, "s": 0}, RunAny(), turns=TURNS_MAX, place="code.py:3"),
         linked("b", {"a.out": 1}, turns=TURNS_MAX - 1),
     ]
     circling = decide(views, now=NOW, parallel_max=2).circling
     assert circling.keys() == {("flow", "a")}
-    assert circling["flow", "a"].startswith("the cycle a -> b -> a does not drain: 1000 epochs")
+    error = circling["flow", "a"]
+    assert error.message.startswith("the cycle a -> b -> a does not drain: 1000 epochs")
+    assert error.details["place"] == "code.py:3"
 
 
 @pytest.mark.parametrize("numbers", [{"increments": 0}, {"records": "x"}, {"bytes": True}])

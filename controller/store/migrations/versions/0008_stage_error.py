@@ -1,0 +1,13 @@
+"""Stages that stopped remember the coded error, not only its words."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0008"
+down_revision = "0007"
+
+
+def upgrade() -> None:
+    op.add_column("stages", sa.Column("error", sa.Text))
