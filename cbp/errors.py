@@ -29,7 +29,6 @@
     |  |- RollbackImpossibleError  a dataflow cannot be taken back that far
     |  |- RebuildIncompleteError  some dataflows could not be brought back from their folders
     |  |- TimeLimitError          the author's code did not end in time
-    |  |- ChangeBusyError         a new version has to wait for what is under way
     |  |- NotFoundError           a name, key or table that does not exist
     |  |- AlreadyExistsError      a name that is taken
     |  '- FlowUnframedError       nobody frames the flow that is to be closed
@@ -51,7 +50,6 @@ __all__ = [
     "AlreadyExistsError",
     "AuthorCodeError",
     "CbpError",
-    "ChangeBusyError",
     "ChangeRefusedError",
     "CodeDriftedError",
     "CycleUndrainedError",
@@ -303,19 +301,12 @@ class CycleUndrainedError(AuthorCodeError):
 
     code = "cycle_undrained"
 
-    def __init__(
-        self, *, stage: str, function: str, place: str, cycle: Sequence[str], turns: int
-    ) -> None:
+    def __init__(self, *, cycle: Sequence[str], turns: int, **code: str) -> None:
         shown = " -> ".join((*cycle, cycle[0]))
         cause = f"the cycle {shown} does not drain: {turns} epochs without new input"
-        super().__init__(
-            stage=stage, function=function, place=place, cause=cause, cycle=list(cycle), turns=turns
-        )
-        at = f" ({place})" if place else ""
-        self.message = (
-            f"{cause}; {function}{at} of stage {stage!r} goes on writing into it; "
-            "pause a stage of it to stop it"
-        )
+        super().__init__(cause=cause, cycle=list(cycle), turns=turns, **code)
+        writer = f"{code['function']} ({code['place']}) of stage {code['stage']!r}"
+        self.message = f"{cause}; {writer} writes on into it; pause a stage of it to stop it"
         self.args = (self.message,)
 
 
@@ -501,7 +492,6 @@ class RollbackImpossibleError(OperatingError):
     """A dataflow cannot be taken back to where somebody wants it; nothing was changed."""
 
     code = "rollback_impossible"
-    retryable = False
 
     def __init__(self, dataflow: str, why: str, **more: Any) -> None:
         super().__init__(
@@ -537,17 +527,6 @@ class TimeLimitError(OperatingError):
             "raise run_seconds_max, then resume",
             what=what,
             seconds=seconds,
-        )
-
-
-class ChangeBusyError(OperatingError):
-    """A new version takes over between two epochs, and there is none now; nothing changed."""
-
-    code = "change_busy"
-
-    def __init__(self, dataflow: str, why: str) -> None:
-        super().__init__(
-            f"{dataflow!r} cannot be changed now: {why}; try again", dataflow=dataflow, why=why
         )
 
 

@@ -56,7 +56,6 @@ STATUS: Mapping[str, int] = {
     "definition_invalid": 422,
     "dataflow_invalid": 422,
     "change_refused": 409,
-    "change_busy": 409,
     "code_drifted": 409,
     "author_code_failed": 422,
     "decision_invalid": 422,

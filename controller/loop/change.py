@@ -25,7 +25,7 @@ import structlog
 
 from cbp.engine.base import Engine
 from cbp.engine.files import Files
-from cbp.errors import ChangeBusyError, ChangeRefusedError, CodeDriftedError
+from cbp.errors import ChangeRefusedError, CodeDriftedError, DataflowBusyError
 from cbp.model.change import ChangePlan, Choice, compare_versions
 from cbp.model.dataflow import Dataflow
 from cbp.model.drift import drift
@@ -127,7 +127,7 @@ class Changes:
 
         Raises:
             ChangeRefusedError: With every reason; nothing happened.
-            ChangeBusyError: If what is recorded cannot be published now; nothing happened.
+            DataflowBusyError: If what is recorded cannot be published now; nothing happened.
             LogConflictError: If another controller changed it.
             OperatingError: If it took over and could not be finished: see `finish`.
         """
@@ -137,7 +137,7 @@ class Changes:
         left = self._runs.publisher.unpublished(record.name)
         if parked or any(left.values()):
             why = parked[0] if parked else "what its runs made cannot be published"
-            raise ChangeBusyError(record.name, why)
+            raise DataflowBusyError(record.name, why)
         found = self.plan(record, document, after, choice)
         found.require_allowed()
         if not found.changed:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import structlog
 
 from cbp.engine.files import Files
-from cbp.errors import AlreadyExistsError, CbpError, ChangeBusyError, LogConflictError
+from cbp.errors import AlreadyExistsError, CbpError, DataflowBusyError, LogConflictError
 from cbp.model.change import Choice
 from cbp.model.dataflow import Dataflow
 from cbp.model.fusion import choose_leaders
@@ -40,7 +40,7 @@ __all__ = ["CHANGE_SECONDS", "Arrivals", "Versions"]
 CHANGE_SECONDS = 60.0
 """How long a change waits for the runs under way."""
 
-UNFINISHED = "a new version took over and is not finished; the log says why"
+UNFINISHED = "has a new version that is not finished; the log says why"
 
 _log = structlog.get_logger(__name__)
 
@@ -119,7 +119,7 @@ class Versions:
         Raises:
             NotFoundError: If no dataflow of this name is registered.
             ChangeRefusedError: With every reason; nothing changed.
-            ChangeBusyError: If its runs do not end in time, or another change is under way.
+            DataflowBusyError: If its runs do not end in time, or another change is under way.
             OperatingError: If it took over and could not be finished: every tick tries again.
         """
         name = dataflow.name
@@ -128,12 +128,13 @@ class Versions:
             return self.changes.plan(record, document, dataflow, choice)
         with self.ticker.lock:
             if name in self.ticker.held or name in self.ticker.deleting:
-                raise ChangeBusyError(name, self.ticker.held.get(name, "it is being deleted"))
-            self.ticker.held[name] = "a new version takes over"
+                because = self.ticker.held.get(name, "is being deleted")
+                raise DataflowBusyError(name, f"it {because}")
+            self.ticker.held[name] = "is changed to a new version"
         try:
             if not self.runs.wait(name, timeout=CHANGE_SECONDS):
                 why = f"a run has not ended after {CHANGE_SECONDS:.0f} s"
-                raise ChangeBusyError(name, why)
+                raise DataflowBusyError(name, why)
             self.framer.forget(name)
             with self.exclusive(name), self.punctuations.lock(name):
                 record = self._expected(name, expected_version)
@@ -182,7 +183,7 @@ class Versions:
     def _expected(self, name: str, version: int | None) -> DataflowRecord:
         record = self.store.dataflow(name)
         if version is not None and record.version != version:
-            raise ChangeBusyError(name, f"it is at version {record.version}, not {version}")
+            raise DataflowBusyError(name, f"it is at version {record.version}, not {version}")
         return record
 
     def _finish(self, record: DataflowRecord) -> bool:

@@ -15,9 +15,9 @@ from cbp import Input, Output, State, Translate, TranslateRecords
 from cbp.engine.direct import LocalEngine
 from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import (
-    ChangeBusyError,
     ChangeRefusedError,
     CodeDriftedError,
+    DataflowBusyError,
     DiskFullError,
     LogConflictError,
     NotFoundError,
@@ -497,7 +497,7 @@ def test_a_change_waits_for_runs_and_starts_none(tmp_path: Path) -> None:
     world.controller.tick()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("controller.loop.versions.CHANGE_SECONDS", 0.01)
-        with pytest.raises(ChangeBusyError):
+        with pytest.raises(DataflowBusyError):
             world.change(document(sum="sum", b="sum"))
     assert world.store.dataflow("d").version == 1
     deferred.run_next()

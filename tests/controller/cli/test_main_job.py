@@ -219,7 +219,7 @@ def test_what_the_service_refuses_is_told_by_command(
     world.step()
     expected = {
         ("register", str(changed)): "change_refused",
-        ("register", str(document), "--expect-version", "7"): "change_busy",
+        ("register", str(document), "--expect-version", "7"): "dataflow_busy",
         ("state", "clicks", "count.counts", "url=nobody"): "not_found",
         ("state", "clicks", "count.counts", "uri=a"): "request_invalid",
         ("runs", "--cursor", "nonsense"): "cursor_invalid",
