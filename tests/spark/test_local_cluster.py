@@ -8,16 +8,15 @@ cannot be changed. `CBP_CLUSTER_RUNS` repeats the run (twice by default).
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(900)]
+from tests.spark.fresh import REPOSITORY, run_fresh
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(900)]
 
 
 def run_on_cluster(folder: Path, runs: int) -> None:
@@ -74,14 +73,8 @@ def test_results_and_order_equal_the_reference(tmp_path: Path) -> None:
 
     Tasks come back to the executor that has their index copies.
     """
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "SPARK_LOCAL_IP": "127.0.0.1"}
     runs = os.environ.get("CBP_CLUSTER_RUNS", "2")
-    command = [sys.executable, "-m", "tests.spark.test_local_cluster", str(tmp_path), runs]
-    done = subprocess.run(
-        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[done.stderr.rfind("Traceback") :][:4000]
-    assert done.stdout.strip().endswith("equal")
+    run_fresh("tests.spark.test_local_cluster", tmp_path, runs)
 
 
 if __name__ == "__main__":

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from cbp.engine.delta.tables import open_table
+from cbp.engine.files import LocalFiles
+from tests.driver import Driver
+from tests.spark.fresh import run_fresh
+
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 POINTS = [
     ("data_sync.after", 0),
     ("data_file.after", 50_000),
@@ -45,12 +48,9 @@ class KillOnce:
 
 def run_killed(folder: Path, kills: int) -> None:
     """Run what a fresh process does: see the test."""
-    from cbp.engine.delta.tables import open_table
     from cbp.engine.direct import DirectEngine
-    from cbp.engine.files import LocalFiles
     from cbp.engine.spark import SparkExecutor, SparkSettings, executor, start_session
     from tests.cbp.engine.test_direct import assert_same, dataflow_of
-    from tests.driver import Driver
     from tests.spark.test_spark_engine import epochs_of
 
     spark = start_session(SparkSettings(master="local[2,4]"))
@@ -65,32 +65,30 @@ def run_killed(folder: Path, kills: int) -> None:
         engine._fault = faults
         assert_same(dataflow, driver, epochs_of("members", seed=number, records=60)[:2])
         assert (own / "struck").exists(), point
-        named, found = set(), set()
-        for table in (own / "t").glob("*/stage.*"):
-            live = open_table(str(table), LocalFiles()).snapshot.live
-            named |= {f"{table}/{path}" for path in live}
-            found |= {str(path) for path in table.rglob("_runs/**/*.parquet")}
-        for intention in driver.log.since("stage", 0):
-            for change in intention.changes:
-                named |= {f"{own}/t/{change.table}/{add['path']}" for add in change.adds}
-        attempts = {path.rsplit("-", 1)[1] for path in found - named}
+        attempts = lost_attempts(driver, own / "t")
         assert len(attempts) == 1, f"{point}: one attempt was lost, not {attempts}"
-        (lost,) = attempts
-        assert not any(path.endswith(f"-{lost}") for path in named)
     spark.stop()
     print("equal")
 
 
+def lost_attempts(driver: Driver, folder: Path) -> set[str]:
+    """Return the attempts that left files in the state tables and are named by nobody."""
+    named, found = set(), set()
+    for table in folder.glob("*/stage.*"):
+        live = open_table(str(table), LocalFiles()).snapshot.live
+        named |= {f"{table}/{path}" for path in live}
+        found |= {str(path) for path in table.rglob("_runs/**/*.parquet")}
+    for intention in driver.log.since("stage", 0):
+        for change in intention.changes:
+            named |= {f"{folder}/{change.table}/{add['path']}" for add in change.adds}
+    lost = {path.rsplit("-", 1)[1] for path in found - named}
+    assert not any(path.endswith(tuple(f"-{attempt}" for attempt in lost)) for path in named)
+    return lost
+
+
 def test_a_killed_worker_is_tried_again_and_counts_once(tmp_path: Path) -> None:
     """Killed between writing and returning: one result, and nobody names the dead one's files."""
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "SPARK_LOCAL_IP": "127.0.0.1"}
-    kills = os.environ.get("CBP_WORKER_KILLS", "2")
-    command = [sys.executable, "-m", "tests.spark.test_worker_faults", str(tmp_path), kills]
-    done = subprocess.run(
-        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert done.stdout.strip().endswith("equal")
+    run_fresh("tests.spark.test_worker_faults", tmp_path, os.environ.get("CBP_WORKER_KILLS", "2"))
 
 
 if __name__ == "__main__":

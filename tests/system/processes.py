@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -166,9 +166,15 @@ class Instance:
 
 
 class SparkCluster:
-    """A standalone master and one worker, from the pip package."""
+    """A standalone master and a worker per host, from the pip package.
 
-    def __init__(self, folder: Path, *, cores: int) -> None:
+    Args:
+        folder: Gets the logs.
+        cores: Of each worker.
+        hosts: Names or addresses of this machine; Spark takes each for a machine of its own.
+    """
+
+    def __init__(self, folder: Path, *, cores: int, hosts: Sequence[str] = ("127.0.0.1",)) -> None:
         self._home = str(Path(pyspark.__file__).parent)
         self._environment = {
             **os.environ,
@@ -184,33 +190,22 @@ class SparkCluster:
         }
         port = free_port()
         self.url = f"spark://127.0.0.1:{port}"
-        at = ["--host", "127.0.0.1", "--webui-port", "0"]
-        self._processes = [
-            self._start(folder / "master.log", "master.Master", *at, "--port", str(port)),
-            self._start(
-                folder / "worker.log",
-                "worker.Worker",
-                *at,
-                "--cores",
-                str(cores),
-                "--memory",
-                "4g",
-                self.url,
-            ),
-        ]
+        web = ["--webui-port", "0"]
+        at = ["--host", "127.0.0.1", "--port", str(port)]
+        size = ["--cores", str(cores), "--memory", "4g"]
+        self._processes = [self._start(folder / "master.log", "master.Master", *at, *web)]
+        for host in hosts:
+            log = folder / f"worker-{host}.log"
+            arguments = ["--host", host, *web, *size, self.url]
+            self._processes.append(self._start(log, "worker.Worker", *arguments))
 
     def executors(self) -> list[int]:
         """Return the processes of all executors."""
-        return [
-            pid
-            for pid in descendants(self._processes[1].pid)
-            if "CoarseGrainedExecutorBackend" in command_of(pid)
-        ]
+        return self._below("CoarseGrainedExecutorBackend")
 
     def python_workers(self) -> list[int]:
         """Return the forked Python workers of all executors."""
-        pids = descendants(self._processes[1].pid)
-        return [pid for pid in pids if "engine.spark.daemon" in command_of(pid)]
+        return self._below("engine.spark.daemon")
 
     def close(self) -> None:
         """Kill everything."""
@@ -219,6 +214,10 @@ class SparkCluster:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             process.wait()
+
+    def _below(self, command: str) -> list[int]:
+        pids = [pid for worker in self._processes[1:] for pid in descendants(worker.pid)]
+        return [pid for pid in pids if command in command_of(pid)]
 
     def _start(self, log: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         command = [f"{self._home}/bin/spark-class", f"org.apache.spark.deploy.{name}", *arguments]

@@ -1,0 +1,27 @@
+"""A test's work in a process of its own, since the master of a Spark session cannot be changed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+__all__ = ["REPOSITORY", "run_fresh"]
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def run_fresh(module: str, *arguments: object) -> None:
+    """Run a module's main part in a fresh process; it must end by printing `equal`."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *map(str, arguments)],
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    # What Spark writes when it is stopped stands behind it.
+    assert done.returncode == 0, done.stderr[done.stderr.rfind("Traceback") :][:4000]
+    assert done.stdout.strip().endswith("equal")
