@@ -29,6 +29,7 @@ from typing import Any, Protocol
 from cbp.engine.collect import Retention, TablePlan
 from cbp.engine.compare import Contents
 from cbp.engine.rewind import TableRewind, Target
+from cbp.model.correction import Correction
 from cbp.model.dataflow import StageNode
 from cbp.model.explain import PhysicalLimits
 from cbp.model.framing import Segment
@@ -221,6 +222,26 @@ class Engine(Protocol):
             AuthorCodeError: The author's code failed.
             IncrementDamagedError: An input file is missing or has other rows.
             OperatingError: Disk full, cancelled, a foreign writer.
+        """
+        ...
+
+    def correct(
+        self, plan: RunPlan, stage: str, state: str, corrections: Sequence[Correction]
+    ) -> tuple[PreparedRun, str]:
+        """Correct records of a state, as one epoch; like `prepare`, it publishes nothing.
+
+        Args:
+            plan: The epoch, without inputs.
+            stage: Of the plan, that has the state.
+            state: Of this stage.
+            corrections: That were checked (`cbp.model.correction`).
+
+        Returns:
+            What was prepared, outputs empty; and the file that holds the corrections,
+            relative to the folder.
+
+        Raises:
+            CbpError: As `prepare`.
         """
         ...
 

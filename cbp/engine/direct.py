@@ -23,6 +23,7 @@ from cbp.engine.base import PreparedRun, RunPlan, flow_table, stage_tables, stat
 from cbp.engine.bindings import BindingFile
 from cbp.engine.collect import NamedFiles, Retention, TablePlan, collect_table, plan_table
 from cbp.engine.contents import OutputContents, StateContents
+from cbp.engine.correct import correcting_plan, write_corrections
 from cbp.engine.declared import declared_tables
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.fence import require_placement
@@ -45,6 +46,7 @@ from cbp.engine.task import BEHIND, StageTask, TaskPlan, Then
 from cbp.engine.tiers import FANOUT, live_of, merged_change
 from cbp.engine.versions import version_at, version_showing
 from cbp.errors import NotFoundError
+from cbp.model.correction import Correction
 from cbp.model.dataflow import StageNode
 from cbp.model.explain import PhysicalLimits
 from cbp.model.framing import Segment
@@ -202,6 +204,16 @@ class DirectEngine:
         if not prepared.changes or plan.epoch % FANOUT:
             return prepared
         return replace(prepared, changes=(*prepared.changes, *self._merged_outputs(plan)))
+
+    def correct(
+        self, plan: RunPlan, stage: str, state: str, corrections: Sequence[Correction]
+    ) -> tuple[PreparedRun, str]:
+        """Correct records of a state; see `Engine.correct`."""
+        node = next(one for one in (plan.node, *plan.fused) if one.name == stage)
+        increment = write_corrections(plan, node, state, corrections, files=self._files)
+        run = correcting_plan(plan, node, state, increment)
+        prepared, _ = self._prepare(run)
+        return replace(prepared, outputs=empty_outputs(plan)), increment.files[0].path
 
     def _merged_outputs(self, plan: RunPlan) -> list[TableChange]:
         """Compact the output tables of a run, as far as they are published."""

@@ -40,6 +40,7 @@ EFFECTS: tuple[str, ...] = (
     "intention",
     "description",
     "generation",
+    "correction",
     "claim",
     "rename",
     "increment_file",

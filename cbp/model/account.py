@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cbp.model.correction import CorrectionNote
 from cbp.model.dataflow import StageNode
 from cbp.model.increment import FramingKey, Increment
 from cbp.model.intention import Intention
@@ -86,14 +87,19 @@ def reason(
     node: StageNode,
     read: Mapping[str, Sequence[int]],
     remove: Mapping[str, Sequence[int]],
+    correction: CorrectionNote | None = None,
 ) -> str:
-    """Say in words what a stage's Runnable answered.
+    """Say in words what a stage's Runnable answered, or who corrected its state.
 
     Args:
         node: The stage that leads the run.
         read: Input to increment indexes, as decided.
         remove: The same, of what left the queues.
+        correction: Of a run that is one.
     """
+    if correction is not None:
+        where = f"{correction.keys} key(s) of {correction.stage}.{correction.state}"
+        return f"{correction.who or 'somebody'} corrected {where}: {correction.why}"
     rule = node.runnable
     at = f" ({rule.place})" if rule.place and not rule.default else ""
     taken = {name: tuple(indexes) for name, indexes in read.items() if indexes}

@@ -25,6 +25,7 @@ from enum import StrEnum
 from typing import Any
 
 from cbp.errors import InvariantError
+from cbp.model.correction import CorrectionNote
 from cbp.model.increment import Increment
 
 __all__ = ["Intention", "RunStatus", "TableChange"]
@@ -99,6 +100,7 @@ class Intention:
         leader_epoch: Under which the controller led that put this; 0: from before leases.
         figures: Counts and seconds for people; nothing decides by them.
         generation: Of the dataflow, by which its epoch counts (`cbp.model.generation`).
+        correction: Who corrected what of the state, and why; of a run that is a correction.
     """
 
     dataflow: str
@@ -116,6 +118,7 @@ class Intention:
     memo: Any = None
     figures: Mapping[str, float] = field(default_factory=dict)
     generation: int = 0
+    correction: CorrectionNote | None = None
 
     @property
     def id(self) -> str:
@@ -141,6 +144,7 @@ class Intention:
             "memo": self.memo,
             "figures": dict(self.figures),
             "generation": self.generation,
+            "correction": None if self.correction is None else self.correction.to_json(),
         }
 
     @classmethod
@@ -153,6 +157,7 @@ class Intention:
         if value.get("format") != FORMAT:
             msg = f"intention has format {value.get('format')}, expected {FORMAT}"
             raise InvariantError(msg)
+        note = value.get("correction")
         return cls(
             dataflow=value["dataflow"],
             stage=value["stage"],
@@ -169,4 +174,5 @@ class Intention:
             memo=value["memo"],
             figures=value["figures"],
             generation=value.get("generation", 0),
+            correction=CorrectionNote.from_json(note) if note else None,
         )

@@ -20,6 +20,7 @@ from fastapi.openapi.utils import get_openapi
 from controller.api import (
     claims,
     configuration,
+    corrections,
     dataflows,
     explain,
     flows,
@@ -61,6 +62,7 @@ _RESOURCES = (
     runs,
     explain,
     rollbacks,
+    corrections,
     flows,
     states,
     snapshots,

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Protocol
 
 from cbp.model.account import Account
 from cbp.model.change import NO_CHOICE, Choice
+from cbp.model.correction import Correction
 from cbp.model.dataflow import Dataflow
 from cbp.model.explain import Plan
 from cbp.model.generation import Generation
@@ -21,6 +22,7 @@ from cbp.model.snapshot import Snapshot
 from cbp.model.verification import Request, Verification
 from cbp.model.waiting import Wait
 from controller.loop.change import Changed
+from controller.loop.notes import Corrected
 from controller.loop.rollback import RollbackPlan
 from controller.store.base import ClaimRecord, DataflowRecord, Store
 
@@ -129,6 +131,24 @@ class Amendments(Protocol):
 
     def rollbacks(self, name: str) -> Sequence[Generation]:
         """Return the roll-backs of a dataflow, oldest first; raises `NotFoundError`."""
+        ...
+
+    def correct(
+        self,
+        name: str,
+        stage: str,
+        state: str,
+        corrections: Sequence[Correction],
+        *,
+        who: str,
+        why: str,
+        request: str = "",
+    ) -> Corrected:
+        """Correct records of a state as an epoch of its own; published once it returns."""
+        ...
+
+    def corrections(self, name: str) -> Sequence[Corrected]:
+        """Return the corrections of a dataflow, oldest first; raises `NotFoundError`."""
         ...
 
 

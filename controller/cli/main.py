@@ -24,6 +24,7 @@ from controller.cli import (
     demo,
     doctor,
     drop,
+    edit,
     explain,
     listings,
     recover,
@@ -77,6 +78,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "release": release.release_command,
     "repair": repair.repair_command,
     "rollback": rollback.rollback_command,
+    "edit": edit.edit_command,
 }
 
 for _name, _command in _COMMANDS.items():

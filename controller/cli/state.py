@@ -11,7 +11,7 @@ from controller.cli.listings import print_records
 from controller.cli.output import print_json
 from controller.cli.session import AsJson, DataflowName, session
 
-__all__ = ["state_command"]
+__all__ = ["pair", "state_command"]
 
 StateName = Annotated[str, typer.Argument(metavar="STAGE.STATE", show_default=False)]
 Key = Annotated[
@@ -32,7 +32,7 @@ def state_command(
     stage, dot, state = name.partition(".")
     if not dot:
         raise typer.BadParameter("expected STAGE.STATE, such as count.counts")  # noqa: EM101
-    query = [_pair(text) for text in key if text]
+    query = [pair(text) for text in key if text]
     query += [(NULL_PARAMETER, column) for column in null or ()]
     with session(context).connect() as service:
         answer = service.get_pairs("dataflows", dataflow, "state", stage, state, query=query)
@@ -42,7 +42,8 @@ def state_command(
         print_records(answer["items"], empty="no record")
 
 
-def _pair(text: str) -> tuple[str, str]:
+def pair(text: str) -> tuple[str, str]:
+    """Return the column and the value of `column=value`; refuses anything else."""
     column, equals, value = text.partition("=")
     if not equals:
         message = f"expected COLUMN=VALUE, got {text!r}"

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from cbp.engine.arrow import arrow_schema, arrow_type
 from cbp.model.schema import Field, Schema
 from controller.ingest.rejection import FileRejectedError
-from controller.ingest.values import INTEGER_BITS, Converter, from_json, from_text
+from controller.values import INTEGER_BITS, Converter, from_json, from_text
 
 __all__ = ["BatchBuilder", "ColumnBuilder", "check_not_null"]
 

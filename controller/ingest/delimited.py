@@ -27,7 +27,8 @@ from cbp.model.schema import Schema
 from controller.ingest.columns import BatchBuilder
 from controller.ingest.lines import TextBlock
 from controller.ingest.notes import Notes
-from controller.ingest.rejection import FileRejectedError, excerpt
+from controller.ingest.rejection import FileRejectedError
+from controller.values import excerpt
 
 __all__ = ["CsvOptions", "read_csv"]
 

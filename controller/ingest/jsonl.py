@@ -19,7 +19,8 @@ from cbp.model.schema import DataType, Schema
 from controller.ingest.columns import BatchBuilder
 from controller.ingest.lines import TextBlock
 from controller.ingest.notes import Notes
-from controller.ingest.rejection import FileRejectedError, excerpt
+from controller.ingest.rejection import FileRejectedError
+from controller.values import excerpt
 
 __all__ = ["read_jsonl"]
 

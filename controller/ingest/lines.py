@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
-from controller.ingest.rejection import FileRejectedError, excerpt
+from controller.ingest.rejection import FileRejectedError
+from controller.values import excerpt
 
 __all__ = ["TextBlock", "text_blocks"]
 

@@ -22,7 +22,8 @@ from controller.ingest.columns import check_not_null
 from controller.ingest.content import ClaimedContent
 from controller.ingest.limits import IngestLimits
 from controller.ingest.notes import Notes
-from controller.ingest.rejection import FileRejectedError, excerpt
+from controller.ingest.rejection import FileRejectedError
+from controller.values import excerpt
 
 __all__ = ["read_parquet"]
 

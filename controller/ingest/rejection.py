@@ -18,16 +18,7 @@ from typing import Any
 
 from cbp.errors import CbpError
 
-__all__ = ["FileRejectedError", "excerpt"]
-
-_EXCERPT = 80
-
-
-def excerpt(value: object) -> str:
-    """Return a value as text of bounded length, for messages."""
-    text = value[: _EXCERPT + 1] if isinstance(value, str) else value
-    shown = repr(text)
-    return shown if len(shown) <= _EXCERPT else shown[: _EXCERPT - 3] + "..."
+__all__ = ["FileRejectedError"]
 
 
 class FileRejectedError(CbpError):

@@ -17,7 +17,10 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 from cbp.errors import DataflowBusyError
+from cbp.model.correction import Correction, CorrectionNote
 from cbp.model.generation import Generation
+from controller.loop.corrections import Corrections
+from controller.loop.notes import Corrected
 from controller.loop.rollback import RollbackPlan, Rollbacks
 from controller.loop.runs import Runs
 from controller.loop.tick import Ticker
@@ -26,7 +29,7 @@ from controller.store.base import DataflowRecord, Store
 __all__ = ["CANCEL_SECONDS", "Amendments"]
 
 CANCEL_SECONDS = 60.0
-"""How long an amendment waits for the runs that it has cancelled."""
+"""How long an amendment waits for runs under way, cancelled or not."""
 
 UNFINISHED = "has a roll-back that is not finished; resume it"
 
@@ -41,11 +44,13 @@ class Amendments:
         runs: Runs,
         ticker: Ticker,
         rollbacks: Rollbacks,
+        corrections: Corrections,
         exclusive: Callable[[str], AbstractContextManager[object]],
         wake: Callable[[], None],
     ) -> None:
         self._store, self._runs, self._ticker = store, runs, ticker
-        self._rollbacks, self._exclusive, self._wake = rollbacks, exclusive, wake
+        self._rollbacks, self._corrections = rollbacks, corrections
+        self._exclusive, self._wake = exclusive, wake
 
     def roll_back(
         self,
@@ -87,7 +92,7 @@ class Amendments:
             self._rollbacks.plan, to=to, who=who, why=why, drop_later=drop_later, request=request
         )
         look(self._store.dataflow(name))  # refused before anything is cancelled
-        with self._quiet(name, "is being rolled back") as record:
+        with self._quiet(name, "is being rolled back", cancel=True) as record:
             if pause:
                 self._store.set_desired(name, "paused")
             # Again: a run may have ended by itself meanwhile.
@@ -107,6 +112,50 @@ class Amendments:
             NotFoundError: If there is no such dataflow.
         """
         return self._runs.log(self._store.dataflow(name).folder).generations
+
+    def correct(
+        self,
+        name: str,
+        stage: str,
+        state: str,
+        corrections: Sequence[Correction],
+        *,
+        who: str,
+        why: str,
+        request: str = "",
+    ) -> Corrected:
+        """Correct records of a state, as an epoch of its own; published once this returns.
+
+        Runs under way are waited for. The stage may be stopped: it is not started by this.
+
+        Args:
+            name: The dataflow.
+            stage: That keeps the state.
+            state: Its name.
+            corrections: What is to become of which keys.
+            who: Who asks for it.
+            why: The reason, kept for good.
+            request: Names the request: one that was made is not made again; `""`: unnamed.
+
+        Raises:
+            NotFoundError: If there is no such dataflow, stage or state.
+            DefinitionError: Rule `correction_invalid`.
+            DataflowBusyError: If a run does not end, or something is not finished.
+            OperatingError: If it cannot be prepared; nothing changed.
+        """
+        self._corrections.check(name, stage, state, corrections)
+        for made in self.corrections(name):
+            if request and made.note.request == request:
+                return made
+        note = CorrectionNote(stage, state, len(corrections), "", who, why, request)
+        with self._quiet(name, "is being corrected", cancel=False):
+            # Again: it may have changed meanwhile.
+            record = self._corrections.check(name, stage, state, corrections)
+            return self._corrections.make(record, note, corrections)
+
+    def corrections(self, name: str) -> Sequence[Corrected]:
+        """Return the corrections of a dataflow, oldest first; raises `NotFoundError`."""
+        return self._corrections.of(self._store.dataflow(name))
 
     def finish(self, name: str) -> None:
         """Finish what was begun of a dataflow and could not be finished, if anything."""
@@ -128,7 +177,7 @@ class Amendments:
                 self._runs.cancel(run)
 
     @contextmanager
-    def _quiet(self, name: str, reason: str) -> Iterator[DataflowRecord]:
+    def _quiet(self, name: str, reason: str, *, cancel: bool) -> Iterator[DataflowRecord]:
         with self._ticker.lock:
             because = self._ticker.held.get(name, "")
             if name in self._ticker.deleting:
@@ -137,9 +186,10 @@ class Amendments:
                 raise DataflowBusyError(name, f"it {because}")
             self._ticker.held[name] = reason
         try:
-            self.cancel_all(name)
+            if cancel:
+                self.cancel_all(name)
             if not self._runs.wait(name, timeout=CANCEL_SECONDS):
-                why = f"a run has not ended {CANCEL_SECONDS:.0f} s after it was cancelled"
+                why = f"a run has not ended within {CANCEL_SECONDS:.0f} s"
                 raise DataflowBusyError(name, why)
             with self._exclusive(name):
                 self._runs.publish(self._store.dataflow(name))

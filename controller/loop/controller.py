@@ -39,6 +39,7 @@ from cbp.model.waiting import Wait
 from controller.loop.amendments import CANCEL_SECONDS, Amendments
 from controller.loop.catalog import Catalog
 from controller.loop.change import Changed, Changes
+from controller.loop.corrections import Corrections
 from controller.loop.description import Descriptions
 from controller.loop.explaining import Explaining
 from controller.loop.folder import purge_folder, remove_purged
@@ -118,14 +119,7 @@ class Controller:
         self._punctuations = Punctuations(
             store=store, files=files, clock=clock, catalog=self._catalog
         )
-        rollbacks = Rollbacks(
-            store=store,
-            engine=engine,
-            files=files,
-            catalog=self._catalog,
-            runs=self._runs,
-            clock=clock,
-        )
+        rollbacks = Rollbacks(store, engine, files, self._catalog, self._runs, clock)
         self._framer = Framer(
             store=store,
             engine=engine,
@@ -201,11 +195,15 @@ class Controller:
             exclusive=self.exclusive,
             arrivals=lambda: self.arrivals,
         )
+        corrections = Corrections(
+            store, engine, files, self._catalog, self._runs, clock, self._ticker.new_id
+        )
         self.amendments = Amendments(
             store=store,
             runs=self._runs,
             ticker=self._ticker,
             rollbacks=rollbacks,
+            corrections=corrections,
             exclusive=self.exclusive,
             wake=self.wake,
         )

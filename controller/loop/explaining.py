@@ -81,7 +81,7 @@ class Explaining:
         }
         return Account(
             run=run.id,
-            why=reason(node, run.read, run.remove),
+            why=reason(node, run.read, run.remove, intention.correction if intention else None),
             consumed=tuple(consumed(node, run.read, run.remove, known)),
             produced=tuple(self._produced(run, unit, intention)),
             changes=() if intention is None else tuple(changes_of(intention)),

@@ -71,7 +71,6 @@ class Rollbacks:
 
     def __init__(
         self,
-        *,
         store: Store,
         engine: Engine,
         files: Files,

@@ -45,6 +45,7 @@ from cbp.model.intention import Intention, RunStatus
 from cbp.model.publication import Publication
 from controller.loop.catalog import Catalog
 from controller.loop.description import Descriptions
+from controller.loop.notes import put_note
 from controller.loop.publication import Publisher
 from controller.loop.underway import StageId, UnderWay, Work
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
@@ -295,6 +296,7 @@ class Runs:
             with self.publisher.lock(record.name):
                 self.publisher.before(record, node.name, intention.epoch)
                 self.log(record.folder).put(intention)
+                put_note(self._files, record.folder, intention)
                 self.publisher.add(intention)
                 self._publish(record, stage=node.name)
                 self._store.commit(intention, finished_at=self._clock())

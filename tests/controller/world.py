@@ -246,6 +246,11 @@ class FileEngine:
     ) -> Mapping[str, Any]:
         return {}
 
+    def correct(
+        self, plan: RunPlan, stage: str, state: str, corrections: Any
+    ) -> tuple[PreparedRun, str]:
+        raise NotImplementedError
+
     def rewind(
         self,
         folder: str,

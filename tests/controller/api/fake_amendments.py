@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from cbp.engine.rewind import TableRewind
+from cbp.model.correction import Correction, CorrectionNote
 from cbp.model.generation import Generation
 from cbp.model.position import Position, StagePosition
 from cbp.model.rollback import Cut, parse_goal
+from controller.loop.notes import Corrected
 from controller.loop.rollback import RollbackPlan
 
 __all__ = ["FakeAmendments"]
@@ -21,6 +23,7 @@ class FakeAmendments:
         self.store = store
         self.asked: list[tuple[Any, ...]] = []
         self.begun: list[Generation] = []
+        self.made: list[Corrected] = []
 
     def plan_roll_back(self, name: str, to: str, *, drop_later: bool = False) -> RollbackPlan:
         self.store.dataflow(name)
@@ -49,6 +52,27 @@ class FakeAmendments:
     def rollbacks(self, name: str) -> Sequence[Generation]:
         self.store.dataflow(name)
         return self.begun
+
+    def correct(
+        self,
+        name: str,
+        stage: str,
+        state: str,
+        corrections: Sequence[Correction],
+        *,
+        who: str,
+        why: str,
+        request: str = "",
+    ) -> Corrected:
+        self.store.dataflow(name)
+        self.asked.append(("correct", name, stage, state, corrections, who, why, request))
+        note = CorrectionNote(stage, state, len(corrections), "p", who, why, request)
+        self.made.append(Corrected(str(len(self.made)), stage, 3, 0, 0, note))
+        return self.made[-1]
+
+    def corrections(self, name: str) -> Sequence[Corrected]:
+        self.store.dataflow(name)
+        return self.made
 
     def _generation(self, name: str, who: str, why: str, dropped: dict[str, int]) -> Generation:
         position = Position(name, {"count": StagePosition(4, None, {})}, ())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cbp.model.schema import Schema
-from controller.ingest.values import from_json, from_text
+from controller.values import from_json, from_text
 from tests.controller.ingest.harness import accepted, rejected
 
 NOON = datetime(2024, 2, 29, 12, 0, tzinfo=UTC)

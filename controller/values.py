@@ -1,6 +1,6 @@
 """One value at a time: from JSON or CSV text to the declared type, exactly or not at all.
 
-This is the definition of what is accepted; `columns` is a faster way to the same
+This is the definition of what is accepted; `controller.ingest.columns` is a faster way to the same
 result. No value is rounded, truncated, wrapped or guessed:
 
     type        JSON                                  CSV text
@@ -33,9 +33,8 @@ from decimal import Decimal
 from typing import Any, NoReturn
 
 from cbp.model.schema import DataType
-from controller.ingest.rejection import excerpt
 
-__all__ = ["INTEGER_BITS", "Converter", "from_json", "from_text"]
+__all__ = ["INTEGER_BITS", "Converter", "excerpt", "from_json", "from_text"]
 
 Converter = Callable[[Any], Any]
 
@@ -47,7 +46,15 @@ _TIMESTAMP = re.compile(
 )
 _INTEGER = re.compile(r"[+-]?\d{1,40}", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,5})?", re.ASCII)
+_EXCERPT = 80
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def excerpt(value: object) -> str:
+    """Return a value as text of bounded length, for messages."""
+    text = value[: _EXCERPT + 1] if isinstance(value, str) else value
+    shown = repr(text)
+    return shown if len(shown) <= _EXCERPT else shown[: _EXCERPT - 3] + "..."
 
 
 def from_json(type_: DataType) -> Converter:
