@@ -98,7 +98,10 @@ async def correct(
 
     Repeated with its Idempotency-Key, it gets the first answer and corrects nothing more.
     """
-    body = await read_body(request, bytes_max=services.settings.body_bytes_max)
+    settings = services.settings
+    body = await read_body(
+        request, bytes_max=settings.body_bytes_max, idle_seconds=settings.client_idle_seconds
+    )
 
     def act() -> Corrected:
         schemas = _schemas(services.controller.dataflow(name), stage, state)

@@ -85,7 +85,7 @@ def test_who_and_why_are_told_for_good(world: World, tmp_path: Path) -> None:
     assert (told.note.who, told.note.why) == ("me", "counted twice")
     table = polars.read_parquet(f"{world.tables}/one/{told.note.path}")
     assert table.height == 2
-    assert "me corrected 1 key(s) of sum.sums" in world.controller.account(made.run).why
+    assert "me corrected 1 key(s) of sum.sums" in world.controller.explaining.run(made.run).why
     new = lose_the_store(world, tmp_path / "new", {"a": 1})
     assert new.picture() == world.picture()
     assert new.controller.amendments.corrections("one") == [told]
