@@ -19,6 +19,7 @@ import typer
 
 from cbp.errors import CbpError
 from controller.cli import (
+    backfill,
     bench,
     dataflows,
     demo,
@@ -79,6 +80,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "repair": repair.repair_command,
     "rollback": rollback.rollback_command,
     "edit": edit.edit_command,
+    "backfill": backfill.backfill_command,
 }
 
 for _name, _command in _COMMANDS.items():

@@ -1,0 +1,77 @@
+"""The command `cbp backfill`: let a stage read everything that is retained, from the first on.
+
+cbp backfill clicks by_site --dry-run
+cbp backfill clicks by_site --keep report
+
+For a stage that was added to a dataflow at work and began with the next increment. It is a new
+version of the same document that makes the stage's state again: whatever a change guarantees
+holds here too, and what of its input is gone is a reason to refuse it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from controller.cli.change import print_change
+from controller.cli.output import bytes_text, print_json, print_text
+from controller.cli.session import AsJson, DataflowName, session
+
+__all__ = ["backfill_command"]
+
+Stages = Annotated[
+    list[str], typer.Argument(metavar="STAGE...", help="The stages.", show_default=False)
+]
+Keep = Annotated[
+    list[str] | None,
+    typer.Option(metavar="STAGE", help="A stage behind it that reads what it writes on top."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, only tell.")]
+
+
+def backfill_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    stages: Stages,
+    keep: Keep = None,
+    dry_run: DryRun = False,
+    json_: AsJson = False,
+) -> None:
+    """Make the state of stages again from all retained input; then they go on from there.
+
+    Their readers get what they write anew behind what they got before: name each of them
+    too, or say that it may keep its state (--keep).
+    """
+    with session(context).connect() as service:
+        found = service.get("dataflows", dataflow)
+        query = {
+            "rebuild": stages,
+            "keep": keep,
+            # Nobody else's version is overwritten.
+            "expected_version": found["summary"]["version"],
+            "dry_run": str(dry_run).lower(),
+        }
+        answer = service.put(
+            "dataflows",
+            dataflow,
+            content=json.dumps(found["document"]).encode(),
+            content_type="application/json",
+            query=query,
+        )
+    if json_:
+        print_json(answer)
+        return
+    print_change(answer)
+    for line in _read_again(answer, set(stages)):
+        print_text(line)
+
+
+def _read_again(answer: dict[str, Any], stages: set[str]) -> list[str]:
+    return [
+        f"{queue['stage']}.{queue['input']} reads {queue['queued_increments']} increment(s) again: "
+        f"{queue['queued_records']:,} record(s), {bytes_text(queue['queued_bytes'])}"
+        for queue in answer["queues"]
+        if queue["stage"] in stages and queue["queued_increments"]
+    ]
