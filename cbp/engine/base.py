@@ -328,6 +328,14 @@ class Engine(Protocol):
         """
         ...
 
+    def locate(self, folder: str, flow: str, increments: Sequence[Increment]) -> list[Increment]:
+        """Return old increments of a stage's flow by the files that hold them now.
+
+        One whose own files are gone is slices of files that compaction made of them; what is
+        not there as it was recorded is returned as it was given.
+        """
+        ...
+
     def read_state(self, folder: str, node: StageNode, state: str) -> Iterator[dict[str, Any]]:
         """Yield every published state record, bucket by bucket; any order within."""
         ...

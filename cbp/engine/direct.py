@@ -34,6 +34,7 @@ from cbp.engine.frame import frame_increment
 from cbp.engine.fused import followers_of, joined, only_flow, phases, reading, with_members
 from cbp.engine.layout import shuffle_layout
 from cbp.engine.limits import require_no_spark
+from cbp.engine.located import located
 from cbp.engine.prepared import assemble, empty_outputs, raise_first_error
 from cbp.engine.publication import CHANGE, app_id, live_adds, live_files, plan_entries
 from cbp.engine.read import look_up, read_records, read_state_rows, recalled
@@ -375,6 +376,12 @@ class DirectEngine:
         increment = Increment(flow, index, index)
         live = self._live_output(folder, increment)
         return recalled(folder, increment, live)
+
+    def locate(self, folder: str, flow: str, increments: Sequence[Increment]) -> list[Increment]:
+        """Return old increments by the files that hold them now; see `Engine.locate`."""
+        stage, _, output = flow.partition(".")
+        snapshot = self._table(f"{folder}/{flow_table(stage, output)}").refresh()
+        return located(folder, flow, increments, tuple(snapshot.live.values()))
 
     def read_state(self, folder: str, node: StageNode, state: str) -> Iterator[dict[str, Any]]:
         """Yield every published record of a state."""

@@ -61,8 +61,8 @@ def frame_increment(
                 raise FramesScatteredError(
                     stage, spec.name, spec.frame_by.place, increment=increment.name, most=SLICES_MAX
                 )
-        if rows != file.records:
-            raise IncrementDamagedError(file.path, expected=file.records, found=rows)
+        if rows != file.rows:
+            raise IncrementDamagedError(file.path, expected=file.rows, found=rows)
         slices += len(runs)
         keyed.append(Keyed(file, runs))
     return segments(keyed, ordered=spec.frame_by.memo), memo
@@ -89,9 +89,16 @@ def _windows(folder: str, file: DataFile, spec: InputSpec) -> Iterator[pa.Table]
     path = f"{folder}/{file.path}"
     try:
         with pq.ParquetFile(path) as source:
+            at = 0
             for batch in source.iter_batches(
                 _WINDOW_ROWS, columns=columns.names, use_threads=False
             ):
-                yield conform(pa.Table.from_batches([batch]), columns)
+                start, stop = max(file.start - at, 0), min(file.stop - at, batch.num_rows)
+                at += batch.num_rows
+                if start < stop:
+                    part = batch.slice(start, stop - start)
+                    yield conform(pa.Table.from_batches([part]), columns)
+                if at >= file.stop:
+                    break
     except (OSError, pa.ArrowException) as exc:
         raise IncrementDamagedError(path, expected=file.records, found=str(exc)) from exc

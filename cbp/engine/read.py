@@ -140,10 +140,11 @@ def _of_files(folder: str, increment: Increment, offset: int, limit: int) -> lis
     for file in increment.files:
         if len(rows) >= limit:
             break
-        if offset >= file.records:
-            offset -= file.records
+        if offset >= file.rows:
+            offset -= file.rows
             continue
-        rows += _page(_batches(f"{folder}/{file.path}"), offset, limit - len(rows))
+        wanted = min(limit - len(rows), file.rows - offset)
+        rows += _page(_batches(f"{folder}/{file.path}"), file.start + offset, wanted)
         offset = 0
     return rows
 

@@ -16,6 +16,7 @@ old version or to the new one; kept stages lose and repeat no increment.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -222,19 +223,33 @@ class Changes:
             )
 
     def retained(self, record: DataflowRecord, flow: str) -> tuple[Increment, ...]:
-        """Return the increments of a flow whose files are all there, up to the newest."""
+        """Return the increments of a flow that can be read, without gaps to the newest.
+
+        Those of a stage whose own files are gone are found in its table.
+        """
         found: list[Increment] = []
         cursor: str | None = None
         while True:
             page = self._store.increments(record.name, flow, cursor=cursor, limit=_PAGE)
-            for item in page.items:
-                paths = (f"{record.folder}/{file.path}" for file in item.increment.files)
-                if not all(map(self._files.exists, paths)):
-                    return tuple(reversed(found))
-                found.append(item.increment)
+            readable = self._located(record, flow, [item.increment for item in page.items])
+            there = list(itertools.takewhile(lambda i: self._there(record, i), readable))
+            found += there
             cursor = page.cursor
-            if cursor is None:
+            if cursor is None or len(there) < len(readable):
                 return tuple(reversed(found))
+
+    def _located(
+        self, record: DataflowRecord, flow: str, increments: list[Increment]
+    ) -> list[Increment]:
+        gone = [i for i in increments if not self._there(record, i)]
+        if not gone or "." not in flow:  # the files of a source are its own, or gone
+            return increments
+        known = {increment.index: increment for increment in increments}
+        known |= {i.index: i for i in self._engine.locate(record.folder, flow, gone)}
+        return list(known.values())
+
+    def _there(self, record: DataflowRecord, increment: Increment) -> bool:
+        return all(self._files.exists(f"{record.folder}/{file.path}") for file in increment.kept)
 
     def _shape(self, record: DataflowRecord, description: Description) -> DataflowShape:
         if description.shape is not None:

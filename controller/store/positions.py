@@ -198,20 +198,26 @@ def _require_same(position: Position, known: Mapping[str, set[tuple[str, bool]]]
 
 
 def store_increments(connection: Connection, position: Position, at: datetime) -> None:
-    """Insert the increments that the store does not know."""
+    """Insert the increments that the store does not know, and those whose files are others now.
+
+    An old increment may have been found elsewhere: its own files are gone, its records are not.
+    """
     wanted = {increment.name: increment for increment in position.newest}
     for stage in position.stages.values():
         for connector in stage.connectors.values():
             wanted.update((increment.name, increment) for increment, _ in standing(connector))
-    query = select(increments.c.flow, increments.c.idx).where(
-        increments.c.dataflow == position.dataflow
-    )
-    known = {f"{flow}/{index}" for flow, index in connection.execute(query)}
-    new = [
-        rows.increment_row(IncrementRecord(position.dataflow, increment, at))
-        for name, increment in sorted(wanted.items(), key=lambda pair: pair[1].index)
-        if name not in known
-    ]
+    table = increments.c
+    query = select(table.flow, table.idx, table.files).where(table.dataflow == position.dataflow)
+    known = {f"{row.flow}/{row.idx}": row.files for row in connection.execute(query)}
+    new = []
+    for name, increment in sorted(wanted.items(), key=lambda pair: pair[1].index):
+        row = rows.increment_row(IncrementRecord(position.dataflow, increment, at))
+        if name not in known:
+            new.append(row)
+        elif known[name] != row["files"]:
+            mine = (table.flow == increment.flow, table.idx == increment.index)
+            here = update_table(increments).where(table.dataflow == position.dataflow, *mine)
+            connection.execute(here.values(files=row["files"]))
     if new:
         connection.execute(insert(increments), new)
 

@@ -9,6 +9,7 @@ import pytest
 from cbp.errors import NotFoundError
 from cbp.model.connector import Connector, Queued
 from cbp.model.framing import Framing
+from cbp.model.increment import DataFile
 from cbp.model.position import Position, StagePosition
 from controller.store import SqlStore
 from tests.conformance.records import START, a_dataflow, an_increment, arrive
@@ -74,6 +75,20 @@ def test_increments_stay_known_and_others_follow(changed: SqlStore) -> None:
     assert [r.increment.index for r in changed.increments("d", "a").items] == [2, 1, 0]
     arrive(changed)
     assert [i.index for i in changed.connectors("d")["new"]["items"].waiting] == [0, 1, 2, 3]
+
+
+def test_an_increment_that_was_found_elsewhere_is_read_there(changed: SqlStore) -> None:
+    """Its records are the same, in files of other names: every queue sees those, others do not."""
+    position = changed.position("d")
+    moved = replace(an_increment("a", 0), files=(DataFile("flows/b/merged.parquet", 9, 90, 2, 3),))
+    items = {"items": Connector("items", (Queued(moved),))}
+    stages = {"keep": StagePosition(0, None, items)}
+    record = replace(changed.dataflow("d"), version=3)
+    position = replace(position, stages=stages, version=3)
+    changed.change(record, {"keep": {"items": "a"}}, position=position, at=START)
+    assert changed.connectors("d")["keep"]["items"].find(0) == moved
+    assert changed.increment("d", "a", 0).increment == moved
+    assert changed.increment("d", "a", 1).increment == an_increment("a", 1)
 
 
 def test_a_dataflow_that_is_not_there_cannot_be_changed(store: SqlStore) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from cbp import Input, Output, State, Translate, TranslateRecords
+from cbp.engine.collect import Retention
+from cbp.engine.delta import tables
 from cbp.engine.direct import LocalEngine
 from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import (
@@ -234,6 +236,36 @@ def test_a_state_is_rebuilt_only_from_all_of_its_input(world: Changing) -> None:
         world.change(ONE, rebuild=["sum"])
     assert [m.code for m in refused.value.mistakes] == ["input_not_retained"]
     assert world.picture() == before
+
+
+def test_a_state_is_rebuilt_from_input_that_compaction_took_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old increments of a stage are found in its table, also by a store that was lost."""
+    defaults = {**tables.open_table.__kwdefaults__, "checkpoint_interval": 4}  # type: ignore[dict-item]
+    monkeypatch.setattr(tables.open_table, "__kwdefaults__", defaults)
+    world = Changing(tmp_path, retention=Retention(1, 1, 0, 0))
+    behind = {"translator": "sum", "inputs": {"items": "sum.totals"}}
+    both = document(sum="sum", behind=behind)
+    world.controller.register(both)
+    for n in range(24):
+        world.clock.advance(1)
+        world.arrive("d", "a", (f"w{n % 3}", n))
+        world.ticks()
+    before, folder = world.sums("behind"), world.store.dataflow("d").folder
+    first = world.store.increment("d", "sum.totals", 0).increment
+    assert not Path(folder, first.files[0].path).exists(), "it is in a larger file"
+    world.change(both, rebuild=["behind"])
+    assert world.sums("behind") == {}
+    world.store.delete("d")
+    world.restart()
+    world.controller.register(both)
+    assert world.waiting("behind") == list(range(24))
+    world.ticks()
+    assert world.sums("behind") == before
+    shown, _ = world.controller.read_flow("d", "sum.totals", cursor=None, limit=5)
+    assert [row["n"] for row in shown] == [0, 1, 2, 3, 5]
+    world.close()
 
 
 def test_what_would_lose_values_is_refused_and_leaves_no_trace(world: Changing) -> None:

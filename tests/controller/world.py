@@ -232,6 +232,9 @@ class FileEngine:
     def recall(self, folder: str, flow: str, index: int) -> Increment:
         raise NotFoundError(kind="increment", name=f"{flow}/{index}")
 
+    def locate(self, folder: str, flow: str, increments: Sequence[Increment]) -> list[Increment]:
+        return list(increments)
+
     def read_state(self, folder: str, node: StageNode, state: str) -> Iterator[Record]:
         yield from self.published(folder, state_table(node.name, state))
 
