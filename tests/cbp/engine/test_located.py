@@ -104,7 +104,8 @@ def test_a_stage_reads_them_as_it_would_have(
     driver, rows = old
     dataflow = reader(translator(), "later", flow)
     builder = DataflowBuilder("direct")
-    builder.stage("later", translator(), buckets=2, **{flow: builder.source("s", "url STRING")})
+    wiring: dict[str, Any] = {flow: builder.source("s", "url STRING")}
+    builder.stage("later", translator(), buckets=2, **wiring)
     reference = ReferenceEngine(builder.build())
     for epoch in rows:
         reference.feed("s", epoch)
