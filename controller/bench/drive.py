@@ -135,7 +135,7 @@ class DataflowDrive:
             for connectors in self._connectors.values()
             for connector in connectors.values()
             for increment in connector.waiting
-            for file in increment.files
+            for file in increment.kept
         }
 
     def _run(self, stage: str) -> StageRun | None:
