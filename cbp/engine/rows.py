@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
+from itertools import chain
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from cbp.engine.arrow import arrow_type
@@ -39,6 +41,7 @@ ENCODE_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 """What is raised for a value that is not of its column's type."""
 
 _NOTHING: frozenset[type] = frozenset()
+_LISTS = frozenset({list, tuple, type(None)})
 EXACT: dict[str, frozenset[type]] = {
     kind: frozenset({python, type(None)})
     for kind, python in {
@@ -98,12 +101,29 @@ def decode_lists(
     return [_decode(table.column(c), t) for c, t in zip(columns, types, strict=True)]
 
 
-def _decode(column: pa.ChunkedArray, type_: DataType) -> list[Any]:
-    if type_.arguments:
-        values: list[Any] = column.to_pylist(maps_as_pydicts="strict")
-        return values
-    values = column.to_pylist()
+def _decode(column: pa.ChunkedArray | pa.Array, type_: DataType) -> list[Any]:
+    values: list[Any]
+    if type_.kind == "ARRAY":
+        values = []
+        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+            values.extend(_decode_lists(chunk, type_.arguments[0]))
+    elif type_.arguments:
+        values = column.to_pylist(maps_as_pydicts="strict")
+    else:
+        values = column.to_pylist()
     return values
+
+
+def _decode_lists(column: pa.Array, of_item: DataType) -> Iterator[list[Any] | None]:
+    """Yield lists cut from all their items: pyarrow alone makes objects for every short list."""
+    items = _decode(column.flatten(), of_item)
+    sizes = column.value_lengths()
+    start = 0
+    for size in sizes.to_pylist():
+        if size is None:
+            yield None
+        else:
+            yield items[start : (start := start + size)]
 
 
 def encode_rows(rows: Sequence[Row], schema: Schema) -> list[pa.Array]:
@@ -129,12 +149,26 @@ def encode_column(values: Sequence[Any], type_: DataType, *, nullable: bool = Tr
     it is; any other is made strict value by value.
     """
     found = set(map(type, values))
-    if not found <= EXACT.get(type_.kind, _NOTHING):
-        values = [typed(value, type_) for value in values]
     if not nullable and type(None) in found:
         message = "NOT NULL"
         raise ValueError(message)
+    if type_.kind == "ARRAY" and found <= _LISTS:
+        return _encode_lists(values, type_)
+    if not found <= EXACT.get(type_.kind, _NOTHING):
+        values = [typed(value, type_) for value in values]
     return pa.array(values, arrow_type(type_))
+
+
+def _encode_lists(values: Sequence[Any], type_: DataType) -> pa.Array:
+    """Return lists as an Arrow array; their items are one column, checked as such."""
+    sizes = [0 if value is None else len(value) for value in values]
+    ends = np.cumsum([0, *sizes])
+    whole = arrow_type(type_)
+    if ends[-1] > np.iinfo(np.int32).max:
+        return pa.array([typed(value, type_) for value in values], whole)
+    items = encode_column(list(chain.from_iterable(filter(None, values))), type_.arguments[0])
+    missing = pa.array([value is None for value in values]) if None in values else None
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items, type=whole, mask=missing)
 
 
 def check_row(row: Row, schema: Schema) -> None:

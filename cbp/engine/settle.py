@@ -8,7 +8,7 @@ one record per group before, and one after: these are compared as whole lists.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import ne
 
@@ -85,20 +85,38 @@ def _settle_many(source: Source, emitted: list[Row], ends: list[int]) -> Settled
 
 def _difference(olds: list[Row], news: list[Row]) -> tuple[list[int], list[Row]]:
     """Return which of `olds` are not emitted again, and which of `news` are new; as multisets."""
-    if not olds or not news:
-        return list(range(len(olds))), news
-    wanted = Counter(map(identity, news))
+    olds_left, news_left = _unlike(olds, news)
+    if not olds_left or not news_left:
+        return list(olds_left), [news[at] for at in news_left]
+    wanted = Counter(identity(news[at]) for at in news_left)
     died = []
-    for at, old in enumerate(olds):
-        same = identity(old)
+    for at in olds_left:
+        same = identity(olds[at])
         if wanted[same] > 0:
             wanted[same] -= 1
         else:
             died.append(at)
     born = []
-    for row in news:
-        same = identity(row)
+    for at in news_left:
+        same = identity(news[at])
         if wanted[same] > 0:
             wanted[same] -= 1
-            born.append(row)
+            born.append(news[at])
     return died, born
+
+
+def _unlike(olds: list[Row], news: list[Row]) -> tuple[Sequence[int], Sequence[int]]:
+    """Return positions in both lists, leaving out pairs of equal records that are easily found.
+
+    Mostly an author emits what was read, in its order. Then records that stay are found by one
+    comparison each: side by side, or from both ends where some came in or went.
+    """
+    differs = list(map(ne, olds, news))
+    if len(olds) == len(news):
+        places = [at for at, unlike in enumerate(differs) if unlike]
+        return places, places
+    start = differs.index(True) if True in differs else len(differs)
+    backwards = map(ne, reversed(olds), reversed(news))
+    same = next((at for at, unlike in enumerate(backwards) if unlike), len(differs))
+    same = min(same, len(differs) - start)
+    return range(start, len(olds) - same), range(start, len(news) - same)

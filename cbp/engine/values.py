@@ -46,6 +46,8 @@ Row = tuple[Any, ...]
 NAN = float("nan")
 """The one NaN that stands for all: a container finds it again by identity."""
 
+_BOOLS = (bool, np.bool_)
+_NUMBERS = (int, float, np.integer, np.floating)
 _INT_BITS = {"BIGINT": 64, "INT": 32, "SMALLINT": 16, "TINYINT": 8}
 
 
@@ -138,7 +140,7 @@ def typed(value: Any, type_: DataType) -> Any:
 
 
 def _integer(value: Any, bits: int) -> int:
-    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
+    if type(value) is not int and (isinstance(value, _BOOLS) or not hasattr(value, "__index__")):
         message = "expected an integer"
         raise TypeError(message)
     number = operator.index(value)
@@ -149,9 +151,7 @@ def _integer(value: Any, bits: int) -> int:
 
 
 def _float(value: Any, type_: DataType) -> float:
-    if isinstance(value, bool | np.bool_) or not isinstance(
-        value, int | float | np.integer | np.floating
-    ):
+    if isinstance(value, _BOOLS) or not isinstance(value, _NUMBERS):
         message = "expected a number"
         raise TypeError(message)
     number = float(value)

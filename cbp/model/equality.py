@@ -25,6 +25,9 @@ from cbp.model.stage import OutputSpec
 
 __all__ = ["identity", "output_view", "state_view", "view_difference"]
 
+_THEMSELVES = frozenset({int, str, bool, bytes, type(None)})
+"""Types whose values stand for themselves."""
+
 View = Counter[Hashable] | dict[Hashable, Hashable] | list[Counter[Hashable]]
 
 
@@ -69,7 +72,7 @@ def view_difference(left: View, right: View) -> str:
 def identity(value: Any) -> Hashable:
     """Return a hashable stand-in that is equal for equal values, nested ones included."""
     if isinstance(value, list | tuple):
-        return tuple(map(identity, value))
+        return tuple(value if _THEMSELVES.issuperset(map(type, value)) else map(identity, value))
     if isinstance(value, dict):
         return frozenset((identity(key), identity(item)) for key, item in value.items())
     if isinstance(value, float) and math.isnan(value):

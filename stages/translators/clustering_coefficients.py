@@ -10,6 +10,7 @@ Source: CBP (SoCC'10), section 3.1.1, figures 6 and 7; with a correction, see be
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -72,20 +73,21 @@ class ClusteringCoefficients(Translate):
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
         """Add new neighbours and tell of them; take in what others told."""
-        theirs = {row.neighbour: set(row.theirs) for row in group.graph}
+        theirs = {row.neighbour: row.theirs for row in group.graph}
         ends = {end for edge in group.edges for end in edge} - {key.node}
         old, new = sorted(theirs), sorted(ends - theirs.keys())
-        theirs.update((node, set()) for node in new)
+        theirs.update((node, []) for node in new)
         if new:
             self._send(out, key.node, old, new)
-        told = False
+        told: dict[int, set[int]] = defaultdict(set)
         for news in group.fof:
-            theirs[news.src].add(news.dst)
-            told = True
+            told[news.src].add(news.dst)
+        for neighbour, more in told.items():
+            theirs[neighbour] = sorted(more.union(theirs[neighbour]))
         if told:
             out.co(key.node, _coefficient(theirs))
         for neighbour in sorted(theirs):
-            out.graph(key.node, neighbour, sorted(theirs[neighbour]))
+            out.graph(key.node, neighbour, theirs[neighbour])
 
 
 def _send_to_each(out: Any, node: int, old: Iterable[int], new: Iterable[int]) -> None:
@@ -107,8 +109,8 @@ def _send_to_audiences(out: Any, node: int, old: Iterable[int], new: Iterable[in
         out.fof(src=node, dst=known, audience=newcomers)
 
 
-def _coefficient(theirs: Mapping[int, set[int]]) -> float:
+def _coefficient(theirs: Mapping[int, Iterable[int]]) -> float:
     """Return 2E / (N(N-1)); every edge is told by both of its ends."""
     n = len(theirs)
-    twice = sum(len(known & theirs.keys()) for known in theirs.values())
+    twice = sum(len(theirs.keys() & known) for known in theirs.values())
     return twice / (n * (n - 1)) if n > 1 else 0.0
