@@ -30,7 +30,14 @@ from cbp.model.evolution import ColumnChange, compare, refused
 from cbp.model.schema import Schema
 from cbp.model.shape import DataflowShape, InputShape, SourceShape, StageShape
 
-__all__ = ["NO_CHOICE", "ChangePlan", "Choice", "NodeChange", "compare_versions"]
+__all__ = [
+    "NO_CHOICE",
+    "ChangePlan",
+    "Choice",
+    "NodeChange",
+    "compare_versions",
+    "flow_schemas",
+]
 
 Kind = Literal["kept", "added", "removed", "replaced"]
 StateFate = Literal["none", "kept", "new", "rebuilt"]
@@ -53,6 +60,7 @@ class Choice:
 
 
 NO_CHOICE = Choice()
+_NO_PAST: Mapping[str, Schema] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +128,30 @@ class ChangePlan:
         return frozenset(name for name, stage in self.stages.items() if stage.kind == kind)
 
 
+def flow_schemas(shape: DataflowShape) -> dict[str, Schema]:
+    """Return the columns of every flow: sources, and outputs as `stage.output`."""
+    sources = {name: source.schema for name, source in shape.sources.items()}
+    return sources | {
+        f"{name}.{output}": schema
+        for name, stage in shape.stages.items()
+        for output, schema in stage.outputs.items()
+    }
+
+
 def compare_versions(
-    before: DataflowShape, after: DataflowShape, choice: Choice = NO_CHOICE
+    before: DataflowShape,
+    after: DataflowShape,
+    choice: Choice = NO_CHOICE,
+    past: Mapping[str, Schema] = _NO_PAST,
 ) -> ChangePlan:
-    """Return what becomes of everything, and every reason why it cannot be."""
+    """Return what becomes of everything, and every reason why it cannot be.
+
+    Args:
+        before, after: The versions.
+        choice: What the author says.
+        past: Flow to its last columns, of flows that only earlier versions had: their
+            increments are still there, and one that comes back goes on behind them.
+    """
     mistakes = list(_choice_mistakes(before, after, choice))
     sources = {
         name: _source(name, before.sources.get(name), after.sources.get(name), mistakes)
@@ -133,6 +161,7 @@ def compare_versions(
         name: _stage(name, before.stages.get(name), after.stages.get(name), choice, mistakes)
         for name in dict.fromkeys((*before.stages, *after.stages))
     }
+    mistakes += _back(before, after, past)
     plan = ChangePlan(sources, stages)
     mistakes += _behind_rebuilt(after, plan, choice)
     return ChangePlan(sources, stages, tuple(mistakes))
@@ -282,6 +311,19 @@ def _column_mistakes(
         shown = "; ".join(str(change) for change in wrong)
         message = f"does not hold what was written before: {shown}; {advice}"
         yield Mistake("schema_incompatible", where, message)
+
+
+def _back(
+    before: DataflowShape, after: DataflowShape, past: Mapping[str, Schema]
+) -> Iterator[Mistake]:
+    """Yield the flows that come back, and do not hold what was written to them once."""
+    known = flow_schemas(before)
+    for flow, schema in flow_schemas(after).items():
+        if flow not in known and flow in past:
+            stage, _, output = flow.partition(".")
+            where = f"stages.{stage}.outputs.{output}" if output else f"sources.{flow}.schema"
+            advice = "an earlier version had a flow of this name: take another one"
+            yield from _column_mistakes(where, compare(past[flow], schema), advice)
 
 
 def _key_mistakes(name: str, before: StageShape, after: StageShape) -> Iterator[Mistake]:

@@ -27,12 +27,13 @@ import structlog
 from cbp.engine.base import Engine
 from cbp.engine.files import Files
 from cbp.errors import ChangeRefusedError, CodeDriftedError, DataflowBusyError
-from cbp.model.change import ChangePlan, Choice, compare_versions
+from cbp.model.change import ChangePlan, Choice, compare_versions, flow_schemas
 from cbp.model.dataflow import Dataflow
 from cbp.model.drift import drift
 from cbp.model.fusion import physical_stages
 from cbp.model.increment import Increment
 from cbp.model.intention import TableChange
+from cbp.model.schema import Schema
 from cbp.model.shape import DataflowShape, shape_of
 from cbp.model.succession import Succession, succeed
 from controller.loop.catalog import Catalog
@@ -105,7 +106,8 @@ class Changes:
             DataflowInvalidError: If nobody knows what the old version was.
         """
         description = self._descriptions.of(record)
-        plan = compare_versions(self._shape(record, description), shape_of(after), choice)
+        now, then = self._shape(record, description), shape_of(after)
+        plan = compare_versions(now, then, choice, self._past(record, now, then))
         units = self._catalog.units(record)
         succession = succeed(
             plan,
@@ -258,6 +260,17 @@ class Changes:
         found = shape_of(self._catalog.compiled(record))
         stages = {name: replace(stage, code="") for name, stage in found.stages.items()}
         return replace(found, stages=stages)
+
+    def _past(
+        self, record: DataflowRecord, now: DataflowShape, then: DataflowShape
+    ) -> dict[str, Schema]:
+        """Return the last columns of flows that are new, if earlier versions had them."""
+        new = flow_schemas(then).keys() - flow_schemas(now).keys()
+        past: dict[str, Schema] = {}
+        for description in self._descriptions.before(record) if new else ():
+            if description.shape is not None:
+                past |= flow_schemas(description.shape)
+        return {flow: schema for flow, schema in past.items() if flow in new}
 
     def _rewritten(
         self,

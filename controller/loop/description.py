@@ -14,7 +14,7 @@ second learns that another controller leads (tests/controller/test_change.py).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -158,6 +158,11 @@ class Descriptions:
             kept = key, self._read(path_of(record.folder, record.version))
             self._kept[record.folder] = kept
         return kept[1]
+
+    def before(self, record: DataflowRecord) -> Iterator[Description]:
+        """Yield the versions before a record's, oldest first; raises as `of`."""
+        for version in range(1, record.version):
+            yield self._read(path_of(record.folder, version))
 
     def begins(self, record: DataflowRecord) -> tuple[Mapping[str, int], int]:
         """Return where the stages of a record's version began, and when."""

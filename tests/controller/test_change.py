@@ -23,7 +23,6 @@ from cbp.errors import (
     DiskFullError,
     LogConflictError,
     NotFoundError,
-    TableForeignError,
 )
 from cbp.model.change import Choice
 from controller.loop import housekeeping
@@ -288,10 +287,15 @@ def test_an_output_that_comes_back_never_hides_columns(world: Changing) -> None:
     world.arrive("d", "a", ("x", 1))
     world.ticks()
     world.change(ONE)
-    with pytest.raises(TableForeignError) as refused:
-        world.change(document(sum="sum", more="sum"))
-    assert "twice" in refused.value.message
-    assert world.store.dataflow("d").version == 2
+    world.change(document(sum="sum", between="sum"))
+    other = document(sum="sum", more="sum")
+    with pytest.raises(ChangeRefusedError) as refused:
+        world.change(other)
+    (mistake,) = refused.value.mistakes
+    assert (mistake.code, mistake.where) == ("schema_incompatible", "stages.more.outputs.totals")
+    assert "- twice BOOLEAN" in mistake.message
+    assert world.change(other, dry_run=True).plan.refused == (mistake,)
+    assert world.store.dataflow("d").version == 3
     world.arrive("d", "a", ("x", 1))
     world.ticks()
     assert world.sums() == {"x": 2}

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from cbp import DataflowBuilder, Input, Loopback, Output, State, Translate, TranslateRecords
-from cbp.model.change import ChangePlan, Choice, compare_versions
+from cbp.model.change import ChangePlan, Choice, compare_versions, flow_schemas
 from cbp.model.dataflow import Dataflow
+from cbp.model.schema import Schema
 from cbp.model.shape import DataflowShape, shape_of
 
 
@@ -164,6 +165,22 @@ def test_a_choice_names_what_it_can_be_about(word: str) -> None:
     assert rules(plan_of(one, one, **{word: ["x"]})) == [("choice_unknown", "stages.x")]
     twice = plan_of(one, one, keep=["a"], rebuild=["a"])
     assert rules(twice) == [("choice_twice", "stages.a")]
+
+
+def test_a_flow_that_comes_back_holds_what_was_written_to_it() -> None:
+    """Grown it may; its old increments are behind those of the new stage, or of the source."""
+    empty = shape_of(flow_of(other=Count()))
+    narrow = shape_of(flow_of(stage=Count(), other=Count()))
+    past = flow_schemas(narrow) | {"stage.gone": Schema.parse("x INT")}
+    assert past["stage.totals"] == Schema.parse("word STRING, n INT")
+    assert compare_versions(empty, narrow, past=past).refused == ()
+    past["stage.totals"] = Schema.parse("word STRING, n SMALLINT")
+    assert compare_versions(empty, narrow, past=past).refused == ()
+    past["stage.totals"] = Schema.parse("word STRING, n BIGINT, by STRING")
+    (mistake,) = compare_versions(empty, narrow, past=past).refused
+    assert (mistake.code, mistake.where) == ("schema_incompatible", "stages.stage.outputs.totals")
+    assert "- by STRING; n BIGINT -> INT (narrowed); an earlier version" in mistake.message
+    assert compare_versions(narrow, narrow, past=past).refused == ()
 
 
 def test_code_without_a_fingerprint_is_not_compared() -> None:
