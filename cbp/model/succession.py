@@ -7,7 +7,9 @@ and whoever finds that description, with a store of the old version or with none
 brings the store to it. Epochs of a stage, and indexes of a flow, never go back, by whatever
 versions it comes and goes: no record and no increment is ever named twice.
 
-    kept input of a kept stage    its queue, read marks and framing
+    kept input of a kept stage    its queue, read marks and framing; refused where an
+                                  input is framed now that was not, or the other way, and
+                                  something waits there
     input of a rebuilt stage      every retained increment; of a flow that is rebuilt
                                   too, the next ones only
     added or rewired input        the next increments, or the retained ones if chosen
@@ -96,14 +98,15 @@ def succeed(
         connectors = {}
         for input_ in node.wiring:
             kept = None if rebuilt or input_ in plan.stages[name].rewired else old.get(name, {})
+            mistake = None
             if kept is not None:
-                found = kept.get(input_, _empty(node, input_))
+                found, mistake = _kept(node, input_, kept.get(input_, _empty(node, input_)))
             elif name in choice.retained | plan.rebuilt and not _again(node, input_, plan):
                 found, mistake = _from_retained(node, input_, retained, after)
-                refused += [mistake] if mistake else []
             else:
                 found = _empty(node, input_)
             connectors[input_] = found
+            refused += [mistake] if mistake else []
         begins_anew = known is None or rebuilt or plan.stages[name].rewired
         memo, turns = (None, 0) if begins_anew or known is None else (known.memo, known.turns)
         stages[name] = StagePosition(epochs.get(name, 0), memo, connectors, turns)
@@ -131,6 +134,22 @@ def _again(node: StageNode, input_: str, plan: ChangePlan) -> bool:
     """Tell whether everything on an input comes anew: its writer begins anew, or is itself."""
     writer = node.wiring[input_].partition(".")[0]
     return writer == node.name or writer in plan.rebuilt | plan.of_kind("added")
+
+
+def _kept(node: StageNode, input_: str, was: Connector) -> tuple[Connector, Mistake | None]:
+    """Return a queue as it was, unless it is framed now, or not any more."""
+    new = _empty(node, input_)
+    if (was.framing is None) == (new.framing is None):
+        return was, None
+    if not (was.held or was.closes):
+        return new, None
+    now = "not framed" if new.framing is None else "framed"
+    message = (
+        f"is {now} now, and {len(was.held)} increments or frames wait there as they were cut "
+        "before: let the stage read them first (close an open frame), or rebuild it "
+        f"(rebuild={node.name})"
+    )
+    return was, Mistake("framing_changed", f"stages.{node.name}.inputs.{input_}", message)
 
 
 def _from_retained(
