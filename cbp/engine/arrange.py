@@ -38,6 +38,12 @@ Replicate = Callable[
 ]
 """Replaces copies that groups share by one per group; see `cbp.engine.replication`."""
 
+NARROW_BYTES_MAX = (1 << 31) - 1
+"""Bytes of a flow's records up to which its strings have offsets of 32 bits; beyond, of 64.
+
+64 MB of files may hold more: strings that are alike are compressed away.
+"""
+
 InputFile = Share
 """The rows that are meant of one file; in order."""
 
@@ -74,7 +80,9 @@ def arrange(
                 )
                 mine &= ~shared.to_numpy()
             parts.append((flow, table if mine.all() else table.filter(pa.array(mine))))
-    table = pa.concat_tables(table for _, table in sorted(parts, key=lambda part: part[0]))
+    parts.sort(key=lambda part: part[0])
+    # One flow may be wide and another one not.
+    table = pa.concat_tables((table for _, table in parts), promote_options="permissive")
     return table.take(pa.array(_order(table, layout)))
 
 
@@ -159,9 +167,9 @@ def _routed(
             filled, table = replicate(filled, table)
     else:
         filled = slot_columns(table, spec, layout, flow, stage=stage)
-    rows = table.num_rows
+    rows, wide = table.num_rows, table.nbytes > NARROW_BYTES_MAX
     slots = {
-        name: _chunk(filled[name]).cast(arrow_type(type_))
+        name: _chunk(filled[name].cast(arrow_type(type_, wide=wide)))
         if name in filled
         else pa.nulls(rows, arrow_type(type_))
         for name, type_ in layout.slots

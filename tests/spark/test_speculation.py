@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.fresh import REPOSITORY, run_fresh
+from tests.fresh import REPOSITORY, run_fresh
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(600)]
 

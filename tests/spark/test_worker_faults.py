@@ -17,7 +17,7 @@ import pytest
 from cbp.engine.delta.tables import open_table
 from cbp.engine.files import LocalFiles
 from tests.driver import Driver
-from tests.spark.fresh import run_fresh
+from tests.fresh import run_fresh
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -1,4 +1,4 @@
-"""A test's work in a process of its own, since the master of a Spark session cannot be changed."""
+"""A test's work in a process of its own: for another Spark master, or to measure its memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 __all__ = ["REPOSITORY", "run_fresh"]
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 def run_fresh(module: str, *arguments: object) -> None:
