@@ -26,6 +26,7 @@ from controller.api.routing import (
 from controller.api.schemas import (
     DataflowDetail,
     DataflowSummary,
+    LeftOut,
     Model,
     Page,
     Validation,
@@ -152,6 +153,12 @@ def list_dataflows(services: ServicesParameter) -> Page[DataflowSummary]:
 def show(name: str, services: ServicesParameter) -> DataflowDetail:
     """Show one dataflow with its sources, stages and queues."""
     return detail(services, services.store.dataflow(name), datetime.now(UTC))
+
+
+@routes.get("/dataflows/{name}/left", responses=problems(404))
+def left(name: str, services: ServicesParameter) -> LeftOut:
+    """Return the stages that have something left to do until something arrives, and what."""
+    return LeftOut(stages=dict(services.controller.explaining.left(name)))
 
 
 @routes.get("/dataflows/{name}/waiting", responses=problems(404))

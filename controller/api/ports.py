@@ -159,6 +159,10 @@ class Explaining(Protocol):
         """Return the physical plan of a dataflow; raises `NotFoundError`."""
         ...
 
+    def left(self, name: str) -> Mapping[str, str]:
+        """Return stage -> what it has left to do until something arrives."""
+        ...
+
     def run(self, run_id: str) -> Account:
         """Tell why a run ran, on what, and what it produced; raises `NotFoundError`."""
         ...

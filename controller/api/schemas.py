@@ -279,6 +279,12 @@ class Waits(Model):
     items: list[WaitOut]
 
 
+class LeftOut(Model):
+    """What a dataflow still does if nothing else arrives."""
+
+    stages: dict[str, str] = Field(description="Stage to what is left; none: all is applied.")
+
+
 class PunctuationOut(Model):
     """What closed the open frames of a flow."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from cbp.errors import DiskFullError, NotFoundError
+from controller.cli.applied import Applied
 from controller.cli.client import ServiceClient
 from controller.cli.errors import FileUnreadableError
 from controller.cli.output import print_json, print_text
@@ -36,6 +37,11 @@ SourceName = Annotated[str, typer.Argument(help="Name of the source.", show_defa
 Files = Annotated[list[Path], typer.Argument(help="Files to hand over.", show_default=False)]
 Upload = Annotated[bool, typer.Option("--upload", help="Send them over REST.")]
 
+Wait = Annotated[
+    bool,
+    typer.Option("--wait", help="Return once all stages have applied them."),
+]
+
 Advance = Callable[[int], None]
 
 
@@ -45,20 +51,29 @@ def drop_command(
     source: SourceName,
     files: Files,
     upload: Upload = False,
+    wait: Wait = False,
     json_: AsJson = False,
 ) -> None:
     """Hand files to a source; each becomes an increment, or goes to quarantine."""
     sizes = [_size(file) for file in files]
+    applied = Applied(session(context), dataflow, source) if wait else None
     with _progress(hidden=json_) as progress:
         task = progress.add_task("files", total=sum(sizes))
         taken = _hand_over(
             session(context), (dataflow, source), files, upload, lambda n: progress.advance(task, n)
         )
+    if applied is not None:
+        taken = applied.wait([item["path"] for item in taken], hidden=json_)
     if json_:
         print_json({"items": taken})
         return
     for file, item in zip(files, taken, strict=True):
-        print_text(f"{file} -> {item['path']}")
+        print_text(f"{file} -> {item['path']}{_became(item)}")
+
+
+def _became(item: Mapping[str, Any]) -> str:
+    index = item.get("index")
+    return "" if index is None else f", increment {index} of {item['source']}, applied"
 
 
 def copy_into(folder: Path, file: Path, advance: Advance = lambda _: None) -> Path:

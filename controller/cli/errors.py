@@ -11,9 +11,11 @@ from cbp.errors import CbpError, OperatingError
 __all__ = [
     "ChecksFailedError",
     "FileUnreadableError",
+    "FilesRefusedError",
     "PortTakenError",
     "ServiceProblemError",
     "ServiceUnreachableError",
+    "StagesStoppedError",
     "TokenMissingError",
 ]
 
@@ -93,3 +95,34 @@ class ChecksFailedError(OperatingError):
 
     def __init__(self, names: list[str]) -> None:
         super().__init__(f"{len(names)} check(s) failed: {', '.join(names)}", checks=names)
+
+
+class FilesRefusedError(OperatingError):
+    """Dropped files went to quarantine."""
+
+    code = "files_refused"
+    retryable = False
+
+    def __init__(self, dataflow: str, files: Mapping[str, str]) -> None:
+        told = "; ".join(f"{name}: {why}" for name, why in files.items())
+        super().__init__(
+            f"{len(files)} file(s) are in quarantine ({told}); see: "
+            f"cbp claims {dataflow} --status quarantined",
+            dataflow=dataflow,
+            files=dict(files),
+        )
+
+
+class StagesStoppedError(OperatingError):
+    """What was dropped is not applied: the stages that should do it do not start."""
+
+    code = "stages_stopped"
+    retryable = False
+
+    def __init__(self, dataflow: str, stages: Mapping[str, str]) -> None:
+        told = "; ".join(f"{name}: {why}" for name, why in stages.items())
+        super().__init__(
+            f"{dataflow!r} does not apply what it has: {told}",
+            dataflow=dataflow,
+            stages=dict(stages),
+        )

@@ -18,6 +18,7 @@ from cbp.model.fusion import PhysicalStage
 from cbp.model.increment import Increment
 from cbp.model.intention import Intention, RunStatus
 from cbp.model.picture import dot, mermaid, picture
+from cbp.model.settled import left_to_do
 from controller.loop.catalog import Catalog
 from controller.loop.runs import Runs
 from controller.store.base import DataflowRecord, RunRecord, Store
@@ -61,6 +62,18 @@ class Explaining:
             mermaid(dataflow, leaders),
             dot(dataflow, leaders),
         )
+
+    def left(self, name: str) -> dict[str, str]:
+        """Return the stages that have something left to do until something arrives, and what.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+            DataflowInvalidError: If the document names what is no longer installed.
+        """
+        units = self._catalog.units(self._store.dataflow(name))
+        running = {stage for dataflow, stage in self._runs.busy() if dataflow == name and stage}
+        rules = {leader: unit.leader.runnable for leader, unit in units.items()}
+        return left_to_do(rules, self._store.position(name), running)
 
     def run(self, run_id: str) -> Account:
         """Tell why a run ran, on what, and what it produced.

@@ -29,11 +29,11 @@ from cbp.engine.replay import Replay
 from cbp.errors import (
     NotFoundError,
 )
-from cbp.model.consult import consult
 from cbp.model.dataflow import Dataflow
 from cbp.model.fusion import PhysicalStage
 from cbp.model.increment import Increment
 from cbp.model.punctuation import Punctuation
+from cbp.model.settled import left_to_do
 from cbp.model.snapshot import Snapshot
 from cbp.model.verification import Comparison, Request, merged, timeless
 from controller.loop.runs import Runs
@@ -129,16 +129,11 @@ class Recomputation:
             if anywhere:
                 limits = {leader: epoch + 1 for leader, epoch in snapshot.epochs.items()}
                 return Cut(snapshot, {**limits, **never}, ends, punctuations)
-            busy = {stage: "runs" for flow, stage in self.runs.busy() if flow == name and stage}
+            running = {stage for flow, stage in self.runs.busy() if flow == name and stage}
+            rules = {leader: unit.leader.runnable for leader, unit in self.units.items()}
+            busy = left_to_do(rules, position, running)
             for leader, stage in position.stages.items():
-                decision = consult(
-                    leader, self.units[leader].leader.runnable, stage.connectors, stage.memo
-                )
-                if decision.runnable:
-                    busy.setdefault(leader, "may run")
-                elif any(connector.arrived for connector in stage.connectors.values()):
-                    busy.setdefault(leader, "frames what arrived")
-                elif snapshot.epochs[leader] + 1 != stage.epoch:
+                if snapshot.epochs[leader] + 1 != stage.epoch:
                     busy.setdefault(leader, "is not published")
             # What arrived meanwhile would be in one of both only.
             if not busy and self.store.position(name) == position:

@@ -187,6 +187,9 @@ class NoExplaining:
     def plan(self, name: str) -> Any:
         raise NotFoundError(kind="dataflow", name=name)
 
+    def left(self, name: str) -> Mapping[str, str]:
+        return {}
+
     def run(self, run_id: str) -> Any:
         raise NotFoundError(kind="run", name=run_id)
 
