@@ -19,6 +19,7 @@ from cbp.errors import DefinitionError, Mistake
 from cbp.model.framing import FrameBy
 from cbp.model.schema import Schema
 from cbp.model.stage import Computed, Grouping
+from cbp.sdk.fingerprint import ONE_PARSES
 
 __all__ = [
     "Input",
@@ -39,7 +40,8 @@ def place_of(function: Callable[..., Any] | type) -> str:
     if code is not None:
         return f"{code.co_filename}:{code.co_firstlineno}"
     try:
-        return f"{inspect.getsourcefile(function)}:{inspect.getsourcelines(function)[1]}"
+        with ONE_PARSES:
+            return f"{inspect.getsourcefile(function)}:{inspect.getsourcelines(function)[1]}"
     except (OSError, TypeError):
         return ""
 

@@ -11,12 +11,15 @@ import hashlib
 import inspect
 import io
 import sys
+import threading
 import tokenize
 
-__all__ = ["fingerprint"]
+__all__ = ["ONE_PARSES", "fingerprint"]
 
 _PASSED_OVER = frozenset({tokenize.COMMENT, tokenize.NL})
 _OURS = __package__
+# Up to Python 3.12, two threads that parse at once trip over each other's depth: SystemError.
+ONE_PARSES = threading.Lock()
 
 
 def fingerprint(class_: type) -> str:
@@ -27,7 +30,8 @@ def fingerprint(class_: type) -> str:
         if package in sys.stdlib_module_names or base.__module__.startswith(_OURS):
             continue
         try:
-            source = inspect.getsource(base)
+            with ONE_PARSES:
+                source = inspect.getsource(base)
         except (OSError, TypeError):
             return ""
         digest.update("\0".join(_words(source)).encode())
