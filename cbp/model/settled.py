@@ -33,7 +33,7 @@ def left_to_do(
     """
     found = dict.fromkeys(running, "runs")
     for name, stage in position.stages.items():
-        if any(connector.arrived for connector in stage.connectors.values()):
+        if any(one.arrived or one.closes for one in stage.connectors.values()):
             found.setdefault(name, "frames what arrived")
         elif name not in found and (what := _asked(name, rules[name], stage)):
             found[name] = what

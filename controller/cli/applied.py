@@ -1,4 +1,4 @@
-"""Waiting until what was dropped is applied.
+"""Waiting until what was dropped, or closed, is applied.
 
 A file is applied once its increment is accepted and no stage has anything left to do: claims
 are read first, so that what they queued is in what is left. What arrives meanwhile from
@@ -8,7 +8,7 @@ elsewhere is waited for too.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -16,7 +16,7 @@ from rich.console import Console
 from controller.cli.errors import FilesRefusedError, StagesStoppedError
 from controller.cli.session import Session
 
-__all__ = ["Applied"]
+__all__ = ["Applied", "wait_for_stages"]
 
 POLL_SECONDS = 0.1
 PAGE = 100
@@ -53,9 +53,7 @@ class Applied:
             }
             if refused:
                 raise FilesRefusedError(self._dataflow, refused)
-            while left := self._left():
-                shown.update(", ".join(f"{stage} {what}" for stage, what in left.items()))
-                time.sleep(POLL_SECONDS)
+            wait_for_stages(self._session, self._dataflow, shown.update)
         return [claims[name] for name in names]
 
     def _settled(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -73,20 +71,6 @@ class Applied:
             if cursor is None:
                 return found
 
-    def _left(self) -> dict[str, str]:
-        with self._session.connect() as service:
-            left: dict[str, str] = service.get("dataflows", self._dataflow, "left")["stages"]
-            if left:
-                stages = service.get("dataflows", self._dataflow)["stages"]
-                stopped = {
-                    stage["name"]: stage["waiting"] or stage["state"]
-                    for stage in stages
-                    if stage["name"] in left and stage["state"] in _STOPPED
-                }
-                if stopped.keys() >= left.keys():
-                    raise StagesStoppedError(self._dataflow, stopped)
-        return left
-
     def _claims(self, *, limit: int, cursor: str | None = None) -> Any:
         with self._session.connect() as service:
             return service.get(
@@ -97,3 +81,35 @@ class Applied:
                 limit=limit,
                 cursor=cursor,
             )
+
+
+def wait_for_stages(
+    given: Session, dataflow: str, told: Callable[[str], object] = lambda words: None
+) -> None:
+    """Return once no stage of a dataflow has anything left to do.
+
+    Args:
+        given: The session.
+        dataflow: Its name.
+        told: What is left, in words, now and then.
+
+    Raises:
+        StagesStoppedError: If it is left to stages that do not start.
+    """
+    while left := _left(given, dataflow):
+        told(", ".join(f"{stage} {what}" for stage, what in left.items()))
+        time.sleep(POLL_SECONDS)
+
+
+def _left(given: Session, dataflow: str) -> dict[str, str]:
+    with given.connect() as service:
+        left: dict[str, str] = service.get("dataflows", dataflow, "left")["stages"]
+        if left:
+            stopped = {
+                stage["name"]: stage["waiting"] or stage["state"]
+                for stage in service.get("dataflows", dataflow)["stages"]
+                if stage["name"] in left and stage["state"] in _STOPPED
+            }
+            if stopped.keys() >= left.keys():
+                raise StagesStoppedError(dataflow, stopped)
+    return left

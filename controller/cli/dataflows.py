@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from cbp.errors import NotFoundError
+from controller.cli.applied import wait_for_stages
 from controller.cli.change import print_change
 from controller.cli.errors import FileUnreadableError
 from controller.cli.output import age, clock, print_json, print_table, print_text
@@ -193,11 +194,16 @@ def close_command(
     key: Annotated[
         str | None, typer.Option(help="Repeated with the same key, it closes only once.")
     ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Return once all stages have applied it.")
+    ] = False,
     json_: AsJson = False,
 ) -> None:
     """Close the open frames of a flow; records that come later begin new ones."""
     with session(context).connect() as service:
         answer = service.post("dataflows", dataflow, "flows", flow, "close", idempotency_key=key)
+    if wait:
+        wait_for_stages(session(context), dataflow)
     if json_:
         print_json(answer)
         return

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cbp.errors import DiskFullError
+from controller.cli import applied
 from controller.cli.drop import copy_into
 from controller.cli.errors import FileUnreadableError
-from tests.controller.api.fakes import Service
+from controller.store.base import ClaimRecord, DataflowRecord, StageRecord
+from tests.controller.api.fakes import DOCUMENT, NOON, Service
 from tests.controller.cli.conftest import Cbp
 
 
@@ -97,3 +102,67 @@ def test_a_source_that_is_not_there_is_told(
     assert outcome.status == 1
     assert "--upload" in outcome.err
     assert list(incoming.iterdir()) == []
+
+
+class Arriving(list[ClaimRecord]):
+    """Claims of which one more is there each time that somebody looks."""
+
+    def __init__(self, *coming: ClaimRecord) -> None:
+        super().__init__()
+        self._coming = list(coming)
+
+    def __iter__(self) -> Iterator[ClaimRecord]:
+        seen = list(super().__iter__())
+        if self._coming:
+            self.insert(0, self._coming.pop(0))
+        return iter(seen)
+
+
+def claim(sequence: int, path: str, **more: Any) -> ClaimRecord:
+    made = ClaimRecord("c", "clicks", "urls", sequence, path, 1, "accepted", NOON, index=sequence)
+    return replace(made, id=f"c{sequence}", **more)
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(applied, "POLL_SECONDS", 0)
+
+
+@pytest.mark.usefixtures("fast", "incoming")
+def test_waiting_is_for_these_files_and_all_that_they_cause(
+    cbp: Cbp, service: Service, file: Path
+) -> None:
+    """Older claims of the same name do not count, nor those that are not decided."""
+    service.store.records["clicks"] = DataflowRecord("clicks", 1, {}, "/", "running", NOON)
+    service.store.claim_records = Arriving(
+        claim(1, "other"), claim(2, "a.jsonl.gz", status="claimed"), claim(3, "a.jsonl.gz")
+    )
+    service.store.claim_records.append(claim(0, "a.jsonl.gz"))
+    left = [{"count": "may run"}, {"count": "runs"}, {}]
+    service.controller.explaining.left = lambda name: left.pop(0)  # type: ignore[method-assign]
+    outcome = cbp("drop", "clicks", "urls", file, "--wait", "--json")
+    assert (outcome.status, left) == (0, [])
+    assert [item["index"] for item in outcome.json["items"]] == [3]
+
+
+@pytest.mark.usefixtures("fast", "incoming")
+def test_waiting_ends_when_files_are_refused_or_stages_stopped(
+    cbp: Cbp, service: Service, file: Path
+) -> None:
+    """With a coded error that says what, and status 1."""
+    service.store.records["clicks"] = DataflowRecord("clicks", 1, DOCUMENT, "/", "running", NOON)
+    refused = claim(1, "a.jsonl.gz", status="quarantined", reason={"message": "line 3 is wrong"})
+    service.store.claim_records = Arriving(refused)
+    outcome = cbp("drop", "clicks", "urls", file, "--wait", "--json")
+    assert (outcome.status, outcome.json["error_code"]) == (1, "files_refused")
+    assert "line 3 is wrong" in outcome.json["message"]
+    service.store.claim_records = Arriving(claim(2, "a-2.jsonl.gz"))
+    service.store.stage_records = [
+        StageRecord("clicks", "count", 0, NOON, paused_because="too many failures")
+    ]
+    service.controller.explaining.left = (  # type: ignore[method-assign]
+        lambda name: {"count": "may run"}
+    )
+    outcome = cbp("drop", "clicks", "urls", file, "--wait", "--json")
+    assert (outcome.status, outcome.json["error_code"]) == (1, "stages_stopped")
+    assert outcome.json["details"]["stages"] == {"count": "too many failures"}
