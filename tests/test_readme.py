@@ -12,11 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
+from cbp.model.fusion import choose_leaders
+from cbp.model.picture import mermaid
 from controller.demo.service import ServiceProcess, free_port, settings_of
+from controller.registry import Registry
+from stages.flows import clustering, crawl_queue, set_diff
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 REST = "## The same over REST"
+APPLICATIONS = "## The paper's five applications"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SAVED = re.compile(r"Save as\s+`([^`]+)`", re.IGNORECASE)
 TIMEOUT = 180
@@ -121,10 +127,51 @@ def test_the_curl_sequence_prints_what_it_says(tmp_path: Path, service: ServiceP
         assert run_python(block.content, tmp_path) == block.expected
 
 
+@pytest.mark.system
+@pytest.mark.timeout(400)
+def test_the_applications_print_what_it_says(tmp_path: Path, service: ServiceProcess):
+    """Folders of files in, records out; every block after the one before it, in one shell."""
+    service.wait_until_ready()
+    script = ["set -eu", f'cbp() {{ {sys.executable} -m controller.cli "$@"; }}']
+    expected, found = [], part(APPLICATIONS)
+    for number, block in enumerate(found):
+        if block.language == "yaml":
+            (tmp_path / block.name).write_text(block.content, encoding="utf-8")
+        elif block.language == "bash":
+            script.append(f"{block.content}echo '--- {number}'")
+            expected.append(f"{block.expected}--- {number}\n")
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(script)],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "CBP_PORT": str(service.settings.port),
+            "CBP_ROOT": "cbp-data",
+            "COLUMNS": "80",
+        },
+        capture_output=True,
+        text=True,
+        timeout=2 * TIMEOUT,
+    )
+    assert done.stdout == "".join(expected), done.stderr + "\n".join(service.last_lines())
+    assert len(expected) == 6
+
+
+def test_the_pictures_are_the_graphs_of_the_applications():
+    """Each as `cbp explain --format mermaid` draws it, in the order of the text."""
+    found = part(APPLICATIONS)
+    documents = [yaml.safe_load(block.content) for block in found if block.language == "yaml"]
+    visits, ranks = documents
+    ready = [crawl_queue.document(), set_diff.document(), clustering.document()]
+    compiled = map(Registry(("cbp",)).compile, [visits, *ready, ranks])
+    drawn = [mermaid(dataflow, choose_leaders(dataflow)).rstrip() for dataflow in compiled]
+    assert [b.content.rstrip() for b in found if b.language == "mermaid"] == drawn
+
+
 def test_every_block_is_of_a_kind_that_is_run_or_shown():
     """A block in a language that nothing runs must be marked as shown only (`console`)."""
     languages = {match[1] for match in FENCE.finditer(README.read_text(encoding="utf-8"))}
-    assert languages == {"bash", "text", "python", "yaml", "console"}
+    assert languages == {"bash", "text", "python", "yaml", "console", "mermaid"}
 
 
 def test_the_first_screen_names_both_commands():
