@@ -327,25 +327,32 @@ def test_what_it_wrote_goes_and_nothing_else_is_touched(world: World):
 @pytest.mark.timeout(60)
 def test_what_hangs_is_left_alone(tmp_path: Path):
     """A translator that does not return holds neither its verdict nor the next verification."""
-    let_go = threading.Event()
+    let_go, hangs = threading.Event(), threading.Event()
     world = World(tmp_path, engine=LocalEngine, verifier=Threads("verify"))
     world.translators["wavering"] = Wavering
     world.restart()
     wavering(world)
     verifications = world.controller.verifications
     verifications._give_up_seconds = 0.05
-    Wavering.asked = let_go.wait
-    begun = world.controller.verifications.start("one", Request(seconds_max=0.05))
+
+    def hang() -> None:
+        hangs.set()
+        let_go.wait()
+
+    Wavering.asked = hang
+    begun = verifications.start("one", Request())
+    assert hangs.wait(30)
+    verifications.cancel(begun.id)
     hung = ended(world, begun.id)
     assert (hung.status, hung.step.rpartition("; ")[2]) == (
-        "timed_out",
+        "cancelled",
         "did not end when it was asked to",
     )
     let_go.set()
     Wavering.asked = None
-    again = ended(world, world.controller.verifications.start("one", Request()).id)
+    again = ended(world, verifications.start("one", Request()).id)
     assert again.status == "equal"
-    assert world.controller.verifications.show(begun.id).status == "timed_out"
+    assert verifications.show(begun.id).status == "cancelled"
     world.close()
 
 
