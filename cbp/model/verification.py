@@ -59,6 +59,8 @@ Status = Literal[
 """`timed_out`: nothing differs as far as it came. `not_deterministic`: two recomputations of
 the same input differ, so that no table can be held to either."""
 
+_CHANGED = "an earlier version or a correction is in it, or in what it reads"
+
 _WAITING_RULES = (RunAll, Align, CountWindow, KeyWindow)
 """What they answer depends on what is queued and in which order, never on when it came."""
 
@@ -197,13 +199,16 @@ def comparisons(
     Args:
         dataflow: In its newest version.
         split: How the input is cut.
-        changed: Stages that were not always what they are, or read what such wrote.
+        changed: Stages that were not always what they are, that were corrected by hand, or
+            that read what such wrote.
     """
     settled, free = timeless(dataflow), _split_free(dataflow)
     for component in components(predecessors(dataflow.wiring())):
         for stage in component:
             spec = dataflow.stages[stage].translator
-            old = "part of it, or of what it reads, is of an earlier version" * (stage in changed)
+            old = "an earlier version or a correction is in it, or in what it reads" * (
+                stage in changed
+            )
             loopbacks = {loopback.name for loopback in spec.loopbacks}
             for state in spec.states:
                 yield Comparison(stage, state.name, "state", old)

@@ -96,7 +96,7 @@ class Recomputation:
 
     Attributes:
         id: Begins the ids of its runs.
-        changed: Stages that were not always what they are; they are left out.
+        changed: Stages that a version or a correction changed; they are left out.
     """
 
     id: str

@@ -36,6 +36,7 @@ from cbp.errors import (
     RunCancelledError,
 )
 from cbp.model.dataflow import Dataflow
+from cbp.model.generation import home_of
 from cbp.model.verification import (
     Comparison,
     Request,
@@ -49,6 +50,7 @@ from cbp.model.verification import (
 from controller.loop.catalog import Catalog
 from controller.loop.description import Descriptions
 from controller.loop.folder import remove_scratch, scratch_folder
+from controller.loop.notes import read_notes
 from controller.loop.recomputation import Recomputation, Side
 from controller.loop.runs import Runs
 from controller.loop.snapshots import Snapshots
@@ -164,7 +166,7 @@ class Verifications:
             VerificationBusyError: If one is under way.
         """
         record, dataflow = self._catalog.find(name)
-        changed = behind(dataflow, self._descriptions.anew(record))
+        changed = behind(dataflow, self._descriptions.anew(record) | self._corrected(record))
         tables = tuple(
             TableVerdict(
                 one.table,
@@ -186,6 +188,15 @@ class Verifications:
                 self._jobs.popitem(last=False)
         self._executor.submit(self._guarded, job, record, dataflow, changed)
         return job.shown
+
+    def _corrected(self, record: DataflowRecord) -> set[str]:
+        """Return the stages whose epochs hold corrections that stand."""
+        generations = self._runs.log(record.folder).generations
+        return {
+            one.leader
+            for one in read_notes(self._files, record.folder)
+            if home_of(generations, one.leader, one.epoch) == one.generation
+        }
 
     def show(self, id_: str) -> Verification:
         """Return one verification; raises `NotFoundError`."""

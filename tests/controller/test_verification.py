@@ -16,6 +16,7 @@ from cbp.engine.direct import LocalEngine
 from cbp.engine.faults import NO_FAULTS
 from cbp.errors import LeaseLostError, NotFoundError
 from cbp.model.change import Choice
+from cbp.model.correction import Correction
 from cbp.model.verification import Request, Verification
 from controller.loop import recomputation
 from controller.loop.threads import Threads
@@ -428,3 +429,27 @@ def test_what_was_rolled_back_is_compared_without_what_was_dropped(world: World,
         assert (found.status, found.error) == ("equal", None)
         assert (found.epochs or {})["sum"] == (2 if drop_later else 4)
         assert all(v.records for v in found.tables)
+
+
+def test_what_was_corrected_is_left_out_with_all_behind_it(world: World):
+    """Its epochs have no counterpart in a recomputation; undone, it is compared again."""
+    stages = {
+        "left": {"translator": "sum", "inputs": {"items": "a"}},
+        "behind": {"translator": "sum", "inputs": {"items": "left.totals"}},
+        "other": {"translator": "sum", "inputs": {"items": "a"}},
+    }
+    fed(world, {**ONE, "stages": stages})
+    amendments = world.controller.amendments
+    right = [Correction({"word": "a"}, "records", ({"n": 100},))]
+    amendments.correct("one", "left", "sums", right, who="me", why="wrong")
+    world.arrive("one", "a", ("a", 1))
+    world.ticks()
+    found = verified(world, "one")
+    assert (found.status, found.error) == ("equal", None)
+    compared = {v.table for v in found.tables if v.status == "equal"}
+    assert compared == {"state/other.sums", "flows/other.totals"}
+    amendments.roll_back("one", "left:3", who="me", why="not so")
+    world.ticks()
+    found = verified(world, "one")
+    assert (found.status, found.error) == ("equal", None)
+    assert {v.status for v in found.tables} == {"equal"}
