@@ -22,6 +22,9 @@ from tests.simulation.world import Bench
 __all__ = ["bench_root", "main", "play_all"]
 
 SHOWN_MAX = 5
+TOLD_EVERY = 500
+"""Seeds between two lines of a log file, which has no bar."""
+
 _bench: Bench | None = None
 
 
@@ -76,8 +79,10 @@ def main(arguments: list[str] | None = None) -> int:
         return bool(failed)
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("", total=asked.seeds, failed=0)
-        for outcome in play_all(seeds, power=asked.power, jobs=asked.jobs):
+        for done, outcome in enumerate(play_all(seeds, power=asked.power, jobs=asked.jobs), 1):
             figures += outcome.figures
+            if not console.is_terminal and done % TOLD_EVERY == 0:
+                console.print(f"{done} of {asked.seeds} seeds, {len(failed)} failed")
             if outcome.failure:
                 failed.append(outcome)
                 if len(failed) <= SHOWN_MAX:
