@@ -10,6 +10,7 @@ from typing import Any
 
 from cbp.engine.faults import Crash, check_point
 from cbp.errors import DiskFullError, OperatingError
+from tests.simulation.standstill import Standstill
 
 __all__ = ["PowerLoss", "Strikes"]
 
@@ -30,11 +31,13 @@ class Strikes:
     Attributes:
         passed: How often each point was passed.
         struck: Kinds that struck since it was last emptied.
+        work: What may stand still.
     """
 
     def __init__(self, trace: Callable[[str], None]) -> None:
         self.passed: Counter[str] = Counter()
         self.struck: list[str] = []
+        self.work: Standstill | None = None
         self._trace = trace
         self._due: list[_Planned] = []
 
@@ -44,9 +47,14 @@ class Strikes:
             check_point(point)
         self._due.append(_Planned(kind, point, nth))
 
-    def clear(self) -> None:
-        """Strike no more."""
-        self._due.clear()
+    @property
+    def stalls(self) -> bool:
+        """Whether the next piece of work may stand still."""
+        return any(planned.kind == "stall" for planned in self._due)
+
+    def clear(self, kind: str = "") -> None:
+        """Strike no more; or no more of one kind."""
+        self._due = [planned for planned in self._due if kind and planned.kind != kind]
 
     def __call__(self, point: str) -> None:
         """Count a passage, and raise what is due."""
@@ -55,15 +63,26 @@ class Strikes:
         self._trace(f"    . {point}")
         for planned in self._due:
             planned.left -= planned.point in ("*", point)
-        due = next((planned for planned in self._due if planned.left <= 0), None)
+        due = next((planned for planned in self._due if self._is_due(planned, point)), None)
         if due is None:
             return
         self._due.remove(due)
+        if due.kind == "stall" and self.work is not None:
+            self._trace(f"    ! stands still at {point}")
+            return self.work.stand()
         # An effect that did not happen yet is no unknown outcome.
         kind = "eio" if due.kind == "unknown" and point.endswith(".before") else due.kind
         self.struck.append(kind)
         self._trace(f"    ! {kind} at {point}")
         raise _error(kind, point)
+
+    def _is_due(self, planned: _Planned, point: str) -> bool:
+        if planned.left > 0:
+            return False
+        if planned.kind != "stall":
+            return True
+        # Not inside a transaction: PostgreSQL ends it, SQLite has one process.
+        return point != "sql_commit.before" and self.work is not None and self.work.inside()
 
 
 @dataclass(slots=True, eq=False)

@@ -21,6 +21,7 @@ from tests.simulation.world import Bench
 
 __all__ = ["bench_root", "main", "play_all"]
 
+FIGURES = ("epochs", "files", "deaths", "errors", "takeovers")
 SHOWN_MAX = 5
 TOLD_EVERY = 500
 """Seeds between two lines of a log file, which has no bar."""
@@ -91,7 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
     if _bench is not None:
         _bench.close()
     seconds = time.monotonic() - started
-    told = ", ".join(f"{figures[name]} {name}" for name in ("epochs", "files", "deaths", "errors"))
+    told = ", ".join(f"{figures[name]} {name}" for name in FIGURES)
     console.print(f"{asked.seeds} seeds in {seconds:.0f} s: {told}; {len(failed)} failed")
     if failed:
         console.print("failed:", *sorted(outcome.seed for outcome in failed))

@@ -13,6 +13,10 @@ Steps:
     ("pause",) ("resume",)
     ("twice",)                        the next run's tasks are executed twice, as by speculation
     ("fault", kind, point, nth)       the n-th passage of a failpoint from now on fails; "*" is any
+    ("stall", point, nth)             the instance that leads stands still at a failpoint for longer
+                                      than its lease; another one takes over
+    ("continue",)                     and then it goes on
+    ("late",)                         the lease is not renewed in time, once
     ("kill",) ("stop",) ("lose",)     killed between effects; stopped; killed, and the database lost
     ("power",)                        killed, and what was not synced is lost
 
@@ -49,7 +53,14 @@ RUNS = (
     "sql_commit",
 )
 HOUSEKEEPING = ("dead_file", "dead_entry", "dead_record", "snapshot", "clean_up")
+# Between the question whether it leads and the effect: the worst place to stand still.
+STALLS = {
+    "scan": ("claim.after", "rename.before", "increment_file.before", "source_log.before"),
+    "work": ("job.after", "log_entry.before", "log_entry.before", "intention.after"),
+    "tick": tuple(f"{effect}.before" for effect in HOUSEKEEPING),
+}
 LONG_SHARE = 0.06
+LEASED_SHARE = 0.3
 BAD = ("{", '{"k": "x", "n": 1}\n', '{"k": 1, "n": 1.5}\n', '{"k": 1}{"k": 2}\n', "\x00\x01")
 ONE_INPUT = ("note", "note", "total", "total", "fickle", "ages", "frames", "mail")
 
@@ -65,6 +76,7 @@ class Plan:
         collect_every: Epochs between collections.
         settle: Seconds that a file must be unchanged.
         lose_in_the_end: Whether the database is lost at the very end.
+        leased: Whether instances take turns by a lease.
     """
 
     seed: int
@@ -75,6 +87,7 @@ class Plan:
     collect_every: int
     settle: float
     lose_in_the_end: bool
+    leased: bool = False
 
 
 def plan_of(seed: int, *, power: bool = False) -> Plan:
@@ -85,6 +98,9 @@ def plan_of(seed: int, *, power: bool = False) -> Plan:
     files, rows = _files(rng, rng.choice((10, 12)) if long else rng.choice((2, 3, 3, 4)))
     sources = list(document["sources"])
     steps = _queueing(rng, len(files), power) if long else _steps(rng, sources, len(files), power)
+    leased = not power and rng.random() < LEASED_SHARE
+    if leased:
+        steps = _with_rivals(rng, steps)
     return Plan(
         seed=seed,
         document=document,
@@ -94,6 +110,7 @@ def plan_of(seed: int, *, power: bool = False) -> Plan:
         collect_every=rng.choice((1, 1, 2, 4)),
         settle=rng.choice((0.0, 0.0, 0.0, 1.0)),
         lose_in_the_end=rng.random() < 0.25,
+        leased=leased,
     )
 
 
@@ -189,6 +206,24 @@ def _queueing(rng: random.Random, files: int, power: bool) -> list[Step]:
         if rng.random() < 0.3:
             steps.append(_fault(rng, power, RUNS + HOUSEKEEPING))
     return steps
+
+
+def _with_rivals(rng: random.Random, steps: list[Step]) -> list[Step]:
+    """Let instances stand still in the middle of a step, and go on some steps later."""
+    made: list[Step] = []
+    stands = False
+    for step in steps:
+        if stands and rng.random() < 0.15:
+            made.append(("continue",))
+            stands = False
+        elif not stands and step[0] in STALLS and rng.random() < 0.3:
+            point, nth = rng.choice(STALLS[step[0]]), rng.choice((1, 1, 2, 3))
+            made.append(("stall", point if rng.random() < 0.8 else "*", nth))
+            stands = True
+        if rng.random() < 0.05:
+            made.append(("late",))
+        made.append(step)
+    return made
 
 
 def _move(rng: random.Random, power: bool) -> Step:

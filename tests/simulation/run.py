@@ -9,17 +9,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cbp.engine.faults import Crash
-from cbp.errors import CbpError, LogConflictError
+from cbp.errors import CbpError, LeaseLostError, LogConflictError
 from tests.simulation.check import Checker
 from tests.simulation.disk import Disk
 from tests.simulation.faults import PowerLoss
 from tests.simulation.model import Broken
 from tests.simulation.plan import Plan, Step, plan_of
-from tests.simulation.world import NAME, Bench, World
+from tests.simulation.standstill import Standstill
+from tests.simulation.world import LEASE_SECONDS, NAME, Bench, World
 
 __all__ = ["Outcome", "simulate"]
 
 ROUNDS_MAX = 80
+STOPPABLE = ("work", "tick", "scan", "upload")
 DEATHS_MAX = 200
 
 
@@ -31,7 +33,7 @@ class Outcome:
         failure: Which promise broke, with the stack; `""` if none.
         trace: Steps, passages of failpoints and strikes, in order.
         passed: Passages by point.
-        figures: `deaths`, `errors`, `epochs`, `files`.
+        figures: `deaths`, `errors`, `takeovers`, `epochs`, `files`.
     """
 
     seed: int
@@ -75,17 +77,23 @@ class _Play:
     def __init__(self, world: World, outcome: Outcome) -> None:
         self.world, self.outcome = world, outcome
         self.checker = Checker(world)
-        self._lost = False
+        self._lost = self._late = False
         self._deaths = 0
+        self._stopped_work: Standstill | None = None
+        self._rival = False
 
     def all(self) -> None:
         """Play every step, then let the service finish, and check that it did."""
         plan, world = self.world.plan, self.world
         self.outcome.trace.append(f"document {plan.document}")
+        if plan.leased:
+            self._recover()
         for step in plan.steps:
             self._step(step)
         self.outcome.trace.append("heal")
         world.strikes.clear()
+        self._go_on()
+        world.keep()
         world.register()
         self._settle()
         self.checker.settled()
@@ -103,17 +111,59 @@ class _Play:
         try:
             if step[0] == "fault":
                 return world.strikes.plan(*step[1:])
+            if step[0] == "stall":
+                # One at a time: what stands still already is the instance that led before.
+                if self._stopped_work is None and not world.strikes.stalls:
+                    world.strikes.plan(*step)
+                return None
+            if not self._late:
+                world.keep()
+            self._late = step[0] == "late"
             if step[0] in ("kill", "power", "lose"):
                 self._kill(step[0])
             else:
                 world.register()
-                self._do(*step)
+                self._do_or_stop(step)
         except Crash as crash:
             self._die(crash)
         except (CbpError, OSError) as error:
             self._excuse(error)
         self._note_strikes()
+        if world.controller.problem and self._rival:
+            self._recover()
         self.checker.observe()
+
+    def _do_or_stop(self, step: Step) -> None:
+        """Do a step; where it stands still in the middle, another instance takes over."""
+        strikes = self.world.strikes
+        if step[0] not in STOPPABLE or not strikes.stalls:
+            return self._do(*step)
+        strikes.work = work = Standstill(lambda: self._do(*step))
+        work.go_on()
+        if work.done:
+            strikes.work = None
+            if work.error is not None:
+                raise work.error
+            return
+        self._stopped_work = work
+        self.outcome.figures["takeovers"] += 1
+        self.world.stand_in()
+        self._recover()
+
+    def _go_on(self) -> None:
+        """Let the instance that stood still go on: it does what it may, and ends."""
+        work, self._stopped_work = self._stopped_work, None
+        if work is None:
+            return
+        self._rival = True
+        work.go_on()
+        assert work.done
+        self.world.strikes.work = None
+        self.outcome.trace.append(f"    = {type(work.error).__name__}, of the one before")
+        if not isinstance(work.error, CbpError | OSError | Crash | None):
+            raise work.error
+        self._note_strikes()
+        self.world.strikes.struck.clear()
 
     def _do(self, verb: str, *arguments: Any) -> None:
         world = self.world
@@ -126,11 +176,16 @@ class _Play:
                 for failure in world.scan().failures:
                     self._excuse(failure)
             case "tick":
-                world.controller.tick()
+                if not world.unsure:
+                    world.controller.tick()
             case "work":
                 world.executor.end(*arguments)
             case "sleep":
                 world.sleep(*arguments)
+            case "late":
+                world.bench.seconds += 0.9 * LEASE_SECONDS
+            case "continue":
+                self._go_on()
             case "twice":
                 world.cluster.twice = True
             case "pause":
@@ -147,6 +202,11 @@ class _Play:
 
     def _excuse(self, error: Exception) -> None:
         """Let an error pass that follows from a fault that struck; no other."""
+        if isinstance(error, LogConflictError) and self._rival:
+            return self._recover()
+        if isinstance(error, LeaseLostError) and self.world.unsure:
+            self.outcome.trace.append("    = unsure")
+            return None
         injected = any(kind not in ("crash", "power") for kind in self.world.strikes.struck)
         if not injected or isinstance(error, LogConflictError):
             raise error
@@ -161,6 +221,8 @@ class _Play:
     # death and recovery
 
     def _kill(self, how: str) -> None:
+        if how == "lose":
+            self._go_on()
         if how == "lose":
             self.checker.observe()
             self.world.lose_store()
@@ -188,10 +250,12 @@ class _Play:
             self.outcome.trace.append("  recover")
             self.world.start()
             try:
+                self.world.lead()
                 if self._lost:
                     self.world.controller.rebuild()
                     self._lost = False
-                self.world.controller.recover()
+                    self.world.controller.recover()
+                self._rival = False
                 break
             except Crash as crash:
                 return self._die(crash)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cbp.engine import sink
-from cbp.engine.files import LocalFiles
+from cbp.engine.files import Files, LocalFiles, Written
 from cbp.engine.publication import Entry
 from cbp.errors import OperatingError
 from controller.ingest.claims import Claims, OpenClaims
@@ -23,6 +23,7 @@ from controller.ingest.source_log import SourceLog
 from controller.loop.housekeeping import Housekeeping
 from controller.loop.recovery import Recovery
 from controller.loop.runs import Runs
+from tests.simulation import plan
 from tests.simulation.run import simulate
 from tests.simulation.world import Bench
 
@@ -119,6 +120,17 @@ def tables_publish_one_by_one(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Entry, "put_into", planted)
 
 
+def records_are_replaced(patch: pytest.MonkeyPatch) -> None:
+    """Who led before and goes on writes over what its successor has recorded."""
+    patch.setattr(plan, "LEASED_SHARE", 1.0)
+
+    def planted(self: Files, path: str, data: bytes, *, what: str = "log_entry") -> Written:
+        self.write_durable(path, data, what=what)
+        return Written()
+
+    patch.setattr(LocalFiles, "put_if_absent", planted)
+
+
 def names_are_not_synced(patch: pytest.MonkeyPatch) -> None:
     """A file is synced, the folder that holds its name is not."""
     patch.setattr(LocalFiles, "sync_dir", lambda self, path: None)
@@ -143,6 +155,7 @@ CRASHES: list[Plant] = [
     collector_forgets_a_queue,
     newest_record_is_skipped,
     tables_publish_one_by_one,
+    records_are_replaced,
 ]
 LOSSES: list[Plant] = [names_are_not_synced, content_is_not_synced, new_folders_are_not_synced]
 SEEDS_MAX = 150

@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 import structlog
+from sqlalchemy import literal
 
 from cbp.engine import direct, sink, task, tiers
 from cbp.engine.base import RunPlan
@@ -35,10 +36,11 @@ from cbp.engine.state import compaction
 from cbp.engine.state.index import index_cache
 from cbp.engine.task import TaskPlan
 from cbp.errors import NotFoundError
+from cbp.model.lease import Role
 from controller.ingest import DropFolder, ScanReport
-from controller.loop import Controller, RetryPolicy, housekeeping
+from controller.loop import Controller, Fence, Leadership, RetryPolicy, housekeeping
 from controller.registry import Registry
-from controller.store import open_store
+from controller.store import leases, open_store
 from controller.store.sql import SqlStore
 from tests.simulation.disk import Disk
 from tests.simulation.faults import Strikes
@@ -54,6 +56,7 @@ RETENTION = Retention(versions_min=1, versions_max=1, seconds=0, attempt_seconds
 RECORDS_KEPT = 2
 CHECKPOINT_INTERVAL = 2
 FANOUT = 2
+LEASE_SECONDS = 10.0
 INLINE_BYTES_MAX = 100
 """Few deletes of a task stand in its record, the others in a file."""
 
@@ -110,6 +113,10 @@ class Bench:
 
     The file's content is replaced from simulation to simulation; compiled statements
     and the connection's set-up are kept, which is most of what opening a store costs.
+
+    Attributes:
+        stores: Two on one file: of the instance that leads, and of one that led before.
+        seconds: The clock by which leases end; it never goes back.
     """
 
     def __init__(self, root: Path) -> None:
@@ -117,8 +124,9 @@ class Bench:
         shutil.rmtree(root, ignore_errors=True)
         (root / "db").mkdir(parents=True)
         self._file, self._template = root / "db" / "cbp.db", root / "empty.db"
-        self.store: SqlStore = open_store(f"sqlite:///{self._file}")
-        self.store._database._engine.dispose()
+        url, self.seconds = f"sqlite:///{self._file}", 0.0
+        self.stores: list[SqlStore] = [open_store(url, exclusive=False) for _ in range(2)]
+        self.disconnect()
         shutil.copy(self._file, self._template)
 
     @contextmanager
@@ -131,6 +139,7 @@ class Bench:
             patch.setattr(housekeeping, "RECORDS_KEPT", RECORDS_KEPT)
             for module in (direct, tiers, compaction):
                 patch.setattr(module, "FANOUT", FANOUT)
+            patch.setattr(leases, "_now_ms", lambda _: literal(int(self.seconds * 1000)))
             patch.setattr(task, "INLINE_BYTES_MAX", INLINE_BYTES_MAX)
             known = dict(tables.open_table.__kwdefaults__ or {})
             known["checkpoint_interval"] = CHECKPOINT_INTERVAL
@@ -145,7 +154,8 @@ class Bench:
 
     def disconnect(self) -> None:
         """Do to SQLite what the end of the process does."""
-        self.store._database._engine.dispose()
+        for store in self.stores:
+            store._database._engine.dispose()
 
     def clear(self) -> Path:
         """Return the folder of the next simulation's disk, empty."""
@@ -162,7 +172,8 @@ class Bench:
         shutil.copy(self._template, self._file)
 
     def close(self) -> None:
-        self.store.close()
+        for store in self.stores:
+            store.close()
         shutil.rmtree(self.root, ignore_errors=True)
 
 
@@ -188,18 +199,23 @@ class World:
         self.rng = random.Random(plan.seed)
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
         self.deliveries = Deliveries(plan.files, plan.rows)
-        self.files = LocalFiles(self.strikes)
         self.tables, self.folder = str(self.root / "tables"), str(self.root / "tables" / NAME)
         self._ids = self._mtimes = 0
         self.injured = self._known = False
-        self.store = bench.store
-        self.store._database._fault = self.strikes
+        self._turn = self._instances = 0
+        for store in bench.stores:
+            store._database._fault = self.strikes
         bench.empty()
         self.start()
 
     def start(self) -> None:
         """Make the objects of a new process; nothing is recovered yet."""
         self._known = False
+        self._instances += 1
+        self.store = self.bench.stores[self._turn]
+        self.store.fence(None)
+        fence = Fence(self.strikes)
+        self.files = LocalFiles(fence)
         self.bench.disconnect()
         index_cache.cache_clear()
         self.executor = Waiting()
@@ -208,7 +224,7 @@ class World:
             self.cluster,
             cache=str(self.bench.root / "cache"),
             files=self.files,
-            faults=self.strikes,
+            faults=fence,
             clock_ms=lambda: int(self.now.timestamp() * 1000),
         )
         self.controller = Controller(
@@ -221,7 +237,7 @@ class World:
             parallel_max=3,
             retry=RetryPolicy(3, (1.0, 5.0)),
             executor=self.executor,
-            faults=self.strikes,
+            faults=fence,
             random_hex=lambda size: self._new_id()[-2 * size :],
             retention=RETENTION,
             collect_every=self.plan.collect_every,
@@ -233,10 +249,45 @@ class World:
             drop_root=self.root / "drop",
             on_accept=self.controller.wake,
             settle_seconds=self.plan.settle,
-            faults=self.strikes,
+            faults=fence,
             new_id=self._new_id,
         )
         self.controller.arrivals = self.drop_folder
+        self.leadership: Leadership | None = None
+        if self.plan.leased:
+            self.leadership = Leadership(
+                store=self.store,
+                address=f"http://{self._instances}",
+                seconds=LEASE_SECONDS,
+                clock=lambda: self.bench.seconds,
+                holder=f"{self._instances}",
+            )
+            fence.check = self.leadership.check
+
+    def lead(self) -> None:
+        """Recover, once nobody else leads any more."""
+        if self.leadership is None:
+            self.controller.recover()
+            return
+        self.leadership.begin()
+        if self.leadership.role is not Role.LEADS:
+            self.bench.seconds += LEASE_SECONDS + 1
+            self.leadership.begin()
+        self.controller.lead(self.leadership.epoch)
+
+    def keep(self) -> None:
+        """Renew the lease, as its thread does all the time."""
+        if self.leadership is not None:
+            self.leadership.keep()
+
+    @property
+    def unsure(self) -> bool:
+        """Whether this instance may not act, since its lease was not renewed."""
+        return self.leadership is not None and self.leadership.role is not Role.LEADS
+
+    def stand_in(self) -> None:
+        """Give the next instance the other connection: the old one may go on."""
+        self._turn = 1 - self._turn
 
     @property
     def registered(self) -> bool:
