@@ -12,7 +12,10 @@ from cbp.engine.faults import Crash, check_point
 from cbp.errors import DiskFullError, OperatingError
 from tests.simulation.standstill import Standstill
 
-__all__ = ["PowerLoss", "Strikes"]
+__all__ = ["STANDS", "PowerLoss", "Strikes"]
+
+STANDS = ("stall", "suspend")
+"""Kinds that let work stand still; `suspend` is a machine whose clock stands still, too."""
 
 # Where the product calls the operating system itself, it gets what that would raise.
 _ON_DISK_BY_PORT = ("sql_commit", "job", "intention")
@@ -50,11 +53,11 @@ class Strikes:
     @property
     def stalls(self) -> bool:
         """Whether the next piece of work may stand still."""
-        return any(planned.kind == "stall" for planned in self._due)
+        return any(planned.kind in STANDS for planned in self._due)
 
-    def clear(self, kind: str = "") -> None:
-        """Strike no more; or no more of one kind."""
-        self._due = [planned for planned in self._due if kind and planned.kind != kind]
+    def clear(self) -> None:
+        """Strike no more."""
+        self._due.clear()
 
     def __call__(self, point: str) -> None:
         """Count a passage, and raise what is due."""
@@ -67,8 +70,9 @@ class Strikes:
         if due is None:
             return
         self._due.remove(due)
-        if due.kind == "stall" and self.work is not None:
-            self._trace(f"    ! stands still at {point}")
+        if due.kind in STANDS and self.work is not None:
+            self._trace(f"    ! {due.kind} at {point}")
+            self.work.kind = due.kind
             return self.work.stand()
         # An effect that did not happen yet is no unknown outcome.
         kind = "eio" if due.kind == "unknown" and point.endswith(".before") else due.kind
@@ -79,7 +83,7 @@ class Strikes:
     def _is_due(self, planned: _Planned, point: str) -> bool:
         if planned.left > 0:
             return False
-        if planned.kind != "stall":
+        if planned.kind not in STANDS:
             return True
         # Not inside a transaction: PostgreSQL ends it, SQLite has one process.
         return point != "sql_commit.before" and self.work is not None and self.work.inside()

@@ -15,6 +15,7 @@ Steps:
     ("fault", kind, point, nth)       the n-th passage of a failpoint from now on fails; "*" is any
     ("stall", point, nth)             the instance that leads stands still at a failpoint for longer
                                       than its lease; another one takes over
+    ("suspend", point, nth)           the same with its clock, as a virtual machine does
     ("continue",)                     and then it goes on
     ("late",)                         the lease is not renewed in time, once
     ("kill",) ("stop",) ("lose",)     killed between effects; stopped; killed, and the database lost
@@ -218,7 +219,8 @@ def _with_rivals(rng: random.Random, steps: list[Step]) -> list[Step]:
             stands = False
         elif not stands and step[0] in STALLS and rng.random() < 0.3:
             point, nth = rng.choice(STALLS[step[0]]), rng.choice((1, 1, 2, 3))
-            made.append(("stall", point if rng.random() < 0.8 else "*", nth))
+            kind = rng.choice(("stall", "suspend"))
+            made.append((kind, point if rng.random() < 0.8 else "*", nth))
             stands = True
         if rng.random() < 0.05:
             made.append(("late",))

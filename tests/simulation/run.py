@@ -12,7 +12,7 @@ from cbp.engine.faults import Crash
 from cbp.errors import CbpError, LeaseLostError, LogConflictError
 from tests.simulation.check import Checker
 from tests.simulation.disk import Disk
-from tests.simulation.faults import PowerLoss
+from tests.simulation.faults import STANDS, PowerLoss
 from tests.simulation.model import Broken
 from tests.simulation.plan import Plan, Step, plan_of
 from tests.simulation.standstill import Standstill
@@ -111,7 +111,7 @@ class _Play:
         try:
             if step[0] == "fault":
                 return world.strikes.plan(*step[1:])
-            if step[0] == "stall":
+            if step[0] in STANDS:
                 # One at a time: what stands still already is the instance that led before.
                 if self._stopped_work is None and not world.strikes.stalls:
                     world.strikes.plan(*step)
@@ -147,7 +147,7 @@ class _Play:
             return
         self._stopped_work = work
         self.outcome.figures["takeovers"] += 1
-        self.world.stand_in()
+        self.world.stand_in(suspended=work.kind == "suspend")
         self._recover()
 
     def _go_on(self) -> None:
@@ -274,6 +274,8 @@ class _Play:
             world.sleep(31)
             report = world.scan()
             _require_none(report.failures)
+            if world.controller.problem and self._rival:
+                self._recover()
             if world.store.dataflow(NAME).desired == "paused" or self._stopped():
                 world.controller.resume(NAME)
             busy = bool(world.controller.tick().starts)
@@ -281,7 +283,7 @@ class _Play:
                 busy = True
             self.checker.observe()
             # A clock that went back puts a publication off.
-            hidden = any(world.controller.unpublished(NAME).values())
+            hidden = any(world.controller.unpublished(NAME).values()) or world.controller.problem
             if not (busy or hidden or report.waiting or self._stopped()):
                 return
         message = f"still busy after {ROUNDS_MAX} rounds: {world.controller.waiting(NAME)}"

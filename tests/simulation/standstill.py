@@ -21,11 +21,12 @@ class Standstill:
     Attributes:
         done: Whether it has ended.
         error: What ended it, if anything did.
+        kind: Why it stands still.
     """
 
     def __init__(self, work: Callable[[], object]) -> None:
         self.done, self.error = False, None  # type: bool, BaseException | None
-        self._work = work
+        self._work, self.kind = work, ""
         self._mine, self._others = threading.Semaphore(0), threading.Semaphore(0)
         self._thread = threading.Thread(target=self._run, daemon=True)
 

@@ -16,6 +16,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -177,6 +178,21 @@ class Bench:
         shutil.rmtree(self.root, ignore_errors=True)
 
 
+@dataclass(slots=True)
+class Clock:
+    """The clock of one instance.
+
+    Attributes:
+        stands_at: Where it stands still, if it does.
+    """
+
+    bench: Bench
+    stands_at: float | None = None
+
+    def __call__(self) -> float:
+        return self.bench.seconds if self.stands_at is None else self.stands_at
+
+
 class World:
     """One service; `start` is what happens after a kill.
 
@@ -254,12 +270,13 @@ class World:
         )
         self.controller.arrivals = self.drop_folder
         self.leadership: Leadership | None = None
+        self._clock = Clock(self.bench)
         if self.plan.leased:
             self.leadership = Leadership(
                 store=self.store,
                 address=f"http://{self._instances}",
                 seconds=LEASE_SECONDS,
-                clock=lambda: self.bench.seconds,
+                clock=self._clock,
                 holder=f"{self._instances}",
             )
             fence.check = self.leadership.check
@@ -285,9 +302,11 @@ class World:
         """Whether this instance may not act, since its lease was not renewed."""
         return self.leadership is not None and self.leadership.role is not Role.LEADS
 
-    def stand_in(self) -> None:
+    def stand_in(self, *, suspended: bool) -> None:
         """Give the next instance the other connection: the old one may go on."""
         self._turn = 1 - self._turn
+        if suspended:
+            self._clock.stands_at = self.bench.seconds
 
     @property
     def registered(self) -> bool:
