@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-__all__ = ["PostgresMissingError", "PostgresServer", "postgres_server"]
+__all__ = ["PostgresMissingError", "PostgresServer", "postgres_program", "postgres_server"]
 
 PACKAGES = Path("/usr/lib/postgresql")
 ICU_SINCE = 15
@@ -43,6 +43,15 @@ def postgres_server() -> Iterator[str]:
         yield server.url
     finally:
         server.close()
+
+
+def postgres_program(name: str) -> str:
+    """Return the path of a program that comes with the server, as `psql`.
+
+    Raises:
+        PostgresMissingError: If there is no server.
+    """
+    return f"{_programs()}/{name}"
 
 
 class PostgresServer:

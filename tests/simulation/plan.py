@@ -57,7 +57,7 @@ HOUSEKEEPING = ("dead_file", "dead_entry", "dead_record", "snapshot", "clean_up"
 # Between the question whether it leads and the effect: the worst place to stand still.
 STALLS = {
     "scan": ("claim.after", "rename.before", "increment_file.before", "source_log.before"),
-    "work": ("job.after", "log_entry.before", "log_entry.before", "intention.after"),
+    "work": ("log_entry.before", "log_entry.before", "job.after", "intention.after"),
     "tick": tuple(f"{effect}.before" for effect in HOUSEKEEPING),
 }
 LONG_SHARE = 0.06
@@ -218,7 +218,7 @@ def _with_rivals(rng: random.Random, steps: list[Step]) -> list[Step]:
             made.append(("continue",))
             stands = False
         elif not stands and step[0] in STALLS and rng.random() < 0.3:
-            point, nth = rng.choice(STALLS[step[0]]), rng.choice((1, 1, 2, 3))
+            point, nth = rng.choice(STALLS[step[0]]), rng.choice((1, 1, 1, 2, 3))
             kind = rng.choice(("stall", "suspend"))
             made.append((kind, point if rng.random() < 0.8 else "*", nth))
             stands = True

@@ -123,6 +123,7 @@ def tables_publish_one_by_one(patch: pytest.MonkeyPatch) -> None:
 def records_are_replaced(patch: pytest.MonkeyPatch) -> None:
     """Who led before and goes on writes over what its successor has recorded."""
     patch.setattr(plan, "LEASED_SHARE", 1.0)
+    patch.setattr(plan, "STALLS", {"work": ("log_entry.before",)})
 
     def planted(self: Files, path: str, data: bytes, *, what: str = "log_entry") -> Written:
         self.write_durable(path, data, what=what)

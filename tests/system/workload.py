@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from cbp.engine.files import LocalFiles
 from cbp.engine.intentions import IntentionLog
+from cbp.model.dataflow import Dataflow
 from controller.cli.client import ServiceClient
 from controller.cli.drop import copy_into
 from controller.cli.errors import ServiceProblemError, ServiceUnreachableError
@@ -28,7 +29,7 @@ from controller.ingest.source_log import SourceLog
 from controller.settings import Settings
 from tests.system.processes import until
 
-__all__ = ["Workload"]
+__all__ = ["Workload", "check_tables", "pages"]
 
 NAME = "crawl_queue"
 
@@ -88,16 +89,7 @@ class Workload:
 
     def check(self) -> None:
         """Compare what lies on disk with an unbroken run; everything is idle."""
-        accepted = [
-            [row for file in entry.increment.files for row in read(f"{self.folder}/{file.path}")]
-            for entry in SourceLog(self.folder, "pages", LocalFiles()).since(0)
-        ]
-        assert frozen(row for rows in accepted for row in rows) == frozen(self._dropped)
-        flow = dataflow.compiled(self._document, self.settings)
-        tables = tables_of(flow, self.folder)
-        check = checks.against_reference(tables, checks.reference(flow, "pages", accepted))
-        assert check.ok, check.differences
-        assert checks.readers_agree(tables).ok
+        check_tables(dataflow.compiled(self._document, self.settings), self.folder, self._dropped)
 
     def tells(self, what: str) -> bool:
         """Tell the dataflow to `pause` or to `resume`; return whether that was taken."""
@@ -115,6 +107,19 @@ class Workload:
             stage: [record.leader_epoch for record in log.since(stage, log.oldest(stage) or 0)]
             for stage in log.next_epochs()
         }
+
+
+def check_tables(flow: Dataflow, folder: str, dropped: Iterable[dict[str, Any]]) -> None:
+    """Compare a crawl queue with the reference engine, and what it accepted with what came."""
+    accepted = [
+        [row for file in entry.increment.files for row in read(f"{folder}/{file.path}")]
+        for entry in SourceLog(folder, "pages", LocalFiles()).since(0)
+    ]
+    assert frozen(row for rows in accepted for row in rows) == frozen(dropped)
+    tables = tables_of(flow, folder)
+    check = checks.against_reference(tables, checks.reference(flow, "pages", accepted))
+    assert check.ok, check.differences
+    assert checks.readers_agree(tables).ok
 
 
 def pages(chance: random.Random, number: int) -> list[dict[str, Any]]:

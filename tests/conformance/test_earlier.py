@@ -1,0 +1,128 @@
+"""What earlier versions left behind opens, recovers and goes on: `tests/fixtures/earlier`.
+
+Each was killed with an accepted file that not every stage had read, and another one that
+was not accepted yet; the store is SQLite, PostgreSQL, or lost.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from controller.app import Service
+from controller.settings import load_settings
+from tests.conformance.postgres import postgres_program
+from tests.fixtures.earlier.write import HERE, KEPT_ROOT, NAME
+from tests.system.workload import check_tables, pages
+
+WAIT_SECONDS = 60.0
+
+
+def kept(database: str) -> list[str]:
+    return sorted(path.name for path in HERE.glob(f"*-{database}.tar.xz"))
+
+
+def test_every_schema_is_kept() -> None:
+    """A migration without a store that it was written for is not tested."""
+    versions = HERE.parents[2] / "controller" / "store" / "migrations" / "versions"
+    schemas = sorted(path.name[:4] for path in versions.glob("[0-9]*.py"))
+    for database in ("sqlite", "postgresql"):
+        assert [name[:4] for name in kept(database)] == schemas
+
+
+@pytest.mark.parametrize("name", kept("sqlite"))
+def test_a_service_on_sqlite_goes_on(tmp_path: Path, name: str) -> None:
+    """Migrated, recovered, and the tables are those of an unbroken run."""
+    unpack(tmp_path, name)
+    url = f"sqlite:///{tmp_path}/cbp.db"
+    moved(url, tmp_path)
+    goes_on(tmp_path, url)
+
+
+@pytest.mark.parametrize("name", kept("sqlite"))
+def test_a_lost_store_is_rebuilt_from_earlier_logs(tmp_path: Path, name: str) -> None:
+    """Descriptions, records and entries of every version are understood."""
+    unpack(tmp_path, name)
+    for path in tmp_path.glob("cbp.db*"):
+        path.unlink()
+    goes_on(tmp_path, f"sqlite:///{tmp_path}/cbp.db", rebuilt=True)
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("name", kept("postgresql"))
+def test_a_service_on_postgresql_goes_on(
+    tmp_path: Path, name: str, new_postgres_database: Callable[[], str]
+) -> None:
+    """The same from the dump of a database."""
+    unpack(tmp_path, name)
+    url = new_postgres_database()
+    command = [
+        postgres_program("psql"),
+        "--quiet",
+        "--set=ON_ERROR_STOP=1",
+        f"--file={tmp_path}/store.sql",
+        url,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    moved(url, tmp_path)
+    goes_on(tmp_path, url)
+
+
+def goes_on(root: Path, url: str, *, rebuilt: bool = False) -> None:
+    """Start a service on what was unpacked; let it work off what is there, and one more file."""
+    given = sorted((root / "given").iterdir())
+    with service_on(root, url) as service:
+        if rebuilt:
+            assert service.controller.rebuild() == [NAME]
+            service.controller.recover()
+        incoming = service.settings.drop_root / NAME / "pages" / "incoming"
+        one_more = root / "one-more.jsonl"
+        rows = pages(random.Random(1), len(given))
+        one_more.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        shutil.copy(one_more, incoming)
+        dropped = [json.loads(line) for file in (*given, one_more) for line in file.open()]
+        deadline = time.monotonic() + WAIT_SECONDS
+        while any(s.epoch <= len(given) for s in service.store.stages(NAME)):
+            assert time.monotonic() < deadline, service.controller.waiting(NAME)
+            service.scan()
+            service.controller.tick()
+            service.controller._runs.wait(timeout=WAIT_SECONDS)
+        record = service.store.dataflow(NAME)
+        check_tables(service.controller.dataflow(NAME), record.folder, dropped)
+
+
+@contextmanager
+def service_on(root: Path, url: str) -> Iterator[Service]:
+    """Give a service that leads; its threads do not run."""
+    settings = load_settings(root=root, database_url=url, engine="local", settle_seconds=0)
+    service = Service(settings)
+    try:
+        service.lead()
+        yield service
+    finally:
+        service.stop()
+
+
+def unpack(root: Path, name: str) -> None:
+    with tarfile.open(HERE / name) as tar:
+        tar.extractall(root, filter="data")
+
+
+def moved(url: str, root: Path) -> None:
+    """Do what an operator does who moves the folder of the tables."""
+    query = text("UPDATE dataflows SET folder = replace(folder, :old, :new)")
+    engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.begin() as connection:
+        connection.execute(query, {"old": KEPT_ROOT, "new": str(root)})
+    engine.dispose()
