@@ -40,9 +40,11 @@ from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import files_for
 from cbp.errors import CbpError, LeaseLostError, LogConflictError
 from cbp.model.lease import Role
+from cbp.model.retention import InputRetention
 from controller.api import create_api
 from controller.ingest import DropFolder, IngestLimits
 from controller.loop import Controller, Fence, Leadership, RetryPolicy
+from controller.loop.retention import Keep
 from controller.loop.threads import Threads
 from controller.registry import Registry
 from controller.settings import Settings, load_settings
@@ -50,6 +52,8 @@ from controller.store import open_store
 from controller.store.base import DataflowRecord
 
 __all__ = ["Service", "configure_logging", "create_app", "engine_for"]
+
+CLEAN_SECONDS = 600.0
 
 _log = structlog.get_logger(__name__)
 
@@ -143,6 +147,10 @@ class Service:
             run_seconds_max=settings.run_seconds_max,
             faults=faults,
             retention=_retention(settings),
+            keep=Keep(
+                InputRetention(settings.keep_inputs_hours * 3600, settings.keep_inputs_bytes),
+                settings.keep_runs,
+            ),
             collect_every=settings.collect_every,
         )
         self.drop_folder = DropFolder(
@@ -154,6 +162,7 @@ class Service:
             on_close=self._close,
             settle_seconds=settings.settle_seconds,
             limits=_limits(settings),
+            keep=InputRetention(settings.keep_finished_hours * 3600, settings.keep_finished_bytes),
             faults=faults,
         )
         self.controller.arrivals = self.drop_folder
@@ -288,9 +297,13 @@ class Service:
 
     def _begin_duties(self) -> None:
         scheduler = _scheduler()
-        every = {"tick": self.settings.tick_seconds, "scan": self.settings.scan_seconds}
-        for name, work in (("tick", self.controller.wake), ("scan", self.scan)):
-            scheduler.add_job(work, "interval", seconds=every[name], id=name)
+        every = {
+            "tick": (self.controller.wake, self.settings.tick_seconds),
+            "scan": (self.scan, self.settings.scan_seconds),
+            "clean": (self.clean, CLEAN_SECONDS),
+        }
+        for name, (work, seconds) in every.items():
+            scheduler.add_job(work, "interval", seconds=seconds, id=name)
         scheduler.start()
         self._scheduler = scheduler
 
@@ -314,6 +327,14 @@ class Service:
                 self._complain(record.name, str(error), error)
         if waiting:
             self._scan_at(_now() + timedelta(seconds=self.settings.settle_seconds))
+
+    def clean(self) -> None:
+        """Remove dropped files that were taken in long enough ago; what fails is tried again."""
+        for record in self.store.dataflows():
+            try:
+                self.drop_folder.clean(record, self.controller.dataflow(record.name))
+            except CbpError as error:
+                _log.warning("clean.failed", dataflow=record.name, error=error.as_dict())
 
     def _close(self, dataflow: str, source: str, key: str) -> None:
         self.controller.close(dataflow, source, key=key, reason="marker")

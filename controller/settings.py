@@ -62,6 +62,10 @@ class Settings(BaseSettings):
         keep_versions_min, keep_versions_max: Versions of a table before the newest that stay
             readable however old, and at most, however young they are.
         keep_hours: For how long a version that was the newest one stays readable.
+        keep_inputs_hours: For how long an increment of a source stays that everything has read.
+        keep_inputs_bytes: That increments of one source may have, however young; 0: any.
+        keep_finished_hours, keep_finished_bytes: The same of dropped files that were taken in.
+        keep_runs: Of a stage, that stay listed, with the increments that they wrote.
         attempt_hours: Longest time that a task may write; its files are left alone so long.
         drain_seconds: How long a stop waits for runs that are under way.
         allowed_packages: Distributions whose translators may be named in a document.
@@ -101,6 +105,11 @@ class Settings(BaseSettings):
     keep_versions_min: int = Field(default=20, ge=0, le=1_000_000)
     keep_versions_max: int = Field(default=10_000, ge=0, le=1_000_000)
     keep_hours: float = Field(default=24.0, ge=0, le=24 * 366)
+    keep_inputs_hours: float = Field(default=7 * 24.0, ge=0, le=24 * 3660)
+    keep_inputs_bytes: int = Field(default=0, ge=0)
+    keep_finished_hours: float = Field(default=7 * 24.0, ge=0, le=24 * 3660)
+    keep_finished_bytes: int = Field(default=0, ge=0)
+    keep_runs: int = Field(default=10_000, ge=100, le=1_000_000_000)
     attempt_hours: float = Field(default=1.0, ge=0, le=24 * 366)
     drain_seconds: float = Field(default=30.0, ge=0, le=3600)
     allowed_packages: Annotated[tuple[str, ...], NoDecode] = ("cbp",)

@@ -23,7 +23,7 @@ Not guaranteed: that all garbage goes in one call; each removes at most `FILES_M
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cbp.engine.delta.actions import AddFile
@@ -37,6 +37,7 @@ from cbp.engine.state.vectors import vector_path
 __all__ = [
     "ONE_DAY",
     "Dead",
+    "Kept",
     "NamedFiles",
     "Retention",
     "TablePlan",
@@ -87,6 +88,15 @@ class Dead:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """Files that stay for one reason, in words."""
+
+    because: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class TablePlan:
     """What a collection removes.
 
@@ -94,11 +104,13 @@ class TablePlan:
         base: The oldest version that stays readable.
         entries: Log entries and checkpoints before it.
         dead: Files, oldest epoch first.
+        kept: The others, by the reason.
     """
 
     base: int
     entries: int
     dead: tuple[Dead, ...]
+    kept: tuple[Kept, ...] = ()
 
 
 class NamedFiles:
@@ -207,9 +219,29 @@ def plan_table(
         for folder in _FOLDERS
         for file in files.list_files(f"{table.path}/{folder}")
     ]
-    alive.update(queued())
-    dead = dead_files(stored, alive, floor, attempt_seconds=retention.attempt_seconds)
-    return TablePlan(base, old, tuple(dead[:FILES_MAX]))
+    waiting = set(queued())
+    dead = dead_files(stored, alive | waiting, floor, attempt_seconds=retention.attempt_seconds)
+    reasons = {
+        "shown by the newest version": paths_of(table.snapshot.live.values()),
+        f"readable as of version {base} or later (keep_hours, keep_versions)": alive,
+        "wait in a queue, are not published, or did so at a position that is kept": waiting,
+        "goes in a later call": {file.path for file in dead[FILES_MAX:]},
+    }
+    gone = {file.path for file in dead}
+    kept = kept_files([file for file in stored if file.path not in gone], reasons)
+    return TablePlan(base, old, tuple(dead[:FILES_MAX]), kept)
+
+
+def kept_files(
+    stored: Iterable[StoredFile], reasons: Mapping[str, Collection[str]]
+) -> tuple[Kept, ...]:
+    """Count files by the first reason that names them; pure."""
+    counts: dict[str, list[int]] = {because: [] for because in reasons}
+    for file in stored:
+        named = (because for because, paths in reasons.items() if file.path in paths)
+        because = next(named, "may belong to a run under way (attempt_hours)")
+        counts.setdefault(because, []).append(file.bytes)
+    return tuple(Kept(why, len(sizes), sum(sizes)) for why, sizes in counts.items() if sizes)
 
 
 def collect_table(table: ManagedTable, files: Files, plan: TablePlan) -> None:

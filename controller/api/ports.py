@@ -18,10 +18,12 @@ from cbp.model.explain import Plan
 from cbp.model.generation import Generation
 from cbp.model.lease import Role, Standing
 from cbp.model.punctuation import Punctuation
+from cbp.model.retention import Expiry
 from cbp.model.snapshot import Snapshot
 from cbp.model.verification import Request, Verification
 from cbp.model.waiting import Wait
 from controller.loop.change import Changed
+from controller.loop.housekeeping import Garbage
 from controller.loop.notes import Corrected
 from controller.loop.rollback import RollbackPlan
 from controller.store.base import ClaimRecord, DataflowRecord, Store
@@ -232,6 +234,11 @@ class Controller(Protocol):
         ...
 
     @property
+    def housekeeping(self) -> Housekeeping:
+        """What removes what nobody needs."""
+        ...
+
+    @property
     def problem(self) -> str:
         """Why it starts nothing any more; empty while it leads."""
         ...
@@ -325,6 +332,12 @@ class Controller(Protocol):
 class DropFolder(Protocol):
     """Where files arrive."""
 
+    def clean(
+        self, record: DataflowRecord, dataflow: Dataflow, *, dry_run: bool = False
+    ) -> dict[str, Expiry]:
+        """Remove files that were taken in long enough ago; return what goes of each source."""
+        ...
+
     def upload(
         self,
         record: DataflowRecord,
@@ -334,6 +347,18 @@ class DropFolder(Protocol):
         stream: BinaryIO,
     ) -> ClaimRecord:
         """Take a file from a stream; durable once it returns."""
+        ...
+
+
+class Housekeeping(Protocol):
+    """What removes what nobody needs."""
+
+    def look(self, name: str) -> Garbage:
+        """Return what of a dataflow would go now; raises `NotFoundError`."""
+        ...
+
+    def collect(self, name: str) -> Garbage:
+        """Collect a dataflow now; return what went; raises `NotFoundError`."""
         ...
 
 

@@ -27,6 +27,7 @@ from controller.cli import (
     drop,
     edit,
     explain,
+    gc,
     listings,
     recover,
     release,
@@ -34,6 +35,7 @@ from controller.cli import (
     rollback,
     serve,
     snapshot,
+    soak,
     state,
     verify,
 )
@@ -79,6 +81,8 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "release": release.release_command,
     "repair": repair.repair_command,
     "rollback": rollback.rollback_command,
+    "gc": gc.gc_command,
+    "soak": soak.soak_command,
     "edit": edit.edit_command,
     "backfill": backfill.backfill_command,
 }

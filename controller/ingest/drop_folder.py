@@ -38,8 +38,10 @@ from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import Files
 from cbp.errors import FlowUnframedError, LogConflictError, NotFoundError, OperatingError
 from cbp.model.dataflow import Dataflow
+from cbp.model.retention import Expiry, InputRetention
 from controller.ingest.claims import Claims, PathLocks, upload_name
 from controller.ingest.errors import UploadTooLargeError, device_errors
+from controller.ingest.finished import plan_finished, remove_finished
 from controller.ingest.folders import SourcePlace, evidence, kept_name, move, reason_path
 from controller.ingest.formats import check_options
 from controller.ingest.intake import Intake, Outcome
@@ -51,6 +53,8 @@ from controller.store.base import ClaimRecord, DataflowRecord, Store
 __all__ = ["DropFolder", "ScanReport"]
 
 _UPLOAD_BYTES = 1 << 20
+
+SEVEN_DAYS = InputRetention(7 * 86_400.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,7 @@ class DropFolder:
         on_close: Closes the open frames of a source, `(dataflow, source, key)`, once per key;
             durable when it returns. None: no marker is taken.
         settle_seconds: How long a file must be unchanged; see `listing`.
+        keep: How long files stay that were taken in.
         new_id: Returns a unique `[a-z0-9]+` that sorts by time.
     """
 
@@ -117,13 +122,14 @@ class DropFolder:
         on_close: Callable[[str, str, str], object] | None = None,
         settle_seconds: float = 1.0,
         limits: IngestLimits | None = None,
+        keep: InputRetention = SEVEN_DAYS,
         faults: Faults = NO_FAULTS,
         new_id: Callable[[], str] | None = None,
     ) -> None:
         self._store, self._files, self._clock, self._faults = store, files, clock, faults
         self._root, self._on_accept, self._settle_seconds = drop_root, on_accept, settle_seconds
         self._limits = limits or IngestLimits()
-        self._on_close = on_close
+        self._on_close, self._keep = on_close, keep
         self._new_id = new_id or self._timed_id
         self._intake = Intake(
             store=store, files=files, clock=clock, limits=self._limits, faults=faults
@@ -175,6 +181,24 @@ class DropFolder:
         for place in self._places(record, dataflow):
             self._claims.remove_unclaimed_uploads(place, self._uploading)
         return report
+
+    def clean(
+        self, record: DataflowRecord, dataflow: Dataflow, *, dry_run: bool = False
+    ) -> dict[str, Expiry]:
+        """Remove files that were taken in long enough ago; return what goes of each source."""
+        plans: dict[str, Expiry] = {}
+        for place in self._places(record, dataflow):
+            opened = self._store.open_claims(place.dataflow, place.name)
+            plans[place.name] = plan_finished(
+                place,
+                self._files,
+                open_claims={claim.id for claim in opened},
+                retention=self._keep,
+                now=self._clock(),
+            )
+            if not dry_run:
+                remove_finished(place, self._files, plans[place.name])
+        return plans
 
     def upload(
         self,

@@ -50,6 +50,7 @@ from controller.loop.punctuations import Punctuations
 from controller.loop.reading import Reading
 from controller.loop.rebuild import bring_back
 from controller.loop.recovery import Recovery
+from controller.loop.retention import SEVEN_DAYS, Inputs, Keep
 from controller.loop.rollback import Rollbacks
 from controller.loop.runs import RetryPolicy, Runs
 from controller.loop.snapshots import Snapshots
@@ -74,6 +75,7 @@ class Controller:
         registry: The translators that a document may name.
         arrivals: Set once by whoever constructs both; `None`: nothing arrives.
         amendments: What an operator changes about the past.
+        housekeeping: Removes what nobody needs.
         explaining: Tells plans and accounts of runs.
         snapshots: Finds versions of all tables that belong together.
         verifications: Starts them, and tells what came of them.
@@ -94,6 +96,7 @@ class Controller:
         faults: Faults = NO_FAULTS,
         random_hex: Callable[[int], str] = secrets.token_hex,
         retention: Retention = ONE_DAY,
+        keep: Keep = SEVEN_DAYS,
         collect_every: int = COLLECT_EVERY,
         framers: Executor | None = None,
         verifier: Executor | None = None,
@@ -207,7 +210,7 @@ class Controller:
             exclusive=self.exclusive,
             wake=self.wake,
         )
-        self._housekeeping = Housekeeping(
+        self.housekeeping = Housekeeping(
             store=store,
             engine=engine,
             catalog=self._catalog,
@@ -216,6 +219,7 @@ class Controller:
             exclusive=self.exclusive,
             held=lambda: self._ticker.held,
             retention=retention,
+            inputs=Inputs(store, files, self._catalog, self._runs, clock, keep),
             every=collect_every,
         )
 
@@ -587,5 +591,5 @@ class Controller:
         self._versions.finish_late()
         schedule = self._ticker.tick()
         if not (self.problem or self._ticker.stopping):
-            self._housekeeping.keep(calm=not schedule.starts)
+            self.housekeeping.keep(calm=not schedule.starts)
         return schedule

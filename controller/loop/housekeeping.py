@@ -12,28 +12,44 @@ a restart looks at everything once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 import structlog
 
 from cbp.engine.base import Engine
-from cbp.engine.collect import Retention
+from cbp.engine.collect import Retention, TablePlan
 from cbp.engine.intentions import RECORDS_KEPT
 from cbp.errors import CbpError
 from cbp.model.dataflow import StageNode
 from cbp.model.position import Position
+from cbp.model.retention import Expiry
 from controller.loop.catalog import Catalog
 from controller.loop.punctuations import Punctuations
+from controller.loop.retention import Inputs
 from controller.loop.runs import Runs
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["Housekeeping"]
+__all__ = ["Garbage", "Housekeeping"]
 
 BUSY_TICKS = 32
 """Ticks that start something pass, until one looks all the same whether much is due."""
 
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """What a collection of one dataflow removes, and what stays, with the reasons.
+
+    Attributes:
+        tables: Table folder to what goes and stays of it.
+        inputs: Source to what goes of its increments, and why the first one stays.
+    """
+
+    tables: Mapping[str, TablePlan]
+    inputs: Mapping[str, Expiry]
 
 
 class Housekeeping:
@@ -48,6 +64,7 @@ class Housekeeping:
         exclusive: Gives the lock under which a dataflow is neither registered nor deleted.
         held: Returns the dataflows whose lock may be held for long; they are passed over.
         retention: How long a table's past stays readable.
+        inputs: Knows what of the inputs goes.
         every: Epochs of a dataflow between two collections, over all its stages.
     """
 
@@ -62,11 +79,12 @@ class Housekeeping:
         exclusive: Callable[[str], AbstractContextManager[object]],
         held: Callable[[], Collection[str]],
         retention: Retention,
+        inputs: Inputs,
         every: int,
     ) -> None:
         self._store, self._engine, self._catalog, self._runs = store, engine, catalog, runs
         self._exclusive, self._retention, self._every = exclusive, retention, every
-        self._punctuations = punctuations
+        self._punctuations, self._inputs = punctuations, inputs
         self._held = held
         self._kept_at: dict[str, int] = {}
         self._ticks = 0
@@ -90,6 +108,35 @@ class Housekeeping:
             with self._exclusive(name):
                 self._keep(name)
 
+    def look(self, name: str) -> Garbage:
+        """Return what of a dataflow a collection would remove now, and why the rest stays.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+        """
+        record = self._store.dataflow(name)
+        return Garbage(
+            {
+                table: plan
+                for unit in self._catalog.units(record).values()
+                for node in unit.members
+                for table, plan in self._planned(record, node, dry_run=True).items()
+            },
+            self._inputs.plan(record, self._needed(name)),
+        )
+
+    def collect(self, name: str) -> Garbage:
+        """Collect a dataflow now; return what was found before.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+        """
+        with self._exclusive(name):
+            found = self.look(name)
+            self._kept_at[name] = self._store.epochs().get(name, 0)
+            self._keep(name)
+            return found
+
     def _keep(self, name: str) -> None:
         try:
             record = self._store.dataflow(name)
@@ -102,22 +149,29 @@ class Housekeeping:
                     for node in unit.members:
                         self._collect(record, node)
             self._trim(record, position)
+            self._inputs.remove(record, self._inputs.plan(record, self._needed(name)))
+            self._inputs.forget(record, position)
         except CbpError as error:
             # Nothing is lost by waiting: the next time finds the same, and more.
             _log.warning("collection.failed", dataflow=name, error=error.as_dict())
 
     def _collect(self, record: DataflowRecord, node: StageNode) -> None:
-        plans = self._engine.collect(
-            record.folder,
-            node,
-            queued=lambda: self._needed(record.name),
-            retention=self._retention,
-        )
-        for table, plan in plans.items():
+        for table, plan in self._planned(record, node, dry_run=False).items():
             if plan.dead or plan.entries:
                 figures = {"files": len(plan.dead), "bytes": sum(f.bytes for f in plan.dead)}
                 figures |= {"entries": plan.entries, "base": plan.base}
                 _log.info("table.collected", dataflow=record.name, table=table, **figures)
+
+    def _planned(
+        self, record: DataflowRecord, node: StageNode, *, dry_run: bool
+    ) -> Mapping[str, TablePlan]:
+        return self._engine.collect(
+            record.folder,
+            node,
+            queued=lambda: self._needed(record.name),
+            retention=self._retention,
+            dry_run=dry_run,
+        )
 
     def _needed(self, dataflow: str) -> set[str]:
         """Return the files that unpublished records name, or that wait in connectors.

@@ -54,6 +54,8 @@ class Reading:
         if flow not in compiled.flows():
             raise NotFoundError(kind="flow", name=f"{dataflow}/{flow}")
         index, offset = _position(cursor)
+        if flow in compiled.sources and index < (oldest := self._oldest(dataflow, flow)):
+            index, offset = oldest, 0
         end = self._store.next_index(dataflow, flow)
         page: list[dict[str, Any]] = []
         last = min(end, index + INCREMENTS_MAX)
@@ -94,6 +96,11 @@ class Reading:
         """Yield every published state record, bucket by bucket; raises as `look_up`."""
         record, node = self._state(dataflow, stage, state)
         return self._engine.read_state(record.folder, node, state)
+
+    def _oldest(self, dataflow: str, source: str) -> int:
+        """Return the first increment of a source that retention has left."""
+        found = self._store.oldest_increments(dataflow, source, limit=1)
+        return found[0].increment.index if found else 0
 
     def _increment(self, record: DataflowRecord, flow: str, index: int) -> Increment:
         """Return an increment; one that a restored store does not know, from its table."""

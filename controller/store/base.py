@@ -518,3 +518,21 @@ class Store(Protocol):
     def increment(self, dataflow: str, flow: str, index: int) -> IncrementRecord:
         """Return one increment; raises `NotFoundError`."""
         ...
+
+    def oldest_increments(self, dataflow: str, flow: str, *, limit: int) -> list[IncrementRecord]:
+        """Return the oldest increments of a flow that are known, ascending by index."""
+        ...
+
+    def forget_increments(self, dataflow: str, flow: str, *, below: int) -> int:
+        """Remove increments of a flow below an index, at most some thousand; return how many.
+
+        Those that wait in a queue stay, and the newest one: it tells the next index.
+        """
+        ...
+
+    def forget_runs(self, dataflow: str, stage: str, *, below: int) -> int:
+        """Remove runs of epochs below this one, at most some thousand; return how many.
+
+        Those that are under way stay.
+        """
+        ...

@@ -19,6 +19,7 @@ from cbp.engine.faults import NO_FAULTS, Faults
 from controller.store.arrivals import Arrivals
 from controller.store.base import Store
 from controller.store.database import Database
+from controller.store.forgetting import Forgetting
 from controller.store.leases import Leases
 from controller.store.migrate import migrate
 from controller.store.positions import Positions
@@ -57,7 +58,17 @@ def open_store(url: str, *, faults: Faults = NO_FAULTS, exclusive: bool = True) 
     return store
 
 
-class SqlStore(Registrations, Arrivals, Runs, Positions, Punctuations, Leases, Versions, Store):
+class SqlStore(
+    Registrations,
+    Arrivals,
+    Runs,
+    Positions,
+    Punctuations,
+    Leases,
+    Versions,
+    Forgetting,
+    Store,
+):
     """See the module header; made by `open_store`."""
 
     def __init__(self, database: Database) -> None:

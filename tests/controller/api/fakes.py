@@ -17,6 +17,7 @@ import anyio
 import httpx
 from fastapi import FastAPI
 
+from cbp.engine.collect import Dead, Kept, TablePlan
 from cbp.errors import AlreadyExistsError, NotFoundError, OperatingError
 from cbp.model.change import NO_CHOICE, Choice, compare_versions
 from cbp.model.connector import Connector
@@ -25,12 +26,14 @@ from cbp.model.increment import DataFile, Increment
 from cbp.model.intention import RunStatus
 from cbp.model.position import Position
 from cbp.model.punctuation import Punctuation
+from cbp.model.retention import Expiry, Held
 from cbp.model.shape import shape_of
 from cbp.model.succession import Succession
 from cbp.model.waiting import Wait
 from cbp.sdk import Input, Output, State, Translate
 from controller.api import create_api
 from controller.loop.change import Changed
+from controller.loop.housekeeping import Garbage
 from controller.registry import Registry
 from controller.settings import Settings
 from controller.store.base import (
@@ -235,6 +238,7 @@ class FakeController:
         self.flow: list[dict[str, Any]] = []
         self.asked: list[tuple[Any, ...]] = []
         self.amendments = FakeAmendments(store)
+        self.housekeeping = FakeHousekeeping(store)
         self.problem = ""
         self.fails_with: Exception | None = None
         self.beside: tuple[str, ...] = ()
@@ -339,11 +343,38 @@ class FakeController:
         return [f"count.{flow}"]
 
 
+class FakeHousekeeping:
+    """Finds one dead file, and tells whether it was asked to remove it."""
+
+    def __init__(self, store: FakeStore) -> None:
+        self.store, self.collected = store, 0
+
+    def look(self, name: str) -> Garbage:
+        self.store.dataflow(name)
+        dead = Dead("_runs/x", 100, "written by epoch 1")
+        kept = Kept("shown by the newest version", 3, 900)
+        plan = TablePlan(4, 2, (dead,), (kept,))
+        stays = Expiry((), "", "waits in a queue")
+        return Garbage({"state/count.counts": plan}, {"urls": stays})
+
+    def collect(self, name: str) -> Garbage:
+        self.collected += 1
+        return self.look(name)
+
+
 class FakeDropFolder:
     """Keeps what was uploaded, if it arrived as a whole."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
+        self.cleaned: list[bool] = []
+
+    def clean(
+        self, record: DataflowRecord, dataflow: Dataflow, *, dry_run: bool = False
+    ) -> dict[str, Expiry]:
+        self.cleaned.append(not dry_run)
+        old = Held(0, 50, record.created_at, ("x",))
+        return {"urls": Expiry((old,), "is older than it is kept", "")}
 
     def upload(
         self,

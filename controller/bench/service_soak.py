@@ -1,0 +1,217 @@
+"""Thousands of small runs of a whole service, in this process, without Spark.
+
+Every file takes the way of a user's: upload, claim, increment, queue, run, record,
+publication, commit, house-keeping. Four figures must be flat once everything old goes as
+fast as something new comes: seconds per run, bytes on disk, memory, and open files.
+
+Compared are medians of the second and the last quarter of the samples: the first quarter
+fills what is kept. Retention is as short as it can be, so that this begins early.
+Not shown: what only Spark's process would do (`cbp bench url-count --soak` is for that).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from controller.app import Service
+from controller.bench.errors import BenchRefusedError
+from controller.settings import Settings
+
+__all__ = ["FIGURES", "ServiceSample", "ServiceSoak", "draw_service_soak", "service_soak"]
+
+NAME, SOURCE, STAGE = "soak", "pages", "count"
+SAMPLES = 200
+RUNS_MIN = 40
+_KEYS, _RECORDS = 500, 20
+_RUN_SECONDS_MAX = 60.0
+_CLEAN_EVERY = 50
+
+FIGURES = {
+    "seconds": "seconds per run",
+    "disk_bytes": "bytes on disk",
+    "memory_bytes": "resident memory in bytes",
+    "handles": "open files",
+}
+"""Figure to what it is, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSample:
+    """The service at one moment.
+
+    Attributes:
+        runs: That were committed before.
+        seconds: Median of the runs since the sample before, upload to commit.
+        disk_bytes: Of tables, drop folders and database.
+        disk_files: How many files that are.
+        memory_bytes: Resident, of this process.
+        handles: Open file descriptors of this process.
+    """
+
+    runs: int
+    seconds: float
+    disk_bytes: int
+    disk_files: int
+    memory_bytes: int
+    handles: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSoak:
+    """What was found.
+
+    Attributes:
+        growth: Figure to the median of its last quarter over that of its second quarter.
+        sizes: What lies on disk in the end, by the kind of file: bytes.
+    """
+
+    runs: int
+    growth: dict[str, float]
+    samples: tuple[ServiceSample, ...]
+    sizes: dict[str, int]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+
+def service_soak(
+    folder: Path, runs: int, *, seed: int = 0, on_run: Callable[[int], None] = lambda run: None
+) -> ServiceSoak:
+    """Run that many small increments through a service; returns how it got on.
+
+    Args:
+        folder: Of the service; empty.
+        runs: At least `RUNS_MIN`.
+        seed: Of the records.
+        on_run: Told the number of each run that was committed.
+
+    Raises:
+        BenchRefusedError: If there are too few runs, or one does not end.
+    """
+    if runs < RUNS_MIN:
+        raise BenchRefusedError("runs", f"expected at least {RUNS_MIN}")
+    service = Service(_settings(folder))
+    draw = random.Random(seed)
+    samples: list[ServiceSample] = []
+    every = max(runs // SAMPLES, 1)
+    try:
+        service.lead()
+        service.controller.register(_document())
+        seconds: list[float] = []
+        for run in range(runs):
+            seconds.append(_one(service, run, draw))
+            on_run(run)
+            if (run + 1) % every == 0:
+                samples.append(_sample(folder, run + 1, statistics.median(seconds)))
+                seconds.clear()
+    finally:
+        service.stop()
+    return ServiceSoak(runs, growth_of(samples), tuple(samples), _sizes(folder))
+
+
+def growth_of(samples: list[ServiceSample]) -> dict[str, float]:
+    """Return each figure's median of the last quarter over that of the second quarter."""
+    quarter = max(len(samples) // 4, 1)
+
+    def median(part: list[ServiceSample], figure: str) -> float:
+        return statistics.median(getattr(one, figure) for one in part)
+
+    return {
+        figure: median(samples[-quarter:], figure) / median(samples[quarter : 2 * quarter], figure)
+        for figure in FIGURES
+    }
+
+
+def draw_service_soak(found: ServiceSoak, path: Path) -> None:
+    """Draw the four figures over the runs; the format follows the file's ending."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 7), layout="constrained")
+    FigureCanvasAgg(figure)
+    at = [one.runs for one in found.samples]
+    for place, (name, words) in enumerate(FIGURES.items(), 1):
+        axes = figure.add_subplot(2, 2, place)
+        axes.plot(at, [getattr(one, name) for one in found.samples], linewidth=1)
+        axes.set_ylim(bottom=0)
+        axes.set_title(f"{words}: x {found.growth[name]:.2f}")
+        axes.set_xlabel("runs")
+    figure.savefig(path)
+
+
+def _settings(folder: Path) -> Settings:
+    return Settings(
+        root=folder,
+        engine="local",
+        settle_seconds=0,
+        keep_hours=0,
+        keep_versions_min=20,
+        keep_versions_max=20,
+        attempt_hours=0,
+        keep_inputs_hours=0,
+        keep_finished_hours=0,
+        keep_runs=200,
+        log_level="ERROR",
+    )
+
+
+def _document() -> dict[str, Any]:
+    stage = {"translator": "url_count", "inputs": {"urls": SOURCE}, "buckets": 2}
+    source = {"schema": "url STRING"}
+    return {"name": NAME, "sources": {SOURCE: source}, "stages": {STAGE: stage}}
+
+
+def _one(service: Service, run: int, draw: random.Random) -> float:
+    """Bring one file and wait for its run; returns the seconds from upload to commit."""
+    urls = [f"https://example.org/{draw.randrange(_KEYS)}" for _ in range(_RECORDS)]
+    data = "".join(f"{json.dumps({'url': url})}\n" for url in urls).encode()
+    record = service.store.dataflow(NAME)
+    started = time.perf_counter()
+    service.drop_folder.upload(
+        record, service.controller.dataflow(NAME), SOURCE, f"{run}.jsonl", io.BytesIO(data)
+    )
+    service.scan()
+    while service.store.epochs()[NAME] <= run:
+        service.controller.tick()
+        if time.perf_counter() - started > _RUN_SECONDS_MAX:
+            raise BenchRefusedError("runs", f"run {run} did not end; see {service.settings.root}")
+        service.controller.wait(0.5)
+    took = time.perf_counter() - started
+    service.controller.tick()  # calm: a moment for house-keeping
+    if run % _CLEAN_EVERY == 0:
+        service.clean()
+    return took
+
+
+def _sample(folder: Path, runs: int, seconds: float) -> ServiceSample:
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return ServiceSample(
+        runs=runs,
+        seconds=seconds,
+        disk_bytes=sum(sizes),
+        disk_files=len(sizes),
+        memory_bytes=pages * os.sysconf("SC_PAGE_SIZE"),
+        handles=len(os.listdir("/proc/self/fd")),
+    )
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """Return the bytes in each folder, two levels deep below the tables, one elsewhere."""
+    sizes: dict[str, int] = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            parts = path.relative_to(folder).parts[:-1]
+            kind = "/".join(parts[:4]) or path.name
+            sizes[kind] = sizes.get(kind, 0) + path.stat().st_size
+    return dict(sorted(sizes.items(), key=lambda pair: -pair[1]))

@@ -1,0 +1,59 @@
+"""The command `cbp soak`: thousands of small runs, and whether anything grows."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import structlog
+import typer
+
+from controller.cli.output import print_table, print_text
+
+__all__ = ["soak_command"]
+
+Runs = Annotated[int, typer.Option(min=40, help="Small runs, one after the other.")]
+Root = Annotated[Path | None, typer.Option(help="Make a folder in this one, and let it stay.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the samples here.")]
+Picture = Annotated[Path | None, typer.Option(help="Draw the figures here (PNG, SVG, PDF).")]
+
+
+def soak_command(
+    runs: Runs = 10_000,
+    root: Root = None,
+    seed: int = 0,
+    json_: JsonFile = None,
+    picture: Picture = None,
+) -> None:
+    """Run many small increments through a whole service, and show what grows.
+
+    In this process, without Spark and without a network; with the shortest retention.
+    """
+    # By name: it rests on the command line's parts, so these must not rest on it.
+    bench = importlib.import_module("controller.bench")
+    if picture is not None:
+        bench.require_matplotlib()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    folder = Path(tempfile.mkdtemp(prefix="cbp-soak-", dir=root))
+    try:
+        with typer.progressbar(length=runs, label="runs") as bar:
+            found = bench.service_soak(folder, runs, seed=seed, on_run=lambda _: bar.update(1))
+    finally:
+        if root is None:
+            shutil.rmtree(folder, ignore_errors=True)
+    if json_ is not None:
+        json_.write_text(json.dumps(found.to_json(), indent=1))
+    if picture is not None:
+        bench.draw_service_soak(found, picture)
+    quarter, last = found.samples[len(found.samples) // 4], found.samples[-1]
+    rows = [
+        (words, getattr(quarter, name), getattr(last, name), f"x {found.growth[name]:.2f}")
+        for name, words in bench.FIGURES.items()
+    ]
+    print_table(("figure", f"after {quarter.runs}", f"after {last.runs}", "growth"), rows, empty="")
+    print_text("growth: median of the last quarter of the runs over that of the second quarter")

@@ -1,0 +1,130 @@
+"""Retention: increments of sources that everybody has read go, oldest first.
+
+    files of an increment -> its row in the store         repeated, either does no harm
+
+Its entry in the source's log stays: it is the fingerprint by which the same file is known
+when it comes again, and the number that the next one gets. Rows of old runs and of old
+increments of stages go too; what they said of tables stands in the tables.
+
+Invariants (tests/controller/test_retention.py): whatever a queue or a roll-back needs stays,
+wherever it crashes; a flow is read from the oldest increment that is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from cbp.engine.base import source_folder
+from cbp.engine.files import Files
+from cbp.model.position import Position
+from cbp.model.retention import Expiry, Held, InputRetention, expire
+from controller.loop.catalog import Catalog
+from controller.loop.runs import Runs
+from controller.store.base import DataflowRecord, IncrementRecord, Store
+
+__all__ = ["SEVEN_DAYS", "Inputs", "Keep"]
+
+INCREMENTS_MAX = 500
+"""Of one source, that one look goes through."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """What stays of the past, but of tables (`cbp.engine.collect.Retention`).
+
+    Attributes:
+        inputs: Increments of sources, once everything has read them.
+        runs: Rows of runs of a stage, and of increments of its flows, in the store.
+    """
+
+    inputs: InputRetention
+    runs: int
+
+
+SEVEN_DAYS = Keep(InputRetention(7 * 86_400.0), 10_000)
+"""For whom nobody has chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Decides what of the inputs goes, and removes it."""
+
+    store: Store
+    files: Files
+    catalog: Catalog
+    runs: Runs
+    clock: Callable[[], datetime]
+    keep: Keep
+
+    def plan(self, record: DataflowRecord, needed: Collection[str]) -> dict[str, Expiry]:
+        """Return source to what goes of it; reads only.
+
+        Args:
+            record: The dataflow.
+            needed: Files that connectors and positions name, relative to its folder.
+        """
+        oldest = self.runs.log(record.folder).oldest_position()
+        replayed = {} if oldest is None else {i.flow: i.index + 1 for i in oldest.newest}
+        return {
+            source: self._expiry(record, source, replayed.get(source, 0), needed)
+            for source in self.catalog.compiled(record).sources
+        }
+
+    def remove(self, record: DataflowRecord, plans: Mapping[str, Expiry]) -> None:
+        """Carry out a plan; may be interrupted anywhere, and repeated."""
+        for source, plan in plans.items():
+            if not plan.gone:
+                continue
+            for one in plan.gone:
+                for path in one.paths:
+                    self.files.remove(f"{record.folder}/{path}", what="dead_file")
+            self.store.forget_increments(record.name, source, below=plan.gone[-1].index + 1)
+
+    def forget(self, record: DataflowRecord, position: Position) -> int:
+        """Forget rows of old runs, and of old increments of stages; return how many."""
+        forgotten = 0
+        for leader, unit in self.catalog.units(record).items():
+            if leader not in position.stages:
+                continue
+            below = position.stages[leader].epoch - self.keep.runs
+            if below <= 0:
+                continue
+            forgotten += self.store.forget_runs(record.name, leader, below=below)
+            for member in unit.members:
+                for output in member.translator.outputs:
+                    flow = f"{member.name}.{output.name}"
+                    forgotten += self.store.forget_increments(record.name, flow, below=below)
+        return forgotten
+
+    def _expiry(
+        self, record: DataflowRecord, source: str, replayed: int, needed: Collection[str]
+    ) -> Expiry:
+        # The newest one stays in any case: it tells what was last.
+        found = self.store.oldest_increments(record.name, source, limit=INCREMENTS_MAX)
+        newest = self.store.next_index(record.name, source) - 1
+        held = [_held(one) for one in found if one.increment.index < newest]
+        total = 0
+        if self.keep.inputs.bytes:
+            folder = f"{record.folder}/{source_folder(source)}"
+            stored = self.files.list_files(folder)
+            total = sum(file.bytes for file in stored if not file.path.startswith("_log/"))
+        return expire(
+            held,
+            total_bytes=total,
+            first_replayed=replayed,
+            needed=needed,
+            retention=self.keep.inputs,
+            now=self.clock(),
+        )
+
+
+def _held(record: IncrementRecord) -> Held:
+    files = record.increment.files
+    return Held(
+        record.increment.index,
+        sum(file.bytes for file in files),
+        record.created_at,
+        tuple(file.path for file in files),
+    )
