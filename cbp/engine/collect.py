@@ -210,8 +210,8 @@ def plan_table(
         now_ms: Milliseconds since 1970.
     """
     log = table.log
-    kept = oldest_kept(log.readable(), log.stamp, retention, now_ms=now_ms)
-    base = log.base_of(kept)
+    oldest = oldest_kept(log.readable(), log.stamp, retention, now_ms=now_ms)
+    base = log.base_of(oldest)
     old = sum(v < base for v in log.versions()) + sum(v < base for v in log.checkpoints())
     floor, alive = named.since(base, shown_generation(table.snapshot.txns))
     stored = [

@@ -124,7 +124,7 @@ def growth_of(samples: list[ServiceSample]) -> dict[str, float]:
     quarter = max(len(samples) // 4, 1)
 
     def median(part: list[ServiceSample], figure: str) -> float:
-        return statistics.median(getattr(one, figure) for one in part)
+        return float(statistics.median(getattr(one, figure) for one in part))
 
     return {
         figure: median(samples[-quarter:], figure) / median(samples[quarter : 2 * quarter], figure)
