@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from cbp.engine.base import source_folder
 from cbp.engine.direct import LocalEngine
+from cbp.errors import NotFoundError
+from cbp.model.increment import DataFile, Increment
 from tests.controller.world import World
 
 __all__ = ["lose_the_store"]
@@ -25,8 +28,17 @@ def lose_the_store(world: World, root: Path, counts: dict[str, int]) -> World:
         def recover(self, record: Any, dataflow: Any) -> None:
             for flow, count in counts.items():
                 for index in range(new.store.next_index(name, flow), count):
-                    new.enqueue(name, world.store.increment(name, flow, index).increment)
+                    new.enqueue(name, _logged(world, name, flow, index))
 
     new.controller.arrivals = SourceLogs()
     assert new.controller.rebuild() == [name]
     return new
+
+
+def _logged(world: World, name: str, flow: str, index: int) -> Increment:
+    """Return an increment as its source's log has it, which outlives its files and row."""
+    try:
+        return world.store.increment(name, flow, index).increment
+    except NotFoundError:
+        file = DataFile(f"{source_folder(flow)}/{index:012d}-00000-gone.parquet", 1, 1)
+        return Increment(flow, index, index, (file,))

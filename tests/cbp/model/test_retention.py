@@ -1,0 +1,70 @@
+"""Retention of inputs: what is needed stays, what is left is without gaps and fits."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cbp.model.retention import Held, InputRetention, expire
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+@st.composite
+def cases(draw: Any) -> dict[str, Any]:
+    ages = sorted(draw(st.lists(st.integers(0, 9), max_size=8)), reverse=True)
+    held = [
+        Held(5 + n, draw(st.integers(0, 3)), NOW - timedelta(seconds=age), (f"{n}a", f"{n}b"))
+        for n, age in enumerate(ages)
+    ]
+    names = [path for one in held for path in one.paths]
+    needed = draw(st.lists(st.sampled_from(names), max_size=2)) if names else []
+    return {
+        "held": held,
+        "total_bytes": sum(one.bytes for one in held),
+        "first_replayed": draw(st.integers(0, 15)),
+        "needed": set(needed),
+        "retention": InputRetention(draw(st.integers(0, 9)), draw(st.integers(0, 9))),
+        "now": NOW,
+    }
+
+
+@given(cases())
+def test_what_is_needed_stays_and_the_rest_fits(case: dict[str, Any]) -> None:
+    """Gone is the longest beginning that nothing needs and that is old or too much."""
+    found = expire(**case)
+    keep, held = case["retention"], case["held"]
+    assert list(found.gone) == held[: len(found.gone)]
+    for one in found.gone:
+        assert not case["needed"] & set(one.paths)
+        assert one.index < case["first_replayed"]
+    assert bool(found.because) == bool(found.gone)
+    left = held[len(found.gone) :]
+    assert bool(found.stays) == bool(left)
+    if left:
+        first, size = left[0], sum(one.bytes for one in left)
+        young = NOW - first.arrived < timedelta(seconds=keep.seconds)
+        fits = not keep.bytes or size <= keep.bytes
+        needed = case["needed"] & set(first.paths) or first.index >= case["first_replayed"]
+        assert needed or (young and fits)
+
+
+def test_the_reasons_are_told() -> None:
+    """Of what goes, and of the first that stays."""
+    old = Held(0, 10, NOW - timedelta(days=8), ("a",))
+    young = Held(1, 10, NOW, ("b",))
+    week = InputRetention(7 * 86_400)
+
+    def told(*held: Held, needed: Any = (), first: int = 9, keep: Any = week) -> tuple[str, str]:
+        found = expire(
+            held, total_bytes=20, first_replayed=first, needed=needed, retention=keep, now=NOW
+        )
+        return found.because, found.stays
+
+    assert told(old, young) == ("is older than it is kept", "is younger and less than is kept")
+    assert "more than" in told(young, keep=InputRetention(1e9, 15))[0]
+    assert "queue" in told(old, needed={"a"})[1]
+    assert "roll-back" in told(old, first=0)[1]

@@ -1,0 +1,37 @@
+"""The soak of a whole service: its samples, and what counts as growth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from controller.bench import BenchRefusedError, draw_service_soak, service_soak
+from controller.bench.service_soak import FIGURES, ServiceSample, growth_of
+
+
+def test_growth_is_of_the_last_quarter_over_the_second() -> None:
+    """What the first quarter fills does not count; the middle one of a quarter does."""
+    sizes = [1, 5, 9, 9, 10, 100, 10, 10, 10, 10, 10, 10, 20, 20, 900, 20]
+    samples = [ServiceSample(n, 1.0, size, 1, 7, 3) for n, size in enumerate(sizes)]
+    grown = growth_of(samples)
+    assert grown == {"seconds": 1.0, "disk_bytes": 2.0, "memory_bytes": 1.0, "handles": 1.0}
+
+
+def test_a_service_runs_all_of_them(tmp_path: Path) -> None:
+    """Every file goes in and every run is committed; the four figures are there, and drawn."""
+    told: list[int] = []
+    found = service_soak(tmp_path / "root", 40, on_run=told.append)
+    assert told == list(range(40))
+    assert [sample.runs for sample in found.samples] == list(range(1, 41))
+    assert found.growth.keys() == FIGURES.keys()
+    assert all(sample.memory_bytes and sample.handles for sample in found.samples)
+    assert found.samples[-1].handles <= found.samples[10].handles + 2
+    draw_service_soak(found, tmp_path / "soak.svg")
+    assert (tmp_path / "soak.svg").stat().st_size > 1000
+
+
+def test_too_few_runs_are_refused(tmp_path: Path) -> None:
+    """Quarters of them would say nothing."""
+    with pytest.raises(BenchRefusedError):
+        service_soak(tmp_path, 10)

@@ -1,0 +1,34 @@
+"""`cbp gc`, and the routes below it: what goes, and why the rest stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.controller.api.fakes import Service
+from tests.controller.cli.conftest import Cbp
+
+
+@pytest.fixture(autouse=True)
+def _filled(service: Service) -> None:
+    service.fill()
+
+
+def test_a_dry_run_tells_and_removes_nothing(cbp: Cbp, service: Service) -> None:
+    """Places with files, bytes and reasons, of what goes and of what stays."""
+    outcome = cbp("gc", "--dry-run")
+    assert outcome.status == 0, outcome.err
+    for words in ("would go", "stays", "shown by the newest version", "waits in a queue"):
+        assert words in outcome.out
+    assert service.controller.housekeeping.collected == 0
+    assert service.drop_folder.cleaned == [False]
+
+
+def test_it_collects_one_dataflow(cbp: Cbp, service: Service) -> None:
+    """Tables and inputs, and the files that were taken in."""
+    (answer,) = cbp("gc", "clicks", "--json").json["items"]
+    assert answer["collected"]
+    assert service.controller.housekeeping.collected == 1
+    assert service.drop_folder.cleaned == [True]
+    gone = {item["place"]: item["files"] for item in answer["items"] if item["goes"]}
+    assert gone == {"state/count.counts": 1, "finished/urls": 1}
+    assert cbp("gc", "nobody", "--json").json["error_code"] == "not_found"

@@ -1,0 +1,167 @@
+"""Retention in the service: what everybody has read goes, what somebody needs stays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbp.engine.collect import Retention
+from cbp.engine.delta import tables
+from cbp.engine.direct import LocalEngine
+from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
+from cbp.model.retention import InputRetention
+from controller.loop import housekeeping
+from controller.loop.retention import Keep
+from tests.controller.lost import lose_the_store
+from tests.controller.world import ONE, World
+
+TINY = Retention(versions_min=1, versions_max=1, seconds=0, attempt_seconds=0)
+NOTHING = Keep(InputRetention(0), 5)
+EPOCHS = 30
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _fast() -> Iterator[None]:
+    """Leave out the syncs; positions and checkpoints are put all the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        patch.setattr(housekeeping, "RECORDS_KEPT", 2)
+        defaults = {**tables.open_table.__kwdefaults__, "checkpoint_interval": 4}  # type: ignore[dict-item]
+        patch.setattr(tables.open_table, "__kwdefaults__", defaults)
+        yield
+
+
+def world_on(root: Path, **more: Any) -> World:
+    made: dict[str, Any] = {"retention": TINY, "collect_every": 3, "keep": NOTHING, **more}
+    world = World(root, engine=LocalEngine, **made)
+    world.controller.register(ONE)
+    return world
+
+
+def play(world: World, epochs: int = EPOCHS, start: int = 0) -> None:
+    for number in range(start, start + epochs):
+        world.clock.advance(1)
+        world.arrive("one", "a", (f"w{number % 3}", number))
+        world.ticks()
+
+
+def inputs(world: World) -> list[int]:
+    folder = Path(world.tables) / "one/sources/a"
+    return sorted(int(path.name[:12]) for path in folder.glob("*.parquet"))
+
+
+def test_what_everybody_has_read_goes(tmp_path: Path) -> None:
+    """Files and rows; state, outputs, queues and epochs are those of who keeps everything."""
+    kept, all_ = world_on(tmp_path / "a"), world_on(tmp_path / "b", keep=Keep(NOTHING.inputs, 999))
+    play(kept)
+    assert len(inputs(kept)) < 10
+    assert inputs(kept)[-1] == EPOCHS - 1
+    assert len(kept.store.runs("one").items) < 12
+    assert len(kept.store.increments("one", "sum.totals").items) < 12
+    play(all_)
+    assert kept.picture() == all_.picture()
+    assert kept.store.next_index("one", "a") == EPOCHS
+    kept.close()
+    all_.close()
+
+
+def test_what_waits_stays(tmp_path: Path) -> None:
+    """However old it is: a paused dataflow loses nothing, and reads it all in the end."""
+    world = world_on(tmp_path)
+    play(world, 10)
+    world.controller.pause("one")
+    for _ in range(20):
+        world.clock.advance(86_400)
+        world.arrive("one", "a", ("late", 1))
+    world.controller.housekeeping.collect("one")
+    assert set(range(10, 30)) <= set(inputs(world))
+    world.controller.resume("one")
+    world.ticks()
+    (row,) = world.controller.look_up("one", "sum", "sums", {"word": "late"})
+    assert row["n"] == 20
+    world.close()
+
+
+def test_a_roll_back_finds_what_it_reads_again(tmp_path: Path) -> None:
+    """Wherever it may go, its inputs are there."""
+    keep = Retention(versions_min=12, versions_max=12, seconds=3600, attempt_seconds=0)
+    world = world_on(tmp_path, retention=keep)
+    play(world)
+    expected = world.picture()
+    world.controller.housekeeping.collect("one")
+    back = world.controller.amendments.roll_back
+    back("one", f"sum:{EPOCHS - 8}", who="me", why="x", pause=True)
+    world.controller.resume("one")
+    world.ticks()
+    assert world.picture() == expected
+    world.close()
+
+
+@pytest.mark.parametrize("point", ["dead_file", "sql_commit", "dead_record"])
+def test_crashes_change_nothing(tmp_path: Path, point: str) -> None:
+    """Killed while inputs go, again and again: a restart goes on."""
+    world, whole = world_on(tmp_path / "a"), world_on(tmp_path / "b")
+    for number in range(EPOCHS):
+        world.faults.to = PlannedFaults(f"{point}.{'before' if number % 2 else 'after'}")
+        with suppress(Crash):
+            world.controller.housekeeping.collect("one")
+        world.faults.to = NO_FAULTS
+        world.restart()
+        world.controller.recover()
+        for one in (world, whole):
+            play(one, 1, start=number)
+    assert world.picture() == whole.picture()
+    world.controller.housekeeping.collect("one")
+    assert len(inputs(world)) < 10
+    world.close()
+    whole.close()
+
+
+def test_a_look_removes_nothing_and_tells_why(tmp_path: Path) -> None:
+    """What goes and what stays, with the reasons."""
+    world = world_on(tmp_path, collect_every=10**6)
+    play(world)
+    world.controller.housekeeping._keep_position(world.store.dataflow("one"))
+    before = sorted(str(path) for path in Path(world.tables).rglob("*"))
+    found = world.controller.housekeeping.look("one")
+    assert sorted(str(path) for path in Path(world.tables).rglob("*")) == before
+    assert found.inputs["a"].gone
+    assert "roll-back" in found.inputs["a"].stays or not found.inputs["a"].stays
+    plan = found.tables["state/sum.sums"]
+    assert plan.dead
+    assert any("newest" in kept.because for kept in plan.kept)
+    stored = sum(
+        path.is_file()
+        for kind in ("_runs", "_vectors")
+        for path in (Path(world.tables) / "one/state/sum.sums" / kind).rglob("*")
+    )
+    assert stored == len(plan.dead) + sum(kept.files for kept in plan.kept)
+    world.close()
+
+
+def test_a_source_is_read_from_the_oldest_that_is_there(tmp_path: Path) -> None:
+    """From the begin, or from a cursor whose increment is gone."""
+    world = world_on(tmp_path)
+    play(world)
+    oldest = inputs(world)[0]
+    assert oldest > 0
+    for cursor in (None, "0.0"):
+        records, _ = world.controller.read_flow("one", "a", cursor, 1)
+        assert records[0]["n"] == oldest
+    world.close()
+
+
+def test_a_lost_store_is_brought_back_without_them(tmp_path: Path) -> None:
+    """The position stands for them."""
+    world = world_on(tmp_path / "a")
+    play(world)
+    new = lose_the_store(world, tmp_path / "new", {"a": EPOCHS})
+    assert new.store.stages("one")[0].epoch == EPOCHS
+    assert new.picture() == world.picture()
+    new.close()
+    world.close()
