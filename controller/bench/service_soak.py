@@ -85,7 +85,12 @@ class ServiceSoak:
 
 
 def service_soak(
-    folder: Path, runs: int, *, seed: int = 0, on_run: Callable[[int], None] = lambda run: None
+    folder: Path,
+    runs: int,
+    *,
+    seed: int = 0,
+    on_run: Callable[[int], None] = lambda run: None,
+    on_sample: Callable[[ServiceSample], None] = lambda sample: None,
 ) -> ServiceSoak:
     """Run that many small increments through a service; returns how it got on.
 
@@ -94,6 +99,7 @@ def service_soak(
         runs: At least `RUNS_MIN`.
         seed: Of the records.
         on_run: Told the number of each run that was committed.
+        on_sample: Told each sample, so that a soak that is cut short has its figures.
 
     Raises:
         BenchRefusedError: If there are too few runs, or one does not end.
@@ -114,6 +120,7 @@ def service_soak(
             if (run + 1) % every == 0:
                 samples.append(_sample(folder, run + 1, statistics.median(seconds)))
                 seconds.clear()
+                on_sample(samples[-1])
     finally:
         service.stop()
     return ServiceSoak(runs, growth_of(samples), tuple(samples), _sizes(folder))
