@@ -232,7 +232,7 @@ class Probe(Translate):
 
     key = "k STRING"
     items = Input(MESSAGE, route_by=TO_ANY)
-    other = Input(MESSAGE, route_by=TO_ANY)
+    other = Input(MESSAGE, route_by=TO_ANY, order_by=by(lambda r: -(r.id or 0), "BIGINT"))
     orders = Input("k STRING, verb STRING, id INT, to ARRAY<STRING>", route_by="k")
     mail = Loopback(MESSAGE, route_by=TO_ANY, order_by="id")
     kept = State("k STRING, id INT")

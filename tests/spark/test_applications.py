@@ -12,7 +12,8 @@ from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor, executor
 from stages.flows.clustering import clustering
 from stages.flows.pagerank import pagerank
-from tests.cbp.engine.test_direct import assert_same
+from tests.cbp.engine.test_direct import assert_same, dataflow_of
+from tests.cbp.engine.test_shared import sent_to_all
 from tests.driver import Driver
 from tests.stages.graphs import increments, small_web, small_world
 
@@ -37,3 +38,19 @@ def test_every_epoch_equals_the_reference(
     assert_same(dataflow, driver, increments(edges, 2), source="")
     moved = sum(figures.get("bytes_shuffled", 0) for figures in driver.figures)
     assert (moved > 0) == shuffled
+
+
+def test_bytes_shuffled_do_not_grow_with_the_groups_that_get_a_record(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record that groups share goes over the wire once per task, to 10 keys or to 300."""
+    monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
+    moved = []
+    for groups in (10, 300):
+        folder = tmp_path / str(groups)
+        engine = DirectEngine(SparkExecutor(spark), cache=str(folder / "cache"))
+        runs = sent_to_all(Driver(engine, dataflow_of("outer_probe"), folder / "t"), groups)
+        moved.append([run["bytes_shuffled"] for run in runs])
+        assert all(run["bytes_broadcast"] > 0 for run in runs)
+    assert moved[0] == moved[1]
+    assert all(0 < each < 10_000 for each in moved[0])

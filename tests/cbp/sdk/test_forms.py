@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cbp import DataflowBuilder, Input, Output, State, TranslateSql, by
+from cbp import DataflowBuilder, Input, Loopback, Output, State, TranslateSql, by, route
 from cbp.engine.direct import LocalEngine
 from cbp.errors import DefinitionError
 from cbp.testing import run_epochs
@@ -51,6 +51,11 @@ def test_the_form_is_plain_data() -> None:
             {"key": "url STRING", "urls": Input("url STRING", route_by=by(str, "STRING"))},
             "sql_shape",
         ),
+        (
+            {"key": "url STRING", "urls": Input("url STRING", route_by=route(str, "STRING"))},
+            "sql_shape",
+        ),
+        ({"mail": Loopback("url STRING", route_by="url")}, "sql_shape"),
         ({"sql": State("url STRING")}, "name_invalid"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
