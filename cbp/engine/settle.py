@@ -8,7 +8,7 @@ one record per group before, and one after: these are compared as whole lists.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import ne
 
@@ -22,6 +22,7 @@ from cbp.model.equality import identity
 __all__ = ["Settled", "settle"]
 
 Int64s = npt.NDArray[np.int64]
+_NESTED = (list, tuple, dict)
 
 
 @dataclass(slots=True)
@@ -88,19 +89,18 @@ def _difference(olds: list[Row], news: list[Row]) -> tuple[list[int], list[Row]]
     olds_left, news_left = _unlike(olds, news)
     if not olds_left or not news_left:
         return list(olds_left), [news[at] for at in news_left]
-    wanted = Counter(identity(news[at]) for at in news_left)
+    before, after = _names([olds[at] for at in olds_left], [news[at] for at in news_left])
+    wanted = Counter(after)
     died = []
-    for at in olds_left:
-        same = identity(olds[at])
-        if wanted[same] > 0:
-            wanted[same] -= 1
+    for at, name in zip(olds_left, before, strict=True):
+        if wanted[name] > 0:
+            wanted[name] -= 1
         else:
             died.append(at)
     born = []
-    for at in news_left:
-        same = identity(news[at])
-        if wanted[same] > 0:
-            wanted[same] -= 1
+    for at, name in zip(news_left, after, strict=True):
+        if wanted[name] > 0:
+            wanted[name] -= 1
             born.append(news[at])
     return died, born
 
@@ -120,3 +120,22 @@ def _unlike(olds: list[Row], news: list[Row]) -> tuple[Sequence[int], Sequence[i
     same = next((at for at, unlike in enumerate(backwards) if unlike), len(differs))
     same = min(same, len(differs) - start)
     return range(start, len(olds) - same), range(start, len(news) - same)
+
+
+def _names(olds: list[Row], news: list[Row]) -> tuple[list[Hashable], list[Hashable]]:
+    """Return what is equal for equal records; long lists are hashed only where that decides."""
+    left, right = list(map(_outline, olds)), list(map(_outline, news))
+    both = set(left) & set(right)
+    before, after = (
+        [identity(row) if outline in both else outline for row, outline in pairs]
+        for pairs in (zip(olds, left, strict=True), zip(news, right, strict=True))
+    )
+    return before, after
+
+
+def _outline(row: Row) -> Hashable:
+    """Return what is equal for equal records, of lists only the length."""
+    return tuple(
+        len(value) if isinstance(value, _NESTED) else "NaN" if value != value else value
+        for value in row
+    )

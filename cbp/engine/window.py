@@ -227,17 +227,18 @@ class WindowReader:
         if group is not None:
             origin = Found.concat(list(group.found()))
             starts, stops = np.array([0]), np.array([len(origin.position)])
-        rows: list[Row] = []
-        table = self._key_schema.empty_table()
-        if len(origin.position):
-            table = self._states[spec.name].take(origin, spec.schema.names)
-            if np.any(origin.hashes[1:] == origin.hashes[:-1]):
-                order = state_order(table, origin.hashes, spec)
-                table, origin = table.take(pa.array(order)), origin.at(order)
-            names = spec.schema.names
-            decoded = decode_columns(table, names, [f.type for f in spec.schema.fields])
-            rows = list(map(self._rows[spec.name], decoded))
-        return Source(spec.name, rows, starts, stops, origin), table.select(self._key_names)
+        if not len(origin.position):
+            return Source(spec.name, [], starts, stops, origin), self._key_schema.empty_table()
+        names = spec.schema.names
+        table = self._states[spec.name].take(origin, names)
+        decoded = decode_columns(table, names, [f.type for f in spec.schema.fields])
+        rows, keys = list(map(self._rows[spec.name], decoded)), table.select(self._key_names)
+        if np.any(origin.hashes[1:] == origin.hashes[:-1]):
+            # Rows that Python has already are put in order there: their lists are not copied.
+            order = state_order(table, origin.hashes, spec)
+            rows = list(map(rows.__getitem__, order.tolist()))
+            keys, origin = keys.take(pa.array(order)), origin.at(order)
+        return Source(spec.name, rows, starts, stops, origin), keys
 
     def _split(self, window: Window, flows: Sequence[tuple[FlowRun, Ranges]]) -> Window:
         """Return the window's groups apart by key, keys of one hash in order.
