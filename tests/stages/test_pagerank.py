@@ -1,7 +1,8 @@
 """Incremental PageRank: against a computation from scratch, and against networkx.
 
 `from_scratch` is the formula of the stage's header, iterated over the whole graph. With
-`-m soak` the graph has 7,000 pages, as the paper's check had.
+`-m soak` the graph has 7,000 pages, as the paper's check had, and 100,000 on tables:
+`pytest -m soak tests/stages/test_pagerank.py -k 100000`.
 """
 
 from __future__ import annotations
@@ -9,18 +10,21 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import pytest
 from networkx.algorithms.link_analysis.pagerank_alg import _pagerank_python
 
+from cbp.engine.direct import LocalEngine
 from cbp.engine.reference import ReferenceEngine
 from cbp.errors import DefinitionError
 from cbp.testing import Result, run_dataflow, run_epochs
 from stages.flows.pagerank import pagerank
 from stages.translators.incremental_pagerank import IncrementalPageRank
 from stages.translators.pagerank_verdict import PageRankVerdict
+from tests.driver import Driver
 from tests.stages.documents import same_graph
 
 Edge = tuple[int, int]
@@ -192,16 +196,44 @@ def test_the_document_and_the_code_build_the_same_graph() -> None:
     same_graph("pagerank", pagerank())
 
 
+def told_twice(driver: Any, edges: list[Edge], added: int) -> None:
+    """Let a dataflow read a whole graph but for its last links, and then these."""
+    for increment in (edges[:-added], edges[-added:]):
+        driver.feed("edges", [{"src": src, "dst": dst} for src, dst in increment])
+        driver.run_until_idle()
+
+
+def assert_ranked(ranks: Mapping[int, float], edges: list[Edge]) -> None:
+    """Compare with from scratch, where the sum of all ranks is 1; and with networkx in L1."""
+    scratch = from_scratch(edges)
+    assert ranks.keys() == scratch.keys()
+    assert max(abs(ranks[node] - rank) for node, rank in scratch.items()) / len(ranks) < 1e-9
+    assert networkx_distance(ranks, edges) < 1e-8
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_the_ranks_of_7000_pages() -> None:
     """As the paper's check: the whole graph, then some new links, against from scratch."""
     edges = random_edges(7_000, 3, seed=7)
     engine = ReferenceEngine(pagerank(threshold=0.0, tolerance=1e-6))
-    for increment in (edges[:-20], edges[-20:]):
-        engine.feed("edges", increment)
-        engine.run_until_idle()
-    ranks = latest(engine)
-    scratch = from_scratch(edges)
-    assert max(abs(ranks[node] - rank) for node, rank in scratch.items()) / len(ranks) < 1e-9
-    assert networkx_distance(ranks, edges) < 1e-8
+    told_twice(engine, edges, 20)
+    assert_ranked(latest(engine), edges)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(4 * 3600)
+def test_the_ranks_of_100000_pages(tmp_path: Path) -> None:
+    """On the direct engine, with state and messages on disk; every page moves, twice."""
+    ranks_on_tables(100_000, 100, tmp_path)
+
+
+def ranks_on_tables(pages: int, added: int, folder: Path) -> None:
+    """Let the direct engine rank a graph, and then some new links; compare both ways."""
+    edges = random_edges(pages, 3, seed=8)
+    dataflow = pagerank(threshold=0.0, tolerance=1e-10 * pages)
+    driver = Driver(LocalEngine(cache=str(folder / "cache")), dataflow, folder / "t")
+    told_twice(driver, edges, added)
+    node = dataflow.stages["rank"]
+    rows = driver.engine.read_state(driver.folder, node, "nodes")
+    assert_ranked({row["node"]: row["rank"] for row in rows}, edges)
