@@ -18,7 +18,8 @@ from cbp.engine.blackbox import (
     require_all_state,
     with_state_as_input,
 )
-from cbp.engine.spark.executor import RESULT, SparkExecutor, reported, task_identity
+from cbp.engine.spark.executor import SparkExecutor
+from cbp.engine.spark.work import RESULT, reported, task_identity
 from cbp.engine.task import TaskPlan
 
 __all__ = ["SparkBlackboxExecutor"]

@@ -18,57 +18,56 @@ compiles a stage's code once.
 from __future__ import annotations
 
 import json
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from itertools import accumulate
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cbp.engine.arrange import Replicate
-from cbp.engine.arrow import arrow_type
 from cbp.engine.base import RunPlan
-from cbp.engine.combine import combined
-from cbp.engine.destinations import EPOCH, copies
+from cbp.engine.destinations import EPOCH
 from cbp.engine.layout import (
-    COUNT,
     SEQUENCE_BITS,
-    TO,
     FlowLayout,
     ShuffleLayout,
     bucket_shift,
-    first_bucket,
 )
-from cbp.engine.records import Share, record_shares
-from cbp.engine.route import computes, slot_columns, sql_column, sql_columns
+from cbp.engine.records import record_shares
+from cbp.engine.route import computes, sql_column, sql_columns
 from cbp.engine.spark.expressions import Expressions, failed_expression
 from cbp.engine.spark.placement import Placement
+from cbp.engine.spark.work import (
+    PLACE,
+    RESULT,
+    arranged_task,
+    group_task,
+    nothing,
+    nothing_in_arrow,
+    numbered,
+    record_task,
+    route_task,
+    slots_ddl,
+    told_error,
+)
 from cbp.engine.task import StageTask, TaskPlan
 from cbp.errors import (
     CbpError,
     IncrementDamagedError,
     OperatingError,
     RunCancelledError,
-    error_from_dict,
 )
 from cbp.model.dataflow import StageNode
 from cbp.model.increment import DataFile
 from cbp.model.stage import InputSpec
 
 __all__ = [
-    "RESULT",
     "SparkExecutor",
     "ddl",
     "quoted",
-    "reported",
     "slot_expressions",
-    "task_identity",
 ]
 
 ARRANGED_READS_MAX = 4_000_000
@@ -83,15 +82,6 @@ ARRANGED_BYTES_MAX = 64 << 20
 
 SLICES_MAX = 200
 """Slices of files that one expression numbers; with more of them it grows slow."""
-
-RESULT = "body string"
-_PLACE = "_place"
-"""Column of a copy that groups share: the first bucket of the task that gets it."""
-
-_Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-_Numbered = Callable[[], list[str]]
-_TOLD = "|cbp-error|"
-"""Stands before and behind an error of ours in the text of an exception of Spark."""
 
 _DAMAGED = ("FAILED_READ_FILE", "FILE_NOT_EXIST", "PATH_NOT_FOUND", "is not a Parquet file")
 
@@ -126,9 +116,9 @@ class SparkExecutor:
 
         The first arrival would otherwise wait some seconds for that.
         """
-        self._run_numbered(self.slots, _nothing)
+        self._run_numbered(self.slots, nothing)
         frame = self.spark.range(0, self.slots, 1, self.slots)
-        frame.mapInArrow(_nothing_in_arrow, RESULT).collect()
+        frame.mapInArrow(nothing_in_arrow, RESULT).collect()
 
     def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
         """Raise for keys in SQL that Spark does not take."""
@@ -153,14 +143,14 @@ class SparkExecutor:
         """Run the job; return what its tasks reported, as JSON texts."""
         if task.spec.record_wise:
             work = record_shares(plan, self.slots)
-            return self._run_numbered(len(work), _record_task(task, work, self._kind))
+            return self._run_numbered(len(work), record_task(task, work, self._kind))
         if task.spec.form == "sql":
             from cbp.engine.spark.sql import SqlJob  # it rests on this module
 
             return SqlJob(self._beside(plan), plan, task).bodies()
         if self.is_small(plan, task):
-            return self._run_numbered(task.tasks, _arranged_task(task, self._kind))
-        frame = self._shuffled(plan, task).mapInArrow(_group_task(task, self._kind), RESULT)
+            return self._run_numbered(task.tasks, arranged_task(task, self._kind))
+        frame = self._shuffled(plan, task).mapInArrow(group_task(task, self._kind), RESULT)
         return [row.body for row in frame.collect()]
 
     def _beside(self, plan: RunPlan) -> SparkExecutor:
@@ -181,10 +171,10 @@ class SparkExecutor:
             and sum(increment.bytes for increment in increments) <= ARRANGED_BYTES_MAX
         )
 
-    def _run_numbered(self, tasks: int, work: _Numbered) -> list[str]:
+    def _run_numbered(self, tasks: int, work: Callable[[], list[str]]) -> list[str]:
         """Run so many tasks that find out from their number what to do."""
         numbers = self._placement.numbers(tasks)
-        bodies: list[str] = self.spark.sparkContext.runJob(numbers, partial(_numbered, work))
+        bodies: list[str] = self.spark.sparkContext.runJob(numbers, partial(numbered, work))
         return bodies
 
     def cancel(self, run: str) -> None:
@@ -207,7 +197,7 @@ class SparkExecutor:
         if isinstance(exc, CbpError):
             return exc
         text = str(exc)
-        if (told := _told(text)) is not None:
+        if (told := told_error(text)) is not None:
             return told
         if (failed := failed_expression(plan.node, text)) is not None:
             return failed
@@ -270,8 +260,8 @@ class SparkExecutor:
         place = layout.flows[flow]
         in_python = computes(input_) or input_.combine is not None
         if in_python:
-            several = f", {_PLACE} INT" if input_.has_several else ""
-            frame = frame.mapInArrow(_route_task(task, flow), _slots_ddl(layout) + several)
+            several = f", {PLACE} INT" if input_.has_several else ""
+            frame = frame.mapInArrow(route_task(task, flow), slots_ddl(layout) + several)
             slots = [name for name, _ in layout.slots]
         else:
             slots = slot_expressions(layout, place)
@@ -280,9 +270,9 @@ class SparkExecutor:
             hash_ = f"({hash_} & {hash_mask}L)"
         tag, bucket = f"{flow}", f"shiftrightunsigned({hash_}, {bucket_shift(task.buckets)})"
         if input_.has_several:
-            tag = f"IF({_PLACE} IS NULL, {flow}, {layout.tag(flow)})"
-            bucket = f"coalesce({_PLACE}, {bucket})"
-            hash_ = f"IF({_PLACE} IS NULL, {hash_}, 0L)"
+            tag = f"IF({PLACE} IS NULL, {flow}, {layout.tag(flow)})"
+            bucket = f"coalesce({PLACE}, {bucket})"
+            hash_ = f"IF({PLACE} IS NULL, {hash_}, 0L)"
         return frame.selectExpr(
             f"CAST({tag} AS TINYINT) AS _flow",
             f"CAST({bucket} AS INT) AS _bucket",
@@ -367,138 +357,3 @@ def _key_expressions(place: FlowLayout, *, computed: bool) -> list[str]:
 def _read(source: str | int) -> str:
     """Return the column of a source: one of the file, or one that Spark has computed."""
     return quoted(source) if isinstance(source, str) else sql_column(source)
-
-
-def _slots_ddl(layout: ShuffleLayout) -> str:
-    return ", ".join([*(f"{slot} {type_}" for slot, type_ in layout.slots), "_seq BIGINT"])
-
-
-# what runs in the workers
-
-
-def reported(descriptors: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
-    """Yield what a task has to say, as the rows that reach the driver."""
-    yield pa.RecordBatch.from_pydict({"body": pa.array(_texts(descriptors), pa.string())})
-
-
-def _texts(descriptors: list[dict[str, Any]]) -> list[str]:
-    return [json.dumps(descriptor) for descriptor in descriptors]
-
-
-def task_identity() -> tuple[int, str]:
-    """Return this task's number, and an id that no retry or twin shares."""
-    context = TaskContext.get()
-    assert context is not None, "runs in a Spark task"
-    return context.partitionId(), f"{context.taskAttemptId():x}"
-
-
-def _group_task(plan: TaskPlan, kind: type[StageTask]) -> _Task:
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        part, attempt = task_identity()
-        yield from reported(kind(plan, part, attempt).run(batches))
-
-    return run
-
-
-def _numbered(work: _Numbered, number: Iterable[int]) -> list[str]:
-    # Spark throws a worker away that leaves some of what it was sent unread, and the next
-    # run waits for a new one.
-    deque(number, maxlen=0)
-    return work()
-
-
-def _nothing() -> list[str]:
-    """Do no work; to find this function a worker imports all that a task needs."""
-    return []
-
-
-def _nothing_in_arrow(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for _ in batches:
-        pass
-    yield from reported([])
-
-
-def _arranged_task(plan: TaskPlan, kind: type[StageTask]) -> _Numbered:
-    def run() -> list[str]:
-        part, attempt = task_identity()
-        return _texts(kind(plan, part, attempt).run_arranged())
-
-    return run
-
-
-def _record_task(plan: TaskPlan, work: list[list[Share]], kind: type[StageTask]) -> _Numbered:
-    def run() -> list[str]:
-        part, attempt = task_identity()
-        return _texts(kind(plan, part, attempt).run_shares(work[part]))
-
-    return run
-
-
-def _filled(
-    table: pa.Table,
-    plan: TaskPlan,
-    layout: ShuffleLayout,
-    flow: int,
-    replicate: Replicate | None,
-) -> tuple[Mapping[str, Any], pa.Table]:
-    """Return the slots of what becomes of a batch, and the record of each row."""
-    try:
-        if plan.spec.inputs[flow].has_several:
-            filled, records = copies(table, plan.spec, layout, flow, stage=plan.stage)
-            return (filled, records) if replicate is None else replicate(filled, records)
-        if plan.spec.inputs[flow].combine is None:
-            return slot_columns(table, plan.spec, layout, flow, stage=plan.stage), table
-        fewer, counts = combined(table, plan.spec, layout, flow, stage=plan.stage)
-        slots = slot_columns(fewer, plan.spec, layout, flow, stage=plan.stage)
-        return {**slots, COUNT: counts}, fewer
-    except CbpError as error:
-        # What goes into a shuffle cannot carry a report: the driver reads it from the text.
-        told = json.dumps({"type": type(error).__name__, **error.as_dict()})
-        message = f"{_TOLD}{told}{_TOLD}"
-        raise RuntimeError(message) from error
-
-
-def _told(text: str) -> CbpError | None:
-    """Return the error that a task before the shuffle reported in its exception's text."""
-    parts = text.split(_TOLD)
-    if len(parts) < 3:
-        return None
-    told = json.loads(parts[1])
-    return error_from_dict(told["type"], told)
-
-
-def _for_every_task(copies: pa.Table, plan: TaskPlan) -> pa.Table:
-    """Repeat what groups share once per task, beside the task's first bucket; one counts."""
-    own = copies.filter(copies.column(TO).is_null())
-    shared = copies.filter(copies.column(TO).is_valid())
-    count = shared.column_names.index(COUNT)
-    nothing = pa.array(np.zeros(shared.num_rows, np.int64))
-    parts = [own.append_column(_PLACE, pa.nulls(own.num_rows, pa.int32()))]
-    for part in range(plan.tasks):
-        bucket = first_bucket(part, tasks=plan.tasks, buckets=plan.buckets)
-        place = pa.array(np.full(shared.num_rows, bucket, np.int32))
-        copy = shared.set_column(count, COUNT, nothing) if part else shared
-        parts.append(copy.append_column(_PLACE, place))
-    return pa.concat_tables(parts)
-
-
-def _route_task(plan: TaskPlan, flow: int) -> _Task:
-    layout = plan.layout
-    assert layout is not None
-    types = {slot: arrow_type(type_) for slot, type_ in layout.slots}
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        replicate = plan.replication()
-        for batch in batches:
-            arrived = pa.Table.from_batches([batch])
-            filled, table = _filled(arrived, plan, layout, flow, replicate)
-            columns = {
-                slot: filled[slot] if slot in filled else pa.nulls(table.num_rows, type_)
-                for slot, type_ in types.items()
-            }
-            routed = pa.table({**columns, "_seq": table.column("_seq")})
-            if plan.spec.inputs[flow].has_several:
-                routed = _for_every_task(routed, plan)
-            yield from routed.combine_chunks().to_batches()
-
-    return run

@@ -35,16 +35,14 @@ from cbp.engine.base import RunPlan
 from cbp.engine.call import author_error
 from cbp.engine.layout import bucket_shift
 from cbp.engine.spark.executor import (
-    RESULT,
     SparkExecutor,
     ddl,
     owner,
     quoted,
-    reported,
     slot_expressions,
     sorted_within,
-    task_identity,
 )
+from cbp.engine.spark.work import RESULT, reported, task_identity
 from cbp.engine.task import TaskPlan
 from cbp.engine.vectorised.arrived import LookUpTask, SettleTask, with_called_keys, with_results
 from cbp.model.schema import Schema
