@@ -54,7 +54,7 @@ Against = Annotated[
 Keys = Annotated[str, typer.Option("--keys", help="uniform, zipf, or distinct keys of the state.")]
 Form = Annotated[
     list[str],
-    typer.Option("--form", help="How our translator is written: groupwise, arrow, sql; several too."),
+    typer.Option("--form", help="How ours is written: groupwise, arrow, sql; several too."),
 ]
 HitRates = Annotated[
     list[str],
