@@ -48,6 +48,7 @@ from controller.ingest.intake import Intake, Outcome
 from controller.ingest.limits import IngestLimits
 from controller.ingest.listing import CLOSE_NAME, Candidate, Listed, Settler, sealed_close_name
 from controller.ingest.manifest import Manifest, sealed_name
+from controller.ingest.source_log import SEALED_ENTRIES, SourceLog
 from controller.store.base import ClaimRecord, DataflowRecord, Store
 
 __all__ = ["DropFolder", "ScanReport"]
@@ -185,7 +186,10 @@ class DropFolder:
     def clean(
         self, record: DataflowRecord, dataflow: Dataflow, *, dry_run: bool = False
     ) -> dict[str, Expiry]:
-        """Remove files that were taken in long enough ago; return what goes of each source."""
+        """Remove files that were taken in long enough ago; return what goes of each source.
+
+        Also puts old entries of the sources' logs together. May be interrupted and repeated.
+        """
         plans: dict[str, Expiry] = {}
         for place in self._places(record, dataflow):
             opened = self._store.open_claims(place.dataflow, place.name)
@@ -198,6 +202,9 @@ class DropFolder:
             )
             if not dry_run:
                 remove_finished(place, self._files, plans[place.name])
+                # The last ones may still be put again, by a claim that is not settled.
+                newest = self._store.next_index(place.dataflow, place.name)
+                SourceLog(place.folder, place.name, self._files).seal(newest - SEALED_ENTRIES)
         return plans
 
     def upload(

@@ -3,6 +3,13 @@
 A SQL store is an index over it. Entry n is put once, when the increment's files
 are durable; two controllers cannot both put it. Each entry holds the increment,
 the claim, the SHA-256 and size of the original, its name and the time.
+
+    _log/<n>.json                     one entry
+    _log/sealed/<start>-<end>.jsonl   a thousand old ones, together
+
+Entries stay for good: they are the fingerprints of what came. A sealed file is put once, then
+its entries go one by one; whoever reads prefers it, so that a controller that was deposed
+long ago and puts a number again which is sealed is not heard.
 """
 
 from __future__ import annotations
@@ -19,6 +26,11 @@ from cbp.errors import LogConflictError
 from cbp.model.increment import Increment
 
 __all__ = ["SourceEntry", "SourceLog"]
+
+SEALED_ENTRIES = 1_000
+"""Of one sealed file: some hundred kilobytes."""
+
+_SEALED = "sealed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +112,47 @@ class SourceLog:
 
     def since(self, index: int) -> Iterator[SourceEntry]:
         """Yield the entries from `index` on, in order, up to the first that is absent."""
+        for _, end, name in self._sealed():
+            if end > index:
+                for line in self._files.read(f"{self._folder}/{_SEALED}/{name}").splitlines():
+                    entry = SourceEntry.from_json(json.loads(line))
+                    if entry.increment.index >= index:
+                        yield entry
+                index = end
         while self._files.exists(path := self._path(index)):
             yield SourceEntry.from_json(json.loads(self._files.read(path)))
             index += 1
+
+    def seal(self, below: int) -> int:
+        """Put entries before `below` together, `SEALED_ENTRIES` at a time; return how many.
+
+        May be interrupted anywhere, and repeated.
+        """
+        sealed = self._sealed()
+        start = sealed[-1][1] if sealed else 0
+        self._remove_before(start)
+        first = start
+        while below - start >= SEALED_ENTRIES:
+            end = start + SEALED_ENTRIES
+            lines = [self._files.read(self._path(number)) for number in range(start, end)]
+            target = f"{self._folder}/{_SEALED}/{start:020d}-{end:020d}.jsonl"
+            self._files.put_if_absent(target, b"\n".join(lines), what="source_log")
+            self._remove_before(end)
+            start = end
+        return start - first
+
+    def _sealed(self) -> list[tuple[int, int, str]]:
+        """Return first entry, end and name of the sealed files, ascending."""
+        names = self._files.list_names(f"{self._folder}/{_SEALED}")
+        parts = (name.removesuffix(".jsonl").split("-") for name in names)
+        return [
+            (int(start), int(end), name) for (start, end), name in zip(parts, names, strict=True)
+        ]
+
+    def _remove_before(self, end: int) -> None:
+        for name in self._files.list_names(self._folder):
+            if name.endswith(".json") and int(name.removesuffix(".json")) < end:
+                self._files.remove(f"{self._folder}/{name}", what="dead_record")
 
     def _path(self, index: int) -> str:
         return f"{self._folder}/{index:020d}.json"
