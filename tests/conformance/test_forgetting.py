@@ -40,3 +40,15 @@ def test_runs_under_way_stay(store: SqlStore) -> None:
     assert store.forget_runs("d", "s", below=2) == 2
     assert store.forget_runs("d", "s", below=99) == 1
     assert [(run.id, run.status) for run in store.runs("d").items] == [("r3", RunStatus.INTENDED)]
+
+
+def test_the_newest_stays_though_nobody_waits_for_it(store: SqlStore) -> None:
+    """It tells the next number of its flow."""
+    store.register(a_dataflow(), {"s": {"i": "a"}})
+    for epoch in range(3):
+        arrive(store)
+        made = a_run(f"r{epoch}", epoch=epoch)
+        store.intend(made)
+        store.commit(an_intention(made, an_increment("s.out", epoch)), finished_at=at(1))
+    assert store.forget_increments("d", "s.out", below=99) == 2
+    assert store.next_index("d", "s.out") == 3

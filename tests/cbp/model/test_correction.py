@@ -162,6 +162,23 @@ def test_a_column_that_is_not_null_needs_a_value() -> None:
     check_corrections(spec, spec.state("counts"), [one("b", "records", {"n": 1})], where="")
 
 
+def test_other_states_stay_whichever_is_corrected() -> None:
+    """The one that is written first, too."""
+    spec = correcting(SPEC, "corrections")
+    schema, rows = correction_rows(SPEC.state("corrections").schema, [one("a", "set", {"m": 5})])
+    (input_,) = spec.inputs
+    written: dict[str, list[Any]] = {"counts": [], "corrections": []}
+    group = SimpleNamespace(
+        counts=iter([Count(1, "a", "x")]),
+        corrections=iter([("a", 1)]),
+        **{input_.name: iter([Step(schema.names, row) for row in rows])},
+    )
+    out = SimpleNamespace(**{name: partial(_take, into) for name, into in written.items()})
+    spec.translate(SimpleNamespace(word="a"), group, out)
+    assert written["counts"] == [{"n": 1, "word": "a", "tag": "x"}]
+    assert written["corrections"] == [{"word": "a", "m": 5}]
+
+
 def test_a_note_reads_what_it_wrote() -> None:
     """Field by field."""
     note = CorrectionNote("count", "counts", 2, "p", "me", "why", "r")

@@ -38,9 +38,11 @@ def test_what_is_needed_stays_and_the_rest_fits(case: dict[str, Any]) -> None:
     found = expire(**case)
     keep, held = case["retention"], case["held"]
     assert list(found.gone) == held[: len(found.gone)]
-    for one in found.gone:
+    for at, one in enumerate(found.gone):
         assert not case["needed"] & set(one.paths)
         assert one.index < case["first_replayed"]
+        old = NOW - one.arrived >= timedelta(seconds=keep.seconds)
+        assert old or 0 < keep.bytes < sum(later.bytes for later in held[at:])
     assert bool(found.because) == bool(found.gone)
     left = held[len(found.gone) :]
     assert bool(found.stays) == bool(left)
