@@ -5,7 +5,7 @@ the tables and are the truth. Every method is one transaction: it happened as a
 whole once it returned, and not at all if it raised. Methods may be called from
 several threads. Times are aware and in UTC; ids are opaque text.
 
-One conformance suite holds for every implementation (tests/conformance/test_store.py).
+One conformance suite holds for every implementation (tests/conformance).
 """
 
 from __future__ import annotations

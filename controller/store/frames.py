@@ -9,7 +9,7 @@ few frames at a time: those that wait.
 
 Invariant: what is framed left the queue in the same transaction, so each output increment
 is framed once, and each punctuation is applied once, behind all increments before it
-(tests/conformance/test_store.py).
+(tests/conformance/test_frames.py).
 """
 
 from __future__ import annotations

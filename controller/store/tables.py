@@ -13,7 +13,7 @@ Guarantees: values come back as they went in, on both databases alike. Therefore
 names are compared byte by byte (no locale), times are UTC, and JSON is our own
 text: PostgreSQL's types refuse NUL and lone surrogates, which stand in file names
 and in messages of an author's code. What is deployed is made by the migrations;
-a test compares the two (tests/conformance/test_store.py).
+a test compares the two (tests/conformance/test_migrations.py).
 """
 
 from __future__ import annotations

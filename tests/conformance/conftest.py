@@ -12,6 +12,7 @@ from sqlalchemy import create_engine, text
 from cbp.engine.faults import Faults
 from controller.store import SqlStore, open_store
 from tests.conformance.postgres import PostgresMissingError, postgres_server
+from tests.conformance.records import CHAIN, a_dataflow
 
 _numbers = itertools.count()
 
@@ -78,3 +79,10 @@ def store_with_faults(store: SqlStore, database: str) -> Iterator[Callable[[Faul
         yield lambda faults: stack.enter_context(
             closing(open_store(database, faults=faults, exclusive=False))
         )
+
+
+@pytest.fixture
+def chain(store: SqlStore) -> SqlStore:
+    """Give a store with the dataflow `d`: source a -> stage s -> stage t, and a -> t."""
+    store.register(a_dataflow(), CHAIN)
+    return store

@@ -12,6 +12,8 @@ from controller.store import SqlStore
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, RunRecord
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
+CHAIN = {"s": {"i": "a"}, "t": {"j": "s.out", "k": "a"}}
+"""Source a -> stage s -> stage t, and a -> t."""
 
 
 def at(second: float) -> datetime:
@@ -104,3 +106,8 @@ def waiting(store: SqlStore, dataflow: str = "d") -> dict[str, dict[str, list[st
         }
         for stage, inputs in store.connectors(dataflow).items()
     }
+
+
+def an_arrival(index: int, *, dataflow: str = "d", records: int = 1) -> IncrementRecord:
+    """Return an increment of source `a`, as ingestion hands it in."""
+    return IncrementRecord(dataflow, an_increment("a", index, records), at(index), {"n": [index]})

@@ -1,0 +1,130 @@
+"""Claims and accepted increments, on every database."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cbp.errors import AlreadyExistsError, InvariantError
+from cbp.model.increment import DataFile
+from controller.store import SqlStore
+from controller.store.base import ClaimStatus
+from tests.conformance.records import (
+    a_claim,
+    a_dataflow,
+    a_run,
+    an_arrival,
+    an_increment,
+    an_intention,
+    arrive,
+    at,
+    waiting,
+)
+
+
+def test_claims_of_a_source_are_numbered_from_0(chain: SqlStore) -> None:
+    """The sequence counts per source, whatever the caller wrote into it."""
+    sources = ["a", "a", "b", "a"]
+    got = [
+        chain.add_claim(a_claim(f"c{n}", source=source, sequence=99)).sequence
+        for n, source in enumerate(sources)
+    ]
+    assert got == [0, 1, 0, 2]
+
+
+def test_an_id_of_a_claim_is_used_once(chain: SqlStore) -> None:
+    """A second claim of an id is refused."""
+    chain.add_claim(a_claim())
+    with pytest.raises(AlreadyExistsError):
+        chain.add_claim(a_claim())
+
+
+def test_a_claim_comes_back_as_it_went_in(chain: SqlStore) -> None:
+    """Names of files may hold whatever a file system allows."""
+    claim = chain.add_claim(a_claim(path="\udcff\n'%{};--ß"))
+    changed = replace(
+        claim,
+        status="quarantined",
+        sha256="ab",
+        reason={"code": "csv", "line": 3, "message": "x\x00y"},
+    )
+    chain.update_claim(changed)
+    assert chain.claims("d").items == [changed]
+
+
+def test_open_claims_are_those_not_settled_in_order(chain: SqlStore) -> None:
+    """Recovery sees `claiming` and `claimed` of its own source, by sequence."""
+    statuses: list[ClaimStatus] = ["claimed", "accepted", "claiming", "duplicate", "quarantined"]
+    for n, status in enumerate(statuses):
+        chain.update_claim(replace(chain.add_claim(a_claim(f"c{9 - n}")), status=status))
+    chain.add_claim(a_claim("other", source="b"))
+    assert [claim.id for claim in chain.open_claims("d", "a")] == ["c9", "c7"]
+
+
+def test_only_accepted_content_of_this_source_counts_as_known(chain: SqlStore) -> None:
+    """The same bytes in quarantine, or in another source, are no duplicate."""
+    for n, (source, status) in enumerate([("a", "quarantined"), ("b", "accepted")]):
+        claim = chain.add_claim(a_claim(f"c{n}", source=source))
+        chain.update_claim(replace(claim, sha256="ff", status=status))  # type: ignore[arg-type]
+    assert chain.accepted_claim("d", "a", "ff") is None
+    claim = replace(chain.add_claim(a_claim("c2")), sha256="ff")
+    chain.accept(claim, an_arrival(0))
+    assert chain.accepted_claim("d", "a", "ff") == replace(claim, status="accepted", index=0)
+
+
+def test_an_accepted_increment_waits_at_every_consumer(chain: SqlStore) -> None:
+    """Acceptance stores, enqueues and settles together."""
+    claim = chain.add_claim(a_claim())
+    chain.accept(claim, an_arrival(0))
+    assert waiting(chain) == {"s": {"i": ["a/0"]}, "t": {"j": [], "k": ["a/0"]}}
+    assert chain.increment("d", "a", 0) == an_arrival(0)
+    assert chain.claims("d").items == [replace(claim, status="accepted", index=0)]
+    assert chain.next_index("d", "a") == 1
+
+
+def test_bindings_wait_with_their_messages(store: SqlStore) -> None:
+    """What an increment of messages names comes back from a queue, too."""
+    store.register(a_dataflow(), {"s": {"i": "a", "mail": "s.mail"}})
+    arrive(store)
+    run = a_run()
+    store.intend(run)
+    sent = replace(an_increment("s.mail", 0), bindings=(DataFile("bound", 3, 30),))
+    store.commit(an_intention(run, sent), finished_at=at(1))
+    assert store.connectors("d")["s"]["mail"].waiting == (sent,)
+
+
+def test_accepting_again_changes_nothing(chain: SqlStore) -> None:
+    """A redo after a crash enqueues nothing twice, not even what was consumed since."""
+    arrive(chain)
+    run = a_run()
+    chain.intend(run)
+    chain.commit(an_intention(run), finished_at=at(1))
+    before = waiting(chain)
+    claim = chain.claims("d").items[0]
+    chain.accept(claim, an_arrival(0))
+    assert waiting(chain) == before
+    assert chain.next_index("d", "a") == 1
+
+
+def test_a_lost_claim_is_restored_by_its_acceptance(chain: SqlStore) -> None:
+    """A store that lost its rows learns them again from the log of the source."""
+    chain.accept(a_claim("lost", sequence=4, sha256="aa"), an_arrival(0))
+    found = chain.accepted_claim("d", "a", "aa")
+    assert found is not None
+    assert (found.id, found.sequence, found.index) == ("lost", 4, 0)
+
+
+def test_an_increment_never_changes(chain: SqlStore) -> None:
+    """A second increment of a name with other files is refused, not dropped."""
+    chain.accept(a_claim("c0"), an_arrival(0))
+    with pytest.raises(InvariantError):
+        chain.accept(a_claim("c1"), an_arrival(0, records=2))
+    assert [claim.id for claim in chain.claims("d").items] == ["c0"]
+
+
+def test_the_indexes_of_a_flow_have_no_gap(chain: SqlStore) -> None:
+    """An increment whose predecessor is missing is refused."""
+    with pytest.raises(InvariantError):
+        chain.accept(a_claim(), an_arrival(1))
+    assert chain.next_index("d", "a") == 0

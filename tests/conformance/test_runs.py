@@ -1,0 +1,280 @@
+"""Runs that are intended, committed or fail, on every database."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cbp.errors import AlreadyExistsError, InvariantError
+from cbp.model.intention import RunStatus
+from controller.store import SqlStore
+from controller.store.base import IncrementRecord
+from tests.conformance.records import (
+    CHAIN,
+    START,
+    a_dataflow,
+    a_run,
+    an_increment,
+    an_intention,
+    arrive,
+    at,
+    waiting,
+)
+
+
+def test_an_intended_run_is_found_again(chain: SqlStore) -> None:
+    """What was decided is there after a crash, the read set included."""
+    run = a_run(read={"i": [3, 1], "k": []}, remove={"i": [1]}, started_at=at(5), attempt=2)
+    chain.intend(run)
+    (found,) = chain.intended_runs()
+    assert found == replace(run, read={"i": (3, 1), "k": ()}, remove={"i": (1,)})
+    assert chain.run("r0") == found
+    assert {s.stage: s.waiting_since for s in chain.stages("d")} == {"s": at(5), "t": START}
+
+
+def test_a_stale_decision_is_refused(chain: SqlStore) -> None:
+    """A run of an epoch that is not the next one is not recorded."""
+    with pytest.raises(InvariantError):
+        chain.intend(a_run(epoch=1))
+    assert chain.intended_runs() == []
+
+
+def test_an_id_of_a_run_is_used_once(chain: SqlStore) -> None:
+    """A second run of an id is refused."""
+    chain.intend(a_run())
+    with pytest.raises(AlreadyExistsError):
+        chain.intend(a_run(stage="t"))
+
+
+def test_a_commit_moves_everything_together(chain: SqlStore) -> None:
+    """Queues, outputs, epoch, memo and run change in one step."""
+    arrive(chain)
+    arrive(chain)
+    run = a_run(started_at=at(1))
+    chain.intend(run)
+    out = an_increment("s.out", 0)
+    intention = an_intention(run, out, memo={"seen": [1]}, figures={"records_in": 1.0})
+    chain.commit(intention, finished_at=at(2))
+    assert waiting(chain) == {"s": {"i": ["a/1"]}, "t": {"j": ["s.out/0"], "k": ["a/0", "a/1"]}}
+    stage = chain.stages("d")[0]
+    assert (stage.epoch, stage.memo, stage.waiting_since) == (1, {"seen": [1]}, at(1))
+    committed = chain.run("r0")
+    assert (committed.status, committed.finished_at) == (RunStatus.COMMITTED, at(2))
+    assert committed.figures == {"records_in": 1.0}
+    assert chain.increment("d", "s.out", 0) == IncrementRecord("d", out, at(2), {"run": "r0"})
+    assert chain.intended_runs() == []
+
+
+def test_epochs_are_counted_over_all_stages(chain: SqlStore) -> None:
+    """What was committed since somebody looked is told by one number per dataflow."""
+    chain.register(a_dataflow("e"), CHAIN)
+    for number, stage in enumerate(("s", "t", "s")):
+        run = a_run(f"r{number}", stage=stage, epoch=number // 2, read={}, remove={})
+        chain.commit(an_intention(run), finished_at=at(1))
+    assert chain.epochs() == {"d": 3, "e": 0}
+
+
+def test_what_is_read_and_not_removed_keeps_a_mark(chain: SqlStore) -> None:
+    """A read mark stays with its increment; removal drops it without reading."""
+    for _ in range(3):
+        arrive(chain)
+    run = a_run(read={"i": [0, 1]}, remove={"i": [2]})
+    chain.intend(run)
+    chain.commit(an_intention(run), finished_at=at(1))
+    assert waiting(chain)["s"] == {"i": ["a/0*", "a/1*"]}
+    again = a_run("r1", epoch=1, read={"i": [1]}, remove={"i": [1]})
+    chain.commit(an_intention(again), finished_at=at(2))
+    assert waiting(chain)["s"] == {"i": ["a/0*"]}
+    arrive(chain)
+    assert waiting(chain)["s"] == {"i": ["a/0*", "a/3"]}
+
+
+def test_a_stage_can_feed_itself(store: SqlStore) -> None:
+    """An output that is wired to its own stage waits there for the next epoch."""
+    store.register(a_dataflow(), {"s": {"i": "a", "back": "s.out"}})
+    arrive(store)
+    run = a_run()
+    store.commit(an_intention(run, an_increment("s.out", 0)), finished_at=at(1))
+    second = a_run("r1", epoch=1, read={"back": [0]})
+    store.commit(an_intention(second, an_increment("s.out", 1)), finished_at=at(2))
+    assert waiting(store) == {"s": {"i": [], "back": ["s.out/1"]}}
+
+
+def test_empty_outputs_are_enqueued_too(chain: SqlStore) -> None:
+    """Consumers stay aligned: an epoch without records still is an increment."""
+    arrive(chain)
+    chain.commit(an_intention(a_run(), an_increment("s.out", 0, records=0)), finished_at=at(1))
+    assert waiting(chain)["t"]["j"] == ["s.out/0"]
+    assert chain.connectors("d")["t"]["j"].queue[0].increment.files == ()
+
+
+def test_committing_again_changes_nothing(chain: SqlStore) -> None:
+    """A redo after a crash is no second effect, even once consumers moved on."""
+    arrive(chain)
+    run = a_run()
+    chain.intend(run)
+    intention = an_intention(run, an_increment("s.out", 0))
+    chain.commit(intention, finished_at=at(1))
+    other = a_run("r1", stage="t", read={"j": [0], "k": [0]})
+    chain.commit(an_intention(other), finished_at=at(2))
+    before = waiting(chain), chain.stages("d"), chain.runs().items
+    chain.commit(intention, finished_at=at(3))
+    assert (waiting(chain), chain.stages("d"), chain.runs().items) == before
+
+
+def test_epochs_are_committed_in_order(chain: SqlStore) -> None:
+    """An intention from the future is refused and changes nothing."""
+    arrive(chain)
+    with pytest.raises(InvariantError):
+        chain.commit(an_intention(a_run(epoch=1, read={"i": [0]})), finished_at=at(1))
+    assert waiting(chain)["s"] == {"i": ["a/0"]}
+    assert chain.stages("d")[0].epoch == 0
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"read": {"i": [1]}}, {"remove": {"i": [0, 1]}}, {"read": {"x": [0]}}]
+)
+def test_a_run_takes_only_what_waits(chain: SqlStore, chosen: dict[str, Any]) -> None:
+    """An intention that names what is not queued is refused as a whole."""
+    arrive(chain)
+    run = a_run(**{"read": {"i": [0]}, "remove": {}, **chosen})
+    with pytest.raises(InvariantError):
+        chain.commit(an_intention(run, an_increment("s.out", 0)), finished_at=at(1))
+    assert waiting(chain)["s"] == {"i": ["a/0"]}
+    assert chain.next_index("d", "s.out") == 0
+
+
+def test_a_commit_restores_a_lost_run(chain: SqlStore) -> None:
+    """A store that lost its rows learns the run again from the intention."""
+    arrive(chain)
+    run = a_run("lost")
+    chain.commit(an_intention(run, figures={"groups": 2.0}), finished_at=at(1))
+    found = chain.run("lost")
+    assert (found.status, found.attempt, found.started_at) == (RunStatus.COMMITTED, 1, START)
+    assert (found.read, found.figures) == ({"i": (0,)}, {"groups": 2.0})
+
+
+def test_a_commit_forgets_failures_and_keeps_a_pause(chain: SqlStore) -> None:
+    """Success resets the count of tries; only an operator lifts a pause."""
+    arrive(chain)
+    chain.intend(a_run("r0"))
+    chain.fail("r0", {"error_code": "disk_full"}, finished_at=at(1), retry_at=at(2))
+    chain.pause_stage("d", "s", "by hand")
+    second = a_run("r1", attempt=2)
+    chain.intend(second)
+    chain.commit(an_intention(second), finished_at=at(3))
+    stage = chain.stages("d")[0]
+    assert (stage.failures, stage.retry_at, stage.paused_because) == (0, None, "by hand")
+
+
+def test_a_failure_is_counted_and_explained(chain: SqlStore) -> None:
+    """A failed try is shown with its error; its increments stay queued."""
+    arrive(chain)
+    error = {"error_code": "author_code_failed", "message": "a\x00\ud800", "details": {"n": 1}}
+    for n in range(2):
+        chain.intend(a_run(f"r{n}"))
+        chain.fail(
+            f"r{n}", error, finished_at=at(n), retry_at=at(n + 1), pause="gave up" if n else ""
+        )
+    stage = chain.stages("d")[0]
+    assert (stage.failures, stage.retry_at, stage.paused_because) == (2, at(2), "gave up")
+    run = chain.run("r1")
+    assert (run.status, run.finished_at, run.error) == (RunStatus.FAILED, at(1), error)
+    assert waiting(chain)["s"] == {"i": ["a/0"]}
+
+
+def test_a_failure_without_a_reason_keeps_a_pause(chain: SqlStore) -> None:
+    """A stage that was stopped while it ran stays stopped when its run fails."""
+    chain.intend(a_run())
+    chain.pause_stage("d", "s", "by hand")
+    chain.fail("r0", {}, finished_at=at(1), retry_at=at(2))
+    assert chain.stages("d")[0].paused_because == "by hand"
+
+
+def test_a_try_fails_once(chain: SqlStore) -> None:
+    """Failing a failed run again is no second failure."""
+    chain.intend(a_run())
+    for second in (1, 2):
+        chain.fail("r0", {}, finished_at=at(second), retry_at=None)
+    assert chain.stages("d")[0].failures == 1
+    assert chain.run("r0").finished_at == at(1)
+
+
+def test_a_committed_run_cannot_fail(chain: SqlStore) -> None:
+    """What was published is never shown as failed."""
+    arrive(chain)
+    run = a_run()
+    chain.intend(run)
+    chain.commit(an_intention(run), finished_at=at(1))
+    with pytest.raises(InvariantError):
+        chain.fail("r0", {}, finished_at=at(2), retry_at=None)
+    assert chain.run("r0").status is RunStatus.COMMITTED
+
+
+def test_a_superseded_try_leaves_the_stage_alone(chain: SqlStore) -> None:
+    """The late failure of a try whose epoch another one committed is only recorded."""
+    arrive(chain)
+    chain.intend(a_run("r0"))
+    chain.commit(an_intention(a_run("r1")), finished_at=at(1))
+    chain.fail("r0", {}, finished_at=at(2), retry_at=at(9), pause="late")
+    stage = chain.stages("d")[0]
+    assert (stage.failures, stage.retry_at, stage.paused_because) == (0, None, "")
+    assert chain.run("r0").status is RunStatus.FAILED
+
+
+def test_an_empty_reason_lifts_a_pause(chain: SqlStore) -> None:
+    """`pause_stage` sets the reason, whatever it is, of one stage."""
+    error = {"error_code": "disk_full", "message": "disk full", "details": {"path": "/x"}}
+    chain.pause_stage("d", "s", "disk full", error)
+    assert [s.paused_because for s in chain.stages("d")] == ["disk full", ""]
+    assert [s.error for s in chain.stages("d")] == [error, None]
+    chain.pause_stage("d", "s", "")
+    assert [s.paused_because for s in chain.stages("d")] == ["", ""]
+    assert [s.error for s in chain.stages("d")] == [None, None]
+    chain.pause_stage("d", "s", "disk full", error)
+    chain.set_desired("d", "running")
+    assert [s.error for s in chain.stages("d")] == [None, None]
+
+
+LOOP = {"s": {"i": "a", "back": "t.out"}, "t": {"j": "s.out"}, "u": {"k": "s.out"}}
+
+
+def test_empties_are_not_enqueued_inside_a_cycle(store: SqlStore) -> None:
+    """They would go round for ever; readers outside get them, to stay aligned."""
+    store.register(a_dataflow(), LOOP)
+    arrive(store)
+    run = a_run()
+    store.intend(run)
+    store.commit(an_intention(run, an_increment("s.out", 0, records=0)), finished_at=at(1))
+    assert waiting(store) == {"s": {"i": [], "back": []}, "t": {"j": []}, "u": {"k": ["s.out/0"]}}
+    arrive(store)
+    run = a_run("r1", epoch=1)
+    store.intend(run)
+    store.commit(an_intention(run, an_increment("s.out", 1)), finished_at=at(2))
+    assert waiting(store)["t"] == {"j": ["s.out/1"]}
+    assert waiting(store)["u"] == {"k": ["s.out/0", "s.out/1"]}
+
+
+def test_turns_count_epochs_without_input_from_outside(store: SqlStore) -> None:
+    """On a cycle only; one increment from outside begins anew."""
+    store.register(a_dataflow(), LOOP)
+    seen = []
+    arrive(store)
+    for epoch, read in enumerate(({"i": (0,)}, {"back": (0,)}, {"back": (1,)}, {"i": (1,)})):
+        run = a_run(f"s{epoch}", epoch=epoch, read=read)
+        store.intend(run)
+        store.commit(an_intention(run, an_increment("s.out", epoch)), finished_at=at(1))
+        seen.append({stage.stage: stage.turns for stage in store.stages("d")}["s"])
+        run = a_run(f"t{epoch}", stage="t", epoch=epoch, read={"j": (epoch,)})
+        store.intend(run)
+        store.commit(an_intention(run, an_increment("t.out", epoch)), finished_at=at(1))
+        if epoch == 2:
+            arrive(store)
+    assert seen == [0, 1, 2, 0]
+    assert [(stage.stage, stage.turns) for stage in store.stages("d")] == [
+        ("s", 0),
+        ("t", 4),
+        ("u", 0),
+    ]
