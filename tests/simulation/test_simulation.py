@@ -22,10 +22,11 @@ from tests.simulation.world import Bench
 SEEDS = int(os.environ.get("CBP_SIMULATION_SEEDS", "1000"))
 POWER_SEEDS = max(SEEDS // 10, 1)
 FIRST = int(os.environ.get("CBP_SIMULATION_FROM", "0"))
+NOT_STEPS = ("punctuation", "generation", "correction")
 NOT_REACHED = {
-    # The model closes no frames; tests/controller/test_punctuations.py dies at these points.
-    "punctuation.before",
-    "punctuation.after",
+    # The model neither closes frames, nor rolls back, nor edits states. What dies at these
+    # points: tests/controller/test_punctuations.py, test_rollback.py, test_corrections.py.
+    *(f"{effect}.{side}" for effect in NOT_STEPS for side in ("before", "after")),
 }
 REPOSITORY = Path(__file__).resolve().parents[2]
 
