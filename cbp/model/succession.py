@@ -90,6 +90,7 @@ def succeed(
     epochs = _epochs(before, units, after, next_epochs)
     leaders = keep_leaders(after, units, epochs)
     old = {stage: dict(found.connectors) for stage, found in before.stages.items()}
+    ends = {increment.flow: increment.index for increment in before.newest}
     refused: list[Mistake] = []
     stages: dict[str, StagePosition] = {}
     for name, unit in physical_stages(after, leaders).items():
@@ -102,7 +103,8 @@ def succeed(
             if kept is not None:
                 found, mistake = _kept(node, input_, kept.get(input_, _empty(node, input_)))
             elif name in choice.retained | plan.rebuilt and not _again(node, input_, plan):
-                found, mistake = _from_retained(node, input_, retained, after)
+                came = ends.get(node.wiring[input_], -1) + 1
+                found, mistake = _from_retained(node, input_, retained, after, came)
             else:
                 found = _empty(node, input_)
             connectors[input_] = found
@@ -153,15 +155,16 @@ def _kept(node: StageNode, input_: str, was: Connector) -> tuple[Connector, Mist
 
 
 def _from_retained(
-    node: StageNode, input_: str, retained: Retained, after: Dataflow
+    node: StageNode, input_: str, retained: Retained, after: Dataflow, came: int
 ) -> tuple[Connector, Mistake | None]:
     flow = node.wiring[input_]
     increments = tuple(retained(flow))
-    if increments and increments[0].index:
+    oldest = increments[0].index if increments else came
+    if oldest:
+        left = f"those from {oldest} on" if increments else "none of them"
         message = (
-            f"the oldest increment of {flow!r} that can still be read is {increments[0].index}; "
-            "from what is left the state would be another one: keep it, or begin with the next "
-            "increment"
+            f"{came} increments of {flow!r} came, and {left} can still be read: from what is left "
+            "the state would be another one; keep it, or begin with the next increment"
         )
         return _empty(node, input_), Mistake(
             "input_not_retained", f"stages.{node.name}.inputs.{input_}", message

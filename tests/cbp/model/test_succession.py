@@ -135,10 +135,13 @@ def test_who_begins_with_the_retained_input_gets_all_of_it_or_none(chosen: str) 
     found = succession(before, after, position, choice, kept={"a": range(10)})
     assert (indexes(found, "one"), found.refused) == (list(range(10)), ())
     assert found.position.stages["one"].memo is None
-    lost = succession(before, after, position, choice, kept={"a": range(2, 10)})
-    assert [(m.code, m.where) for m in lost.refused] == [
-        ("input_not_retained", "stages.one.inputs.words")
-    ]
+    for left, words in ((range(2, 10), "those from 2 on"), ((), "none of them")):
+        lost = succession(before, after, position, choice, kept={"a": left})
+        (mistake,) = lost.refused
+        assert (mistake.code, mistake.where) == ("input_not_retained", "stages.one.inputs.words")
+        assert f"10 increments of 'a' came, and {words} can still be read" in mistake.message
+    nothing = Position("d", position.stages, ())
+    assert succession(before, after, nothing, choice).refused == ()
 
 
 def test_what_a_rebuilt_stage_writes_again_is_not_read_twice() -> None:
