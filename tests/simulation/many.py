@@ -7,6 +7,7 @@ import itertools
 import logging
 import multiprocessing
 import os
+import shutil
 import tempfile
 import time
 from collections import Counter
@@ -42,8 +43,19 @@ def play_all(seeds: Iterable[int], *, power: bool, jobs: int) -> Iterator[Outcom
     if jobs == 1:
         yield from map(_play, work)
         return
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        yield from pool.imap_unordered(_play, work, chunksize=8)
+    # The processes are ended, not asked: what they leave is removed here.
+    place = bench_root()
+    try:
+        context = multiprocessing.get_context("spawn")
+        with context.Pool(jobs, initializer=_begin, initargs=(str(place),)) as pool:
+            yield from pool.imap_unordered(_play, work, chunksize=8)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _begin(place: str) -> None:
+    global _bench
+    _bench = Bench(Path(place) / str(os.getpid()))
 
 
 def _play(work: tuple[int, bool]) -> Outcome:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -21,6 +22,9 @@ from tests.simulation.world import Bench
 
 SEEDS = int(os.environ.get("CBP_SIMULATION_SEEDS", "1000"))
 POWER_SEEDS = max(SEEDS // 10, 1)
+SECONDS_MAX = float(os.environ.get("CBP_SIMULATION_SECONDS", "300"))
+SEEDS_MIN = 100
+"""At least so many are played in that time, even by a machine that is busy."""
 FIRST = int(os.environ.get("CBP_SIMULATION_FROM", "0"))
 NOT_STEPS = ("punctuation", "generation", "correction")
 NOT_REACHED = {
@@ -35,19 +39,24 @@ class Played:
     """What all seeds did together."""
 
     def __init__(self) -> None:
-        self.failed: list[Outcome] = []
         self.passed, self.figures = Counter[str](), Counter[str]()
+        self.seeds, self.late = 0, False
 
     def play(self, seeds: int, *, power: bool) -> list[Outcome]:
-        """Play seeds; return those that failed, each with what plays it again."""
-        failed = []
+        """Play seeds until the time is over; return those that failed, and what plays them."""
+        failed, end = [], time.monotonic() + SECONDS_MAX
         jobs = min(os.cpu_count() or 1, 2)
         for outcome in play_all(range(FIRST, FIRST + seeds), power=power, jobs=jobs):
+            self.seeds += 1
             self.passed += outcome.passed
             self.figures += outcome.figures
             if outcome.failure:
                 failed.append(outcome)
                 print(outcome.report())
+            if time.monotonic() > end:
+                self.late = True
+                print(f"{SECONDS_MAX:.0f} s are over after {self.seeds} seeds")
+                break
         return failed
 
 
@@ -61,9 +70,10 @@ def test_every_seed_keeps_every_promise(played: Played) -> None:
     """P1 to P6 hold after every recovery and in the end, whatever fails on the way."""
     failed = played.play(SEEDS, power=False)
     assert [outcome.seed for outcome in failed] == []
-    assert played.figures["deaths"] > SEEDS / 2, "the seeds do something"
-    assert played.figures["errors"] > SEEDS / 2
-    assert played.figures["epochs"] > SEEDS
+    assert played.seeds >= min(SEEDS, SEEDS_MIN), "this machine is too slow"
+    assert played.figures["deaths"] > played.seeds / 2, "the seeds do something"
+    assert played.figures["errors"] > played.seeds / 2
+    assert played.figures["epochs"] > played.seeds
 
 
 @pytest.mark.timeout(900)
@@ -75,8 +85,8 @@ def test_what_was_acknowledged_outlives_a_loss_of_power(played: Played) -> None:
 
 def test_the_seeds_reach_every_failpoint(played: Played) -> None:
     """An effect that no seed reaches is not tested: it gets a step, or a reason here."""
-    if not played.passed:
-        pytest.skip("needs the seeds of the tests before")
+    if played.late or played.seeds < SEEDS:
+        pytest.skip("needs all seeds of the tests before")
     assert set(POINTS) - set(played.passed) == NOT_REACHED
 
 

@@ -22,7 +22,7 @@ from controller.settings import Settings, load_settings
 __all__ = ["Instance", "SparkCluster", "until"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-WAIT_SECONDS = 300.0
+WAIT_SECONDS = float(os.environ.get("CBP_WAIT_SECONDS", "300"))
 TOKEN = "token-of-the-system-tests"
 
 

@@ -5,7 +5,7 @@ that follows, an executor of the standalone cluster, a Python worker. After the 
 the tables must equal an unbroken run (`workload.py`).
 
 `CBP_KILLS` sets how many (4 by default, one of each), `CBP_SEED` which and when; `CBP_CHECK_EVERY`
-checks the tables in between, too.
+checks the tables in between, too; `CBP_WAIT_SECONDS` is the patience with a busy machine.
 """
 
 from __future__ import annotations
