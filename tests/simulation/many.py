@@ -55,6 +55,7 @@ def play_all(seeds: Iterable[int], *, power: bool, jobs: int) -> Iterator[Outcom
 
 def _begin(place: str) -> None:
     global _bench
+    logging.disable()
     _bench = Bench(Path(place) / str(os.getpid()))
 
 
