@@ -41,6 +41,9 @@ __all__ = ["IndexCache", "index_cache"]
 
 BYTES_MAX_DEFAULT = 20 << 30
 MAPS_MAX = 4096
+HELD_OVERHEAD = 8 << 10
+"""Bytes of objects around the rows of one file; found by a soak of thousands of tiny ones."""
+
 HELD_BYTES_MAX = 64 << 20
 """Rows that lie in no copy and are kept for the next run: small files, and what found no space."""
 
@@ -143,12 +146,12 @@ class IndexCache:
     def _hold(self, name: str, rows: IndexedFile) -> IndexedFile:
         """Keep rows that lie in no copy, as long as there is room; old ones go first."""
         with self._lock:
-            if name not in self._held and rows.batch.nbytes <= HELD_BYTES_MAX:
+            if name not in self._held and _held_bytes(rows) <= HELD_BYTES_MAX:
                 self._held[name] = rows
-                self.held_bytes += rows.batch.nbytes
+                self.held_bytes += _held_bytes(rows)
             while self.held_bytes > HELD_BYTES_MAX:
                 _, gone = self._held.popitem(last=False)
-                self.held_bytes -= gone.batch.nbytes
+                self.held_bytes -= _held_bytes(gone)
         return rows
 
     def _spend(self, name: str, rows: int) -> None:
@@ -234,6 +237,11 @@ class IndexCache:
             with self._lock:
                 self._open.pop(path.name, None)
             total -= size
+
+
+def _held_bytes(rows: IndexedFile) -> int:
+    """Return what held rows cost; of a few rows most of it is what holds them."""
+    return rows.batch.nbytes + HELD_OVERHEAD
 
 
 def _name(table_id: str, path: str, size: int) -> str:
