@@ -241,7 +241,7 @@ class IndexCache:
 
 def _held_bytes(rows: IndexedFile) -> int:
     """Return what held rows cost; of a few rows most of it is what holds them."""
-    return rows.batch.nbytes + HELD_OVERHEAD
+    return int(rows.batch.nbytes) + HELD_OVERHEAD
 
 
 def _name(table_id: str, path: str, size: int) -> str:
