@@ -36,7 +36,15 @@ from cbp.engine.layout import shuffle_layout
 from cbp.engine.limits import require_no_spark
 from cbp.engine.located import located
 from cbp.engine.prepared import assemble, empty_outputs, raise_first_error
-from cbp.engine.publication import CHANGE, app_id, live_adds, live_files, plan_entries
+from cbp.engine.publication import (
+    CHANGE,
+    app_id,
+    begun_ms,
+    live_adds,
+    live_files,
+    plan_entries,
+    unpublished,
+)
 from cbp.engine.read import look_up, read_records, read_state_rows, recalled
 from cbp.engine.records import record_shares, share_of
 from cbp.engine.rewind import TableRewind, Target, plan_rewind, rewind_table
@@ -297,18 +305,23 @@ class DirectEngine:
         All vectors of all tables are durable before the first entry is written.
         """
         names = [change.table for intention in intentions for change in intention.changes]
-        planned = []
-        for name in dict.fromkeys(names):
-            table = self._table(f"{folder}/{name}")
-            entries = plan_entries(
+        tables = {name: self._table(f"{folder}/{name}") for name in dict.fromkeys(names)}
+        found = {name: table.refresh() for name, table in tables.items()}
+        open_ = [name for name in tables if unpublished(found[name].txns, name, intentions)]
+        if 0 < len(open_) < len(tables):
+            timestamp_ms = begun_ms(tables, intentions[-1]) or timestamp_ms
+        planned = [
+            (name, tables[name], entry)
+            for name in tables
+            for entry in plan_entries(
                 folder,
                 name,
-                table.refresh(),
+                found[name],
                 intentions,
                 timestamp_ms=timestamp_ms,
                 files=self._files,
             )
-            planned += [(name, table, entry) for entry in entries]
+        ]
         return {name: entry.put_into(table, timestamp_ms) for name, table, entry in planned}
 
     def shown(

@@ -41,6 +41,7 @@ from cbp.model.intention import Intention, TableChange
 __all__ = [
     "Entry",
     "app_id",
+    "begun_ms",
     "counts_epochs",
     "files_named",
     "generation_id",
@@ -233,6 +234,24 @@ def files_named(intentions: Iterable[Intention]) -> set[str]:
         stored = (Deletes.from_json(deletes).path for deletes in change.deletes.values())
         named.update(f"{change.table}/{path}" for path in stored if path)
     return named
+
+
+def begun_ms(tables: Mapping[str, ManagedTable], last: Intention) -> int | None:
+    """Return the timestamp of a publication up to a record that some tables show and some do not.
+
+    It died between two tables. Its repetition may be told a later time, since other stages
+    were published meanwhile; then readers as of the time between would see half of it.
+
+    Args:
+        tables: Those that the publication changes: path to table, refreshed.
+        last: The last record that it covers.
+    """
+    for name, table in tables.items():
+        for kind in (RECORDS, LAYOUT):
+            application = app_id(last.dataflow, name, kind, last.generation)
+            if table.snapshot.txns.get(application, -1) == last.epoch:
+                return table.log.stamp(table.version_of(application, last.epoch))
+    return None
 
 
 def plan_entries(
