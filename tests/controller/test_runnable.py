@@ -216,6 +216,12 @@ class Broken(Sum):
     items = Input(SCHEMA, route_by="word", frame_by=framed(lambda record: record.hour))
 
 
+class Mended(Sum):
+    """Frames by what every record has."""
+
+    items = Input(SCHEMA, route_by="word", frame_by=framed(lambda record: record.n))
+
+
 def test_a_framing_function_that_fails_stops_its_stage(world: World) -> None:
     """With its line; what arrived stays, and is framed once the function is mended."""
     world.translators["sum"] = Broken
@@ -226,7 +232,7 @@ def test_a_framing_function_that_fails_stops_its_stage(world: World) -> None:
     because = world.store.stages("one")[0].paused_because
     assert "items.frame_by failed at" in because
     assert Path(__file__).name in because
-    world.translators["sum"] = Hourly
+    world.translators["sum"] = Mended
     world.restart()
     world.controller.retry("one", "sum")
     world.ticks()
