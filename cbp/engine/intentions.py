@@ -184,14 +184,16 @@ class IntentionLog:
 
     # clean-up
 
-    def trails(self, epochs: Mapping[str, int], position: Position) -> bool:
-        """Tell whether records are gone that somebody who stands at `epochs` has not seen.
+    def trails(self, epochs: Mapping[str, int], position: Position, *, punctuations: int) -> bool:
+        """Tell whether records or closes are gone that somebody who stands there has not seen.
 
         Args:
             epochs: Stage to the next epoch there; a stage that is not in it stands at 0.
-            position: What stands for the records that are gone.
+            position: What stands for what is gone.
+            punctuations: Number of the next punctuation there. Those before a position are
+                removed, also where its records stay for roll-backs.
         """
-        return any(
+        return punctuations < position.punctuations or any(
             epochs.get(name, 0) < min(stage.epoch, self.oldest(name) or 0)
             for name, stage in position.stages.items()
         )

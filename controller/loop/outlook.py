@@ -100,7 +100,8 @@ def _outlook(
     log = IntentionLog(folder, files)
     epochs = {stage.stage: stage.epoch for stage in store.stages(name)}
     recorded, position = log.next_epochs(), log.position()
-    behind = position is not None and log.trails(epochs, position)
+    closes = store.next_punctuation(name) if known else 0
+    behind = position is not None and log.trails(epochs, position, punctuations=closes)
     stages = []
     for stage in sorted(epochs.keys() | recorded.keys()):
         epoch, end = epochs.get(stage, 0), recorded.get(stage, 0)

@@ -137,7 +137,8 @@ class Recovery:
         if position is None or position.version != record.version:
             return
         epochs = {stage.stage: stage.epoch for stage in self._store.stages(record.name)}
-        if log.trails(epochs, position):
+        punctuations = self._store.next_punctuation(record.name)
+        if log.trails(epochs, position, punctuations=punctuations):
             _log.info("recovery.restored", dataflow=record.name, position=position.number)
             self._store.restore(position, at=self._clock())
 
