@@ -26,8 +26,6 @@ SECONDS_MAX = float(os.environ.get("CBP_SIMULATION_SECONDS", "300"))
 SEEDS_MIN = 100
 """At least so many are played in that time, even by a machine that is busy."""
 FIRST = int(os.environ.get("CBP_SIMULATION_FROM", "0"))
-# A fault of the product that is not mended yet: ARCHITECTURE.md, known limits.
-OPEN = {614}
 NOT_STEPS = ("punctuation", "generation", "correction")
 NOT_REACHED = {
     # The model neither closes frames, nor rolls back, nor edits states. What dies at these
@@ -71,7 +69,7 @@ def played() -> Played:
 def test_every_seed_keeps_every_promise(played: Played) -> None:
     """P1 to P6 hold after every recovery and in the end, whatever fails on the way."""
     failed = played.play(SEEDS, power=False)
-    assert [outcome.seed for outcome in failed if outcome.seed not in OPEN] == []
+    assert [outcome.seed for outcome in failed] == []
     assert played.seeds >= min(SEEDS, SEEDS_MIN), "this machine is too slow"
     assert played.figures["deaths"] > played.seeds / 2, "the seeds do something"
     assert played.figures["errors"] > played.seeds / 2
