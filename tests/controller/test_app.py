@@ -198,7 +198,7 @@ def test_jobs_are_neither_skipped_nor_piled_up(service: Service) -> None:
     service.start()
     assert service._scheduler is not None
     jobs = {job.id: job for job in service._scheduler.get_jobs()}
-    assert set(jobs) == {"tick", "scan"}
+    assert set(jobs) == {"tick", "scan", "clean"}
     for job in jobs.values():
         assert (job.coalesce, job.misfire_grace_time, job.max_instances) == (True, None, 1)
 
