@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -132,7 +133,7 @@ def test_the_curl_sequence_prints_what_it_says(tmp_path: Path, service: ServiceP
 def test_the_applications_print_what_it_says(tmp_path: Path, service: ServiceProcess):
     """Folders of files in, records out; every block after the one before it, in one shell."""
     service.wait_until_ready()
-    script = ["set -eu", f'cbp() {{ {sys.executable} -m controller.cli "$@"; }}']
+    script = ["set -eu", f'cbp() {{ {shlex.quote(sys.executable)} -m controller.cli "$@"; }}']
     expected, found = [], part(APPLICATIONS)
     for number, block in enumerate(found):
         if block.language == "yaml":
