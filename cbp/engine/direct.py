@@ -43,7 +43,6 @@ from cbp.engine.publication import (
     live_adds,
     live_files,
     plan_entries,
-    unpublished,
 )
 from cbp.engine.read import look_up, read_records, read_state_rows, recalled
 from cbp.engine.records import record_shares, share_of
@@ -307,9 +306,7 @@ class DirectEngine:
         names = [change.table for intention in intentions for change in intention.changes]
         tables = {name: self._table(f"{folder}/{name}") for name in dict.fromkeys(names)}
         found = {name: table.refresh() for name, table in tables.items()}
-        open_ = [name for name in tables if unpublished(found[name].txns, name, intentions)]
-        if 0 < len(open_) < len(tables):
-            timestamp_ms = begun_ms(tables, intentions[-1]) or timestamp_ms
+        timestamp_ms = begun_ms(tables, intentions) or timestamp_ms
         planned = [
             (name, tables[name], entry)
             for name in tables

@@ -236,22 +236,29 @@ def files_named(intentions: Iterable[Intention]) -> set[str]:
     return named
 
 
-def begun_ms(tables: Mapping[str, ManagedTable], last: Intention) -> int | None:
-    """Return the timestamp of a publication up to a record that some tables show and some do not.
+def begun_ms(tables: Mapping[str, ManagedTable], intentions: Sequence[Intention]) -> int | None:
+    """Return the timestamp of a publication that died between two entries; `None`: none did.
 
-    It died between two tables. Its repetition may be told a later time, since other stages
-    were published meanwhile; then readers as of the time between would see half of it.
+    Its repetition may be told a later time, since other stages were published meanwhile;
+    then readers as of the time between would see half of it.
 
     Args:
         tables: Those that the publication changes: path to table, refreshed.
-        last: The last record that it covers.
+        intentions: What it covers, oldest first.
     """
-    for name, table in tables.items():
-        for kind in (RECORDS, LAYOUT):
-            application = app_id(last.dataflow, name, kind, last.generation)
-            if table.snapshot.txns.get(application, -1) == last.epoch:
-                return table.log.stamp(table.version_of(application, last.epoch))
-    return None
+    last = intentions[-1]
+    begun = [
+        (table, application)
+        for name, table in tables.items()
+        for kind in (RECORDS, LAYOUT)
+        for application in [app_id(last.dataflow, name, kind, last.generation)]
+        if table.snapshot.txns.get(application, -1) == last.epoch
+    ]
+    if not begun or not any(
+        unpublished(table.snapshot.txns, name, intentions) for name, table in tables.items()
+    ):
+        return None
+    return min(table.log.stamp(table.version_of(name, last.epoch)) for table, name in begun)
 
 
 def plan_entries(

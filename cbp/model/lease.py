@@ -94,7 +94,6 @@ class Step(StrEnum):
     STAND = "stand"
     RENEW = "renew"
     REST = "rest"
-    FOLLOW = "follow"
 
 
 def role_of(term: Term | None, *, retiring: bool, now: float) -> Role:
@@ -106,19 +105,18 @@ def role_of(term: Term | None, *, retiring: bool, now: float) -> Role:
     return Role.LEADS if now < term.until else Role.UNSURE
 
 
-def next_step(role: Role, *, idle: bool, now: float, not_before: float) -> Step:
+def next_step(role: Role, *, now: float, not_before: float) -> Step:
     """Return what to do about the lease now.
 
     Args:
         role: See `role_of`.
-        idle: Whether nothing that an earlier term began is under way any more.
         now: By the instance's clock, in seconds.
         not_before: When it may stand again; who gave way lets others try first.
     """
     if role in (Role.LEADS, Role.UNSURE):
         return Step.RENEW
     if role is Role.RETIRES:
-        return Step.FOLLOW if idle else Step.REST
+        return Step.REST  # it follows once nothing of its term is under way any more
     return Step.STAND if now >= not_before else Step.REST
 
 

@@ -1,9 +1,10 @@
 """Housekeeping: what a dataflow leaves on disk stays bounded by what is still needed.
 
 Every `every` epochs of a dataflow, at the first tick that starts nothing, and after
-twice as many at any tick, its tables are collected (`cbp.engine.collect`): a bounded
-part at a time, on the thread that ticks, beside the runs under way. Then its position
-is put beside the records of its runs, and those go that it stands for.
+twice as many at any tick, its position is put beside the records of its runs. Then its
+tables are collected (`cbp.engine.collect`): a bounded part at a time, on the thread that
+ticks, beside the runs under way. Last go the records that the position stands for, and
+inputs that were kept for long enough.
 
 Invariant: nothing goes that a connector or a record which is not finished still needs,
 wherever it crashes (tests/controller/test_housekeeping.py). Nothing here is remembered:
@@ -12,7 +13,7 @@ a restart looks at everything once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from cbp.engine.base import Engine
 from cbp.engine.collect import Retention, TablePlan
 from cbp.engine.intentions import RECORDS_KEPT
 from cbp.errors import CbpError
+from cbp.model.connector import Connector
 from cbp.model.dataflow import StageNode
 from cbp.model.position import Position
 from cbp.model.retention import Expiry
@@ -115,14 +117,15 @@ class Housekeeping:
             NotFoundError: If there is no such dataflow.
         """
         record = self._store.dataflow(name)
+        past = self._past(record)
         return Garbage(
             {
                 table: plan
                 for unit in self._catalog.units(record).values()
                 for node in unit.members
-                for table, plan in self._planned(record, node, dry_run=True).items()
+                for table, plan in self._planned(record, node, past, dry_run=True).items()
             },
-            self._inputs.plan(record, self._needed(name)),
+            self._inputs.plan(record, self._needed(name, past)),
         )
 
     def collect(self, name: str) -> Garbage:
@@ -142,51 +145,54 @@ class Housekeeping:
             record = self._store.dataflow(name)
             # First: what was framed before it need never be framed again, so its files may go.
             position = self._keep_position(record)
+            past = self._past(record)
             parked = self._runs.parked()
             for leader, unit in self._catalog.units(record).items():
                 # A publication that stopped half-way names files in no table yet.
                 if (record.name, leader) not in parked:
                     for node in unit.members:
-                        self._collect(record, node)
+                        self._collect(record, node, past)
             self._trim(record, position)
-            self._inputs.remove(record, self._inputs.plan(record, self._needed(name)))
+            self._inputs.remove(record, self._inputs.plan(record, self._needed(name, past)))
             self._inputs.forget(record, position)
         except CbpError as error:
             # Nothing is lost by waiting: the next time finds the same, and more.
             _log.warning("collection.failed", dataflow=name, error=error.as_dict())
 
-    def _collect(self, record: DataflowRecord, node: StageNode) -> None:
-        for table, plan in self._planned(record, node, dry_run=False).items():
+    def _collect(self, record: DataflowRecord, node: StageNode, past: Set[str]) -> None:
+        for table, plan in self._planned(record, node, past, dry_run=False).items():
             if plan.dead or plan.entries:
                 figures = {"files": len(plan.dead), "bytes": sum(f.bytes for f in plan.dead)}
                 figures |= {"entries": plan.entries, "base": plan.base}
                 _log.info("table.collected", dataflow=record.name, table=table, **figures)
 
     def _planned(
-        self, record: DataflowRecord, node: StageNode, *, dry_run: bool
+        self, record: DataflowRecord, node: StageNode, past: Set[str], *, dry_run: bool
     ) -> Mapping[str, TablePlan]:
         return self._engine.collect(
             record.folder,
             node,
-            queued=lambda: self._needed(record.name),
+            queued=lambda: self._needed(record.name, past),
             retention=self._retention,
             dry_run=dry_run,
         )
 
-    def _needed(self, dataflow: str) -> set[str]:
+    def _needed(self, dataflow: str, past: Set[str]) -> set[str]:
         """Return the files that unpublished records name, or that wait in connectors.
 
-        What waited in them at a position that is kept counts too: a roll-back needs it.
+        Asked anew for each table, behind the look at it.
+
+        Args:
+            dataflow: Its name.
+            past: What waited in them at a position that is kept: a roll-back needs it.
         """
-        kept = self._runs.log(self._store.dataflow(dataflow).folder).positions()
-        past = [stage.connectors for one in kept for stage in one.stages.values()]
-        return self._runs.publisher.files_needed(dataflow) | {
-            file.path
-            for connectors in (*self._store.connectors(dataflow).values(), *past)
-            for connector in connectors.values()
-            for increment in connector.held
-            for file in increment.kept
-        }
+        waiting = self._store.connectors(dataflow).values()
+        return self._runs.publisher.files_needed(dataflow) | _files_of(waiting) | past
+
+    def _past(self, record: DataflowRecord) -> Set[str]:
+        """Return the files that waited at the positions that are kept; only we put positions."""
+        kept = self._runs.log(record.folder).positions()
+        return _files_of(stage.connectors for one in kept for stage in one.stages.values())
 
     def _keep_position(self, record: DataflowRecord) -> Position:
         """Put where the dataflow stands, if it frames or has records to spare; return it."""
@@ -229,3 +235,14 @@ class Housekeeping:
             if newest is not None:
                 limits[name] = min(newest.unpublished_from, newest.epoch) - RECORDS_KEPT
         return limits if any(limit > 0 for limit in limits.values()) else {}
+
+
+def _files_of(stages: Iterable[Mapping[str, Connector]]) -> set[str]:
+    """Return the files of everything that connectors hold, stage by stage."""
+    return {
+        file.path
+        for connectors in stages
+        for connector in connectors.values()
+        for increment in connector.held
+        for file in increment.kept
+    }

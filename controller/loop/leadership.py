@@ -193,7 +193,7 @@ class Leadership:
 
     def _keep(self) -> None:
         now, role = self._clock(), self.role
-        step = next_step(role, idle=False, now=now, not_before=self._not_before)
+        step = next_step(role, now=now, not_before=self._not_before)
         if step is Step.RENEW:
             self._renew(now)
         elif step is Step.STAND:

@@ -34,19 +34,18 @@ def test_only_the_epoch_that_holds_a_lease_renews_or_releases_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "idle", "now", "expected"),
+    ("role", "now", "expected"),
     [
-        (Role.LEADS, True, 0.0, Step.RENEW),
-        (Role.UNSURE, True, 0.0, Step.RENEW),
-        (Role.RETIRES, False, 9.0, Step.REST),
-        (Role.RETIRES, True, 0.0, Step.FOLLOW),
-        (Role.FOLLOWS, True, 4.9, Step.REST),
-        (Role.FOLLOWS, True, 5.0, Step.STAND),
+        (Role.LEADS, 0.0, Step.RENEW),
+        (Role.UNSURE, 0.0, Step.RENEW),
+        (Role.RETIRES, 9.0, Step.REST),
+        (Role.FOLLOWS, 4.9, Step.REST),
+        (Role.FOLLOWS, 5.0, Step.STAND),
     ],
 )
-def test_what_an_instance_does_next(role: Role, idle: bool, now: float, expected: Step) -> None:
+def test_what_an_instance_does_next(role: Role, now: float, expected: Step) -> None:
     """Nobody stands who has runs of an earlier term, or who gave way a moment ago."""
-    assert next_step(role, idle=idle, now=now, not_before=5.0) is expected
+    assert next_step(role, now=now, not_before=5.0) is expected
 
 
 @dataclass
@@ -96,9 +95,10 @@ def step(one: Instance, lease: Lease, time: float, *, lost: bool) -> Lease:
     """Let an instance do what is due; the answer of the database may get lost."""
     now, now_ms = one.now(time), int(time * 1000)
     role = role_of(one.term, retiring=one.retiring, now=now)
-    match next_step(role, idle=True, now=now, not_before=0.0):
-        case Step.FOLLOW:
-            one.term, one.retiring = None, False
+    if role is Role.RETIRES:  # its runs have ended
+        one.term, one.retiring = None, False
+        return lease
+    match next_step(role, now=now, not_before=0.0):
         case Step.RENEW:
             assert one.term is not None
             renewed = lease.renewed(one.term.epoch, now_ms=now_ms, milliseconds=MILLISECONDS)
