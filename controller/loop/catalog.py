@@ -5,7 +5,7 @@ leads, and what is compiled anew, by whatever version, never chooses again.
 
 Invariant: what is returned was compiled from the record that the store holds now;
 a name that was deleted and registered again is compiled again
-(tests/controller/test_loop.py).
+(tests/controller/test_operating.py).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ A facade: registration and deletion are here, the rest is in `tick`, `runs`,
 the folders say everything.
 
 Guaranteed: a method that returned has made its effect durable
-(tests/controller/test_loop.py).
+(tests/controller/test_operating.py).
 Absent on purpose: the scheduler, threads of its own, HTTP.
 """
 

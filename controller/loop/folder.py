@@ -6,7 +6,7 @@ The description is put before anything else, so that a folder says what it is fr
 the first moment, and a lost metadata store can be filled again from it.
 
 Invariant: a folder is used only if it is empty or describes exactly the dataflow
-that is registered (tests/controller/test_loop.py).
+that is registered (tests/controller/test_registration.py).
 """
 
 from __future__ import annotations

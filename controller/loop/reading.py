@@ -3,7 +3,7 @@
 A flow's cursor is `<increment>.<offset>`: it stays good while the increment exists,
 and new increments come behind it, so that a reader can follow a flow.
 
-Invariant: pages of any size, put together, are the flow (tests/controller/test_loop.py).
+Invariant: pages of any size, put together, are the flow (tests/controller/test_reading.py).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ why its stage waits, and finished later. It is never a failed run. A run that ta
 than it may is cancelled, and fails for good until somebody resumes its stage; one that does
 not even stop then is given up (`controller.loop.underway`), and its files are nobody's.
 
-Invariants (tests/controller/test_loop.py, test_recovery.py): a stage has at most
+Invariants (tests/controller/test_loop.py, test_failures.py, test_recovery.py): a stage has at most
 one run under way; no run starts while its stage is parked; after `LogConflictError`
 this controller starts nothing any more.
 """

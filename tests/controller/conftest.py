@@ -1,14 +1,16 @@
-"""Logs of the service under test go nowhere: a test asserts on what happened."""
+"""Worlds for tests that step the loop; logs go nowhere: a test asserts on what happened."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
 
 from tests.conformance.conftest import new_postgres_database
+from tests.controller.world import Deferred, World
 
 __all__ = ["new_postgres_database"]
 
@@ -22,3 +24,19 @@ def _silent() -> Iterator[None]:
     structlog.configure(processors=[_drop])
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """Give a controller whose runs end within the tick that starts them."""
+    made = World(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def deferred(tmp_path: Path) -> Iterator[World]:
+    """Give a controller whose runs end when the test says so."""
+    made = World(tmp_path, executor=Deferred())
+    yield made
+    made.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +11,6 @@ from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import NotFoundError, RebuildIncompleteError
 from controller.loop.outlook import Outlook
 from tests.controller.world import DIAMOND, ONE, World
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    yield made
-    made.close()
 
 
 def crash(world: World, point: str) -> None:

@@ -32,13 +32,6 @@ def _fast() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    yield made
-    made.close()
-
-
 def steps(world: World, document: dict[str, Any]) -> list[Callable[[], object]]:
     """Return a script whose every step may be repeated after a crash."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,6 @@ import pytest
 from cbp import Connector, Decision, Input, RunAny, framed
 from cbp.engine.direct import LocalEngine
 from tests.controller.world import DIAMOND, ONE, SCHEMA, Sum, World
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    yield made
-    made.close()
 
 
 class Newest(Sum):

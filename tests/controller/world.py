@@ -487,3 +487,14 @@ __all__ = [
     "ManualClock",
     "World",
 ]
+
+
+def only_stage(world: World, name: str = "one") -> Any:
+    """Return the only stage of a dataflow, as the store has it."""
+    return world.store.stages(name)[0]
+
+
+def statuses(world: World) -> list[tuple[str, int, int]]:
+    """Return (status, epoch, attempt) of every run, oldest first."""
+    runs = reversed(world.store.runs(limit=500).items)
+    return [(run.status.value, run.epoch, run.attempt) for run in runs]
