@@ -7,20 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
-from deltalake import DeltaTable, QueryBuilder
 
-from cbp.engine.collect import Retention
 from cbp.engine.direct import LocalEngine
 from cbp.engine.faults import Crash
 from cbp.errors import NotFoundError
 from cbp.model.snapshot import Snapshot
-from controller.loop.snapshots import Snapshots
-from tests.controller.world import DIAMOND, World
+from tests.controller.diamond import KEPT, by_deltalake, by_polars, bystander, check, started
+from tests.controller.world import World
 
 WORDS = ("a", "b", "c")
-KEPT = Retention(versions_min=0, seconds=3600, attempt_seconds=0)
 
 
 @pytest.fixture
@@ -28,54 +24,6 @@ def world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path, engine=LocalEngine, retention=KEPT)
     yield made
     made.close()
-
-
-def started(world: World, policy: dict[str, Any] | None = None) -> World:
-    document = {**DIAMOND, **({"publish": policy} if policy else {})}
-    world.controller.register(document)
-    return world
-
-
-def bystander(world: World) -> Snapshots:
-    """Return what another instance of the service would answer from, with memory of its own."""
-    engine = LocalEngine(cache=str(world.root / "cache-2"))
-    controller = world.controller
-    return Snapshots(
-        engine=engine,
-        catalog=controller._catalog,
-        runs=controller._runs,
-        retention=KEPT,
-        clock=world.clock,
-    )
-
-
-def by_polars(path: str, version: int) -> pl.DataFrame:
-    return pl.read_delta(path, version=version)
-
-
-def by_deltalake(path: str, version: int) -> pl.DataFrame:
-    table = DeltaTable(path, version=version)
-    return pl.DataFrame(QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all())
-
-
-def check(snapshot: Snapshot, read: Any = by_polars) -> int:
-    """Check what holds of every whole epoch: state and the last totals agree, over all stages."""
-    tables = {
-        name: read(f"{snapshot.folder}/{name}", shown.version)
-        for name, shown in snapshot.tables.items()
-    }
-    for stage, state, output, number in (
-        ("left", "sums", "totals", "n"),
-        ("right", "sums", "totals", "n"),
-        ("join", "pairs", "both", None),
-    ):
-        kept = tables[f"state/{stage}.{state}"]
-        value = pl.col("l") + pl.col("r") if number is None else pl.col(number)
-        shown = dict(kept.select("word", value.alias("v")).rows())
-        told = tables[f"flows/{stage}.{output}"].sort("_epoch").select("word", "n").rows()
-        assert shown == dict(told), (stage, snapshot)
-        assert max([*tables[f"flows/{stage}.{output}"]["_epoch"], -1]) <= snapshot.epochs[stage]
-    return sum(snapshot.epochs.values())
 
 
 @pytest.mark.parametrize("policy", [None, {"epochs": 3, "seconds": 60}], ids=["each", "third"])

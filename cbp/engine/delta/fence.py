@@ -30,6 +30,7 @@ __all__ = [
     "FENCE",
     "HASH",
     "NULL_PARTITION",
+    "OWN_SETTINGS",
     "READER_FEATURES",
     "WRITER_FEATURES",
     "ForeignWatch",
@@ -49,6 +50,18 @@ FENCE = "cbp.managed"
 HASH = "xxhash64"
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """Stands for null in a path, as in `_runs/_bucket=__HIVE_DEFAULT_PARTITION__/x.parquet`."""
+
+# What was deleted is removed by `cbp.engine.collect` alone, so Spark is told that nothing is: it
+# refuses a version older than the retention of deleted files (a week, by default), though all its
+# files are there, and so the newest one of a table at rest.
+_RETENTION = "interval 36500 days"
+OWN_SETTINGS = {
+    "delta.deletedFileRetentionDuration": _RETENTION,
+    "delta.enableExpiredLogCleanup": "false",
+    "delta.enableInCommitTimestamps": "true",
+    "delta.logRetentionDuration": _RETENTION,
+}
+"""Come with the fence, and go with it."""
 
 _PLACEMENT = ("cbp.hash", "cbp.buckets")
 _PATH = re.compile(r"[A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*\Z")

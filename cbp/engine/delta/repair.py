@@ -28,6 +28,7 @@ from cbp.engine.delta.actions import (
 from cbp.engine.delta.fence import (
     ENGINE,
     FENCE,
+    OWN_SETTINGS,
     WRITER_FEATURES,
     foreign_features,
     is_ours,
@@ -156,9 +157,7 @@ def _metadata(good: Snapshot, version: int, stamp: int) -> Metadata:
     """Return our metadata; in-commit timestamps begin anew where a release had ended them."""
     settings = dict(good.metadata.configuration)
     if FENCE not in good.protocol.writer_features:
-        settings |= {
-            "delta.enableExpiredLogCleanup": "false",
-            "delta.enableInCommitTimestamps": "true",
+        settings |= OWN_SETTINGS | {
             "delta.inCommitTimestampEnablementVersion": str(version),
             "delta.inCommitTimestampEnablementTimestamp": str(stamp),
         }

@@ -40,6 +40,7 @@ from cbp.engine.delta.columns import declares_not_null, has_not_null, schema_str
 from cbp.engine.delta.fence import (
     ENGINE,
     FENCE,
+    OWN_SETTINGS,
     READER_FEATURES,
     WRITER_FEATURES,
     ForeignWatch,
@@ -71,7 +72,6 @@ __all__ = [
 
 CHECKPOINT_INTERVAL = 50
 
-_OWN_SETTINGS = ("delta.enableInCommitTimestamps", "delta.enableExpiredLogCleanup")
 _OWN_FOLDERS = frozenset(("_delta_log", "_runs", "_vectors"))
 _logger = logging.getLogger(__name__)
 
@@ -109,8 +109,7 @@ def create_table(
         partition_columns=tuple(partition_by),
         configuration={
             "delta.enableDeletionVectors": "true",
-            "delta.enableInCommitTimestamps": "true",
-            "delta.enableExpiredLogCleanup": "false",
+            **OWN_SETTINGS,
             **(configuration or {}),
         },
         created_ms=now_ms,
@@ -184,7 +183,7 @@ def release(path: str, *, files: Files | None = None, now_ms: int = 0) -> int:
         return found.version
     now = found.protocol
     kept = tuple(name for name in now.writer_features if name not in (FENCE, "inCommitTimestamp"))
-    settings = {k: v for k, v in found.metadata.configuration.items() if k not in _OWN_SETTINGS}
+    settings = {k: v for k, v in found.metadata.configuration.items() if k not in OWN_SETTINGS}
     info = CommitInfo(max(now_ms, found.in_commit_timestamp + 1), "CBP RELEASE", engine=ENGINE)
     protocol = Protocol(now.reader, now.writer, now.reader_features, kept)
     data = encode([info, protocol, replace(found.metadata, configuration=settings)])
