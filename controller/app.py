@@ -416,8 +416,8 @@ def configure_logging(settings: Settings) -> None:
         )
     )
     logging.basicConfig(handlers=[handler], level=settings.log_level, force=True)
-    # These two tell every listing and every statement.
-    for noisy in ("apscheduler", "alembic", "watchfiles"):
+    # These tell every listing, every statement, and every connection that ends.
+    for noisy in ("apscheduler", "alembic", "py4j", "watchfiles"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
