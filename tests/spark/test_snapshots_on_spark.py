@@ -28,7 +28,7 @@ def test_spark_sees_one_publication_at_every_log_entry(spark: Any, tmp_path: Pat
     @cache
     def by_spark(path: str, version: int) -> pl.DataFrame:
         table = spark.read.format("delta").option("versionAsOf", version).load(path)
-        return pl.from_arrow(table.toArrow())
+        return pl.DataFrame(table.toArrow())
 
     def look(point: str) -> None:
         if point == "log_entry.after":
