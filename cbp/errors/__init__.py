@@ -1,0 +1,121 @@
+"""Every error of the library, as a tree; imports nothing else of cbp.
+
+    CbpError                      code, details, retryable
+    |- DefinitionError            an author's mistake, found at registration
+    |  '- DataflowInvalidError    all mistakes of one dataflow at once
+    |     |- ChangeRefusedError   a new version would lose or change what is there
+    |     '- CodeDriftedError     what is installed is not what was registered
+    |- AuthorCodeError            author's code failed while a run used it
+    |  |- DecisionInvalidError    a Runnable or FrameBy answered what cannot be done
+    |  |  |- MemoInvalidError     its memo is not JSON
+    |  |  |- AlignmentError       framing keys of an aligned input go backwards
+    |  |  |- FramingKeyError      a FrameBy function gave what is no framing key
+    |  |  '- FramesScatteredError an increment's framing keys change too often
+    |  '- CycleUndrainedError     a cycle feeds itself without end
+    |- OperatingError             the world failed: disk, network, a foreign writer
+    |  |- TableForeignError       a folder holds something that is not our table
+    |  |  |- PlacementDiffersError  its records lie by another hash or number of buckets
+    |  |  '- TableReleasedError   its fence was taken away
+    |  |- RepairImpossibleError   what a table showed cannot be brought back
+    |  |- TableFeatureError       a table uses a feature we refuse to write
+    |  |- ForeignWriterError      somebody else wrote into a managed table
+    |  |- FileSystemUnsafeError   nothing there keeps two writers of one name apart
+    |  |- LogConflictError        another controller wrote the same log entry
+    |  |- LeaseLostError          this controller does not lead (any more)
+    |  |- DiskFullError           no space left while writing
+    |  |- IncrementDamagedError   an increment's file is missing or has other rows
+    |  |- RunCancelledError       the run was cancelled
+    |  |- DataflowBusyError       a dataflow is being amended, or a run of it does not end
+    |  |- RollbackImpossibleError  a dataflow cannot be taken back that far
+    |  |- RebuildIncompleteError  some dataflows could not be brought back from their folders
+    |  |- TimeLimitError          the author's code did not end in time
+    |  |- NotFoundError           a name, key or table that does not exist
+    |  |- AlreadyExistsError      a name that is taken
+    |  '- FlowUnframedError       nobody frames the flow that is to be closed
+    '- InvariantError             our bug or corrupt data: the stage stops
+
+`code` is stable and snake_case; `details` holds JSON values without secrets;
+`retryable` says whether trying the same call again can help. A class takes
+the ids and writes the sentence. This package knows no HTTP. One module per area; who
+uses an error imports it from here.
+"""
+
+from cbp.errors.author import (
+    AlignmentError,
+    AuthorCodeError,
+    CycleUndrainedError,
+    DecisionInvalidError,
+    FramesScatteredError,
+    FramingKeyError,
+    MemoInvalidError,
+)
+from cbp.errors.base import CbpError, InvariantError, error_from_dict
+from cbp.errors.definition import (
+    ChangeRefusedError,
+    CodeDriftedError,
+    DataflowInvalidError,
+    DefinitionError,
+    Mistake,
+)
+from cbp.errors.operating import (
+    AlreadyExistsError,
+    DataflowBusyError,
+    DiskFullError,
+    FlowUnframedError,
+    LeaseLostError,
+    LogConflictError,
+    NotFoundError,
+    OperatingError,
+    RebuildIncompleteError,
+    RollbackImpossibleError,
+    RunCancelledError,
+    TimeLimitError,
+)
+from cbp.errors.tables import (
+    FileSystemUnsafeError,
+    ForeignWriterError,
+    IncrementDamagedError,
+    PlacementDiffersError,
+    RepairImpossibleError,
+    TableFeatureError,
+    TableForeignError,
+    TableReleasedError,
+)
+
+__all__ = [
+    "AlignmentError",
+    "AlreadyExistsError",
+    "AuthorCodeError",
+    "CbpError",
+    "ChangeRefusedError",
+    "CodeDriftedError",
+    "CycleUndrainedError",
+    "DataflowBusyError",
+    "DataflowInvalidError",
+    "DecisionInvalidError",
+    "DefinitionError",
+    "DiskFullError",
+    "FileSystemUnsafeError",
+    "FlowUnframedError",
+    "ForeignWriterError",
+    "FramesScatteredError",
+    "FramingKeyError",
+    "IncrementDamagedError",
+    "InvariantError",
+    "LeaseLostError",
+    "LogConflictError",
+    "MemoInvalidError",
+    "Mistake",
+    "NotFoundError",
+    "OperatingError",
+    "PlacementDiffersError",
+    "RebuildIncompleteError",
+    "RepairImpossibleError",
+    "RollbackImpossibleError",
+    "RunCancelledError",
+    "TableFeatureError",
+    "TableForeignError",
+    "TableReleasedError",
+    "TimeLimitError",
+    "error_from_dict",
+]

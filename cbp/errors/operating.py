@@ -1,0 +1,166 @@
+"""The world failed, or does not allow it now: disks, leases, limits, names.
+
+Guaranteed: `retryable` says whether the same call can succeed later.
+Absent on purpose: what is wrong with a table; see `tables`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cbp.errors.base import CbpError
+
+__all__ = [
+    "AlreadyExistsError",
+    "DataflowBusyError",
+    "DiskFullError",
+    "FlowUnframedError",
+    "LeaseLostError",
+    "LogConflictError",
+    "NotFoundError",
+    "OperatingError",
+    "RebuildIncompleteError",
+    "RollbackImpossibleError",
+    "RunCancelledError",
+    "TimeLimitError",
+]
+
+
+class OperatingError(CbpError):
+    """The world failed: trying again later, or after a repair, can help."""
+
+    code = "operating_failure"
+    retryable = True
+
+
+class LogConflictError(OperatingError):
+    """Another controller wrote the log entry that this one was about to write."""
+
+    code = "log_conflict"
+    retryable = False
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path} was written by another controller: this one no longer leads and stops",
+            path=path,
+        )
+
+
+class LeaseLostError(OperatingError):
+    """This controller does not lead, or does not know whether it still does."""
+
+    code = "lease_lost"
+
+    def __init__(self, epoch: int | None, why: str) -> None:
+        super().__init__(
+            f"nothing was written: this controller {_standing(epoch)}; {why}", epoch=epoch, why=why
+        )
+
+
+class DiskFullError(OperatingError):
+    """No space was left while writing; nothing was published."""
+
+    code = "disk_full"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"no space left on the device that holds {path}", path=path)
+
+
+class RunCancelledError(OperatingError):
+    """The run was cancelled before it was prepared."""
+
+    code = "run_cancelled"
+
+    def __init__(self, run: str) -> None:
+        super().__init__(f"run {run} was cancelled", run=run)
+
+
+class DataflowBusyError(OperatingError):
+    """A dataflow cannot be amended at this moment; nothing was changed."""
+
+    code = "dataflow_busy"
+
+    def __init__(self, dataflow: str, why: str) -> None:
+        super().__init__(f"{dataflow!r} is busy: {why}; try again", dataflow=dataflow, why=why)
+
+
+class RollbackImpossibleError(OperatingError):
+    """A dataflow cannot be taken back to where somebody wants it; nothing was changed."""
+
+    code = "rollback_impossible"
+
+    def __init__(self, dataflow: str, why: str, **more: Any) -> None:
+        super().__init__(
+            f"{dataflow!r} cannot be rolled back there: {why}", dataflow=dataflow, why=why, **more
+        )
+
+
+class RebuildIncompleteError(OperatingError):
+    """Some dataflows could not be brought back from their folders; the others were."""
+
+    code = "rebuild_incomplete"
+    retryable = False
+
+    def __init__(self, rebuilt: Sequence[str], failed: Mapping[str, CbpError]) -> None:
+        causes = "; ".join(f"{name}: {error.message}" for name, error in failed.items())
+        super().__init__(
+            f"{len(failed)} dataflow(s) could not be brought back: {causes}. Mend the cause, "
+            "then run `cbp recover --rebuild` again",
+            rebuilt=list(rebuilt),
+            failed={name: error.as_dict() for name, error in failed.items()},
+        )
+
+
+class TimeLimitError(OperatingError):
+    """An author's code took longer than the operator allows; its stage stops."""
+
+    code = "time_limit"
+    retryable = False
+
+    def __init__(self, what: str, seconds: float) -> None:
+        super().__init__(
+            f"{what} had not ended after {seconds:g} s and was given up: mend the translator or "
+            "raise run_seconds_max, then resume",
+            what=what,
+            seconds=seconds,
+        )
+
+
+class NotFoundError(OperatingError):
+    """A name, key or table does not exist."""
+
+    code = "not_found"
+    retryable = False
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"there is no {kind} {name!r}", kind=kind, name=name)
+
+
+class AlreadyExistsError(OperatingError):
+    """A name is taken already."""
+
+    code = "already_exists"
+    retryable = False
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"there is a {kind} {name!r} already", kind=kind, name=name)
+
+
+class FlowUnframedError(OperatingError):
+    """A flow is to be closed, and no stage frames it."""
+
+    code = "flow_unframed"
+    retryable = False
+
+    def __init__(self, flow: str, framed: Sequence[str]) -> None:
+        super().__init__(
+            f"no stage frames the flow {flow!r}, so there is nothing to close; "
+            f"framed are: {', '.join(framed) or 'none'}",
+            flow=flow,
+            framed=list(framed),
+        )
+
+
+def _standing(epoch: int | None) -> str:
+    return "does not lead" if epoch is None else f"led as epoch {epoch}"

@@ -1,0 +1,143 @@
+"""What is wrong with the folders, tables and files that records lie in.
+
+Guaranteed: the sentence names the path, or the increment. None is retryable: a table
+does not mend itself.
+Absent on purpose: who writes a log first; that is about the controller (`operating`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cbp.errors.operating import OperatingError
+
+__all__ = [
+    "FileSystemUnsafeError",
+    "ForeignWriterError",
+    "IncrementDamagedError",
+    "PlacementDiffersError",
+    "RepairImpossibleError",
+    "TableFeatureError",
+    "TableForeignError",
+    "TableReleasedError",
+]
+
+
+class TableForeignError(OperatingError):
+    """A table's folder holds something that this engine did not create."""
+
+    code = "table_foreign"
+    retryable = False
+
+    def __init__(self, path: str, found: str) -> None:
+        super().__init__(
+            f"{path} holds {found}, not a table of this service; "
+            "move it away or choose another folder",
+            path=path,
+            found=found,
+        )
+
+
+class PlacementDiffersError(TableForeignError):
+    """A state table was written with another hash or number of buckets than the stage has.
+
+    A look-up would search the wrong files, and find nothing without a word.
+    """
+
+    code = "table_placement_differs"
+
+    def __init__(self, path: str, *, setting: str, found: str | None, expected: str) -> None:
+        OperatingError.__init__(
+            self,
+            f"{path} was made with {setting}={found}, the stage expects {setting}={expected}; "
+            f"give the stage {found} again, or let the dataflow begin anew in another folder",
+            path=path,
+            setting=setting,
+            found=found,
+            expected=expected,
+        )
+
+
+class TableReleasedError(TableForeignError):
+    """A table of ours was released: anybody may write it, so the service does not."""
+
+    code = "table_released"
+
+    def __init__(self, path: str) -> None:
+        OperatingError.__init__(
+            self,
+            f"{path} was released, so the service writes it no more; "
+            "`cbp repair TABLE` takes it back",
+            path=path,
+        )
+
+
+class RepairImpossibleError(OperatingError):
+    """What a table showed before a foreign writer came cannot be brought back."""
+
+    code = "table_not_repairable"
+    retryable = False
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(
+            f"{path} cannot be repaired: {why}; move the dataflow's folder away and let it begin "
+            "anew from its sources",
+            path=path,
+            why=why,
+        )
+
+
+class TableFeatureError(OperatingError):
+    """A table uses a Delta feature that this engine does not write."""
+
+    code = "table_feature_unsupported"
+    retryable = False
+
+    def __init__(self, path: str, features: Sequence[str]) -> None:
+        super().__init__(
+            f"{path} uses {', '.join(features)}, which this engine refuses to write",
+            path=path,
+            features=list(features),
+        )
+
+
+class ForeignWriterError(OperatingError):
+    """Somebody else wrote into a managed table; the stage stops, no guess."""
+
+    code = "table_foreign_writer"
+    retryable = False
+
+    def __init__(self, path: str, *, version: int, operation: str, engine: str) -> None:
+        super().__init__(
+            f"{path}: version {version} was written by {engine} ({operation}); the stage stops. "
+            "Take it back with `cbp repair TABLE`, then resume the dataflow",
+            path=path,
+            version=version,
+            operation=operation,
+            engine=engine,
+        )
+
+
+class FileSystemUnsafeError(OperatingError):
+    """Tables may not lie there: two controllers could both write one log entry."""
+
+    code = "file_system_unsafe"
+    retryable = False
+
+    def __init__(self, uri: str, scheme: str, why: str, how: str) -> None:
+        super().__init__(f"{uri}: {why}; {how}", uri=uri, scheme=scheme, why=why)
+
+
+class IncrementDamagedError(OperatingError):
+    """An increment's file is missing, damaged or has another number of rows."""
+
+    code = "increment_damaged"
+    retryable = False
+
+    def __init__(self, increment: str, *, expected: int, found: int | str) -> None:
+        super().__init__(
+            f"increment {increment}: expected {expected} records, found {found}",
+            increment=increment,
+            expected=expected,
+            found=found,
+        )
