@@ -43,7 +43,7 @@ from cbp.model.lease import Role
 from cbp.model.retention import InputRetention
 from controller.api import create_api
 from controller.ingest import DropFolder, IngestLimits
-from controller.loop import Controller, Fence, Leadership, RetryPolicy
+from controller.loop import Controller, Environment, Fence, Leadership, RetryPolicy
 from controller.loop.retention import Keep
 from controller.loop.threads import Threads
 from controller.registry import Registry
@@ -134,24 +134,26 @@ class Service:
         self._threads = Threads("run")
         self._framers = Threads("frame")
         self.controller = Controller(
-            store=self.store,
-            engine=self._engine,
-            registry=Registry(settings.allowed_packages),
-            files=files,
-            clock=_now,
-            tables_root=settings.tables.rstrip("/"),
-            parallel_max=settings.parallel_runs_max,
-            retry=RetryPolicy(settings.failures_max, settings.retry_delays_seconds),
-            executor=self._threads,
-            framers=self._framers,
-            run_seconds_max=settings.run_seconds_max,
-            faults=faults,
-            retention=_retention(settings),
-            keep=Keep(
-                InputRetention(settings.keep_inputs_hours * 3600, settings.keep_inputs_bytes),
-                settings.keep_runs,
-            ),
-            collect_every=settings.collect_every,
+            Environment(
+                store=self.store,
+                engine=self._engine,
+                registry=Registry(settings.allowed_packages),
+                files=files,
+                clock=_now,
+                tables_root=settings.tables.rstrip("/"),
+                parallel_max=settings.parallel_runs_max,
+                retry=RetryPolicy(settings.failures_max, settings.retry_delays_seconds),
+                executor=self._threads,
+                framers=self._framers,
+                run_seconds_max=settings.run_seconds_max,
+                faults=faults,
+                retention=_retention(settings),
+                keep=Keep(
+                    InputRetention(settings.keep_inputs_hours * 3600, settings.keep_inputs_bytes),
+                    settings.keep_runs,
+                ),
+                collect_every=settings.collect_every,
+            )
         )
         self.drop_folder = DropFolder(
             store=self.store,

@@ -1,8 +1,7 @@
 """The controller: what an operator can ask for, and the tick that brings it about.
 
-A facade: registration and deletion are here, the rest is in `tick`, `runs`,
-`recovery` and `reading`. Nothing in memory is needed after a crash; the store and
-the folders say everything.
+A facade over its parts: which there are, and what each one needs, is in `parts`. Nothing in
+memory is needed after a crash; the store and the folders say everything.
 
 Guaranteed: a method that returned has made its effect durable
 (tests/controller/test_operating.py).
@@ -11,65 +10,38 @@ Absent on purpose: the scheduler, threads of its own, HTTP.
 
 from __future__ import annotations
 
-import secrets
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from contextlib import AbstractContextManager
-from datetime import datetime
 from typing import Any
 
-import structlog
-
-from cbp.engine.base import Engine
-from cbp.engine.collect import ONE_DAY, Retention
-from cbp.engine.faults import NO_FAULTS, Faults
-from cbp.engine.files import Files
-from cbp.errors import (
-    LogConflictError,
-    OperatingError,
-)
+from cbp.errors import LogConflictError
 from cbp.model.change import NO_CHOICE, Choice
 from cbp.model.dataflow import Dataflow
 from cbp.model.intention import Intention
 from cbp.model.punctuation import Punctuation, Reason
 from cbp.model.schedule import Schedule
 from cbp.model.waiting import Wait
-from controller.loop.amendments import CANCEL_SECONDS, Amendments
-from controller.loop.catalog import Catalog
-from controller.loop.change import Changed, Changes
-from controller.loop.corrections import Corrections
-from controller.loop.description import Descriptions
-from controller.loop.explaining import Explaining
-from controller.loop.folder import purge_folder, remove_purged
-from controller.loop.frames import Framer
-from controller.loop.housekeeping import Housekeeping
+from controller.loop.change import Changed
+from controller.loop.folder import remove_purged
 from controller.loop.outlook import Outlook, look_out
-from controller.loop.punctuations import Punctuations
-from controller.loop.reading import Reading
+from controller.loop.parts import Environment, assemble
 from controller.loop.rebuild import bring_back
-from controller.loop.recovery import Recovery
-from controller.loop.retention import SEVEN_DAYS, Inputs, Keep
-from controller.loop.rollback import Rollbacks
-from controller.loop.runs import RetryPolicy, Runs
-from controller.loop.snapshots import Snapshots
-from controller.loop.tick import PAUSED_BY_HAND, Ticker
-from controller.loop.verification import Verifications
-from controller.loop.versions import Arrivals, Versions
-from controller.registry import Registry
-from controller.store.base import DataflowRecord, Store
+from controller.loop.tick import PAUSED_BY_HAND
+from controller.loop.versions import Arrivals
+from controller.store.base import DataflowRecord
 
 __all__ = ["Arrivals", "Controller"]
 
 DRAIN_CANCEL_SECONDS = 10.0
-COLLECT_EVERY = 100
-
-_log = structlog.get_logger(__name__)
 
 
 class Controller:
     """Steers all dataflows of one service; safe to use from several threads.
+
+    Args:
+        given: What it works with, and its limits.
 
     Attributes:
         registry: The translators that a document may name.
@@ -81,147 +53,25 @@ class Controller:
         verifications: Starts them, and tells what came of them.
     """
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        engine: Engine,
-        registry: Registry,
-        files: Files,
-        clock: Callable[[], datetime],
-        tables_root: str,
-        parallel_max: int,
-        retry: RetryPolicy,
-        executor: Executor,
-        faults: Faults = NO_FAULTS,
-        random_hex: Callable[[int], str] = secrets.token_hex,
-        retention: Retention = ONE_DAY,
-        keep: Keep = SEVEN_DAYS,
-        collect_every: int = COLLECT_EVERY,
-        framers: Executor | None = None,
-        verifier: Executor | None = None,
-        run_seconds_max: float = 0.0,
-    ) -> None:
-        self.registry, self.arrivals = registry, None  # type: Registry, Arrivals | None
-        self._store, self._files, self._clock = store, files, clock
-        self._engine, self._root, self._fault = engine, tables_root, faults
-        self._random_hex = random_hex
-        self._catalog = Catalog(store, registry, Descriptions(files))
-        self._runs = Runs(
-            store=store,
-            engine=engine,
-            files=files,
-            clock=clock,
-            retry=retry,
-            executor=executor,
-            catalog=self._catalog,
-            wake=self.wake,
-            faults=faults,
-            seconds_max=run_seconds_max,
-        )
-        self._punctuations = Punctuations(
-            store=store, files=files, clock=clock, catalog=self._catalog
-        )
-        rollbacks = Rollbacks(store, engine, files, self._catalog, self._runs, clock)
-        self._framer = Framer(
-            store=store,
-            engine=engine,
-            punctuations=self._punctuations,
-            clock=clock,
-            threads=framers or executor,
-            wake=self.wake,
-            seconds_max=run_seconds_max,
-        )
-        self._recovery = Recovery(
-            store=store,
-            engine=engine,
-            catalog=self._catalog,
-            runs=self._runs,
-            framer=self._framer,
-            punctuations=self._punctuations,
-            rollbacks=rollbacks,
-            clock=clock,
-        )
-        self._reading = Reading(store=store, engine=engine, catalog=self._catalog)
-        self.explaining = Explaining(
-            store=store, engine=engine, catalog=self._catalog, runs=self._runs
-        )
-        self.snapshots = Snapshots(
-            engine=engine, catalog=self._catalog, runs=self._runs, retention=retention, clock=clock
-        )
-        self.verifications = Verifications(
-            store=store,
-            engine=engine,
-            catalog=self._catalog,
-            runs=self._runs,
-            snapshots=self.snapshots,
-            files=files,
-            tables_root=tables_root,
-            random_hex=random_hex,
-            faults=faults,
-            executor=verifier or executor,
-        )
-        self._ticker = Ticker(
-            store=store,
-            clock=clock,
-            catalog=self._catalog,
-            runs=self._runs,
-            recovery=self._recovery,
-            framer=self._framer,
-            parallel_max=parallel_max,
-            random_hex=random_hex,
-        )
+    def __init__(self, given: Environment) -> None:
+        self.registry = given.registry
+        self.arrivals: Arrivals | None = None
+        self._store, self._engine, self._files = given.store, given.engine, given.files
+        self._root, self._clock = given.tables_root, given.clock
+        self._random_hex = given.random_hex
         self._names_lock = threading.Lock()
         self._exclusive: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
         self._woken = threading.Event()
-        changes = Changes(
-            store=store,
-            engine=engine,
-            files=files,
-            catalog=self._catalog,
-            runs=self._runs,
-            clock=clock,
-            compile_=registry.compile,
-            prepare=lambda record, dataflow: self._versions.prepare(record, dataflow),
-            new_id=self._ticker.new_id,
+        parts = assemble(
+            given, wake=self.wake, exclusive=self.exclusive, arrivals=lambda: self.arrivals
         )
-        self._versions = Versions(
-            store=store,
-            files=files,
-            catalog=self._catalog,
-            changes=changes,
-            runs=self._runs,
-            ticker=self._ticker,
-            framer=self._framer,
-            punctuations=self._punctuations,
-            recovery=self._recovery,
-            exclusive=self.exclusive,
-            arrivals=lambda: self.arrivals,
-        )
-        corrections = Corrections(
-            store, engine, files, self._catalog, self._runs, clock, self._ticker.new_id
-        )
-        self.amendments = Amendments(
-            store=store,
-            runs=self._runs,
-            ticker=self._ticker,
-            rollbacks=rollbacks,
-            corrections=corrections,
-            exclusive=self.exclusive,
-            wake=self.wake,
-        )
-        self.housekeeping = Housekeeping(
-            store=store,
-            engine=engine,
-            catalog=self._catalog,
-            runs=self._runs,
-            punctuations=self._punctuations,
-            exclusive=self.exclusive,
-            held=lambda: self._ticker.held,
-            retention=retention,
-            inputs=Inputs(store, files, self._catalog, self._runs, clock, keep),
-            every=collect_every,
-        )
+        self._catalog, self._versions = parts.catalog, parts.versions
+        self._runs, self._ticker, self._recovery = parts.runs, parts.ticker, parts.recovery
+        self._framer, self._punctuations = parts.framer, parts.punctuations
+        self._reading, self._deletion = parts.reading, parts.deletion
+        self.amendments, self.housekeeping = parts.amendments, parts.housekeeping
+        self.explaining, self.snapshots = parts.explaining, parts.snapshots
+        self.verifications = parts.verifications
 
     # what exists
 
@@ -388,29 +238,7 @@ class Controller:
             NotFoundError: If there is no such dataflow.
             OperatingError: If a run does not end, or the folder cannot be removed.
         """
-        folder = self._store.dataflow(name).folder
-        with self._ticker.lock:
-            self._ticker.deleting.add(name)
-        try:
-            self.amendments.cancel_all(name)
-            if not self._runs.wait(name, timeout=CANCEL_SECONDS):
-                message = f"a run of {name!r} has not ended after {CANCEL_SECONDS:.0f} s; try again"
-                raise OperatingError(message, dataflow=name)
-            with self.exclusive(name), self._ticker.lock:
-                if not purge:
-                    self._runs.publish(self._store.dataflow(name))
-                self._store.delete(name)
-                self._runs.forget(name)
-                self._framer.forget(name)
-                self._punctuations.forget(name)
-                self._catalog.forget(name)
-                self._engine.forget(folder)
-                if purge:
-                    run = self._ticker.new_id()
-                    purge_folder(self._files, folder, run=run, faults=self._fault)
-        finally:
-            self._ticker.deleting.discard(name)
-        _log.info("dataflow.deleted", dataflow=name, purged=purge)
+        self._deletion.delete(name, purge=purge)
         self.wake()
 
     def close(

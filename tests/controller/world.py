@@ -37,7 +37,7 @@ from cbp.model.intention import Intention, TableChange
 from cbp.model.schedule import Schedule
 from cbp.model.snapshot import TableVersion
 from cbp.model.stage import InputSpec
-from controller.loop import Controller, RetryPolicy
+from controller.loop import Controller, Environment, RetryPolicy
 from controller.registry import Registry
 from controller.store import open_store
 from controller.store.base import ClaimRecord, IncrementRecord
@@ -390,17 +390,19 @@ class World:
             clock_ms=lambda: int(self.clock().timestamp() * 1000),
         )
         self.controller = Controller(
-            store=self.store,
-            engine=self.engine,
-            registry=Registry(["cbp"], entry_points=self._entry_points),
-            files=self.files,
-            clock=self.clock,
-            tables_root=self.tables,
-            parallel_max=self._parallel_max,
-            retry=RetryPolicy(3, (1.0, 5.0)),
-            executor=self.executor,
-            faults=self.faults,
-            **self._more,
+            Environment(
+                store=self.store,
+                engine=self.engine,
+                registry=Registry(["cbp"], entry_points=self._entry_points),
+                files=self.files,
+                clock=self.clock,
+                tables_root=self.tables,
+                parallel_max=self._parallel_max,
+                retry=RetryPolicy(3, (1.0, 5.0)),
+                executor=self.executor,
+                faults=self.faults,
+                **self._more,
+            )
         )
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ from cbp.engine.task import TaskPlan
 from cbp.errors import NotFoundError
 from cbp.model.lease import Role
 from controller.ingest import DropFolder, ScanReport
-from controller.loop import Controller, Fence, Leadership, RetryPolicy, housekeeping
+from controller.loop import Controller, Environment, Fence, Leadership, RetryPolicy, housekeeping
 from controller.registry import Registry
 from controller.store import leases, open_store
 from controller.store.sql import SqlStore
@@ -244,19 +244,21 @@ class World:
             clock_ms=lambda: int(self.now.timestamp() * 1000),
         )
         self.controller = Controller(
-            store=self.store,
-            engine=self.engine,
-            registry=Registry(["cbp"], entry_points=_entry_points),
-            files=self.files,
-            clock=lambda: self.now,
-            tables_root=self.tables,
-            parallel_max=3,
-            retry=RetryPolicy(3, (1.0, 5.0)),
-            executor=self.executor,
-            faults=fence,
-            random_hex=lambda size: self._new_id()[-2 * size :],
-            retention=RETENTION,
-            collect_every=self.plan.collect_every,
+            Environment(
+                store=self.store,
+                engine=self.engine,
+                registry=Registry(["cbp"], entry_points=_entry_points),
+                files=self.files,
+                clock=lambda: self.now,
+                tables_root=self.tables,
+                parallel_max=3,
+                retry=RetryPolicy(3, (1.0, 5.0)),
+                executor=self.executor,
+                faults=fence,
+                random_hex=lambda size: self._new_id()[-2 * size :],
+                retention=RETENTION,
+                collect_every=self.plan.collect_every,
+            )
         )
         self.drop_folder = DropFolder(
             store=self.store,

@@ -21,7 +21,7 @@ from cbp.sdk import Input, Output, State, Translate
 from controller.api import create_api
 from controller.cli.session import Session
 from controller.ingest import DropFolder
-from controller.loop import Controller, RetryPolicy
+from controller.loop import Controller, Environment, RetryPolicy
 from controller.settings import Settings
 from controller.store import open_store
 from tests.controller.api import fakes
@@ -66,15 +66,17 @@ class World:
         files = files_for(self.settings.tables)
         self.engine = LocalEngine(cache=str(self.settings.cache))
         self.controller = Controller(
-            store=self.store,
-            engine=self.engine,
-            registry=fakes.registry(CountUrls),
-            files=files,
-            clock=lambda: datetime.now(UTC),
-            tables_root=self.settings.tables,
-            parallel_max=2,
-            retry=RetryPolicy(3, (0.0,)),
-            executor=_Inline(),
+            Environment(
+                store=self.store,
+                engine=self.engine,
+                registry=fakes.registry(CountUrls),
+                files=files,
+                clock=lambda: datetime.now(UTC),
+                tables_root=self.settings.tables,
+                parallel_max=2,
+                retry=RetryPolicy(3, (0.0,)),
+                executor=_Inline(),
+            )
         )
         self.drop_folder = DropFolder(
             store=self.store,
