@@ -90,7 +90,7 @@ def main(grouping: str, rows: int, folder: Path) -> None:
         driver.feed("orders", records)
         driver.run_until_idle()
         figures = driver.figures[-1]
-        table = driver.engine._table(f"{driver.folder}/state/heap.pages")  # type: ignore[attr-defined]
+        table = driver.engine._tables.table(f"{driver.folder}/state/heap.pages")  # type: ignore[attr-defined]
         live = table.snapshot.live.values()
         dead = sum(f.deletion_vector.cardinality for f in live if f.deletion_vector)
         step = {

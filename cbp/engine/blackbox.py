@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from cbp.engine.base import RunPlan, state_table
 from cbp.engine.bucket import state_file_schema
 from cbp.engine.destinations import destinations
-from cbp.engine.direct import LocalExecutor
+from cbp.engine.executor import LocalExecutor
 from cbp.engine.layout import COUNT, TO, shuffle_layout
 from cbp.engine.records import share_of
 from cbp.engine.replication import state_flow

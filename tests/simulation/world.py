@@ -26,11 +26,12 @@ import pytest
 import structlog
 from sqlalchemy import literal
 
-from cbp.engine import direct, sink, task, tiers
+from cbp.engine import preparing, sink, task, tiers
 from cbp.engine.base import RunPlan
 from cbp.engine.collect import Retention
 from cbp.engine.delta import tables
-from cbp.engine.direct import DirectEngine, LocalExecutor
+from cbp.engine.direct import DirectEngine
+from cbp.engine.executor import LocalExecutor
 from cbp.engine.files import LocalFiles
 from cbp.engine.intentions import IntentionLog
 from cbp.engine.state import compaction
@@ -138,7 +139,7 @@ class Bench:
             patch.setattr(sink, "_threads", Serial)
             patch.setattr(inspect, "getsourcelines", _source_lines)
             patch.setattr(housekeeping, "RECORDS_KEPT", RECORDS_KEPT)
-            for module in (direct, tiers, compaction):
+            for module in (preparing, tiers, compaction):
                 patch.setattr(module, "FANOUT", FANOUT)
             patch.setattr(leases, "_now_ms", lambda _: literal(int(self.seconds * 1000)))
             patch.setattr(task, "INLINE_BYTES_MAX", INLINE_BYTES_MAX)

@@ -63,7 +63,7 @@ def test_every_epoch_equals_the_groupwise_form(
     both zeros, decimals and bytes.
     """
     rows = {"groupwise": 2_000, "arrow": 2_000, "sql": 50_000 if tasks == 1 else 1}
-    monkeypatch.setattr("cbp.engine.direct.ROWS_PER_TASK", rows)
+    monkeypatch.setattr("cbp.engine.planning.ROWS_PER_TASK", rows)
     pairs = [(wise(), sql()) for wise, sql in PAIRS.values()]
     epochs = records_of(dataflow_of(*(pair[0] for pair in pairs)), seed=tasks, epochs=2)
     types = ("DOUBLE", "BINARY", "DECIMAL(18,2)")

@@ -14,7 +14,8 @@ from statistics import fmean
 from typing import Any
 
 from cbp.engine.blackbox import LocalBlackboxExecutor
-from cbp.engine.direct import DirectEngine, Executor, LocalExecutor
+from cbp.engine.direct import DirectEngine
+from cbp.engine.executor import Executor, LocalExecutor
 from cbp.engine.task import StageTask
 from controller.bench.candidate import Figures, Place
 from controller.bench.candidates.scan import ScanTask

@@ -14,7 +14,8 @@ import pytest
 
 from cbp.engine.base import RunPlan
 from cbp.engine.delta.tables import open_table
-from cbp.engine.direct import DirectEngine, LocalEngine, LocalExecutor
+from cbp.engine.direct import DirectEngine, LocalEngine
+from cbp.engine.executor import LocalExecutor
 from cbp.engine.files import LocalFiles
 from cbp.engine.intentions import IntentionLog
 from cbp.engine.task import StageTask, TaskPlan

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cbp import DataflowBuilder
-from cbp.engine import bucket, direct, records, task
+from cbp.engine import bucket, planning, records, task
 from cbp.engine.blackbox import LocalBlackboxExecutor
 from cbp.engine.direct import DirectEngine, LocalEngine
 from cbp.engine.reference import ReferenceEngine
@@ -62,7 +62,7 @@ def test_fused_and_apart_are_the_reference(engine: str, data: st.DataObject) -> 
         patch.setattr(bucket, "WINDOW_ROWS", 7)
         patch.setattr(records, "WINDOW_ROWS", 2)
         patch.setattr(records, "ROWS_PER_TASK_MIN", data.draw(st.sampled_from([5, 100])))
-        patch.setitem(direct.ROWS_PER_TASK, "groupwise", 4)
+        patch.setitem(planning.ROWS_PER_TASK, "groupwise", 4)
         patch.setattr(task, "THEN_RECORDS_MAX", data.draw(st.sampled_from([3, 1000])))
         drivers = [
             Driver(

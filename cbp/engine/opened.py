@@ -1,0 +1,74 @@
+"""The tables of an engine, each opened once and kept, and what is live in them.
+
+Guaranteed: a state whose records lie by another hash or number of buckets than the stage
+has is refused here, before anybody looks a key up in it.
+Not guaranteed: that a table is as new as its log; `refresh` it where that matters. What is
+kept is a cache: forgotten, it is read again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from cbp.engine.base import flow_table, state_table
+from cbp.engine.delta.actions import AddFile
+from cbp.engine.delta.fence import require_placement
+from cbp.engine.delta.tables import ManagedTable, open_table
+from cbp.engine.files import Files
+from cbp.engine.publication import live_files
+from cbp.engine.state.bucket import StateTable
+from cbp.engine.tiers import live_of
+from cbp.errors import NotFoundError
+from cbp.model.dataflow import StageNode
+from cbp.model.increment import Increment
+from cbp.model.intention import Intention
+
+__all__ = ["OpenTables"]
+
+
+class OpenTables:
+    """Opens tables on first use; safe to use from several threads."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._tables: dict[str, ManagedTable] = {}
+        self._lock = threading.Lock()
+
+    def table(self, path: str) -> ManagedTable:
+        """Return the table of a folder, as it was when it was read last."""
+        with self._lock:
+            if path not in self._tables:
+                self._tables[path] = open_table(path, self._files)
+            return self._tables[path]
+
+    def state(
+        self,
+        folder: str,
+        node: StageNode,
+        state: str,
+        unpublished: Sequence[Intention] = (),
+        *,
+        refresh: bool = True,
+    ) -> StateTable:
+        """Return a state's live files; refuse one whose records lie elsewhere than we look."""
+        name = state_table(node.name, state)
+        table = self.table(f"{folder}/{name}")
+        snapshot = table.refresh() if refresh else table.snapshot
+        require_placement(table.path, snapshot.metadata, buckets=node.buckets)
+        live = live_files(snapshot, name, unpublished)
+        return StateTable(table.path, snapshot.metadata.id, live)
+
+    def live_output(self, folder: str, increment: Increment) -> list[AddFile]:
+        """Return the live files that hold an increment's records now, in order."""
+        stage, _, output = increment.flow.partition(".")
+        if not output:
+            raise NotFoundError(kind="increment", name=increment.name)
+        snapshot = self.table(f"{folder}/{flow_table(stage, output)}").refresh()
+        return live_of(snapshot.live.values(), increment.index)
+
+    def forget(self, folder: str) -> None:
+        """Drop what is kept of a folder's tables."""
+        with self._lock:
+            for path in [path for path in self._tables if path.startswith(f"{folder}/")]:
+                del self._tables[path]

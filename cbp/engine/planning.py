@@ -1,0 +1,108 @@
+"""From a planned run to what each of its tasks is given: files, live state, number of tasks.
+
+Guaranteed: nothing is written, and no log is read again: the tables are as the run before
+left them, with what it recorded on top. A plan holds names of files, never records.
+Absent on purpose: whether the tasks' input is shuffled; that is the executor's choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cbp.engine.base import RunPlan
+from cbp.engine.bindings import BindingFile
+from cbp.engine.executor import Executor
+from cbp.engine.faults import Faults
+from cbp.engine.fused import followers_of, only_flow
+from cbp.engine.layout import shuffle_layout
+from cbp.engine.opened import OpenTables
+from cbp.engine.records import record_shares, share_of
+from cbp.engine.task import TaskPlan, Then
+from cbp.model.increment import DataFile, Increment
+
+__all__ = ["ROWS_PER_TASK", "Planner"]
+
+ROWS_PER_TASK = {"groupwise": 2_000, "arrow": 2_000, "sql": 50_000}
+"""Records of an increment that are worth a task of their own; by form.
+
+A plan of Spark without a shuffle is worth more than a second task for some thousand records.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Plans the tasks of runs; safe to use from several threads.
+
+    Attributes:
+        executor: Carries the tasks out.
+        tables: Where the state lies.
+        cache: Folder of the index copies, on every worker's machine.
+        hash_mask: Applied to every hash.
+    """
+
+    executor: Executor
+    tables: OpenTables
+    cache: str
+    hash_mask: int
+
+    def task(self, plan: RunPlan, records: int, *, faults: Faults) -> TaskPlan:
+        """Return what every task of a phase is given.
+
+        Args:
+            plan: The phase; its fused stages follow in its tasks.
+            records: That it reads; it goes by them how many tasks are worth it.
+            faults: Told at every file that a task writes.
+        """
+        spec, node = plan.node.translator, plan.node
+        outer = any(state.grouping == "outer" for state in spec.states)
+        wanted = node.buckets if outer else -(-records // ROWS_PER_TASK[spec.form])
+        return TaskPlan(
+            folder=plan.folder,
+            stage=node.name,
+            epoch=plan.epoch,
+            run=plan.run,
+            spec=spec,
+            layout=None if spec.record_wise else shuffle_layout(spec),
+            buckets=node.buckets,
+            tasks=max(1, min(wanted, self.executor.slots, node.buckets)),
+            states={
+                state.name: self.tables.state(
+                    plan.folder, node, state.name, plan.unpublished, refresh=False
+                )
+                for state in spec.states
+            },
+            cache=self.cache,
+            inputs={
+                name: tuple(share_of(plan.folder, f) for i in many for f in i.files)
+                for name, many in plan.inputs.items()
+            },
+            bindings=tuple(
+                BindingFile(f"{plan.folder}/{file.path}", file.records, increment.index)
+                for file, increment in _bindings(plan).items()
+            ),
+            followers=followers_of(plan),
+            hash_mask=self.hash_mask,
+            faults=faults,
+        )
+
+    def then(self, plan: RunPlan, behind: RunPlan, *, faults: Faults) -> Then | None:
+        """Return what the only task of a phase may go on with; `None`: there are several."""
+        outer = any(state.grouping == "outer" for state in behind.node.translator.states)
+        in_sql = behind.node.translator.form == "sql" or any(
+            input_.in_sql for input_ in behind.node.translator.inputs
+        )
+        if outer or in_sql or len(record_shares(plan, self.executor.slots)) > 1:
+            return None
+        task = self.task(behind, records=1, faults=faults)
+        return Then(only_flow(behind.node), task)
+
+
+def _bindings(plan: RunPlan) -> Mapping[DataFile, Increment]:
+    """Return the files of bindings, each with an increment of the epoch that made them."""
+    return {
+        file: increment
+        for increments in plan.inputs.values()
+        for increment in increments
+        for file in increment.bindings
+    }

@@ -1,0 +1,126 @@
+"""One run: its phases planned, carried out and put together; now and then outputs are merged.
+
+Guaranteed: nothing is published. What a run that failed has written is named by nobody, and
+`collect` finds it.
+Absent on purpose: where tasks run (`cbp.engine.executor`), and what they do
+(`cbp.engine.task`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cbp.engine.base import PreparedRun, RunPlan, flow_table
+from cbp.engine.correct import correcting_plan, write_corrections
+from cbp.engine.executor import Executor
+from cbp.engine.faults import Faults
+from cbp.engine.files import Files
+from cbp.engine.fused import joined, phases, reading, with_members
+from cbp.engine.opened import OpenTables
+from cbp.engine.planning import Planner
+from cbp.engine.prepared import assemble, empty_outputs, raise_first_error
+from cbp.engine.publication import live_adds
+from cbp.engine.task import BEHIND
+from cbp.engine.tiers import FANOUT, merged_change
+from cbp.model.correction import Correction
+from cbp.model.intention import TableChange
+
+__all__ = ["Preparer"]
+
+
+@dataclass(slots=True)
+class Preparer:
+    """Prepares runs; safe to use from several threads.
+
+    Attributes:
+        faults: Told at every durable effect of a run.
+    """
+
+    executor: Executor
+    planner: Planner
+    tables: OpenTables
+    files: Files
+    now_ms: Callable[[], int]
+    faults: Faults
+
+    def prepare(self, plan: RunPlan) -> PreparedRun:
+        """Run stages over their increments; see `Engine.prepare`."""
+        prepared = self._run(plan)
+        # A look costs a step per live file, so not in every epoch.
+        if not prepared.changes or plan.epoch % FANOUT:
+            return prepared
+        return replace(prepared, changes=(*prepared.changes, *self._merged_outputs(plan)))
+
+    def correct(
+        self, plan: RunPlan, stage: str, state: str, corrections: Sequence[Correction]
+    ) -> tuple[PreparedRun, str]:
+        """Correct records of a state; see `Engine.correct`."""
+        node = next(one for one in (plan.node, *plan.fused) if one.name == stage)
+        increment = write_corrections(plan, node, state, corrections, files=self.files)
+        run = correcting_plan(plan, node, state, increment)
+        prepared, _ = self._phase(run)
+        return replace(prepared, outputs=empty_outputs(plan)), increment.files[0].path
+
+    def _run(self, plan: RunPlan) -> PreparedRun:
+        first, behind = phases(plan)
+        if not plan.fused:
+            return self._phase(plan)[0]
+        if behind is None:
+            return with_members(first, self._phase(first)[0])
+        prepared, more = self._phase(first, behind)
+        behind = reading(behind, prepared)
+        # A single task may have done both phases; otherwise the second is a job of its own.
+        rest = assemble(behind, more, now_ms=self.now_ms()) if more else self._phase(behind)[0]
+        return joined(plan, with_members(first, prepared), with_members(behind, rest))
+
+    def _phase(
+        self, plan: RunPlan, behind: RunPlan | None = None
+    ) -> tuple[PreparedRun, list[dict[str, Any]]]:
+        """Do one phase; return it with what its task reported of the one behind it."""
+        started = time.perf_counter()
+        self.executor.refuse(plan.dataflow, [plan.node, *plan.fused])
+        records = sum(i.records for increments in plan.inputs.values() for i in increments)
+        if not records:
+            return PreparedRun(empty_outputs(plan), (), {"records_in": 0, "groups": 0}), []
+        task = self.planner.task(plan, records, faults=self.faults)
+        if behind is not None:
+            task = replace(task, then=self.planner.then(plan, behind, faults=self.faults))
+        ready = time.perf_counter()
+        self.faults("job.before")
+        descriptors = self.executor.execute(plan, task)
+        self.faults("job.after")
+        raise_first_error(descriptors)
+        done = time.perf_counter()
+        mine = [d for d in descriptors if d.get("phase") != BEHIND]
+        prepared = assemble(plan, mine, now_ms=self.now_ms())
+        figures = {
+            **prepared.figures,
+            "tasks": task.tasks,
+            "seconds_plan": ready - started,
+            "seconds_job": done - ready,
+            "seconds_assemble": time.perf_counter() - done,
+        }
+        more = [d for d in descriptors if d.get("phase") == BEHIND]
+        return PreparedRun(prepared.outputs, prepared.changes, figures), more
+
+    def _merged_outputs(self, plan: RunPlan) -> list[TableChange]:
+        """Compact the output tables of a run, as far as they are published."""
+        changes = []
+        for node in (plan.node, *plan.fused):
+            for output in node.translator.outputs:
+                table = flow_table(node.name, output.name)
+                path = f"{plan.folder}/{table}"
+                change = merged_change(
+                    table,
+                    path,
+                    live_adds(self.tables.table(path).snapshot, table, plan.unpublished),
+                    epoch=plan.epoch,
+                    run=plan.run,
+                    now_ms=self.now_ms(),
+                    faults=self.faults,
+                )
+                changes += [change] if change else []
+        return changes
