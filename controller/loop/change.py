@@ -10,7 +10,7 @@ A crash before (4) leaves the old version and files that nobody names; after it,
 goes on at (5), whose every step may be repeated. Where (5) fails, the dataflow starts
 nothing until it succeeded: it is never run by a version that is not the truth any more.
 
-Invariants (tests/controller/test_change.py): killed at any point, a restart leads to the
+Invariants (tests/controller/test_change_crashes.py): killed at any point, a restart leads to the
 old version or to the new one; kept stages lose and repeat no increment.
 """
 

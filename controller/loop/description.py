@@ -8,7 +8,7 @@ which a new version takes over: before it, nothing that the new version needs is
 after it, everything else is redo (`controller.loop.change`).
 
 Invariant: `Description.from_json(d.to_json()) == d`; a number is put once, whoever comes
-second learns that another controller leads (tests/controller/test_change.py).
+second learns that another controller leads (tests/controller/test_change_crashes.py).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ frames nothing and takes no files in, and it stays held as long as its store is 
 its newest version. Others are never waited for.
 
 Invariant: whatever `held` names is finished, or shown as the reason why its stages wait
-(tests/controller/test_change.py).
+(tests/controller/test_change.py, test_change_crashes.py).
 """
 
 from __future__ import annotations

@@ -6,10 +6,9 @@ Counter of what it has added up. Small domains; the example that fails is printe
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
-from controller.loop import housekeeping
-from tests.controller.test_change import ONE, POINTS, Changing, document
+from tests.controller.changing import ONE, POINTS, Changing, document
+
+pytestmark = pytest.mark.usefixtures("without_syncs")
 
 FACTOR = {"sum": 1, "double": 2}
 Increment = tuple[tuple[str, int], ...]
@@ -93,15 +93,6 @@ steps = st.lists(
     min_size=3,
     max_size=9,
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _fast() -> Iterator[None]:
-    """Leave out the syncs, and keep house all the time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda handle: None)
-        patch.setattr(housekeeping, "RECORDS_KEPT", 1)
-        yield
 
 
 @settings(max_examples=15, deadline=None, print_blob=True)
