@@ -35,7 +35,9 @@ from cbp.engine.state.bucket import BucketState, LiveFile, Positions, StateTable
 from cbp.engine.state.index import index_cache
 from cbp.engine.state.lookup import IndexedFile, StateRows
 from cbp.engine.state.vectors import rows_of
-from cbp.engine.task import StageTask, TaskPlan, dropped
+from cbp.engine.task import StageTask
+from cbp.engine.taskplan import TaskPlan
+from cbp.engine.taskstate import dropped
 from cbp.errors import InvariantError, TableFeatureError
 from cbp.model.increment import DataFile, Increment
 from cbp.model.stage import InputSpec, StateSpec, TranslatorSpec
@@ -160,7 +162,7 @@ class BlackboxTask(StageTask):
         self.counts["state_written"] += rows.num_rows
         for file in self.plan.states[name].live.get(bucket, ()):
             self._done.append(dropped(name, file))
-        files = self._run_files(name, bucket, None)  # nothing is ever looked up in them
+        files = self._state.files(name, bucket, None)  # nothing is ever looked up in them
         files.add(rows)
         files.close()
         self._done.extend(files.done)

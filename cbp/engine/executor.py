@@ -15,7 +15,8 @@ from typing import Any, Protocol
 from cbp.engine.base import RunPlan
 from cbp.engine.limits import require_no_spark
 from cbp.engine.records import record_shares
-from cbp.engine.task import StageTask, TaskPlan
+from cbp.engine.task import StageTask
+from cbp.engine.taskplan import TaskPlan
 from cbp.model.dataflow import StageNode
 
 __all__ = ["Executor", "LocalExecutor"]

@@ -18,7 +18,7 @@ from cbp.engine.fused import followers_of, only_flow
 from cbp.engine.layout import shuffle_layout
 from cbp.engine.opened import OpenTables
 from cbp.engine.records import record_shares, share_of
-from cbp.engine.task import TaskPlan, Then
+from cbp.engine.taskplan import TaskPlan, Then
 from cbp.model.increment import DataFile, Increment
 
 __all__ = ["ROWS_PER_TASK", "Planner"]

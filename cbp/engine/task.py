@@ -15,39 +15,32 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from cbp.engine.arrange import InputFile, arrange
-from cbp.engine.bindings import BindingFile, BindingSink
-from cbp.engine.bucket import BucketRun, state_file_schema
+from cbp.engine.arrange import arrange
+from cbp.engine.bindings import BindingSink
+from cbp.engine.bucket import BucketRun
 from cbp.engine.call import Binding, Emitted
 from cbp.engine.deliveries import Deliveries
-from cbp.engine.faults import NO_FAULTS, Faults
-from cbp.engine.files import LocalFiles
 from cbp.engine.groups import FlowRun
-from cbp.engine.layout import ShuffleLayout
-from cbp.engine.outputs import Follower, TaskOutputs
+from cbp.engine.outputs import TaskOutputs
 from cbp.engine.records import RecordRun, Share
-from cbp.engine.remote import RemoteWrites
-from cbp.engine.replication import Replication
-from cbp.engine.runfiles import RunFiles
 from cbp.engine.shared import Shared
 from cbp.engine.sink import sync_files
 from cbp.engine.spool import Spool
-from cbp.engine.state.bucket import BucketState, LiveFile, StateTable
-from cbp.engine.state.compaction import FANOUT, compact
-from cbp.engine.state.deletes import INLINE_BYTES_MAX, write_deletes
+from cbp.engine.state.bucket import BucketState
 from cbp.engine.state.index import IndexCache, index_cache
+from cbp.engine.taskplan import TaskPlan
+from cbp.engine.taskstate import TaskState
 from cbp.engine.vectorised.bucket import VectorisedRun
 from cbp.errors import CbpError
 from cbp.model.stage import TranslatorSpec
 
-__all__ = ["BEHIND", "StageTask", "TaskPlan", "Then", "dropped"]
+__all__ = ["BEHIND", "StageTask"]
 
 BEHIND = 2
 """`phase` of the descriptors of a stage that a task went on with."""
@@ -56,12 +49,6 @@ THEN_RECORDS_MAX = 4_000
 """Up to here one task goes on with the groupwise stage behind a record-wise one.
 
 Beyond it, a job of several tasks is faster than what it costs to start.
-"""
-
-OVERDUE_FILES = 2 * FANOUT
-"""Live files of a bucket from which it is compacted by a run that does not touch it.
-
-A run that touches a bucket compacts it; one that only writes to it from afar does not.
 """
 
 Descriptor = dict[str, Any]
@@ -81,69 +68,6 @@ _COUNTED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TaskPlan:
-    """What every task of one run needs; plain data, shipped to the workers.
-
-    Attributes:
-        folder: The dataflow's folder.
-        states: State name to its table and live files.
-        tasks: Number of tasks; task t owns the buckets b with `b * tasks // buckets == t`.
-        cache: Folder of the index copies on the worker's machine.
-        inputs: Input name to its files, in order.
-        bindings: Of the epochs whose messages are read.
-        followers: Record-wise stages that work on what this one emits, in its tasks.
-        then: The groupwise stage behind a record-wise one, for a single task to go on with.
-        replicates: Whether what groups share is copied for each of them before the shuffle,
-            as the black box does, instead of once per task.
-        hash_mask: Applied to every hash; all bits but in tests of collisions.
-        faults: Told at every file that a task writes.
-    """
-
-    folder: str
-    stage: str
-    epoch: int
-    run: str
-    spec: TranslatorSpec
-    layout: ShuffleLayout | None
-    buckets: int
-    tasks: int
-    states: Mapping[str, StateTable]
-    cache: str
-    inputs: Mapping[str, tuple[InputFile, ...]]
-    bindings: tuple[BindingFile, ...] = ()
-    followers: tuple[Follower, ...] = ()
-    then: Then | None = None
-    replicates: bool = False
-    hash_mask: int = -1
-    faults: Faults = NO_FAULTS
-
-    def replication(self) -> Replication | None:
-        """Return what copies shared records, for one reader of the increment."""
-        if not self.replicates:
-            return None
-        assert self.layout is not None, "a record-wise stage shares nothing"
-        return Replication(self.stage, self.spec, self.layout, self.inputs, self.bindings)
-
-
-@dataclass(frozen=True, slots=True)
-class Then:
-    """A groupwise stage whose only input a record-wise one writes.
-
-    Attributes:
-        flow: That input, `stage.output`.
-        plan: Of one task; its inputs are yet to be written.
-    """
-
-    flow: str
-    plan: TaskPlan
-
-
-def dropped(state: str, file: LiveFile) -> Descriptor:
-    """Describe a data file of a state that is live no longer."""
-    return {"kind": "drop", "state": state, "path": file.path, "bytes_dropped": file.size}
-
-
 @dataclass
 class StageTask:
     """One task: its sinks, and the counts of what it did."""
@@ -157,11 +81,19 @@ class StageTask:
     _done: list[Descriptor] = field(init=False, default_factory=list)
     _written: list[str] = field(init=False, default_factory=list)
     _bindings: BindingSink | None = field(init=False, default=None)
-    _remote: dict[str, RemoteWrites] = field(init=False, default_factory=dict)
+    _state: TaskState = field(init=False)
 
     def __post_init__(self) -> None:
         self.emitted = Emitted(self.plan.spec)
         self.counts = dict.fromkeys(_COUNTED, 0)
+        self._state = TaskState(
+            self.plan,
+            self.part,
+            self.attempt,
+            done=self._done,
+            written=self._written,
+            counts=self.counts,
+        )
         self._outputs = TaskOutputs(
             self.plan.stage,
             self.plan.spec,
@@ -232,7 +164,7 @@ class StageTask:
         gc.disable()  # a window's records are no garbage; between windows it is collected
         try:
             work()
-            self._close_remote()
+            self._state.close_remote()
             self._close_outputs()
             sync_files(self._written, faults=self.plan.faults)
         except CbpError as error:
@@ -258,7 +190,6 @@ class StageTask:
         layout = self.plan.layout
         assert layout is not None, "a record-wise stage has a task of its own"
         cache = self.open_cache()
-        deleted: dict[str, dict[str, Any]] = {name: {} for name in self.plan.states}
         visited: set[int] = set()
         with Spool(layout) as spool:
             spool.take(batches)
@@ -271,12 +202,11 @@ class StageTask:
                 runs = [
                     self._flow_run(i, spool.bucket(i, bucket)) for i in range(len(layout.flows))
                 ]
-                self._bucket(bucket, runs, cache, deleted, shared)
+                self._bucket(bucket, runs, cache, shared)
                 visited.add(bucket)
             self.counts.update(shared.counts() if shared else {})
-        self._compact_others(visited, cache)
-        for name, bitmaps in deleted.items():
-            self._write_deletes(name, bitmaps)
+        self._state.compact_others(visited, cache)
+        self._state.write_deletes()
 
     def _shared(self, spool: Spool) -> Shared | None:
         """Return what groups of this task share, if anything."""
@@ -315,7 +245,7 @@ class StageTask:
         return sorted(found)
 
     def _owns(self, bucket: int) -> bool:
-        return bucket * self.plan.tasks // self.plan.buckets == self.part
+        return self.plan.owner(bucket) == self.part
 
     def _flow_run(self, at: int, table: pa.Table) -> FlowRun:
         layout, spec = self.plan.layout, self.plan.spec
@@ -335,13 +265,12 @@ class StageTask:
         bucket: int,
         runs: list[FlowRun],
         cache: IndexCache,
-        deleted: dict[str, dict[str, Any]],
         shared: Shared | None = None,
     ) -> None:
         states = {
             name: BucketState(table, cache, bucket) for name, table in self.plan.states.items()
         }
-        files = {name: self._run_files(name, bucket, cache) for name in states}
+        files = {name: self._state.files(name, bucket, cache) for name in states}
         work = self._bucket_run(
             self.plan.spec,
             runs,
@@ -352,7 +281,7 @@ class StageTask:
         work.run()
         self.counts["groups"] += work.groups
         for name, state in states.items():
-            self._finish_state(name, state, files[name], deleted[name])
+            self._state.finish(name, state, files[name])
             self.counts["bytes_read"] += state.bytes_read
             for way, lookups in state.lookups.items():
                 self.counts[f"lookups_{way}"] += lookups
@@ -400,74 +329,7 @@ class StageTask:
         self._bindings.write(bindings)
 
     def _write_remote(self, state: str, columns: list[pa.Array]) -> None:
-        """Take records of a state that a group wrote for other keys."""
-        plan = self.plan
-        assert plan.spec.key is not None, "a stage with state has a key"
-        if state not in self._remote:
-            self._remote[state] = RemoteWrites(
-                plan.spec.key,
-                buckets=plan.buckets,
-                hash_mask=plan.hash_mask,
-                open_files=partial(self._remote_files, state),
-            )
-        self._remote[state].add(columns, state_file_schema(plan.spec.state(state)))
-
-    def _close_remote(self) -> None:
-        for remote in self._remote.values():
-            self._done.extend(remote.close())
-            self.counts["state_remote"] += remote.rows
-            self.counts["state_written"] += remote.rows
-
-    def _remote_files(self, state: str, bucket: int, number: int) -> RunFiles:
-        return self._run_files(state, bucket, self.open_cache(), f"-from{self.part}.{number}")
-
-    def _run_files(
-        self, state: str, bucket: int, cache: IndexCache | None, suffix: str = ""
-    ) -> RunFiles:
-        return RunFiles(
-            self.plan.states[state],
-            state=state,
-            bucket=bucket,
-            epoch=self.plan.epoch,
-            run=f"{self.plan.run}-{self.attempt}{suffix}",
-            cache=cache,
-            written=self._written,
-            faults=self.plan.faults,
-        )
-
-    def _finish_state(
-        self, name: str, state: BucketState, files: RunFiles, deleted: dict[str, Any]
-    ) -> None:
-        died = state.deaths()
-        for at, bitmap in died.items():
-            file = state.files[at]
-            self.counts["state_removed"] += len(bitmap)
-            if file.dead + len(bitmap) == file.rows:
-                self._done.append(dropped(name, file))
-            else:
-                deleted[file.path] = bitmap
-        files.close()
-        self.counts["state_written"] += files.rows
-        self._done.extend(files.done)
-        self._compact(state, died, files)
-
-    def _compact(self, state: BucketState, died: Mapping[int, Any], files: RunFiles) -> None:
-        merged = compact(state, died)
-        if merged is not None:
-            replaced = [state.files[at] for at in merged.replaces]
-            self._done.extend(files.merge(merged.tables, replaced))
-
-    def _compact_others(self, visited: Collection[int], cache: IndexCache) -> None:
-        """Compact buckets that nobody calls any more, but others write to."""
-        for name, table in self.plan.states.items():
-            for bucket, live in table.live.items():
-                if bucket not in visited and len(live) >= OVERDUE_FILES and self._owns(bucket):
-                    state, files = (
-                        BucketState(table, cache, bucket),
-                        self._run_files(name, bucket, cache),
-                    )
-                    self._compact(state, {}, files)
-                    self.counts["bytes_read"] += state.bytes_read
+        self._state.write_remote(state, columns, self.open_cache())
 
     def _write_output(self, name: str, columns: list[pa.Array]) -> None:
         self._outputs.write(self.plan.stage, name, columns)
@@ -480,18 +342,3 @@ class StageTask:
         self._written.extend(f"{self.plan.folder}/{file['path']}" for file in files)
         self._done.extend(files)
         self.counts.update(self._outputs.counts())
-
-    def _write_deletes(self, name: str, bitmaps: dict[str, Any]) -> None:
-        plan = self.plan
-        file = f"{plan.epoch:012d}-{self.part:05d}-{plan.run}-{self.attempt}"
-        written = write_deletes(
-            plan.states[name].folder,
-            file,
-            bitmaps,
-            inline_bytes_max=INLINE_BYTES_MAX // plan.tasks,
-            files=LocalFiles(plan.faults),
-        )
-        for path, deletes in written.items():
-            self._done.append(
-                {"kind": "deletes", "state": name, "path": path, "deletes": deletes.to_json()}
-            )

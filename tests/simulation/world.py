@@ -26,7 +26,7 @@ import pytest
 import structlog
 from sqlalchemy import literal
 
-from cbp.engine import preparing, sink, task, tiers
+from cbp.engine import preparing, sink, taskstate, tiers
 from cbp.engine.base import RunPlan
 from cbp.engine.collect import Retention
 from cbp.engine.delta import tables
@@ -36,7 +36,7 @@ from cbp.engine.files import LocalFiles
 from cbp.engine.intentions import IntentionLog
 from cbp.engine.state import compaction
 from cbp.engine.state.index import index_cache
-from cbp.engine.task import TaskPlan
+from cbp.engine.taskplan import TaskPlan
 from cbp.errors import NotFoundError
 from cbp.model.lease import Role
 from controller.ingest import DropFolder, ScanReport
@@ -142,7 +142,7 @@ class Bench:
             for module in (preparing, tiers, compaction):
                 patch.setattr(module, "FANOUT", FANOUT)
             patch.setattr(leases, "_now_ms", lambda _: literal(int(self.seconds * 1000)))
-            patch.setattr(task, "INLINE_BYTES_MAX", INLINE_BYTES_MAX)
+            patch.setattr(taskstate, "INLINE_BYTES_MAX", INLINE_BYTES_MAX)
             known = dict(tables.open_table.__kwdefaults__ or {})
             known["checkpoint_interval"] = CHECKPOINT_INTERVAL
             patch.setattr(tables.open_table, "__kwdefaults__", known)

@@ -20,7 +20,7 @@ from cbp.engine.blackbox import (
 )
 from cbp.engine.spark.executor import SparkExecutor
 from cbp.engine.spark.work import RESULT, reported, task_identity
-from cbp.engine.task import TaskPlan
+from cbp.engine.taskplan import TaskPlan
 
 __all__ = ["SparkBlackboxExecutor"]
 

@@ -52,7 +52,8 @@ from cbp.engine.spark.work import (
     slots_ddl,
     told_error,
 )
-from cbp.engine.task import StageTask, TaskPlan
+from cbp.engine.task import StageTask
+from cbp.engine.taskplan import TaskPlan
 from cbp.errors import (
     CbpError,
     IncrementDamagedError,

@@ -43,7 +43,7 @@ from cbp.engine.spark.executor import (
     sorted_within,
 )
 from cbp.engine.spark.work import RESULT, reported, task_identity
-from cbp.engine.task import TaskPlan
+from cbp.engine.taskplan import TaskPlan
 from cbp.engine.vectorised.arrived import LookUpTask, SettleTask, with_called_keys, with_results
 from cbp.model.schema import Schema
 from cbp.model.stage import InputSpec

@@ -27,7 +27,8 @@ from cbp.engine.destinations import copies
 from cbp.engine.layout import COUNT, TO, ShuffleLayout, first_bucket
 from cbp.engine.records import Share
 from cbp.engine.route import slot_columns
-from cbp.engine.task import StageTask, TaskPlan
+from cbp.engine.task import StageTask
+from cbp.engine.taskplan import TaskPlan
 from cbp.errors import CbpError, error_from_dict
 
 __all__ = [

@@ -25,7 +25,8 @@ from cbp.engine.layout import shuffle_layout
 from cbp.engine.spool import Spool
 from cbp.engine.state.bucket import BucketState
 from cbp.engine.state.index import index_cache
-from cbp.engine.task import StageTask, TaskPlan
+from cbp.engine.task import StageTask
+from cbp.engine.taskplan import TaskPlan
 from cbp.engine.vectorised.bucket import VectorisedRun
 from cbp.engine.vectorised.conform import narrow
 from cbp.engine.vectorised.emission import Emission

@@ -18,7 +18,8 @@ from cbp.engine.direct import DirectEngine, LocalEngine
 from cbp.engine.executor import LocalExecutor
 from cbp.engine.files import LocalFiles
 from cbp.engine.intentions import IntentionLog
-from cbp.engine.task import StageTask, TaskPlan
+from cbp.engine.task import StageTask
+from cbp.engine.taskplan import TaskPlan
 from cbp.errors import LogConflictError
 from cbp.model.intention import Intention
 from tests.cbp.engine.test_direct import assert_same, dataflow_of

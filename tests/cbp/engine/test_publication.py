@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cbp.engine import task
+from cbp.engine import taskstate
 from cbp.engine.delta.actions import AddFile, RemoveFile
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.direct import LocalEngine
@@ -57,7 +57,7 @@ def test_any_policy_gives_the_states_of_the_reference(
     case: str, every: int, monkeypatch: pytest.MonkeyPatch, data: st.DataObject
 ) -> None:
     """Outputs at every epoch, and state at every publication, whatever lies between two."""
-    monkeypatch.setattr(task, "INLINE_BYTES_MAX", data.draw(st.sampled_from([0, 1 << 18])))
+    monkeypatch.setattr(taskstate, "INLINE_BYTES_MAX", data.draw(st.sampled_from([0, 1 << 18])))
     epochs = data.draw(epochs_of(case))
     dataflow = dataflow_of(case)
     reference = ReferenceEngine(dataflow)
@@ -254,7 +254,7 @@ def test_damaged_deletes_are_never_published(tmp_path: Path) -> None:
     """A stored set whose bytes changed stops the publication, and nothing is written."""
     driver = driver_of(tmp_path, every=99)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(task, "INLINE_BYTES_MAX", 0)
+        patch.setattr(taskstate, "INLINE_BYTES_MAX", 0)
         counts(driver, *(f"u{i}" for i in range(60)))
         driver.publish()
         counts(driver, "u0", "u1", "u2")
@@ -270,7 +270,7 @@ def test_damaged_deletes_are_never_published(tmp_path: Path) -> None:
 def test_a_collector_is_told_what_records_need(tmp_path: Path) -> None:
     """Every file that unpublished records name is there, and is in the list."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(task, "INLINE_BYTES_MAX", 0)
+        patch.setattr(taskstate, "INLINE_BYTES_MAX", 0)
         driver = driver_of(tmp_path, every=99)
         for epoch in range(4):
             counts(driver, *(f"u{(epoch * 3 + i) % 13}" for i in range(9)))

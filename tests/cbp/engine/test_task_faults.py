@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cbp.engine import task
+from cbp.engine import taskstate
 from cbp.engine.delta.tables import open_table
 from cbp.engine.direct import LocalEngine
 from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
@@ -22,7 +22,7 @@ EPOCHS = [{"items": ROWS}, {"items": [{**row, "drop": row["url"] > "3"} for row 
 @pytest.fixture(autouse=True)
 def _stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no deleted rows be so few that they need no file."""
-    monkeypatch.setattr(task, "INLINE_BYTES_MAX", 0)
+    monkeypatch.setattr(taskstate, "INLINE_BYTES_MAX", 0)
 
 
 class Crashing(Driver):
