@@ -27,7 +27,7 @@ from cbp.engine.files import Files, LocalFiles
 from cbp.engine.frame import frame_increment
 from cbp.engine.located import located
 from cbp.engine.opened import OpenTables
-from cbp.engine.planning import ROWS_PER_TASK, Planner
+from cbp.engine.planning import Planner
 from cbp.engine.preparing import Preparer
 from cbp.engine.publication import CHANGE, app_id, begun_ms, live_files, plan_entries
 from cbp.engine.read import look_up, read_records, read_state_rows, recalled
@@ -74,8 +74,8 @@ class DirectEngine:
         self._now_ms, self._fault, self._hash_mask = clock_ms, faults, hash_mask
         self._tables = OpenTables(self._files)
         self._named: dict[str, NamedFiles] = {}
-        planner = Planner(executor, self._tables, cache, hash_mask)
-        self._runs = Preparer(executor, planner, self._tables, self._files, clock_ms, faults)
+        self._planner = Planner(executor, self._tables, cache, hash_mask)
+        self._runs = Preparer(executor, self._planner, self._tables, self._files, clock_ms, faults)
 
     def check(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
         """Refuse what the executor cannot do; see `Engine.check`."""
@@ -83,8 +83,7 @@ class DirectEngine:
 
     def limits(self) -> PhysicalLimits:
         """Return what decides how a run is executed."""
-        reads, size = self._executor.arranged_max or (None, None)
-        return PhysicalLimits(self._executor.slots, ROWS_PER_TASK, reads, size)
+        return self._planner.limits()
 
     def frame(
         self, folder: str, stage: str, spec: InputSpec, increment: Increment, memo: Any

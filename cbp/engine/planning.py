@@ -19,6 +19,7 @@ from cbp.engine.layout import shuffle_layout
 from cbp.engine.opened import OpenTables
 from cbp.engine.records import record_shares, share_of
 from cbp.engine.taskplan import TaskPlan, Then
+from cbp.model.explain import PhysicalLimits
 from cbp.model.increment import DataFile, Increment
 
 __all__ = ["ROWS_PER_TASK", "Planner"]
@@ -45,6 +46,11 @@ class Planner:
     tables: OpenTables
     cache: str
     hash_mask: int
+
+    def limits(self) -> PhysicalLimits:
+        """Return what decides how a run is executed."""
+        reads, size = self.executor.arranged_max or (None, None)
+        return PhysicalLimits(self.executor.slots, ROWS_PER_TASK, reads, size)
 
     def task(self, plan: RunPlan, records: int, *, faults: Faults) -> TaskPlan:
         """Return what every task of a phase is given.

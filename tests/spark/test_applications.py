@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cbp.engine import direct
+from cbp.engine import planning
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor, executor
 from stages.flows.clustering import clustering
@@ -26,7 +26,7 @@ def test_every_epoch_equals_the_reference(
     name: str, shuffled: bool, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Outputs, their order, and state; multicast, messages, `ALL` and several keys at once."""
-    monkeypatch.setattr(direct, "ROWS_PER_TASK", {"groupwise": 20})
+    monkeypatch.setattr(planning, "ROWS_PER_TASK", {"groupwise": 20})
     if shuffled:
         monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
     engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"))

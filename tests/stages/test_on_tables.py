@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cbp.engine import bucket, direct, window
+from cbp.engine import bucket, planning, window
 from cbp.engine.direct import LocalEngine
 from cbp.model.dataflow import Dataflow
 from stages.flows.clustering import clustering
@@ -32,7 +32,7 @@ def test_every_epoch_equals_the_reference(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With several tasks and small windows; new edges arrive while state is there."""
-    monkeypatch.setattr(direct, "ROWS_PER_TASK", {"groupwise": 20})
+    monkeypatch.setattr(planning, "ROWS_PER_TASK", {"groupwise": 20})
     monkeypatch.setattr(bucket, "WINDOW_ROWS", 50)
     monkeypatch.setattr(window, "LARGE_ROWS", 50)
     dataflow: Dataflow = FLOWS[name]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbp.engine import direct
+from cbp.engine import planning
 from cbp.engine.collect import Retention
 from cbp.engine.delta import tables
 from cbp.engine.direct import LocalEngine
@@ -42,7 +42,7 @@ def test_two_tasks_find_what_one_finds(
     """Outputs, order, state, dead letters and remote writes are the reference's."""
     folder = tmp_path_factory.mktemp("shared")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(direct, "ROWS_PER_TASK", {"groupwise": 2})
+        patch.setattr(planning, "ROWS_PER_TASK", {"groupwise": 2})
         driver = driver_of(folder, case, hash_mask=hash_mask)
         epochs = data.draw(epochs_of(case))
         assert_same(dataflow_of(case), driver, epochs, ordered=hash_mask == -1)
