@@ -14,6 +14,22 @@ from hypothesis import settings
 settings.register_profile("cbp", deadline=None)
 settings.load_profile("cbp")
 
+_ONE_AT_A_TIME = ("spark", "cluster", "service", "system")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep together, where several processes share the tests, what is not to run side by side.
+
+    A file's tests, for their fixtures; and all tests with a Spark session or with processes of
+    their own: one session serves them, and nobody measures while another one is killed.
+    """
+    for item in items:
+        alone = any(item.get_closest_marker(name) for name in _ONE_AT_A_TIME)
+        item.add_marker(
+            pytest.mark.xdist_group("processes" if alone else item.nodeid.partition("::")[0])
+        )
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:

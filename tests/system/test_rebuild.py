@@ -133,9 +133,7 @@ def postgresql(root: Path) -> Iterator[tuple[str, Callable[[], None]]]:
         pytest.skip(str(missing))
 
 
-@pytest.mark.parametrize(
-    "database", [sqlite, pytest.param(postgresql, marks=pytest.mark.service)], ids=str
-)
+@pytest.mark.parametrize("database", [sqlite, pytest.param(postgresql, marks=pytest.mark.service)])
 def test_a_deleted_database_is_rebuilt_and_the_service_goes_on(
     tmp_path: Path, database: Any
 ) -> None:

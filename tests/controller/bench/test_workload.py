@@ -7,15 +7,15 @@ import pytest
 
 from controller.bench.workload import CrawlQueue, UrlCount, Workload
 
-WORKLOADS: list[Workload] = [
-    UrlCount(1000, 7),
-    UrlCount(1000, 7, "zipf"),
-    UrlCount(1000, 7, "distinct"),
-    CrawlQueue(1000, 7),
-]
+WORKLOADS: dict[str, Workload] = {
+    "uniform": UrlCount(1000, 7),
+    "zipf": UrlCount(1000, 7, "zipf"),
+    "distinct": UrlCount(1000, 7, "distinct"),
+    "crawl": CrawlQueue(1000, 7),
+}
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: f"{w.source}-{w.__hash__() % 7}")
+@pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
 def test_the_seed_gives_the_increment(workload: Workload) -> None:
     """Every candidate, and every later run, reads the same records; each increment its own."""
     first = workload.records(3, 50)
