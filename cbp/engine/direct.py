@@ -176,6 +176,7 @@ class DirectEngine:
                 intentions,
                 timestamp_ms=timestamp_ms,
                 files=self._files,
+                vectors=index_cache(self._cache).vectors,
             )
         ]
         return {name: entry.put_into(table, timestamp_ms) for name, table, entry in planned}

@@ -34,7 +34,8 @@ from cbp.engine.files import Files
 from cbp.engine.layout import vectors_id
 from cbp.engine.state.bucket import LiveFile
 from cbp.engine.state.deletes import Deletes, read_deletes
-from cbp.engine.state.vectors import read_vector, write_vectors
+from cbp.engine.state.vectorcache import VectorCache
+from cbp.engine.state.vectors import write_vectors
 from cbp.errors import InvariantError, LogConflictError
 from cbp.model.intention import Intention, TableChange
 
@@ -269,6 +270,7 @@ def plan_entries(
     *,
     timestamp_ms: int,
     files: Files,
+    vectors: VectorCache | None = None,
 ) -> list[Entry]:
     """Return the entries after which a table shows these intentions; vectors are durable then.
 
@@ -281,6 +283,7 @@ def plan_entries(
         intentions: Of the table's stage, oldest first; at least one.
         timestamp_ms: When what goes is deleted.
         files: Where the vectors are written.
+        vectors: Where those that were written lately are kept in memory, if anywhere.
 
     Raises:
         InvariantError: If a change does not fit what was there before it.
@@ -293,7 +296,7 @@ def plan_entries(
         touched = _touched(changes)
         before = {path: live[path] for path in touched if path in live}
         view = _view(before, changes)
-        after = _marked(f"{folder}/{table}", view, last.epoch, files)
+        after = _marked(f"{folder}/{table}", view, last.epoch, files, vectors)
         kinds = sorted({_kind(change) for change in changes}, reverse=True)
         records = RECORDS in kinds
         actions = difference(before, after, now_ms=timestamp_ms, data_change=records)
@@ -357,28 +360,39 @@ def _touched(changes: Changes) -> set[str]:
     }
 
 
-def _marked(table: str, view: Mapping[str, _File], epoch: int, files: Files) -> dict[str, AddFile]:
+def _marked(
+    table: str,
+    view: Mapping[str, _File],
+    epoch: int,
+    files: Files,
+    known: VectorCache | None = None,
+) -> dict[str, AddFile]:
     """Return the files as the log shall show them; writes the vectors of those that lost rows."""
+    known = known or VectorCache()
     bitmaps = {
-        path: _dead(table, file, files) for path, file in sorted(view.items()) if file.deletes
+        path: _dead(table, file, files, known)
+        for path, file in sorted(view.items())
+        if file.deletes
     }
     for bitmap in bitmaps.values():
         bitmap.run_optimize()
     content = [path.encode() + bytes(bitmap.serialize()) for path, bitmap in bitmaps.items()]
     name = vectors_id(epoch, b"".join(content))
     vectors = write_vectors(table, "_vectors", name, bitmaps, files=files)
+    for path, vector in vectors.items():
+        known.put(table, vector, bitmaps[path])
     return {
         path: replace(file.add, deletion_vector=vectors.get(path, file.add.deletion_vector))
         for path, file in view.items()
     }
 
 
-def _dead(table: str, file: _File, files: Files) -> BitMap64:
+def _dead(table: str, file: _File, files: Files, known: VectorCache) -> BitMap64:
     old = file.add.deletion_vector
-    dead = read_vector(table, old, files=files) if old else BitMap64()
+    dead = known.read(table, old, files=files) if old else BitMap64()
     expected = len(dead)
     for deletes in file.deletes:
-        dead |= read_deletes(table, deletes, files=files)
+        dead = dead | read_deletes(table, deletes, files=files)  # what is kept stays as it is
         expected += deletes.rows
     if len(dead) != expected or len(dead) >= file.add.rows:
         message = f"{table}/{file.add.path}: {len(dead)} of {file.add.rows} rows are dead"

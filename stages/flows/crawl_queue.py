@@ -19,8 +19,10 @@ import yaml
 from cbp import DataflowBuilder
 from cbp.model.dataflow import Dataflow
 from stages.translators.count_in_links import CountInLinks
+from stages.translators.count_in_links_arrow import CountInLinksArrow
 from stages.translators.extract_links import ExtractLinks
 from stages.translators.merge import Merge
+from stages.translators.merge_arrow import MergeArrow
 from stages.translators.score import Score
 from stages.translators.threshold import Threshold
 
@@ -39,6 +41,7 @@ def crawl_queue(
     site_rule: str = "first_label",
     grouping: Literal["inner", "outer"] = "inner",
     minimum: float = 1.0,
+    form: Literal["groupwise", "arrow"] = "groupwise",
 ) -> Dataflow:
     """Build the dataflow; by default the same as `document`.
 
@@ -46,14 +49,20 @@ def crawl_queue(
         site_rule: How a URL gives its site; see `ExtractLinks`.
         grouping: Of both states; `"outer"` scans them in every epoch, as the paper's did.
         minimum: The least score that enters the queue; see `Threshold`.
+        form: Of the two stages with state: record by record, however large a site is, or
+            on columns, a site in memory at a time; the same tables.
     """
+    count_links, merge_counts = {
+        "groupwise": (CountInLinks(grouping), Merge(grouping)),
+        "arrow": (CountInLinksArrow(grouping), MergeArrow(grouping)),
+    }[form]
     flow = DataflowBuilder("crawl_queue")
     pages = flow.source("pages", "url STRING NOT NULL, site STRING, links ARRAY<STRING>")
     extract = flow.stage("extract_links", ExtractLinks(site_rule), pages=pages)
-    count = flow.stage("count_in_links", CountInLinks(grouping), links=extract.links)
+    count = flow.stage("count_in_links", count_links, links=extract.links)
     merge = flow.stage(
         "merge",
-        Merge(grouping),
+        merge_counts,
         url_counts=count.url_counts,
         site_counts=count.site_counts,
         crawled=extract.crawled,

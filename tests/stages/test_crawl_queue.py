@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from itertools import chain
+from typing import Any
 
-from hypothesis import given
+import pytest
+from hypothesis import HealthCheck, given, settings
 
+from cbp.engine.direct import LocalEngine
+from cbp.engine.vectorised import reader
 from cbp.testing import run_dataflow
 from stages.flows.crawl_queue import crawl_queue
+from tests.cbp.engine.test_direct import assert_same
+from tests.driver import Driver
 from tests.stages.crawl import INCREMENTS, Page, links_of, site_of, sites_of
 from tests.stages.documents import same_graph
+
+FORMS = pytest.mark.parametrize("form", ["groupwise", "arrow"])
 
 
 def test_the_document_and_the_builder_give_the_same_dataflow() -> None:
@@ -41,10 +49,13 @@ def test_the_queue_holds_what_passes_the_threshold() -> None:
     assert low.keys() - high.keys() == {("b", "b.z")}
 
 
+@FORMS
 @given(INCREMENTS)
-def test_any_split_into_increments_gives_the_batch_answer(increments: list[list[Page]]) -> None:
+def test_any_split_into_increments_gives_the_batch_answer(
+    form: Any, increments: list[list[Page]]
+) -> None:
     """Counts, crawled pages and the URLs in the queue are those of one batch."""
-    result = run_dataflow(crawl_queue(minimum=0.0), {"pages": increments})
+    result = run_dataflow(crawl_queue(minimum=0.0, form=form), {"pages": increments})
     pages = list(chain.from_iterable(increments))
     links, crawled = links_of(pages), {url for url, _, _ in pages}
     counts = {row.url: row.n for row in result.state["count_in_links.counts"] if row.url}
@@ -57,11 +68,12 @@ def test_any_split_into_increments_gives_the_batch_answer(increments: list[list[
     assert {url for url, score in queue.items() if score is None} == crawled
 
 
+@FORMS
 @given(INCREMENTS)
-def test_both_groupings_give_the_same_result(increments: list[list[Page]]) -> None:
+def test_both_groupings_give_the_same_result(form: Any, increments: list[list[Page]]) -> None:
     """Calling every site in every epoch changes no record."""
-    inner = run_dataflow(crawl_queue(grouping="inner"), {"pages": increments})
-    outer = run_dataflow(crawl_queue(grouping="outer"), {"pages": increments})
+    inner = run_dataflow(crawl_queue(grouping="inner", form=form), {"pages": increments})
+    outer = run_dataflow(crawl_queue(grouping="outer", form=form), {"pages": increments})
     assert (outer.outputs, outer.state) == (inner.outputs, inner.state)
 
 
@@ -70,3 +82,26 @@ def test_sites_follow_from_the_url_whatever_the_page_says() -> None:
     pages: list[list[Page]] = [[("a.x", "elsewhere", ["b.y"])], [("b.y", "nowhere", [])]]
     result = run_dataflow(crawl_queue(), {"pages": pages})
     assert {row.site for row in result.state["merge.known"]} == {site_of("a.x"), site_of("b.y")}
+
+
+@pytest.mark.parametrize("grouping", ["inner", "outer"])
+@settings(
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(increments=INCREMENTS)
+def test_on_tables_the_columns_hold_what_the_records_do(
+    grouping: Any,
+    increments: list[list[Page]],
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At every epoch, outputs in their order and state; several calls per bucket."""
+    monkeypatch.setattr(reader, "CALL_ROWS", 5)
+    folder = tmp_path_factory.mktemp("columns")
+    engine = LocalEngine(cache=str(folder / "cache"))
+    driver = Driver(engine, crawl_queue(grouping=grouping, form="arrow"), folder / "t")
+    epochs = [
+        {"pages": [{"url": url, "site": site, "links": links} for url, site, links in pages]}
+        for pages in increments
+    ]
+    assert_same(crawl_queue(grouping=grouping), driver, epochs, source="")

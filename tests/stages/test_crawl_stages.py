@@ -14,14 +14,19 @@ from hypothesis import strategies as st
 from cbp.errors import AuthorCodeError, DefinitionError
 from cbp.testing import run_epochs
 from stages.translators.count_in_links import CountInLinks
+from stages.translators.count_in_links_arrow import CountInLinksArrow
 from stages.translators.extract_links import ExtractLinks
 from stages.translators.merge import Merge
+from stages.translators.merge_arrow import MergeArrow
 from stages.translators.score import Score
 from stages.translators.threshold import Threshold
 from tests.stages.crawl import URLS, site_of, sites_of
 
 LINKS = st.sampled_from(URLS).map(lambda url: (url, site_of(url)))
 GROUPINGS = st.sampled_from(["inner", "outer"])
+COUNTS = pytest.mark.parametrize("count", [CountInLinks, CountInLinksArrow])
+MERGES = pytest.mark.parametrize("merge", [Merge, MergeArrow])
+"""Both forms of a stage: they hold, emit and refuse the same."""
 
 
 # --- extract links --------------------------------------------------------------------
@@ -77,10 +82,11 @@ def test_an_unknown_site_rule_is_refused() -> None:
 # --- count in-links --------------------------------------------------------------------
 
 
-def test_count_in_links_over_two_epochs() -> None:
+@COUNTS
+def test_count_in_links_over_two_epochs(count: Any) -> None:
     """Only URLs and sites with new links come out; the state has both kinds of counts."""
     epochs = [[("a.x", "a"), ("a.y", "a"), ("b", "b")], [("a.y", "a")]]
-    result = run_epochs(CountInLinks, epochs)
+    result = run_epochs(count, epochs)
     assert result.outputs["url_counts"][1] == [("a", "a.y", 2)]
     assert result.outputs["site_counts"][1] == [("a", 3)]
     assert result.state["counts"] == [
@@ -92,12 +98,13 @@ def test_count_in_links_over_two_epochs() -> None:
     ]
 
 
+@COUNTS
 @given(st.lists(st.lists(LINKS, max_size=4), max_size=5), GROUPINGS)
 def test_count_in_links_of_any_split_gives_the_batch_answer(
-    epochs: list[list[tuple[str, str]]], grouping: Any
+    count: Any, epochs: list[list[tuple[str, str]]], grouping: Any
 ) -> None:
     """State and last counts equal Counters over all links; both groupings agree."""
-    result = run_epochs(CountInLinks(grouping), epochs)
+    result = run_epochs(count(grouping), epochs)
     urls = Counter(url for url, _ in chain.from_iterable(epochs))
     sites = sites_of(urls)
     assert result.last("url_counts") == {(site_of(url), url): n for url, n in urls.items()}
@@ -107,12 +114,15 @@ def test_count_in_links_of_any_split_gives_the_batch_answer(
     assert {(row.site, row.url): row.n for row in result.state["counts"]} == expected
 
 
+@COUNTS
 @given(st.lists(st.lists(LINKS, max_size=4), max_size=5))
-def test_outer_grouping_emits_what_inner_emits(epochs: list[list[tuple[str, str]]]) -> None:
+def test_outer_grouping_emits_what_inner_emits(
+    count: Any, epochs: list[list[tuple[str, str]]]
+) -> None:
     """A site that is called without links keeps its state and emits nothing."""
     inner, outer = (
-        run_epochs(CountInLinks("inner"), epochs),
-        run_epochs(CountInLinks("outer"), epochs),
+        run_epochs(count("inner"), epochs),
+        run_epochs(count("outer"), epochs),
     )
     assert (outer.outputs, outer.state) == (inner.outputs, inner.state)
 
@@ -124,9 +134,16 @@ def test_a_link_without_url_fails_the_run() -> None:
     assert caught.value.details["key"] == "('a',)"
 
 
+def test_a_link_without_url_fails_the_run_on_columns() -> None:
+    """The error names the line that refuses it."""
+    with pytest.raises(AuthorCodeError, match="a link has no URL") as caught:
+        run_epochs(CountInLinksArrow, [[(None, "a")]])
+    assert "count_in_links_arrow.py:" in caught.value.details["place"]
+
+
 def test_an_unknown_grouping_is_refused() -> None:
-    """At registration, for both stages that have the parameter."""
-    for stage in (CountInLinks, Merge):
+    """At registration, for all stages that have the parameter."""
+    for stage in (CountInLinks, CountInLinksArrow, Merge, MergeArrow):
         with pytest.raises(DefinitionError, match="'inner' or 'outer'"):
             stage("left").spec()  # type: ignore[arg-type]
 
@@ -134,10 +151,11 @@ def test_an_unknown_grouping_is_refused() -> None:
 # --- merge -----------------------------------------------------------------------------
 
 
-def test_merge_over_two_epochs() -> None:
+@MERGES
+def test_merge_over_two_epochs(merge: Any) -> None:
     """New and changed URLs come out; a crawled one leaves once, and stays silent then."""
     result = run_epochs(
-        Merge,
+        merge,
         [
             {
                 "url_counts": [("a", "a.x", 1), ("a", "a.y", 2)],
@@ -193,12 +211,13 @@ def crawl_state(epochs: list[dict[str, list[Any]]]) -> tuple[dict[str, int], set
     return urls, {url for epoch in epochs for url, _ in epoch["crawled"]}
 
 
+@MERGES
 @given(arrivals(), GROUPINGS)
 def test_merge_of_any_split_gives_the_batch_answer(
-    epochs: list[dict[str, list[Any]]], grouping: Any
+    merge: Any, epochs: list[dict[str, list[Any]]], grouping: Any
 ) -> None:
     """State, and the last count or crawled mark per URL, do not depend on what came when."""
-    result = run_epochs(Merge(grouping), epochs)
+    result = run_epochs(merge(grouping), epochs)
     urls, crawled = crawl_state(epochs)
     sites = {site: n for epoch in epochs for site, n in epoch["site_counts"]}
     known = {row.url: (row.n, row.crawled) for row in result.state["known"] if row.url is not None}
@@ -211,10 +230,13 @@ def test_merge_of_any_split_gives_the_batch_answer(
     }
 
 
+@MERGES
 @given(arrivals())
-def test_merge_emits_what_changed_and_nothing_else(epochs: list[dict[str, list[Any]]]) -> None:
+def test_merge_emits_what_changed_and_nothing_else(
+    merge: Any, epochs: list[dict[str, list[Any]]]
+) -> None:
     """Per epoch: changed counts of pages not crawled, with the site's count, and first crawls."""
-    result = run_epochs(Merge, epochs)
+    result = run_epochs(merge, epochs)
     sites: dict[str, int] = {}
     for number, emitted in enumerate(result.outputs["candidates"]):
         urls_before, crawled_before = crawl_state(epochs[:number])
@@ -229,11 +251,17 @@ def test_merge_emits_what_changed_and_nothing_else(epochs: list[dict[str, list[A
         assert sorted(emitted, key=lambda row: row.url) == sorted(expected, key=lambda row: row[1])
 
 
-def test_a_count_without_url_fails_the_run() -> None:
+@MERGES
+@pytest.mark.parametrize(
+    "arrived",
+    [{"url_counts": [("a", None, 1)]}, {"crawled": [(None, "a")]}],
+    ids=["count", "crawl"],
+)
+def test_what_has_no_url_fails_the_run(merge: Any, arrived: dict[str, list[Any]]) -> None:
     """It would be taken for the record of the site itself."""
     with pytest.raises(AuthorCodeError) as caught:
-        run_epochs(Merge, [{"url_counts": [("a", None, 1)]}])
-    assert "merge.py:" in caught.value.details["place"]
+        run_epochs(merge, [arrived])
+    assert f"{merge.__module__.rpartition('.')[2]}.py:" in caught.value.details["place"]
 
 
 # --- score and threshold ---------------------------------------------------------------

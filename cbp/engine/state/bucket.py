@@ -23,7 +23,7 @@ from cbp.engine.delta.actions import DeletionVector
 from cbp.engine.state.deletes import Deletes, read_deletes
 from cbp.engine.state.index import IndexCache
 from cbp.engine.state.lookup import IndexedFile, StateRows
-from cbp.engine.state.vectors import bitmap_of, read_vector, rows_of
+from cbp.engine.state.vectors import bitmap_of, rows_of
 
 __all__ = ["BucketState", "Found", "LiveFile", "Positions", "StateTable"]
 
@@ -32,6 +32,9 @@ Positions = npt.NDArray[np.int64]
 _DIED_ROWS_MAX = 1_000_000
 _SEARCH_COST = 64
 """Finding one position among the dead costs as much as marking so many rows of a mask."""
+
+_ASK_COST = 48
+"""Asking a bitmap for one position costs as much as listing so many of its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +165,11 @@ class BucketState:
         bitmap = self._dead.get(at)
         if bitmap is None:
             file, folder = self.files[at], self.table.folder
-            bitmap = read_vector(folder, file.vector) if file.vector else BitMap64()
+            bitmap = BitMap64()
+            if file.vector:
+                bitmap = self.cache.vectors.read(folder, file.vector)
             for deletes in file.unpublished:
-                bitmap |= read_deletes(folder, deletes)
+                bitmap = bitmap | read_deletes(folder, deletes)  # what is kept stays as it is
             self._dead[at] = bitmap
         return bitmap
 
@@ -234,6 +239,9 @@ class BucketState:
 
 def _contains(dead: BitMap64, positions: Positions, rows: int) -> npt.NDArray[np.bool_]:
     """Tell which of some positions are dead; cost follows the shorter side."""
+    if len(positions) * _ASK_COST < len(dead):
+        asked = map(dead.__contains__, positions.tolist())
+        return np.fromiter(asked, np.bool_, len(positions))
     gone = rows_of(dead)
     if len(positions) * _SEARCH_COST < rows:
         nearest = np.minimum(np.searchsorted(gone, positions), len(gone) - 1)

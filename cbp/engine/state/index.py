@@ -35,6 +35,7 @@ import pyarrow.parquet as pq
 
 from cbp.engine.state.access import choose_rows, is_small
 from cbp.engine.state.lookup import IndexedFile, Int64s, RowGroups, StateRows, ascending
+from cbp.engine.state.vectorcache import VectorCache
 from cbp.errors import InvariantError
 
 __all__ = ["IndexCache", "index_cache"]
@@ -63,6 +64,7 @@ class IndexCache:
 
     Attributes:
         held_bytes: Of rows that lie in no copy; at most `HELD_BYTES_MAX`.
+        vectors: Which of the files' rows are dead.
     """
 
     def __init__(self, folder: str, *, bytes_max: int = BYTES_MAX_DEFAULT) -> None:
@@ -71,6 +73,7 @@ class IndexCache:
         self._open: OrderedDict[str, IndexedFile] = OrderedDict()
         self._held: OrderedDict[str, IndexedFile] = OrderedDict()
         self.held_bytes = 0
+        self.vectors = VectorCache()
         self._spent: OrderedDict[str, int] = OrderedDict()
         self._made = 0
         self._lock = threading.Lock()
