@@ -81,6 +81,8 @@ NODES_MIN = 100
 DENSITY = 8
 """A graph has at most one in so many of the links that its nodes could have."""
 _FORMS = ("groupwise", "arrow", "sql")
+_WRITTEN: dict[str, tuple[str, ...]] = {URL_COUNT: _FORMS, CRAWL_QUEUE: _FORMS[:2]}
+"""The forms of a workload's translators; of the others, the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class BenchOptions:
 
     Attributes:
         workload: `url-count`, `crawl-queue`, `clustering` or `pagerank`.
-        against: Candidates besides ours.
+        against: Candidates besides ours; those that run our translators also as `name/form`.
         keys: How `url-count` draws its keys: `uniform`, `zipf`, or `distinct`: every record
             another key that is in state.
         forms: Of our translator, each measured as a candidate of its own.
@@ -183,8 +185,13 @@ class BenchOptions:
             raise BenchRefusedError("form", f"name one of {', '.join(_FORMS)}")
         for form in self.forms:
             _one_of("form", form, _FORMS)
-            if self.workload != URL_COUNT and form != _FORMS[0]:
-                raise BenchRefusedError("form", f"{self.workload} is written {_FORMS[0]} only")
+            self._check_written(form)
+
+    def _check_written(self, form: str) -> None:
+        written = _WRITTEN.get(self.workload, _FORMS[:1])
+        if form not in written:
+            forms = " or ".join(written)
+            raise BenchRefusedError("form", f"{self.workload} is written {forms} only")
 
     def _check_hit_rates(self) -> None:
         if not self.hit_rates:
@@ -220,7 +227,8 @@ class BenchOptions:
                     "edges", f"at most {nodes * nodes // DENSITY:,} for {nodes:,} nodes"
                 )
 
-    def _check_candidate(self, name: str) -> None:
+    def _check_candidate(self, label: str) -> None:
+        name, _, form = label.partition("/")
         others = tuple(candidate for candidate in CANDIDATES if candidate != OURS)
         if name == OURS:
             raise BenchRefusedError("against", f"{OURS} takes part anyway; name its peers")
@@ -231,6 +239,10 @@ class BenchOptions:
             raise BenchRefusedError("against", f"{name} has no {self.workload}; name {peers}")
         if self.master == NO_SPARK and name not in _WITHOUT_SPARK:
             raise BenchRefusedError("against", f"{name} needs Spark; give a --master")
+        if form:
+            if name not in _ANY_DATAFLOW:
+                raise BenchRefusedError("against", f"{name} has no form of our translators")
+            self._check_written(form)
 
     def _check_soak(self) -> None:
         if self.against:

@@ -170,8 +170,16 @@ class CrawlQueue:
         return None
 
     def dataflow(self, *, grouping: str, form: str, buckets: int) -> Dataflow:
-        """Return the ready dataflow `crawl_queue`; it has one form."""
-        return arranged(compiled(ready("crawl_queue")), grouping, buckets)
+        """Return the ready dataflow `crawl_queue`, its stages with state in this form."""
+        document = dict(ready("crawl_queue"))
+        if form != "groupwise":
+            document["stages"] = {
+                name: {**stage, "translator": f"{stage['translator']}_{form}"}
+                if name in ("count_in_links", "merge")
+                else stage
+                for name, stage in document["stages"].items()
+            }
+        return arranged(compiled(document), grouping, buckets)
 
     def records(self, number: int, count: int) -> pa.Table:
         """Return `(url STRING, site STRING, links ARRAY<STRING>)`, pages never seen before."""

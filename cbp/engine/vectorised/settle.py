@@ -4,8 +4,8 @@ The rule is that of `cbp.engine.settle`: per group, as multisets, a record that 
 again stays and costs nothing; one that was not dies; one that was not there is new.
 
 Where a group has at most one record before and one after, as counts have, the two are
-compared column by column. Otherwise each record becomes a number (`codes`), and equal
-numbers are counted off against each other.
+compared column by column. Otherwise equal records that stand side by side are left out first;
+each of the rest becomes a number (`codes`), and equal numbers are counted off against each other.
 """
 
 from __future__ import annotations
@@ -37,7 +37,19 @@ def settle_tables(
     """
     if _single(found_ids, groups) and _single(emitted_ids, groups):
         return _settle_single(found, found_ids, emitted, emitted_ids, groups)
-    return _settle_many(found, found_ids, emitted, emitted_ids)
+    # Mostly an author emits what was read, in its order: equal records side by side are off.
+    side = min(len(found_ids), len(emitted_ids))
+    unlike = found_ids[:side] != emitted_ids[:side]
+    if found.num_columns:
+        unlike |= _differ(found.slice(0, side), emitted.slice(0, side))
+    olds, news = (
+        np.concatenate([np.flatnonzero(unlike), np.arange(side, len(ids))])
+        for ids in (found_ids, emitted_ids)
+    )
+    died, born = _settle_many(
+        _taken(found, olds), found_ids[olds], _taken(emitted, news), emitted_ids[news]
+    )
+    return olds[died], news[born]
 
 
 def _single(ids: Int64s, groups: int) -> bool:
