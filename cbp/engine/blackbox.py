@@ -174,7 +174,7 @@ class _Arrived(BucketState):
     def __init__(self, rows: pa.Table, bucket: int) -> None:
         file = LiveFile("arrived", 0, rows.num_rows)
         live: dict[int, tuple[LiveFile, ...]] = {bucket: (file,)} if rows.num_rows else {}
-        super().__init__(StateTable("", "", live), index_cache(""), bucket)
+        super().__init__(StateTable("", "", live), index_cache(""), (bucket,))
         self._indexed = IndexedFile(_one_batch(rows)) if rows.num_rows else None
 
     def open(self, at: int) -> IndexedFile:

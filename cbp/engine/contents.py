@@ -48,7 +48,7 @@ class StateContents:
     def part(self, number: int, *, epochs: bool) -> Iterator[list[Row]]:
         """Yield the records of one bucket, by hash; a state has no epochs."""
         assert not epochs, "a state has no epochs"
-        bucket = BucketState(self.table, self.cache, number)
+        bucket = BucketState(self.table, self.cache, (number,))
         found = bucket.find(None)
         types = [column.type for column in self.schema.fields]
         for start in range(0, len(found.hashes), _BATCH_ROWS):

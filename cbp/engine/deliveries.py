@@ -1,4 +1,4 @@
-"""Who gets what groups share, in one bucket: worked out window by window.
+"""Who gets what groups share, in some buckets: worked out window by window.
 
     keys of records, of bindings, of state -> receivers -> (receiver, record) pairs -> flows
 
@@ -36,9 +36,10 @@ Int64s = npt.NDArray[np.int64]
 
 
 class Deliveries:
-    """What is shared by the groups of one bucket.
+    """What is shared by the groups of one bucket, or of some neighbors.
 
     Args:
+        buckets: Ascending.
         runs: The records that go to one group each, by input.
         orders: Slots that order records.
     """
@@ -47,7 +48,7 @@ class Deliveries:
         self,
         spec: TranslatorSpec,
         shared: Shared,
-        bucket: int,
+        buckets: Sequence[int],
         *,
         runs: Sequence[FlowRun],
         orders: Sequence[str],
@@ -55,7 +56,7 @@ class Deliveries:
         assert spec.key is not None, "a record-wise stage has no groups"
         self._spec, self._shared, self._runs, self._orders = spec, shared, runs, tuple(orders)
         self._schema = arrow_schema(spec.key, wide=True)
-        self._bound = shared.bound(bucket)
+        self._bound = shared.bound(buckets[0], buckets[-1])
 
     @property
     def hashes(self) -> Int64s:

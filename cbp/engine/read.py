@@ -51,7 +51,7 @@ def look_up(
     hash_ = key_hash([key[c.name] for c in columns], [c.type for c in columns]) & hash_mask
     if hash_ >= 1 << 63:
         hash_ -= 1 << 64
-    bucket = BucketState(table, cache, bucket_of(hash_, node.buckets))
+    bucket = BucketState(table, cache, (bucket_of(hash_, node.buckets),))
     found = bucket.find(np.array([hash_], np.int64))
     rows = _rows(bucket, found, schema)
     wanted = unify([key[c.name] for c in columns])
@@ -64,7 +64,7 @@ def read_state_rows(
     """Yield every record, bucket by bucket, in the order of the hash."""
     schema = _schema(node, state)
     for number in sorted(table.live):
-        bucket = BucketState(table, cache, number)
+        bucket = BucketState(table, cache, (number,))
         yield from _rows(bucket, bucket.find(None), schema)
 
 

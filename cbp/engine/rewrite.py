@@ -114,7 +114,7 @@ class Rewriter:
         bucket, read, rows = -1, 0, 0
         done: list[Mapping[str, Any]] = []
         for number in sorted(old.live):
-            state = BucketState(old, self.cache, number)
+            state = BucketState(old, self.cache, (number,))
             read += sum(file.rows - file.dead for file in state.files)
             for piece in live_records(state):
                 for to, part in _by_bucket(conform(piece, schema), declared.buckets):

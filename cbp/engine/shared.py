@@ -199,14 +199,16 @@ class Shared:
                 audiences.append(audience[mine])
         return _by_hash(spec, tables, audiences)
 
-    def buckets(self) -> set[int]:
-        """Return the buckets of the keys that addresses reach."""
-        return set((self._bound.hashes.view(np.uint64) >> self._shift).tolist())
+    def sizes(self) -> dict[int, int]:
+        """Return how many bindings each bucket has, of those that have some."""
+        found = np.unique(self._bound.hashes.view(np.uint64) >> self._shift, return_counts=True)
+        return dict(zip(*(numbers.tolist() for numbers in found), strict=True))
 
-    def bound(self, bucket: int) -> Bound:
-        """Return the bindings of one bucket."""
+    def bound(self, first: int, last: int) -> Bound:
+        """Return the bindings of some buckets, from the first to the last."""
         buckets = self._bound.hashes.view(np.uint64) >> self._shift
-        start, stop = (int(np.searchsorted(buckets, bucket, side)) for side in ("left", "right"))
+        start = int(np.searchsorted(buckets, first, "left"))
+        stop = int(np.searchsorted(buckets, last, "right"))
         return Bound(
             self._bound.hashes[start:stop],
             self._bound.audiences[start:stop],

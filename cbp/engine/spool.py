@@ -9,6 +9,7 @@ Source: CBP (SoCC'10), section 4.5.4, "Flow separation in Map-Reduce".
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -128,10 +129,15 @@ class Spool:
 
     def buckets(self) -> list[int]:
         """Return the buckets that have records of their own, ascending."""
-        found: set[int] = set()
+        return sorted(self.sizes())
+
+    def sizes(self) -> dict[int, int]:
+        """Return how many records of its own each of these buckets has."""
+        found: Counter[int] = Counter()
         for run in self._runs[: len(self.layout.flows)]:
-            found.update(np.unique(run.bucket_column).tolist())
-        return sorted(found)
+            buckets, sizes = np.unique(run.bucket_column, return_counts=True)
+            found.update(dict(zip(buckets.tolist(), sizes.tolist(), strict=True)))
+        return dict(found)
 
     def shared(self, flow: int) -> pa.Table:
         """Return the records of an input that groups share."""
@@ -140,9 +146,13 @@ class Spool:
 
     def bucket(self, flow: int, bucket: int) -> pa.Table:
         """Return one flow's records of one bucket; a view."""
+        return self.between(flow, bucket, bucket)
+
+    def between(self, flow: int, first: int, last: int) -> pa.Table:
+        """Return one flow's records of some buckets, from the first to the last; a view."""
         run = self._runs[flow]
         if run.table is None:
             return self._schema.empty_table()
-        start = int(np.searchsorted(run.bucket_column, bucket, "left"))
-        stop = int(np.searchsorted(run.bucket_column, bucket, "right"))
+        start = int(np.searchsorted(run.bucket_column, first, "left"))
+        stop = int(np.searchsorted(run.bucket_column, last, "right"))
         return run.table.slice(start, stop - start)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import gc
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,10 +24,11 @@ import pyarrow as pa
 
 from cbp.engine.arrange import arrange
 from cbp.engine.bindings import BindingSink
-from cbp.engine.bucket import BucketRun
+from cbp.engine.bucket import WINDOW_ROWS, BucketRun
 from cbp.engine.call import Binding, Emitted
 from cbp.engine.deliveries import Deliveries
 from cbp.engine.groups import FlowRun
+from cbp.engine.neighbors import neighbors, parted
 from cbp.engine.outputs import TaskOutputs
 from cbp.engine.records import RecordRun, Share
 from cbp.engine.shared import Shared
@@ -198,12 +200,14 @@ class StageTask:
                 if self.plan.spec.inputs[i].combine is not None:
                     self.counts["records_combined"] += spool.records(i) - spool.arrived(i)
             shared = self._shared(spool)
-            for bucket in self._buckets(spool, shared):
+            sizes = self._sizes(spool, shared)
+            for some in neighbors(sizes, buckets=self.plan.buckets, most=WINDOW_ROWS):
                 runs = [
-                    self._flow_run(i, spool.bucket(i, bucket)) for i in range(len(layout.flows))
+                    self._flow_run(i, spool.between(i, some[0], some[-1]))
+                    for i in range(len(layout.flows))
                 ]
-                self._bucket(bucket, runs, cache, shared)
-                visited.add(bucket)
+                self._buckets(some, runs, cache, shared)
+                visited.update(some)
             self.counts.update(shared.counts() if shared else {})
         self._state.compact_others(visited, cache)
         self._state.write_deletes()
@@ -226,23 +230,28 @@ class StageTask:
         return shared
 
     def _deliveries(
-        self, bucket: int, runs: Sequence[FlowRun], shared: Shared | None
+        self, buckets: Sequence[int], runs: Sequence[FlowRun], shared: Shared | None
     ) -> Deliveries | None:
         if not shared:
             return None
         assert self.plan.layout is not None, "what is shared has arrived in some layout"
         orders = self.plan.layout.orders
-        return Deliveries(self.plan.spec, shared, bucket, runs=runs, orders=orders)
+        return Deliveries(self.plan.spec, shared, buckets, runs=runs, orders=orders)
 
-    def _buckets(self, spool: Spool, shared: Shared | None = None) -> list[int]:
-        """Buckets with records; where groups are called for their state, those with state."""
-        found = set(spool.buckets())
+    def _sizes(self, spool: Spool, shared: Shared | None = None) -> dict[int, int]:
+        """Return buckets with records; where groups are called for their state, those with state.
+
+        Each with its records, as far as they are known before any is looked up.
+        """
+        found = Counter(spool.sizes())
         if shared:
-            found.update(shared.buckets())
+            found.update(shared.sizes())
         for spec in self.plan.spec.states:
             if spec.grouping == "outer" or (shared and shared.reaches(spec.name)):
-                found.update(filter(self._owns, self.plan.states[spec.name].live))
-        return sorted(found)
+                live = self.plan.states[spec.name].live
+                for bucket in filter(self._owns, live):
+                    found[bucket] += sum(file.rows - file.dead for file in live[bucket])
+        return dict(found)
 
     def _owns(self, bucket: int) -> bool:
         return self.plan.owner(bucket) == self.part
@@ -260,24 +269,30 @@ class StageTask:
             tuple(f.type for f in spec.inputs[at].schema.fields),
         )
 
-    def _bucket(
+    def _buckets(
         self,
-        bucket: int,
+        buckets: tuple[int, ...],
         runs: list[FlowRun],
         cache: IndexCache,
         shared: Shared | None = None,
     ) -> None:
+        of = self.plan.buckets
         states = {
-            name: BucketState(table, cache, bucket) for name, table in self.plan.states.items()
+            name: BucketState(table, cache, buckets, of)
+            for name, table in self.plan.states.items()
         }
-        files = {name: self._state.files(name, bucket, cache) for name in states}
-        work = self._bucket_run(
-            self.plan.spec,
-            runs,
-            states,
-            lambda name, rows: files[name].add(rows),
-            self._deliveries(bucket, runs, shared),
-        )
+        files = {
+            name: {bucket: self._state.files(name, bucket, cache) for bucket in buckets}
+            for name in states
+        }
+
+        def write(name: str, rows: pa.Table) -> None:
+            hashes = rows.column("_hash").to_numpy()
+            for bucket, start, stop in parted(hashes, buckets, buckets=of):
+                files[name][bucket].add(rows.slice(start, stop - start))
+
+        deliveries = self._deliveries(buckets, runs, shared)
+        work = self._bucket_run(self.plan.spec, runs, states, write, deliveries)
         work.run()
         self.counts["groups"] += work.groups
         for name, state in states.items():

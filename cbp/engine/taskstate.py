@@ -93,8 +93,8 @@ class TaskState:
             faults=self._plan.faults,
         )
 
-    def finish(self, name: str, state: BucketState, files: RunFiles) -> None:
-        """Note what died in a bucket, close its run files, and merge what is due."""
+    def finish(self, name: str, state: BucketState, files: Mapping[int, RunFiles]) -> None:
+        """Note what died in some buckets, close their run files, and merge what is due."""
         deleted = self._deleted[name]
         died = state.deaths()
         for at, bitmap in died.items():
@@ -104,10 +104,11 @@ class TaskState:
                 self._done.append(dropped(name, file))
             else:
                 deleted[file.path] = bitmap
-        files.close()
-        self._counts["state_written"] += files.rows
-        self._done.extend(files.done)
-        self._compact(state, died, files)
+        for bucket, of_bucket in files.items():
+            of_bucket.close()
+            self._counts["state_written"] += of_bucket.rows
+            self._done.extend(of_bucket.done)
+            self._compact(state, bucket, died, of_bucket)
 
     def compact_others(self, visited: Collection[int], cache: IndexCache) -> None:
         """Compact buckets of this task that nobody calls any more, but others write to."""
@@ -116,8 +117,8 @@ class TaskState:
                 if bucket in visited or len(live) < OVERDUE_FILES:
                     continue
                 if self._plan.owner(bucket) == self._part:
-                    state = BucketState(table, cache, bucket)
-                    self._compact(state, {}, self.files(name, bucket, cache))
+                    state = BucketState(table, cache, (bucket,))
+                    self._compact(state, bucket, {}, self.files(name, bucket, cache))
                     self._counts["bytes_read"] += state.bytes_read
 
     def write_deletes(self) -> None:
@@ -160,8 +161,10 @@ class TaskState:
     def _remote_files(self, state: str, cache: IndexCache, bucket: int, number: int) -> RunFiles:
         return self.files(state, bucket, cache, f"-from{self._part}.{number}")
 
-    def _compact(self, state: BucketState, died: Mapping[int, Any], files: RunFiles) -> None:
-        merged = compact(state, died)
+    def _compact(
+        self, state: BucketState, bucket: int, died: Mapping[int, Any], files: RunFiles
+    ) -> None:
+        merged = compact(state, state.places(bucket), died)
         if merged is not None:
             replaced = [state.files[at] for at in merged.replaces]
             self._done.extend(files.merge(merged.tables, replaced))

@@ -53,7 +53,7 @@ def cpu_ms(work: Callable[[], object]) -> float:
 
 def look_up(table: StateTable, cache: IndexCache, wanted: np.ndarray | None) -> None:
     """Find some keys and take their records window by window, as a task does."""
-    state = BucketState(table, cache, 0)
+    state = BucketState(table, cache, (0,))
     found = state.find(wanted)
     for start in range(0, len(found.hashes), WINDOW_ROWS):
         state.take(found.part(start, start + WINDOW_ROWS), ["url", "n"])

@@ -1,4 +1,4 @@
-"""One bucket of one state table as a task sees it: find records, replace records.
+"""Some buckets of one state table as a task sees them: find records, replace records.
 
 `find` looks up the records of the called groups, `kill` marks those that die, `deaths`
 tells which rows the run deleted from which file. Records that stay the same cost nothing.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, chain, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from cbp.engine.delta.actions import DeletionVector
+from cbp.engine.neighbors import bucket_edges
 from cbp.engine.state.deletes import Deletes, read_deletes
 from cbp.engine.state.index import IndexCache
 from cbp.engine.state.lookup import IndexedFile, StateRows
@@ -109,23 +111,38 @@ class Found:
 
 @dataclass(slots=True)
 class BucketState:
-    """The live files of one bucket, opened as needed."""
+    """The live files of one bucket, or of some neighbors, opened as needed.
+
+    Attributes:
+        buckets: Ascending; hashes ascend from one to the next (`cbp.engine.neighbors`).
+        of: Buckets of the table; only needed for neighbors.
+        files: Bucket by bucket.
+    """
 
     table: StateTable
     cache: IndexCache
-    bucket: int
+    buckets: tuple[int, ...]
+    of: int = 0
     files: tuple[LiveFile, ...] = field(init=False)
     died: list[Found] = field(init=False, default_factory=list)
     bytes_read: int = field(init=False, default=0)
     lookups: dict[str, int] = field(init=False)
+    _starts: list[int] = field(init=False)
     _died_rows: int = field(init=False, default=0)
     _deaths: dict[int, BitMap64] = field(init=False, default_factory=dict)
     _readers: dict[int, StateRows] = field(init=False, default_factory=dict)
     _dead: dict[int, BitMap64] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.files = self.table.live.get(self.bucket, ())
+        parts = [self.table.live.get(bucket, ()) for bucket in self.buckets]
+        self.files = tuple(chain.from_iterable(parts))
+        self._starts = list(accumulate(map(len, parts), initial=0))
         self.lookups = {"index": 0, "scan": 0}
+
+    def places(self, bucket: int) -> range:
+        """Return the positions of a bucket's files."""
+        number = self.buckets.index(bucket)
+        return range(self._starts[number], self._starts[number + 1])
 
     def open(self, at: int) -> IndexedFile:
         """Return all rows of the file at this position of `files`, to replace it."""
@@ -175,7 +192,11 @@ class BucketState:
 
     def find(self, wanted: Positions | None) -> Found:
         """Return the live records of these hashes (ascending, unique); `None`: all."""
-        parts = [self._find_in(at, wanted) for at in range(len(self.files))]
+        parts = [
+            self._find_in(at, mine)
+            for bucket, mine in zip(self.buckets, self._by_bucket(wanted), strict=True)
+            for at in self.places(bucket)
+        ]
         if len(parts) == 1:
             return parts[0]
         if not parts:
@@ -188,6 +209,13 @@ class BucketState:
             np.concatenate([p.file for p in parts])[order],
             np.concatenate([p.position for p in parts])[order],
         )
+
+    def _by_bucket(self, wanted: Positions | None) -> list[Positions | None]:
+        """Return what is wanted of every bucket."""
+        if wanted is None or len(self.buckets) == 1:
+            return [wanted] * len(self.buckets)
+        edges = bucket_edges(wanted, self.buckets, buckets=self.of)
+        return [wanted[start:stop] for start, stop in pairwise(edges)]
 
     def _find_in(self, at: int, wanted: Positions | None) -> Found:
         reader = self.known(at, wanted)

@@ -45,26 +45,29 @@ class Merged:
     replaces: tuple[int, ...]
 
 
-def compact(state: BucketState, died: Mapping[int, BitMap64]) -> Merged | None:
+def compact(state: BucketState, places: range, died: Mapping[int, BitMap64]) -> Merged | None:
     """Merge what is worth merging; `None` when nothing is.
 
     Args:
+        places: Positions of the files of one bucket.
         died: Rows that this run deleted, by file; they belong to the same commit.
     """
-    live = [_live_rows(state, at, died) for at in range(len(state.files))]
-    rows = [file.rows for file in state.files]
-    full = [is_full(rows=file.rows, size=file.size) for file in state.files]
+    live = [_live_rows(state, at, died) for at in places]
+    files = [state.files[at] for at in places]
+    rows = [file.rows for file in files]
+    full = [is_full(rows=file.rows, size=file.size) for file in files]
     chosen = choose(live, rows, full)
     if len(chosen) > 1:
         # The log knows Parquet's bytes only: what compresses well is full all the same, and
         # merging it would give as many files again, run after run.
         full = [
             full[at]
-            or (at in chosen and is_full(rows=rows[at], memory=state.open(at).batch.nbytes))
+            or (at in chosen and is_full(rows=rows[at], memory=state.open(places[at]).batch.nbytes))
             for at in range(len(rows))
         ]
         chosen = choose(live, rows, full)
-    return Merged(_merged(state, chosen, died), tuple(chosen)) if chosen else None
+    merged = tuple(places[at] for at in chosen)
+    return Merged(_merged(state, merged, died), merged) if merged else None
 
 
 def live_records(state: BucketState) -> Iterator[pa.Table]:

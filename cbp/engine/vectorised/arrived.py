@@ -80,10 +80,10 @@ class LookUpTask(StageTask):
         cache = index_cache(self.plan.cache)
         with Spool(layout) as spool:
             spool.take(batches)
-            for bucket in self._buckets(spool):
+            for bucket in sorted(self._sizes(spool)):
                 runs = [self._flow_run(i, spool.bucket(i, bucket)) for i in range(len(spec.inputs))]
                 tables = self.plan.states.items()
-                states = {name: BucketState(table, cache, bucket) for name, table in tables}
+                states = {name: BucketState(table, cache, (bucket,)) for name, table in tables}
                 for call in read_calls(spec, runs, states)[1]:
                     for part in narrow(getattr(call.groups, state), schema):
                         yield from part.to_batches()

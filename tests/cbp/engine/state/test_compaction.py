@@ -61,8 +61,8 @@ def test_full_files_that_compress_well_are_not_merged_again(tmp_path: Path) -> N
             pq.write_table(content, tmp_path / f"{at}.parquet", compression="zstd")
             live.append(LiveFile(f"{at}.parquet", (tmp_path / f"{at}.parquet").stat().st_size, 1))
         cache = IndexCache(str(tmp_path / "cache"))
-        state = BucketState(StateTable(str(tmp_path), "id", {0: tuple(live)}), cache, 0)
-        assert compact(state, {}) is None
+        state = BucketState(StateTable(str(tmp_path), "id", {0: tuple(live)}), cache, (0,))
+        assert compact(state, state.places(0), {}) is None
 
 
 def test_a_file_without_live_rows_is_not_merged() -> None:

@@ -95,7 +95,7 @@ def test_a_bucket_finds_its_live_records_by_every_way(data: st.DataObject) -> No
             patch.setattr(access, "_SCAN_FROM", share)
             patch.setattr(bucket, "_SEARCH_COST", mask)
             for _ in range(3):  # cold, then with what the first look-ups left behind
-                state = BucketState(table, IndexCache(f"{folder}/cache-{small}-{share}"), 0)
+                state = BucketState(table, IndexCache(f"{folder}/cache-{small}-{share}"), (0,))
                 found = state.find(asked)
                 rows = zip(found.hashes, found.file, found.position, strict=True)
                 assert [tuple(map(int, row)) for row in rows] == expected
