@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +29,7 @@ def test_every_bucket_comes_once_with_those_that_fit(sizes: dict[int, int], most
 def test_no_two_stay_apart_that_may_be_together(sizes: dict[int, int], most: int) -> None:
     """What a bucket costs before its first record is paid as seldom as possible."""
     found = neighbors(sizes, buckets=16, most=most)
-    for left, right in zip(found, found[1:], strict=False):
+    for left, right in pairwise(found):
         total = sum(sizes[bucket] for bucket in (*left, right[0]))
         assert total > most or left[-1] < 8 <= right[0]
 
