@@ -119,9 +119,9 @@ class BucketRun:
     groups: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        self._group = group_type(self.spec)()
-        flows = [*(i.name for i in self.spec.inputs), *(s.name for s in self.spec.states)]
-        self._loop = calling_loop(tuple(flows), tuple(self.states))
+        names = (*(i.name for i in self.spec.inputs), *(s.name for s in self.spec.states))
+        self._group = group_type(names)()
+        self._loop = calling_loop(names, tuple(self.states))
 
     def run(self) -> None:
         """Call the author for every group of this bucket."""

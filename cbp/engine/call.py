@@ -34,10 +34,10 @@ class _Namespace:
     """An object whose attributes are set by name."""
 
 
-def group_type(spec: TranslatorSpec) -> type:
+@lru_cache(maxsize=1024)
+def group_type(flows: tuple[str, ...]) -> type:
     """Return the class of the `group` that a translator is given; one slot per flow."""
-    names = (*(i.name for i in spec.inputs), *(s.name for s in spec.states))
-    return type("Group", (), {"__slots__": names})
+    return type("Group", (), {"__slots__": flows})
 
 
 @lru_cache(maxsize=1024)

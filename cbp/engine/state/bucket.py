@@ -197,6 +197,7 @@ class BucketState:
             for bucket, mine in zip(self.buckets, self._by_bucket(wanted), strict=True)
             for at in self.places(bucket)
         ]
+        parts = [part for part in parts if len(part.hashes)]
         if len(parts) == 1:
             return parts[0]
         if not parts:
@@ -221,8 +222,9 @@ class BucketState:
         reader = self.known(at, wanted)
         self.lookups[reader.way(wanted)] += 1
         positions, hashes = reader.find(wanted)
-        dead = self.dead_rows(at)
-        if dead and len(positions):
+        # Most files of a bucket have none of a few keys; then nobody asks which rows are dead.
+        dead = self.dead_rows(at) if len(positions) else None
+        if dead:
             live = ~_contains(dead, positions, self.files[at].rows)
             positions, hashes = positions[live], hashes[live]
         return Found(hashes, np.full(len(positions), at, np.int64), positions)
