@@ -87,7 +87,7 @@ def _settle_many(source: Source, emitted: list[Row], ends: list[int]) -> Settled
 def _difference(olds: list[Row], news: list[Row]) -> tuple[list[int], list[Row]]:
     """Return which of `olds` are not emitted again, and which of `news` are new; as multisets."""
     olds_left, news_left = _unlike(olds, news)
-    if not olds_left or not news_left:
+    if not olds_left or not news_left or _one_changed(olds, olds_left, news, news_left):
         return list(olds_left), [news[at] for at in news_left]
     before, after = _names([olds[at] for at in olds_left], [news[at] for at in news_left])
     wanted = Counter(after)
@@ -103,6 +103,19 @@ def _difference(olds: list[Row], news: list[Row]) -> tuple[list[int], list[Row]]
             wanted[name] -= 1
             born.append(news[at])
     return died, born
+
+
+def _one_changed(
+    olds: list[Row], olds_left: Sequence[int], news: list[Row], news_left: Sequence[int]
+) -> bool:
+    """Tell whether one record is left on both sides, unlike in a value that is not nested."""
+    if len(olds_left) != 1 or len(news_left) != 1:
+        return False
+    pairs = zip(olds[olds_left[0]], news[news_left[0]], strict=True)
+    return any(
+        old != new and (old == old or new == new) and not isinstance(old, _NESTED)
+        for old, new in pairs
+    )
 
 
 def _unlike(olds: list[Row], news: list[Row]) -> tuple[Sequence[int], Sequence[int]]:
