@@ -278,8 +278,7 @@ class StageTask:
     ) -> None:
         of = self.plan.buckets
         states = {
-            name: BucketState(table, cache, buckets, of)
-            for name, table in self.plan.states.items()
+            name: BucketState(table, cache, buckets, of) for name, table in self.plan.states.items()
         }
         files = {
             name: {bucket: self._state.files(name, bucket, cache) for bucket in buckets}
