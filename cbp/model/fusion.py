@@ -93,7 +93,11 @@ def choose_leaders(dataflow: Dataflow) -> tuple[str, ...]:
 
 
 def keep_leaders(
-    dataflow: Dataflow, units: Mapping[str, str], epochs: Mapping[str, int]
+    dataflow: Dataflow,
+    units: Mapping[str, str],
+    epochs: Mapping[str, int],
+    *,
+    apart: Collection[str] = (),
 ) -> tuple[str, ...]:
     """Return the leaders of a new version, so that epochs and records go on by what was.
 
@@ -105,9 +109,12 @@ def keep_leaders(
         dataflow: The new version, checked.
         units: Stage of the version before to the stage that led it.
         epochs: Stage to its next epoch; that of a follower is its leader's.
+        apart: Stages that read what the one before them does not write now: they need a queue.
     """
 
     def together(name: str) -> bool:
+        if name in apart:
+            return False
         writer = _only_input(dataflow.stages[name]).partition(".")[0]
         if name in units or writer in units:
             return name in units and units[name] == units.get(writer)

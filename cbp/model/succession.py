@@ -14,6 +14,9 @@ versions it comes and goes: no record and no increment is ever named twice.
                                   too, the next ones only
     added or rewired input        the next increments, or the retained ones if chosen
 
+A rebuilt stage that ran behind one which is not rebuilt has to have a queue for what is
+retained, so it leads itself from then on.
+
 Invariant (tests/cbp/model/test_succession.py): a plan that keeps everything gives the
 position that there was.
 """
@@ -88,7 +91,12 @@ def succeed(
         retained: Asked for flows that exist already.
     """
     epochs = _epochs(before, units, after, next_epochs)
-    leaders = keep_leaders(after, units, epochs)
+    alone = {
+        n
+        for n in plan.rebuilt
+        if not all(_again(after.stages[n], i, plan) for i in after.stages[n].wiring)
+    }
+    leaders = keep_leaders(after, units, epochs, apart=alone)
     old = {stage: dict(found.connectors) for stage, found in before.stages.items()}
     ends = {increment.flow: increment.index for increment in before.newest}
     refused: list[Mistake] = []

@@ -91,6 +91,7 @@ class Amendments:
         look = partial(
             self._rollbacks.plan, to=to, who=who, why=why, drop_later=drop_later, request=request
         )
+        self._require_free(name)  # one that is not finished stands nowhere yet
         look(self._store.dataflow(name))  # refused before anything is cancelled
         with self._quiet(name, "is being rolled back", cancel=True) as record:
             if pause:
@@ -179,11 +180,7 @@ class Amendments:
     @contextmanager
     def _quiet(self, name: str, reason: str, *, cancel: bool) -> Iterator[DataflowRecord]:
         with self._ticker.lock:
-            because = self._ticker.held.get(name, "")
-            if name in self._ticker.deleting:
-                because = "is being deleted"
-            if because:
-                raise DataflowBusyError(name, f"it {because}")
+            self._require_free(name)
             self._ticker.held[name] = reason
         try:
             if cancel:
@@ -200,6 +197,14 @@ class Amendments:
             if not self._open(self._store.dataflow(name)):
                 self._release(name)
             self._wake()
+
+    def _require_free(self, name: str) -> None:
+        """Raise `DataflowBusyError` for a dataflow that is amended, changed or deleted."""
+        because = self._ticker.held.get(name, "")
+        if name in self._ticker.deleting:
+            because = "is being deleted"
+        if because:
+            raise DataflowBusyError(name, f"it {because}")
 
     def _release(self, name: str) -> None:
         """Let a dataflow run, but by no tick that has seen it as it was before."""

@@ -189,7 +189,7 @@ class Changes:
         self.bring_store(now, dataflow, newest)
         self._catalog.forget(record.name)
         self._engine.forget(record.folder)
-        self._runs.forget(record.name)
+        self._runs.forget(record.name, since_ms=newest.begin.at_ms)
         _log.info("dataflow.change_finished", dataflow=record.name, version=newest.version)
         return now
 

@@ -169,10 +169,17 @@ class Publisher:
         """Return how many epochs of each stage readers of its tables do not see yet."""
         return {stage: len(records) for stage, records in self._waiting(dataflow).items()}
 
-    def forget(self, dataflow: str) -> None:
-        """Drop what is kept about a dataflow that was deleted."""
+    def forget(self, dataflow: str, *, since_ms: int = 0) -> None:
+        """Drop what is kept about a dataflow that was deleted, rolled back or changed.
+
+        Args:
+            dataflow: Its name.
+            since_ms: Time of what has amended it; whatever comes next is later, as it is later
+                than every record before, though the clock were set back.
+        """
         with self._lock:
-            self._kept.pop(dataflow, None)
+            last_ms = max(self._kept[dataflow].last_ms, since_ms)
+            self._kept[dataflow] = _Kept(last_ms=last_ms)
 
     def forget_all(self) -> None:
         """Drop what is kept: another controller may have put records since."""

@@ -7,7 +7,7 @@
 Nothing is framed in between (`lock`), so no frame that is made later could hold records of
 both sides. After a crash `recover` does step (3), before anything is framed. Should the
 store fail at step (3) in a service that lives on, nothing of the dataflow is framed until
-`catch_up` has done it.
+`catch_up` has done it; so it is in a new process whose recovery failed before.
 
 Guaranteed: asking again with one key makes no second punctuation, also after a restart
 (tests/controller/test_punctuations.py). A key is forgotten with the store, for
@@ -79,7 +79,8 @@ class Punctuations:
         self._store, self._files, self._clock, self._catalog = store, files, clock, catalog
         self._guard = threading.Lock()
         self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
-        self._behind: set[str] = set()
+        # Whose store is known to have everything that the log has; a new process knows of none.
+        self._current: set[str] = set()
 
     def lock(self, dataflow: str) -> threading.RLock:
         """Return what is held while a punctuation is made, or what is framed is recorded."""
@@ -122,30 +123,31 @@ class Punctuations:
                 closed_ms=int(self._clock().timestamp() * 1000),
                 input=input_,
             )
-            self._behind.add(record.name)
+            self._current.discard(record.name)
             self.log(record.folder).put(made)
             self._store.punctuate(record.name, made)
-            self._behind.discard(record.name)
+            self._current.add(record.name)
         _log.info("flow.closed", dataflow=record.name, flow=flow, at=made.at, reason=reason)
         return made
 
     def catch_up(self, record: DataflowRecord) -> None:
         """Tell the store what the log says, if it may lack something; under the lock."""
-        if record.name in self._behind:
+        if record.name not in self._current:
             self.recover(record)
 
     def recover(self, record: DataflowRecord) -> None:
         """Tell the store what the log says beyond it; idempotent."""
         with self.lock(record.name):
+            self._current.discard(record.name)
             number = self._store.next_punctuation(record.name)
             for punctuation in self.log(record.folder).since(number):
                 self._store.punctuate(record.name, punctuation)
-            self._behind.discard(record.name)
+            self._current.add(record.name)
 
     def forget(self, dataflow: str) -> None:
         """Drop what is kept about a dataflow that was deleted."""
         with self._guard:
-            self._behind.discard(dataflow)
+            self._current.discard(dataflow)
 
     def inputs(self, record: DataflowRecord, flow: str) -> list[str]:
         """Return the framed inputs that read a flow, as `stage.input`.

@@ -162,7 +162,7 @@ class Rollbacks:
         generation = log.generations[-1]
         self._tables(record, generation, dry_run=False)
         self._store.rewind(generation, at=self._clock())
-        self._runs.forget(record.name)
+        self._runs.forget(record.name, since_ms=generation.prepared_ms)
         epochs = {name: stage.epoch for name, stage in generation.position.stages.items()}
         _log.info(
             "dataflow.rolled_back",

@@ -228,13 +228,18 @@ class Runs:
         """Wait for the runs of one or all dataflows; tell whether all have ended."""
         return self._under_way.wait(dataflow, timeout=timeout)
 
-    def forget(self, dataflow: str) -> None:
-        """Drop what is kept about a dataflow that was deleted."""
+    def forget(self, dataflow: str, *, since_ms: int = 0) -> None:
+        """Drop what is kept about a dataflow that was deleted, rolled back or changed.
+
+        Args:
+            dataflow: Its name.
+            since_ms: Time of what has amended it; see `Publisher.forget`.
+        """
         self._under_way.forget(dataflow)
         with self._lock:
             for key in [key for key in self._parked if key[0] == dataflow]:
                 del self._parked[key]
-        self.publisher.forget(dataflow)
+        self.publisher.forget(dataflow, since_ms=since_ms)
 
     # one run
 

@@ -283,6 +283,22 @@ def test_who_leads_may_change_and_no_flow_has_a_gap(world: Changing) -> None:
     assert world.epochs() == {"sum": 5}
 
 
+def test_a_stage_is_rebuilt_behind_one_that_it_ran_with(world: Changing) -> None:
+    """All that the other one ever wrote is read again, and each record counts once."""
+    up = {"translator": "upper", "inputs": {"words": "a"}}
+    fused = document(up=up, sum={"translator": "sum", "inputs": {"items": "up.capitals"}})
+    world.controller.register(fused)
+    for n in (1, 2):
+        world.arrive("d", "a", ("x", n))
+        world.ticks()
+    world.change(fused, rebuild=["sum"])
+    world.ticks()
+    assert world.sums() == {"X": 3}
+    world.arrive("d", "a", ("x", 4))
+    world.ticks()
+    assert world.sums() == {"X": 7}
+
+
 def test_a_change_waits_for_runs_and_starts_none(tmp_path: Path) -> None:
     """What is under way ends under the version that began it; a slow run refuses the change."""
     deferred = Deferred()

@@ -186,6 +186,24 @@ def test_a_close_happens_once_wherever_it_fails(tmp_path: Path, point: str, live
     seen.world.close()
 
 
+def test_a_close_that_recovery_could_not_tell_is_told_before_the_next(seen: Seen) -> None:
+    """Killed behind the log entry, and no database at the restart: the next close goes on."""
+    seen.world.arrive("one", "a", ("x", 7))
+    seen.world.ticks()
+    seen.world.faults.to = PlannedFaults("punctuation.after")
+    with pytest.raises(Crash):
+        seen.close("monday")
+    seen.world.restart()
+    seen.world.faults.to = PlannedFaults("sql_commit.before", error=OperatingError("away"))
+    seen.world.controller.recover()
+    seen.world.faults.to = NO_FAULTS
+    seen.world.arrive("one", "a", ("y", 7), ("z", 7))
+    assert (seen.close("tuesday"), seen.close("monday")) == (1, 0)
+    seen.world.ticks()
+    assert seen.frames == [(0, 7, 1), (1, 7, 2)]
+    assert seen.world.controller.problem == ""
+
+
 def test_idle_time_closes_an_input(tmp_path: Path) -> None:
     """A minute after the last record, not before; an empty increment is no record."""
     seen = Seen(tmp_path, Impatient)

@@ -13,6 +13,7 @@ import pytest
 
 from cbp.engine import intentions
 from cbp.engine.collect import Retention
+from cbp.engine.delta.log import DeltaLog
 from cbp.engine.direct import LocalEngine
 from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
 from cbp.engine.layout import bucket_file
@@ -25,6 +26,7 @@ from cbp.errors import (
     RollbackImpossibleError,
 )
 from controller.loop import amendments, housekeeping
+from controller.loop.description import Descriptions
 from tests.controller.lost import lose_the_store
 from tests.controller.world import DIAMOND, FUSED, ONE, Deferred, World
 
@@ -192,6 +194,9 @@ def test_a_roll_back_that_cannot_be_finished_waits_for_resume(world: World) -> N
     world.faults.to = NO_FAULTS
     world.ticks()
     assert "roll-back" in world.controller.waiting("one")["sum"]
+    for goal in ("sum:1", "sum:9"):
+        with pytest.raises(DataflowBusyError):  # whatever it is: it stands nowhere yet
+            back(world, goal, name="one")
     world.controller.resume("one")
     world.ticks()
     assert world.picture() == pictures[-1]
@@ -261,6 +266,29 @@ def test_a_snapshot_behind_a_roll_back_is_of_the_new_generation(world: World) ->
     world.ticks()
     assert world.controller.snapshots.take("one").epochs == {"sum": 2}
     assert world.controller.snapshots.take("one", epoch=1).epochs == {"sum": 1}
+
+
+def test_times_rise_from_amendment_to_amendment(world: World) -> None:
+    """Though the clock stands still or goes back: roll-backs, versions and runs in a row."""
+    world.controller.register(ONE)
+    play(world, 2, name="one")
+    times = [back(world, goal, name="one").prepared_ms for goal in ("sum:0", "0", "0")]
+    record = world.store.dataflow("one")
+    more = {**ONE, "stages": {**ONE["stages"], "more": ONE["stages"]["sum"]}}
+    world.clock.advance(-5)
+    world.controller.change(more)
+    begin = Descriptions(world.files).of(world.store.dataflow("one")).begin
+    assert begin is not None
+    world.ticks()
+    runs = [world.controller._runs.log(record.folder).read("sum", n) for n in (0, 1)]
+    shown = {*times, *(run.prepared_ms for run in runs if run is not None)}
+    times += [begin.at_ms, *(run.prepared_ms for run in runs if run is not None)]
+    assert times == sorted(set(times))
+    assert len(times) == 6
+    for table in ("state/sum.sums", "flows/sum.totals"):
+        log = DeltaLog(f"{record.folder}/{table}", world.files)
+        stamps = [log.stamp(version) for version in log.readable()]
+        assert shown <= set(stamps), table  # the version alters no table
 
 
 def test_a_request_is_done_once(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,10 +13,22 @@ from cbp.engine.faults import Crash, check_point
 from cbp.errors import DiskFullError, OperatingError
 from tests.simulation.standstill import Standstill
 
-__all__ = ["STANDS", "PowerLoss", "Strikes"]
+__all__ = ["STANDS", "STATEMENT", "PowerLoss", "Strikes"]
 
 STANDS = ("stall", "suspend")
 """Kinds that let work stand still; `suspend` is a machine whose clock stands still, too."""
+
+STATEMENT = "statement"
+"""No failpoint: behind any statement of a transaction that writes."""
+
+NEVER_STANDS = (
+    # Inside a transaction: PostgreSQL ends it, SQLite has one process.
+    "sql_commit.before",
+    # Between the fence and a put that is right at its moment only: "Known limits" says so.
+    "description.before",
+    "generation.before",
+    "punctuation.before",
+)
 
 # Where the product calls the operating system itself, it gets what that would raise.
 _ON_DISK_BY_PORT = ("sql_commit", "job", "intention")
@@ -46,7 +59,7 @@ class Strikes:
 
     def plan(self, kind: str, point: str, nth: int) -> None:
         """Let the n-th passage of a point from now on fail."""
-        if point != "*":
+        if point not in ("*", STATEMENT):
             check_point(point)
         self._due.append(_Planned(kind, point, nth))
 
@@ -64,8 +77,15 @@ class Strikes:
         check_point(point)
         self.passed[point] += 1
         self._trace(f"    . {point}")
+        self._strike(point, ("*", point))
+
+    def statement(self) -> None:
+        """Pass the end of a statement inside a writing transaction, and raise what is due."""
+        self._strike(STATEMENT, (STATEMENT,))
+
+    def _strike(self, point: str, names: tuple[str, ...]) -> None:
         for planned in self._due:
-            planned.left -= planned.point in ("*", point)
+            planned.left -= planned.point in names
         due = next((planned for planned in self._due if self._is_due(planned, point)), None)
         if due is None:
             return
@@ -81,12 +101,11 @@ class Strikes:
         raise _error(kind, point)
 
     def _is_due(self, planned: _Planned, point: str) -> bool:
-        if planned.left > 0:
+        if planned.left > 0 or (planned.point == STATEMENT) != (point == STATEMENT):
             return False
         if planned.kind not in STANDS:
             return True
-        # Not inside a transaction: PostgreSQL ends it, SQLite has one process.
-        return point != "sql_commit.before" and self.work is not None and self.work.inside()
+        return point not in NEVER_STANDS and self.work is not None and self.work.inside()
 
 
 @dataclass(slots=True, eq=False)
@@ -101,6 +120,8 @@ def _error(kind: str, point: str) -> BaseException:
         return PowerLoss(point)
     if kind == "crash":
         return Crash(point)
+    if point == STATEMENT:
+        return sqlite3.OperationalError("injected")
     if not point.startswith(_ON_DISK_BY_PORT):
         number = errno.ENOSPC if kind == "enospc" else errno.EIO
         return OSError(number, "injected", point)

@@ -22,7 +22,17 @@ from tests.simulation.world import Bench
 
 __all__ = ["bench_root", "main", "play_all"]
 
-FIGURES = ("epochs", "files", "deaths", "errors", "takeovers")
+FIGURES = (
+    "epochs",
+    "files",
+    "deaths",
+    "errors",
+    "takeovers",
+    "corrections",
+    "closes",
+    "rollbacks",
+    "versions",
+)
 SHOWN_MAX = 5
 TOLD_EVERY = 500
 """Seeds between two lines of a log file, which has no bar."""

@@ -12,7 +12,8 @@ Steps:
     ("sleep", seconds)                the clock; it may go back
     ("pause",) ("resume",)
     ("twice",)                        the next run's tasks are executed twice, as by speculation
-    ("fault", kind, point, nth)       the n-th passage of a failpoint from now on fails; "*" is any
+    ("fault", kind, point, nth)       the n-th passage of a failpoint from now on fails; "*" is any,
+                                      `statement` the end of one inside a transaction
     ("stall", point, nth)             the instance that leads stands still at a failpoint for longer
                                       than its lease; another one takes over
     ("suspend", point, nth)           the same with its clock, as a virtual machine does
@@ -20,6 +21,7 @@ Steps:
     ("late",)                         the lease is not renewed in time, once
     ("kill",) ("stop",) ("lose",)     killed between effects; stopped; killed, and the database lost
     ("power",)                        killed, and what was not synced is lost
+    what operators do                 see `operations`
 
 Kinds of fault: `crash`; `enospc`, `eio`; `unknown`, the effect happened and the caller gets an
 error; `power`, a crash that loses what was not synced. Several may be due at once, so that some
@@ -34,11 +36,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.simulation.faults import STATEMENT
+from tests.simulation.operations import Step, operated
 from tests.simulation.stages import SCHEMA
 
 __all__ = ["Plan", "Step", "plan_of"]
 
-Step = tuple[Any, ...]
 Rows = list[dict[str, int]]
 
 # Faults are aimed at what happens next: any passage would mostly be one of the store's.
@@ -59,8 +62,14 @@ STALLS = {
     "scan": ("claim.after", "rename.before", "increment_file.before", "source_log.before"),
     "work": ("log_entry.before", "log_entry.before", "job.after", "intention.after"),
     "tick": tuple(f"{effect}.before" for effect in HOUSEKEEPING),
+    "correct": ("correction.after", "log_entry.before", "intention.after"),
+    "close": ("punctuation.after",),
+    "back": ("generation.after", "log_entry.before", "log_entry.after"),
+    "change": ("data_file.after", "description.after", "log_entry.before"),
 }
 LONG_SHARE = 0.06
+OPERATED_SHARE = 0.35
+STATEMENTS_SHARE = 0.4
 LEASED_SHARE = 0.3
 BAD = ("{", '{"k": "x", "n": 1}\n', '{"k": 1, "n": 1.5}\n', '{"k": 1}{"k": 2}\n', "\x00\x01")
 ONE_INPUT = ("note", "note", "total", "total", "fickle", "ages", "frames", "mail")
@@ -78,6 +87,8 @@ class Plan:
         settle: Seconds that a file must be unchanged.
         lose_in_the_end: Whether the database is lost at the very end.
         leased: Whether instances take turns by a lease.
+        kept: Whether the past of tables stays, so that there is something to go back to.
+        inputs_seconds: For how long inputs are kept; `None`: for good.
     """
 
     seed: int
@@ -89,6 +100,8 @@ class Plan:
     settle: float
     lose_in_the_end: bool
     leased: bool = False
+    kept: bool = False
+    inputs_seconds: float | None = None
 
 
 def plan_of(seed: int, *, power: bool = False) -> Plan:
@@ -99,6 +112,15 @@ def plan_of(seed: int, *, power: bool = False) -> Plan:
     files, rows = _files(rng, rng.choice((10, 12)) if long else rng.choice((2, 3, 3, 4)))
     sources = list(document["sources"])
     steps = _queueing(rng, len(files), power) if long else _steps(rng, sources, len(files), power)
+    kept, inputs_seconds = False, None
+    # Another generator: what producers and the machine do stays what the seed always did.
+    operators = random.Random(f"operators {power} {seed}")
+    if operators.random() < OPERATED_SHARE:
+        found = operated(operators, document, steps, lambda at: _fault(operators, power, at))
+        document, steps = found.document, found.steps
+        kept, inputs_seconds = found.kept, found.inputs_seconds
+    if operators.random() < STATEMENTS_SHARE:
+        steps = _with_statements(operators, steps)
     leased = not power and rng.random() < LEASED_SHARE
     if leased:
         steps = _with_rivals(rng, steps)
@@ -112,6 +134,8 @@ def plan_of(seed: int, *, power: bool = False) -> Plan:
         settle=rng.choice((0.0, 0.0, 0.0, 1.0)),
         lose_in_the_end=rng.random() < 0.25,
         leased=leased,
+        kept=kept,
+        inputs_seconds=inputs_seconds,
     )
 
 
@@ -225,6 +249,16 @@ def _with_rivals(rng: random.Random, steps: list[Step]) -> list[Step]:
         if rng.random() < 0.05:
             made.append(("late",))
         made.append(step)
+    return made
+
+
+def _with_statements(rng: random.Random, steps: Sequence[Step]) -> list[Step]:
+    """Let a transaction or two die, or be refused, between its statements."""
+    made = list(steps)
+    for _ in range(rng.choice((1, 1, 2))):
+        kind = rng.choice(("crash", "crash", "eio"))
+        fault = ("fault", kind, STATEMENT, 1 + min(int(rng.expovariate(0.1)), 40))
+        made.insert(rng.randrange(len(made) + 1), fault)
     return made
 
 

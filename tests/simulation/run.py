@@ -9,19 +9,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cbp.engine.faults import Crash
-from cbp.errors import CbpError, LeaseLostError, LogConflictError
+from cbp.errors import CbpError, DataflowBusyError, LeaseLostError, LogConflictError
 from tests.simulation.check import Checker
 from tests.simulation.disk import Disk
 from tests.simulation.faults import STANDS, PowerLoss
 from tests.simulation.model import Broken
-from tests.simulation.plan import Plan, Step, plan_of
+from tests.simulation.operations import OPERATIONS, Step
+from tests.simulation.operator import Operator
+from tests.simulation.plan import Plan, plan_of
 from tests.simulation.standstill import Standstill
 from tests.simulation.world import LEASE_SECONDS, NAME, Bench, World
 
 __all__ = ["Outcome", "simulate"]
 
 ROUNDS_MAX = 80
-STOPPABLE = ("work", "tick", "scan", "upload")
+STOPPABLE = ("work", "tick", "scan", "upload", *OPERATIONS)
 DEATHS_MAX = 200
 
 
@@ -33,7 +35,8 @@ class Outcome:
         failure: Which promise broke, with the stack; `""` if none.
         trace: Steps, passages of failpoints and strikes, in order.
         passed: Passages by point.
-        figures: `deaths`, `errors`, `takeovers`, `epochs`, `files`.
+        figures: `deaths`, `errors`, `takeovers`, `epochs`, `files`, and what operators did:
+            `corrections`, `closes`, `rollbacks`, `versions`.
     """
 
     seed: int
@@ -76,7 +79,8 @@ def simulate(bench: Bench, seed: int, *, power: bool = False, plan: Plan | None 
 class _Play:
     def __init__(self, world: World, outcome: Outcome) -> None:
         self.world, self.outcome = world, outcome
-        self.checker = Checker(world)
+        self.operator = Operator(world)
+        self.checker = Checker(world, self.operator)
         self._lost = self._late = False
         self._deaths = 0
         self._stopped_work: Standstill | None = None
@@ -101,8 +105,13 @@ class _Play:
             self._step(("lose",))
             self._settle()
             self.checker.settled()
-        self.outcome.figures["epochs"] = sum(map(len, self.checker.records.values()))
-        self.outcome.figures["files"] = sum(map(len, self.checker.entries.values()))
+        history = self.checker.history
+        self.outcome.figures["epochs"] = sum(r.stop for r in history.now.records.values())
+        self.outcome.figures["files"] = sum(map(len, history.entries.values()))
+        self.outcome.figures["corrections"] = len(history.corrections)
+        self.outcome.figures["closes"] = len(history.closes)
+        self.outcome.figures["rollbacks"] = history.now.generation
+        self.outcome.figures["versions"] = history.now.version - 1
 
     def _step(self, step: Step) -> None:
         self.outcome.trace.append(f"{step}")
@@ -197,6 +206,9 @@ class _Play:
                     pass
                 world.controller.drain(0)
                 self._recover()
+            case _ if verb in OPERATIONS:
+                if not world.unsure:
+                    self.operator.do(verb, *arguments)
             case _:
                 raise NotImplementedError(verb)
 
@@ -207,10 +219,17 @@ class _Play:
         if isinstance(error, LeaseLostError) and self.world.unsure:
             self.outcome.trace.append("    = unsure")
             return None
+        if isinstance(error, DataflowBusyError) and self._is_busy():
+            self.outcome.trace.append("    = busy")
+            return None
         injected = any(kind not in ("crash", "power") for kind in self.world.strikes.struck)
         if not injected or isinstance(error, LogConflictError):
             raise error
         self.outcome.trace.append(f"    = {type(error).__name__}")
+
+    def _is_busy(self) -> bool:
+        """Tell whether something of the dataflow may be unfinished: an error, or a rival's work."""
+        return self.world.injured or self._rival or bool(self.world.strikes.struck)
 
     def _note_strikes(self) -> None:
         for kind in self.world.strikes.struck:
@@ -276,7 +295,8 @@ class _Play:
             _require_none(report.failures)
             if world.controller.problem and self._rival:
                 self._recover()
-            if world.store.dataflow(NAME).desired == "paused" or self._stopped():
+            paused = world.store.dataflow(NAME).desired == "paused"
+            if paused or self._stopped() or NAME in world.controller.held:
                 world.controller.resume(NAME)
             busy = bool(world.controller.tick().starts)
             while world.executor.end(0):
@@ -284,7 +304,8 @@ class _Play:
             self.checker.observe()
             # A clock that went back puts a publication off.
             hidden = any(world.controller.unpublished(NAME).values()) or world.controller.problem
-            if not (busy or hidden or report.waiting or self._stopped()):
+            held = NAME in world.controller.held
+            if not (busy or hidden or report.waiting or self._stopped() or held):
                 return
         message = f"still busy after {ROUNDS_MAX} rounds: {world.controller.waiting(NAME)}"
         raise Broken(message)

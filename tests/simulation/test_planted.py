@@ -17,12 +17,17 @@ from cbp.engine import sink
 from cbp.engine.files import Files, LocalFiles, Written
 from cbp.engine.publication import Entry
 from cbp.errors import OperatingError
+from cbp.model import fusion, succession
 from controller.ingest.claims import Claims, OpenClaims
 from controller.ingest.intake import Intake
 from controller.ingest.source_log import SourceLog
+from controller.loop.amendments import Amendments
 from controller.loop.housekeeping import Housekeeping
+from controller.loop.punctuations import PunctuationLog, Punctuations
 from controller.loop.recovery import Recovery
+from controller.loop.rollback import Rollbacks
 from controller.loop.runs import Runs
+from controller.loop.versions import Versions
 from tests.simulation import plan
 from tests.simulation.run import simulate
 from tests.simulation.world import Bench
@@ -132,6 +137,57 @@ def records_are_replaced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LocalFiles, "put_if_absent", planted)
 
 
+def corrections_forget_their_request(patch: pytest.MonkeyPatch) -> None:
+    """Who asks again after a death corrects a second time."""
+    patch.setattr(Amendments, "corrections", lambda self, name: [])
+
+
+def closes_are_in_the_store_only(patch: pytest.MonkeyPatch) -> None:
+    """A close is told to the store, and not put beside the tables."""
+    patch.setattr(PunctuationLog, "put", lambda self, punctuation: None)
+
+
+def closes_are_told_by_recovery_only(patch: pytest.MonkeyPatch) -> None:
+    """A close that recovery could not tell the store is not told it before the next one."""
+    patch.setattr(Punctuations, "catch_up", lambda self, record: None)
+
+
+def tables_go_back_first(patch: pytest.MonkeyPatch) -> None:
+    """A roll-back changes the tables before it is recorded."""
+    carry_out = Rollbacks.carry_out
+
+    def planted(self: Any, record: Any, plan: Any) -> None:
+        self._tables(record, plan.generation, dry_run=False)
+        carry_out(self, record, plan)
+
+    patch.setattr(Rollbacks, "carry_out", planted)
+
+
+def inputs_are_not_queued_again(patch: pytest.MonkeyPatch) -> None:
+    """What arrived behind the cut of a roll-back is forgotten."""
+    arrivals = Rollbacks._arrivals
+
+    def planted(self: Any, record: Any, cut: Any, *, everything: bool) -> Any:
+        return arrivals(self, record, cut, everything=False)
+
+    patch.setattr(Rollbacks, "_arrivals", planted)
+
+
+def unfinished_versions_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A version that was put is not brought to the store by a restart."""
+    patch.setattr(Versions, "_finish", lambda self, record: True)
+
+
+def rebuilt_stages_wait_behind_their_writer(patch: pytest.MonkeyPatch) -> None:
+    """A rebuilt stage goes on behind a stage that is not: its old input is in no queue."""
+    keep = fusion.keep_leaders
+
+    def planted(*args: Any, **more: Any) -> Any:
+        return keep(*args)
+
+    patch.setattr(succession, "keep_leaders", planted)
+
+
 def names_are_not_synced(patch: pytest.MonkeyPatch) -> None:
     """A file is synced, the folder that holds its name is not."""
     patch.setattr(LocalFiles, "sync_dir", lambda self, path: None)
@@ -158,6 +214,15 @@ CRASHES: list[Plant] = [
     tables_publish_one_by_one,
     records_are_replaced,
 ]
+OPERATIONS: list[Plant] = [
+    corrections_forget_their_request,
+    closes_are_in_the_store_only,
+    closes_are_told_by_recovery_only,
+    tables_go_back_first,
+    inputs_are_not_queued_again,
+    unfinished_versions_are_forgotten,
+    rebuilt_stages_wait_behind_their_writer,
+]
 LOSSES: list[Plant] = [names_are_not_synced, content_is_not_synced, new_folders_are_not_synced]
 SEEDS_MAX = 150
 
@@ -178,6 +243,15 @@ def found(bench: Bench, plant: Plant, *, power: bool) -> str:
 @pytest.mark.parametrize("plant", CRASHES, ids=[p.__name__ for p in CRASHES])
 def test_a_planted_fault_is_found(bench: Bench, plant: Plant) -> None:
     """Crashes, errors and repetitions of few seeds bring it to light."""
+    assert found(bench, plant, power=False), f"{SEEDS_MAX} seeds did not find it"
+
+
+@pytest.mark.parametrize("plant", OPERATIONS, ids=[p.__name__ for p in OPERATIONS])
+def test_a_fault_in_an_operation_is_found(
+    bench: Bench, plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So is one in what operators do; here all of them do something."""
+    monkeypatch.setattr(plan, "OPERATED_SHARE", 1.0)
     assert found(bench, plant, power=False), f"{SEEDS_MAX} seeds did not find it"
 
 

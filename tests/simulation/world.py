@@ -10,11 +10,12 @@ from __future__ import annotations
 import functools
 import inspect
 import io
+import json
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -24,7 +25,7 @@ from typing import Any
 
 import pytest
 import structlog
-from sqlalchemy import literal
+from sqlalchemy import Connection, literal
 
 from cbp.engine import preparing, sink, taskstate, tiers
 from cbp.engine.base import RunPlan
@@ -38,9 +39,22 @@ from cbp.engine.state import compaction
 from cbp.engine.state.index import index_cache
 from cbp.engine.taskplan import TaskPlan
 from cbp.errors import NotFoundError
+from cbp.model.dataflow import Dataflow
 from cbp.model.lease import Role
+from cbp.model.retention import InputRetention
 from controller.ingest import DropFolder, ScanReport
-from controller.loop import Controller, Environment, Fence, Leadership, RetryPolicy, housekeeping
+from controller.ingest.listing import CLOSE_NAME
+from controller.loop import (
+    Controller,
+    Environment,
+    Fence,
+    Leadership,
+    RetryPolicy,
+    housekeeping,
+    rollback,
+    underway,
+)
+from controller.loop.retention import SEVEN_DAYS, Keep
 from controller.registry import Registry
 from controller.store import leases, open_store
 from controller.store.sql import SqlStore
@@ -55,6 +69,8 @@ __all__ = ["NAME", "Bench", "World"]
 NAME = "sim"
 # Everything that can go goes at once, so that a collection that takes too much is seen.
 RETENTION = Retention(versions_min=1, versions_max=1, seconds=0, attempt_seconds=0)
+# Everything stays: a dataflow can go back to wherever it has a position.
+KEPT = Retention(versions_min=1000, versions_max=10_000, seconds=86_400, attempt_seconds=0)
 RECORDS_KEPT = 2
 CHECKPOINT_INTERVAL = 2
 FANOUT = 2
@@ -63,24 +79,43 @@ INLINE_BYTES_MAX = 100
 """Few deletes of a task stand in its record, the others in a file."""
 
 
+class Job(Future[Any]):
+    """A piece of work that is under way."""
+
+    def __init__(self, work: Callable[[], Any], jobs: list[Job]) -> None:
+        super().__init__()
+        self._work, self._jobs = work, jobs
+        jobs.append(self)
+
+    def end(self) -> None:
+        """Do it."""
+        self._jobs.remove(self)
+        self.set_result(self._work())
+
+
 class Waiting(Executor):
-    """Runs are under way until a step ends one."""
+    """Runs are under way until a step ends one, or somebody waits for them."""
 
     def __init__(self) -> None:
-        self.jobs: list[tuple[Future[Any], Callable[[], Any]]] = []
+        self.jobs: list[Job] = []
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        self.jobs.append((future, lambda: fn(*args, **kwargs)))
-        return future
+        return Job(lambda: fn(*args, **kwargs), self.jobs)
 
     def end(self, number: int) -> bool:
         """End the n-th run of those under way; tell whether there is any."""
         if not self.jobs:
             return False
-        future, work = self.jobs.pop(number % len(self.jobs))
-        future.set_result(work())
+        self.jobs[number % len(self.jobs)].end()
         return True
+
+
+def _wait(futures: list[Future[Any]], timeout: float | None = None) -> Any:
+    """Stand in for waiting: what is waited for ends."""
+    for one in futures:
+        if isinstance(one, Job) and not one.done():
+            one.end()
+    return wait(futures, timeout=0)
 
 
 class Tasks(LocalExecutor):
@@ -110,6 +145,21 @@ class Serial:
         return [function(item) for item in sorted(items)]
 
 
+class Documents(Registry):
+    """Compiles a document once: processes come and go, what is installed stays."""
+
+    def __init__(self) -> None:
+        super().__init__(["cbp"], entry_points=_entry_points)
+        self._compiled: dict[str, Dataflow] = {}
+
+    def compile(self, document: Any, duplicates: Iterable[str] = ()) -> Dataflow:
+        """See `Registry.compile`."""
+        key = json.dumps(document)
+        if key not in self._compiled:
+            self._compiled[key] = super().compile(document, duplicates)
+        return self._compiled[key]
+
+
 class Bench:
     """What the simulations of one process share: a folder, and one open SQLite file.
 
@@ -119,6 +169,7 @@ class Bench:
     Attributes:
         stores: Two on one file: of the instance that leads, and of one that led before.
         seconds: The clock by which leases end; it never goes back.
+        on_statement: Told the end of every statement of a transaction that writes.
     """
 
     def __init__(self, root: Path) -> None:
@@ -128,8 +179,24 @@ class Bench:
         self._file, self._template = root / "db" / "cbp.db", root / "empty.db"
         url, self.seconds = f"sqlite:///{self._file}", 0.0
         self.stores: list[SqlStore] = [open_store(url, exclusive=False) for _ in range(2)]
+        self.on_statement: Callable[[], None] = lambda: None
+        self._scratch = open_store(f"sqlite:///{root}/db/scratch.db", exclusive=False)
+        bench, execute = self, Connection.execute
+
+        def _execute(connection: Connection, *args: Any, **more: Any) -> Any:
+            found = execute(connection, *args, **more)
+            if connection.get_execution_options().get("cbp_writes"):
+                try:
+                    bench.on_statement()
+                except BaseException:
+                    found.close()  # a process that ends leaves no cursor open
+                    raise
+            return found
+
+        self._execute = _execute
         self.disconnect()
         shutil.copy(self._file, self._template)
+        self.registry = Documents()
 
     @contextmanager
     def patched(self, disk: Disk | None) -> Iterator[None]:
@@ -137,6 +204,9 @@ class Bench:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(os, "fsync", disk.fsync if disk else lambda handle: None)
             patch.setattr(sink, "_threads", Serial)
+            patch.setattr(Connection, "execute", self._execute)
+            patch.setattr(rollback, "open_store", self._open_scratch)
+            patch.setattr(underway, "wait", _wait)
             patch.setattr(inspect, "getsourcelines", _source_lines)
             patch.setattr(housekeeping, "RECORDS_KEPT", RECORDS_KEPT)
             for module in (preparing, tiers, compaction):
@@ -161,6 +231,7 @@ class Bench:
 
     def clear(self) -> Path:
         """Return the folder of the next simulation's disk, empty."""
+        self.registry = Documents()
         for name in ("disk", "cache", "shadow"):
             shutil.rmtree(self.root / name, ignore_errors=True)
             (self.root / name).mkdir()
@@ -169,12 +240,21 @@ class Bench:
     def empty(self) -> None:
         """Give the store an empty database."""
         self.disconnect()
+        self._empty(self._file)
+
+    def _empty(self, file: Path) -> None:
         for suffix in ("-wal", "-shm"):
-            Path(f"{self._file}{suffix}").unlink(missing_ok=True)
-        shutil.copy(self._template, self._file)
+            Path(f"{file}{suffix}").unlink(missing_ok=True)
+        shutil.copy(self._template, file)
+
+    def _open_scratch(self, url: str) -> SqlStore:
+        """Stand in for `open_store` where a roll-back redoes records."""
+        self._scratch.close()
+        self._empty(self.root / "db" / "scratch.db")
+        return self._scratch
 
     def close(self) -> None:
-        for store in self.stores:
+        for store in (*self.stores, self._scratch):
             store.close()
         shutil.rmtree(self.root, ignore_errors=True)
 
@@ -205,6 +285,7 @@ class World:
 
     Attributes:
         injured: Whether an error was injected that is no crash: stages may have stopped.
+        losses: How often the database was lost.
     """
 
     def __init__(
@@ -217,12 +298,13 @@ class World:
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
         self.deliveries = Deliveries(plan.files, plan.rows)
         self.tables, self.folder = str(self.root / "tables"), str(self.root / "tables" / NAME)
-        self._ids = self._mtimes = 0
+        self._ids = self._mtimes = self.losses = 0
         self.injured = self._known = False
         self._turn = self._instances = 0
         for store in bench.stores:
             store._database._fault = self.strikes
         bench.empty()
+        bench.on_statement = self.strikes.statement
         self.start()
 
     def start(self) -> None:
@@ -236,6 +318,7 @@ class World:
         self.bench.disconnect()
         index_cache.cache_clear()
         self.executor = Waiting()
+        kept = self.plan.inputs_seconds
         self.cluster = Tasks(self.rng)
         self.engine = DirectEngine(
             self.cluster,
@@ -248,7 +331,7 @@ class World:
             Environment(
                 store=self.store,
                 engine=self.engine,
-                registry=Registry(["cbp"], entry_points=_entry_points),
+                registry=self.bench.registry,
                 files=self.files,
                 clock=lambda: self.now,
                 tables_root=self.tables,
@@ -257,7 +340,8 @@ class World:
                 executor=self.executor,
                 faults=fence,
                 random_hex=lambda size: self._new_id()[-2 * size :],
-                retention=RETENTION,
+                retention=KEPT if self.plan.kept else RETENTION,
+                keep=SEVEN_DAYS if kept is None else Keep(InputRetention(kept), 10_000),
                 collect_every=self.plan.collect_every,
             )
         )
@@ -267,6 +351,7 @@ class World:
             clock=lambda: self.now,
             drop_root=self.root / "drop",
             on_accept=self.controller.wake,
+            on_close=self._close_marked,
             settle_seconds=self.plan.settle,
             faults=fence,
             new_id=self._new_id,
@@ -332,14 +417,28 @@ class World:
         number = 0
         while os.path.lexists(target := incoming / f"f{file}-{number}.jsonl"):
             number += 1
-        aside = incoming / ".new.part"
-        aside.write_bytes(self.plan.files[file])
+        self._bring(target, self.plan.files[file])
+        self.deliveries.bring(source, file, certain=True)
+
+    def leave_marker(self, source: str) -> bool:
+        """Ask for a close by a file behind those that are there; `False`: one is there already."""
+        target = self.place(source, "incoming") / CLOSE_NAME
+        if os.path.lexists(target):
+            return False
+        self._bring(target, b"")
+        return True
+
+    def _bring(self, target: Path, data: bytes) -> None:
+        aside = target.parent / ".new.part"
+        aside.write_bytes(data)
         self._mtimes += 1
         os.utime(aside, ns=(self._mtimes * 10**9, self._mtimes * 10**9))
         self._sync(aside)
         aside.rename(target)
-        self._sync(incoming)
-        self.deliveries.bring(source, file, certain=True)
+        self._sync(target.parent)
+
+    def _close_marked(self, dataflow: str, source: str, key: str) -> None:
+        self.controller.close(dataflow, source, key=key, reason="marker")
 
     def upload(self, source: str, file: int) -> None:
         """Bring a file over the API; what it returns for is durable."""
@@ -365,6 +464,7 @@ class World:
 
     def lose_store(self) -> None:
         """Kill the service and its database."""
+        self.losses += 1
         self.bench.empty()
         self.start()
 

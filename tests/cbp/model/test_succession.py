@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from cbp import DataflowBuilder, Input, Output, State, Translate
+from cbp import DataflowBuilder, Input, Output, State, Translate, TranslateRecords
 from cbp.model.change import NO_CHOICE, Choice, compare_versions
 from cbp.model.connector import Connector, Queued
 from cbp.model.dataflow import Dataflow
 from cbp.model.framing import Framing
+from cbp.model.fusion import choose_leaders, physical_stages
 from cbp.model.increment import DataFile, Increment
 from cbp.model.position import Position, StagePosition
 from cbp.model.shape import shape_of
@@ -27,6 +28,16 @@ class Count(Translate):
     totals = Output("word STRING")
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Never called here."""
+
+
+class Upper(TranslateRecords):
+    """Runs with whatever reads it."""
+
+    words = Input("word STRING")
+    totals = Output("word STRING")
+
+    def translate(self, record: Any, out: Any) -> None:
         """Never called here."""
 
 
@@ -76,13 +87,14 @@ def succession(
     *,
     kept: Mapping[str, Sequence[int]] = MappingProxyType({}),
     records: Mapping[str, int] = MappingProxyType({}),
+    led: Mapping[str, str] = MappingProxyType({}),
 ) -> Succession:
     return succeed(
         compare_versions(shape_of(before), shape_of(after), choice),
         choice,
         before=position,
         version=2,
-        units={name: name for name in before.stages},
+        units={name: led.get(name, name) for name in before.stages},
         after=after,
         next_epochs=records,
         retained=lambda flow: [increment(flow, index) for index in kept.get(flow, ())],
@@ -151,6 +163,25 @@ def test_what_a_rebuilt_stage_writes_again_is_not_read_twice() -> None:
     choice = Choice(rebuild=frozenset(["one", "two"]))
     found = succession(flow, flow, position_of(flow), choice, kept=kept)
     assert (indexes(found, "one"), indexes(found, "two")) == (list(range(10)), [])
+
+
+def test_a_stage_that_is_rebuilt_behind_one_that_is_not_leads_itself() -> None:
+    """It ran with the stage before it, which wrote what is read again long ago."""
+    flow = flow_of(one=Upper, two=(Count, "one.totals"))
+    found = physical_stages(flow, choose_leaders(flow))
+    assert [unit.names for unit in found.values()] == [("one", "two")]
+    position = position_of(flow)
+    together = Position("d", {"one": position.stages["one"]}, position.newest)
+    kept = {"a": range(10), "one.totals": range(7)}
+    for names, leaders in ((["two"], ("one", "two")), (["one", "two"], ("one",))):
+        choice = Choice(rebuild=frozenset(names))
+        led = {"one": "one", "two": "one"}
+        made = succession(flow, flow, together, choice, kept=kept, led=led)
+        assert made.leaders == leaders
+        assert {s: p.epoch for s, p in made.position.stages.items()} == dict.fromkeys(leaders, 7)
+        first, last = leaders[0], leaders[-1]
+        assert indexes(made, first) == ([] if first != last else list(range(10)))
+        assert first == last or indexes(made, last) == list(range(7))
 
 
 def test_a_rewired_input_begins_with_the_next_increment_of_its_flow() -> None:

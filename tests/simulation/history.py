@@ -1,0 +1,341 @@
+"""What is recorded beside the tables, followed as it grows, and the model that follows it.
+
+    era      epochs 0 1 2 3 4 5          version 1
+                      '-- 2' 3'          rolled back: another era
+                            '-- 4' 5'    version 2: another one
+
+An *era* is what lies between two amendments; each has its records and its `Replay`. Readers of
+old tables see the era that their timestamp lies in.
+
+    P5  what is recorded stays recorded, unless a roll-back that was asked for has undone it
+    P1  a roll-back leaves a consistent cut, and queues what it should
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cbp.engine.files import LocalFiles
+from cbp.engine.intentions import IntentionLog
+from cbp.model.change import Choice
+from cbp.model.dataflow import Dataflow
+from cbp.model.fusion import PhysicalStage, choose_leaders, physical_stages
+from cbp.model.generation import Generation
+from cbp.model.intention import Intention
+from cbp.model.position import Position
+from cbp.model.punctuation import Punctuation
+from controller.ingest.source_log import SourceEntry, SourceLog
+from controller.loop.description import Description, Descriptions
+from tests.simulation.model import Broken, Record
+from tests.simulation.operations import framed_flows
+from tests.simulation.operator import Operator
+from tests.simulation.replay import Recorded, Replay
+from tests.simulation.world import NAME, World
+
+__all__ = ["Era", "History", "require"]
+
+
+def require(holds: Any, message: str) -> None:
+    """Raise `Broken` unless something holds."""
+    if not holds:
+        raise Broken(message)
+
+
+@dataclass
+class Era:
+    """See the header.
+
+    Attributes:
+        since_ms: Timestamp from which on its tables are seen.
+        request: For the roll-back that began it.
+        ends: Source to its increments, and the closes, before the next era's version; `None`:
+            none has come.
+        dropped: Source to the increments that its roll-back, or one before, took away.
+        origin: The replay where the version began; `None`: with nothing.
+        choice: What the author of the version said; of the first era of a version.
+        begins: Leader to its first epoch under the version.
+        followed: Whether its replay has come to its end.
+    """
+
+    since_ms: int
+    request: str
+    version: int
+    generation: int
+    dataflow: Dataflow
+    units: dict[str, PhysicalStage]
+    records: dict[str, Recorded]
+    replay: Replay | None = None
+    origin: Replay | None = None
+    ends: tuple[Mapping[str, int], int] | None = None
+    dropped: list[tuple[Generation, str, range]] = field(default_factory=list)
+    choice: Choice | None = None
+    begins: Mapping[str, int] = field(default_factory=dict)
+    followed: bool = False
+
+
+class History:
+    """Of one world.
+
+    Args:
+        world: Whose folders are read.
+        operator: Who knows what was asked for.
+        look: Told every accepted file and the records that it has to have.
+
+    Attributes:
+        eras: Oldest first.
+        entries: Source to the entries of its log.
+        closes: Punctuations, by their number.
+        corrections: Requests whose corrections were recorded, whatever became of them since.
+        undone: Those of them that a roll-back has undone.
+    """
+
+    def __init__(
+        self, world: World, operator: Operator, look: Callable[[SourceEntry, list[Record]], None]
+    ) -> None:
+        self.world, self._operator, self._look = world, operator, look
+        self._files = LocalFiles()
+        self._framed = bool(framed_flows(world.plan.document))
+        self._amended = any(step[0] in ("back", "change") for step in world.plan.steps)
+        dataflow = world.controller.registry.compile(world.plan.document)
+        units = physical_stages(dataflow, choose_leaders(dataflow))
+        records = {leader: Recorded() for leader in units}
+        self.eras = [Era(0, "", 1, 0, dataflow, units, records, Replay(dataflow, units))]
+        self.entries: dict[str, list[SourceEntry]] = {name: [] for name in dataflow.sources}
+        self.closes: list[Punctuation] = []
+        self.corrections: list[str] = []
+        self.undone: set[str] = set()
+        self._keys: set[str] = set()
+        self._stops: dict[str, int] = {}
+
+    @property
+    def now(self) -> Era:
+        """The era that goes on."""
+        return self.eras[-1]
+
+    @property
+    def replay(self) -> Replay:
+        """What must be there now; see `follow`."""
+        assert self.now.replay is not None, "asked for after `follow`"
+        return self.now.replay
+
+    # what is recorded
+
+    def observe(self) -> None:
+        """Read what was recorded since, and that what was recorded stands; cheap."""
+        self._observe_sources()
+        self._observe_closes()
+        log = self.world.log()
+        if self._amended:
+            self._observe_amendments(log)
+        self._read(self.now, log)
+
+    def _observe_amendments(self, log: IntentionLog) -> None:
+        description = Descriptions(self._files).newest(self.world.folder)
+        begun = log.generations[self.now.generation :]
+        version = 0 if description is None else description.version
+        require(len(begun) + version - self.now.version <= 1, "P5: amended, and nobody asked")
+        if begun:
+            self._rolled_back(begun[0], log)
+        elif description is not None and version > self.now.version:
+            self._changed(description, log)
+
+    def _read(self, era: Era, log: IntentionLog) -> None:
+        for leader, recorded in era.records.items():
+            if recorded.records:
+                last = recorded.records[-1]
+                again = log.read(leader, last.epoch)
+                require(again == last, f"P5: the record {last.id} changed or went")
+            for intention in log.since(leader, recorded.stop):
+                recorded.records.append(intention)
+                self._note_correction(intention)
+
+    def _note_correction(self, intention: Intention) -> None:
+        if intention.correction is None:
+            return
+        request = intention.correction.request
+        require(request in self._operator.corrections, f"P5: nobody asked for {request!r}")
+        require(request not in self.corrections, f"P1: {request!r} was made twice")
+        self.corrections.append(request)
+
+    def _observe_sources(self) -> None:
+        for source, entries in self.entries.items():
+            log = SourceLog(self.world.folder, source, self._files)
+            if entries:
+                again = next(log.since(len(entries) - 1), None)
+                require(again == entries[-1], f"P5: the last entry of {source} changed")
+            entries += log.since(len(entries))
+
+    def _observe_closes(self) -> None:
+        known = len(self.closes)
+        if not self._framed or not self.world.registered:
+            return
+        log = self.world.controller._punctuations.log(self.world.folder)
+        made = {one.number: one for one in log.since(known)}
+        # One that a position stands for by now is in the store.
+        page = self.world.store.punctuations(NAME, limit=1000)
+        made |= {one.number: one for one in page.items if one.number >= known}
+        for number in sorted(made):
+            one = made[number]
+            require(number == len(self.closes), f"P5: close {len(self.closes)} is lost")
+            again = one.key in self._keys and not self.world.losses
+            require(not again, f"P1: closed twice by {one.key!r}")
+            asked = one.reason != "request" or one.key in self._operator.closes
+            require(asked, f"P5: nobody asked for the close {one.key!r}")
+            self._keys.add(one.key)
+            self.closes.append(one)
+
+    # amendments
+
+    def _rolled_back(self, generation: Generation, log: IntentionLog) -> None:
+        """Begin the era of a roll-back; what it has undone is read to its end before."""
+        old = self.now
+        before = self.world.log()
+        before.__dict__["generations"] = log.generations[: generation.number - 1]
+        self._read(old, before)
+        asked = self._operator.backs.get(generation.request)
+        require(asked is not None, f"P5: nobody asked for roll-back {generation}")
+        assert asked is not None
+        stops = {leader: recorded.stop for leader, recorded in old.records.items()}
+        require(dict(generation.undone) == stops, f"P2: undone to {generation.undone}, not {stops}")
+        require(asked.later or not generation.dropped, f"P1: dropped unasked: {generation}")
+        kept = {
+            leader: Recorded(r.start, r.records[: generation.start(leader) - r.start])
+            for leader, r in old.records.items()
+        }
+        self._require_cut(asked.goal, kept, old.records)
+        self.undone |= {
+            one.correction.request
+            for leader, r in old.records.items()
+            for one in r.records[len(kept[leader].records) :]
+            if one.correction is not None
+        }
+        dropped = [
+            one
+            for one in old.dropped
+            if all(one[0].start(leader) <= generation.start(leader) for leader in stops)
+        ]
+        ends = _ends(generation.position)
+        for source, many in generation.dropped.items():
+            dropped.append((generation, source, range(ends[source] - many, ends[source])))
+        require(generation.prepared_ms > old.since_ms, "P3: two amendments at one time")
+        self.eras.append(
+            Era(
+                generation.prepared_ms,
+                generation.request,
+                old.version,
+                generation.number,
+                old.dataflow,
+                old.units,
+                kept,
+                dropped=dropped,
+            )
+        )
+
+    def _require_cut(
+        self, goal: str, kept: Mapping[str, Recorded], old: Mapping[str, Recorded]
+    ) -> None:
+        """Check that a roll-back stands where it was to go, and between two moments."""
+        times = [one.prepared_ms for r in kept.values() for one in r.records]
+        undone = [
+            one.prepared_ms for n, r in old.items() for one in r.records[len(kept[n].records) :]
+        ]
+        consistent = max(times, default=0) < min(undone, default=2**62)
+        require(consistent, f"P2: rolled back to {goal}, into the middle of something")
+        stage, _, epoch = goal.partition(":")
+        if "-" in goal:
+            return
+        if epoch:
+            stop = kept[stage].stop
+            require(stop == int(epoch) + 1, f"P2: rolled back to {goal}, stands at {stop}")
+            return
+        number = sum(recorded.stop for recorded in kept.values())
+        require(number == int(goal), f"P2: rolled back to {goal}, stands at {number}")
+
+    def _changed(self, description: Description, log: IntentionLog) -> None:
+        """Begin the era of a version."""
+        old, begin = self.now, description.begin
+        assert begin is not None, "only the first version has none"
+        self._read(old, log)
+        require(description.version == old.version + 1, f"P5: version {description.version} came")
+        choice = self._operator.choice(description.version, description.document)
+        require(choice is not None, f"P5: nobody asked for version {description.version}")
+        dataflow = self.world.controller.registry.compile(description.document)
+        leaders = description.leaders
+        assert leaders is not None, "every description has them now"
+        units = physical_stages(dataflow, leaders)
+        old_leader = {name: leader for leader, unit in old.units.items() for name in unit.names}
+        self._stops |= {name: old.records[leader].stop for name, leader in old_leader.items()}
+        records = {}
+        for leader in units:
+            epoch = begin.position.stages[leader].epoch
+            was = old.records.get(leader, Recorded(epoch))
+            if leader in old_leader:
+                stop = old.records[old_leader[leader]].stop
+                require(epoch == stop, f"P2: {leader} goes on at epoch {epoch}, not {stop}")
+            due = self._stops.get(leader, 0)
+            require(epoch >= due, f"P2: {leader} comes back at epoch {epoch}, not {due}")
+            same = was.stop == epoch
+            records[leader] = Recorded(was.start, list(was.records)) if same else Recorded(epoch)
+        require(begin.at_ms > old.since_ms, "P3: two amendments at one time")
+        old.ends = _ends(begin.position), begin.position.punctuations
+        self.eras.append(
+            Era(
+                begin.at_ms,
+                "",
+                description.version,
+                old.generation,
+                dataflow,
+                units,
+                records,
+                choice=choice,
+                begins={leader: begin.position.stages[leader].epoch for leader in units},
+            )
+        )
+
+    # the model
+
+    def follow(self) -> None:
+        """Bring every era's replay to where the logs are."""
+        for number, era in enumerate(self.eras):
+            if era.replay is None:
+                era.replay = self._begin(era, self.eras[number - 1])
+            if not era.followed:
+                self._bring(era)
+                era.followed = era is not self.now
+
+    def _begin(self, era: Era, before: Era) -> Replay:
+        if era.version == before.version:
+            era.origin = before.origin
+            return Replay(era.dataflow, era.units) if era.origin is None else era.origin.copy()
+        self._bring(before)
+        assert before.replay is not None, "eras are followed in their order"
+        found = before.replay.succeed(
+            era.dataflow,
+            era.units,
+            choice=era.choice or Choice(),
+            epochs=era.begins,
+        )
+        era.origin = found.copy()
+        return found
+
+    def _bring(self, era: Era) -> None:
+        replay = era.replay
+        assert replay is not None
+        ends, closes = era.ends or ({s: len(e) for s, e in self.entries.items()}, len(self.closes))
+        # A close knows where it stands; what it stands behind may be fed after it.
+        replay.close_at(self.closes[:closes])
+        for source, entries in self.entries.items():
+            for entry in entries[replay.fed[source] : ends.get(source, 0)]:
+                rows = self.world.deliveries.rows(source, entry.sha256)
+                self._look(entry, rows)
+                replay.feed(source, rows)
+        for _, source, indexes in era.dropped:
+            replay.drop(source, indexes)
+        replay.apply(era.records, self._operator.corrections)
+
+
+def _ends(position: Position) -> dict[str, int]:
+    """Return flow to the number of its increments at a position."""
+    return {increment.flow: increment.index + 1 for increment in position.newest}

@@ -1,0 +1,193 @@
+"""Who operates the service of a simulation: asks, asks again, and knows what may be refused.
+
+What was asked for may have happened, what was answered must have; `history` and `check` hold
+the service to both. A refusal is accepted where its reason is documented and holds, and
+nowhere else: whatever does not, leaves `do` as it came.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from cbp.errors import (
+    ChangeRefusedError,
+    DataflowBusyError,
+    FlowUnframedError,
+    NotFoundError,
+    RollbackImpossibleError,
+)
+from cbp.model.change import Choice
+from cbp.model.correction import Correction
+from tests.simulation.model import Broken
+from tests.simulation.operations import framed_flows, next_version
+from tests.simulation.world import NAME, World
+
+__all__ = ["Back", "Operator"]
+
+
+@dataclass(frozen=True)
+class Back:
+    """A roll-back that was asked for.
+
+    Attributes:
+        later: What arrived since is dropped.
+    """
+
+    goal: str
+    later: bool
+
+
+class Operator:
+    """Of one world.
+
+    Attributes:
+        corrections: Request to the stage, the state and what is put right.
+        closes: Keys of closes that were asked for.
+        backs: Request to the roll-back.
+        answered: Requests, and keys of closes, that were answered: they are durable.
+        markers: Source to the markers that were left there.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.corrections: dict[str, tuple[str, str, Correction]] = {}
+        self.closes: set[str] = set()
+        self.backs: dict[str, Back] = {}
+        self.answered: set[str] = set()
+        self.markers: dict[str, int] = {}
+        self._versions: list[tuple[int, Mapping[str, Any], Choice]] = []
+        self._asked: dict[int, tuple[int, dict[str, Any], Choice]] = {}
+
+    def choice(self, version: int, document: Mapping[str, Any]) -> Choice | None:
+        """Return what was said with a version of a document; `None`: it was not asked for."""
+        said = [c for v, d, c in self._versions if v == version and d == document]
+        return said[-1] if said else None
+
+    def do(self, verb: str, *arguments: Any) -> None:
+        """Do one of the steps of `operations`."""
+        getattr(self, f"_{verb}")(*arguments)
+
+    def _correct(
+        self, number: int, stage: str, state: str, key: int, kind: Any, records: Any
+    ) -> None:
+        request = f"c{number}"
+        correction = Correction({"k": key}, kind, records)
+        self.corrections[request] = stage, state, correction
+        node = self.world.controller.dataflow(NAME).stages.get(stage)
+        there = node is not None and any(one.name == state for one in node.translator.states)
+        try:
+            made = self.world.controller.amendments.correct(
+                NAME, stage, state, [correction], who="o", why="wrong", request=request
+            )
+        except NotFoundError:
+            if there:
+                raise
+            return
+        if not there or made.note.request != request:
+            message = f"P5: {made} is told of {request}"
+            raise Broken(message)
+        self.answered.add(request)
+
+    def _close(self, number: int, flow: str) -> None:
+        key = f"request/{number}"
+        framed = flow in framed_flows(self.world.store.dataflow(NAME).document)
+        self.closes.add(key)
+        try:
+            made = self.world.controller.close(NAME, flow, key=str(number))
+        except (FlowUnframedError, NotFoundError):
+            if framed:
+                raise
+            return
+        if not framed or made.key != key:
+            message = f"P5: {made} is told of {key}"
+            raise Broken(message)
+        self.answered.add(key)
+
+    def _marker(self, source: str) -> None:
+        if self.world.leave_marker(source):
+            self.markers[source] = self.markers.get(source, 0) + 1
+
+    def _collect(self) -> None:
+        self.world.controller.housekeeping.collect(NAME)
+
+    # roll-back
+
+    def _back(self, number: int, kind: str, distance: int, later: bool) -> None:
+        request = f"b{number}"
+        known = self.backs.get(request)
+        # Where to is said once: whoever asks again means the same.
+        goal = known.goal if known is not None else self._goal(kind, distance)
+        self.backs[request] = Back(goal, later)
+        try:
+            made = self.world.controller.amendments.roll_back(
+                NAME, goal, who="o", why="wrong", drop_later=later, request=request
+            )
+        except RollbackImpossibleError:
+            if self._reaches(goal):
+                raise
+            return
+        if made.request != request:
+            message = f"P5: {made} is told of {request}"
+            raise Broken(message)
+        self.answered.add(request)
+
+    def _goal(self, kind: str, distance: int) -> str:
+        stages = self.world.store.stages(NAME)
+        stage = stages[distance % len(stages)]
+        if kind == "stage" and stage.epoch > distance:
+            return f"{stage.stage}:{stage.epoch - 1 - distance}"
+        if kind == "time":
+            return (self.world.now - timedelta(seconds=distance)).isoformat()
+        return str(max(0, sum(one.epoch for one in stages) - distance))
+
+    def _reaches(self, goal: str) -> bool:
+        """Tell whether a roll-back to there must not be refused."""
+        if not self.world.plan.kept or "-" in goal:
+            return False
+        record = self.world.store.dataflow(NAME)
+        if record.version > 1 or framed_flows(record.document):
+            return False
+        log = self.world.log()
+        stages = [one.stage for one in self.world.store.stages(NAME)]
+        if all(not log.oldest(stage) for stage in stages):
+            return True
+        position = log.oldest_position()
+        stage, _, epoch = goal.partition(":")
+        if position is None:
+            return False
+        if epoch:
+            return int(epoch) + 1 >= position.stages[stage].epoch
+        return int(goal) >= position.number
+
+    # versions
+
+    def _change(self, number: int) -> None:
+        record = self.world.store.dataflow(NAME)
+        again = number in self._asked
+        if not again:
+            rng = random.Random(f"version {self.world.plan.seed} {number}")
+            self._asked[number] = record.version, *next_version(rng, record.document)
+        expected, document, choice = self._asked[number]
+        self._versions.append((expected + 1, document, choice))
+        try:
+            made = self.world.controller.change(document, choice=choice, expected_version=expected)
+        except DataflowBusyError:
+            if record.version == expected:
+                raise
+            return
+        except ChangeRefusedError as error:
+            if not self._may_be_refused(error):
+                raise
+            return
+        if record.version != expected or made.version != expected + 1:
+            message = f"P5: version {made.version} came instead of {expected + 1}"
+            raise Broken(message)
+
+    def _may_be_refused(self, error: ChangeRefusedError) -> bool:
+        """Tell whether what a refused version needs may be gone."""
+        gone = self.world.losses or self.world.plan.inputs_seconds is not None
+        return bool(gone) and {one.code for one in error.mistakes} == {"input_not_retained"}

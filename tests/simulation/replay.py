@@ -1,0 +1,264 @@
+"""The reference engine, told what happened: it holds what must be there, and decides nothing.
+
+It applies the runs that are recorded, the corrections that operators asked for, and the closes
+of frames where they stand. A new version takes over what the one before had, by what its
+author chose. It knows no files, tables, buckets or crashes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cbp.engine.reference import ReferenceEngine
+from cbp.engine.reference_stage import ReferenceStage
+from cbp.model.change import Choice
+from cbp.model.connector import Connector, Decision
+from cbp.model.correction import Correction
+from cbp.model.dataflow import Dataflow
+from cbp.model.framing import Framing
+from cbp.model.fusion import PhysicalStage
+from cbp.model.increment import DataFile, Increment
+from cbp.model.intention import Intention
+from cbp.model.punctuation import Punctuation
+from tests.simulation.model import Broken, multiset
+
+__all__ = ["Recorded", "Replay"]
+
+Asked = Mapping[str, tuple[str, str, Correction]]
+"""Request to the stage and state that it corrects, and how."""
+
+
+@dataclass
+class Recorded:
+    """The records of one stage that leads.
+
+    Attributes:
+        start: Epoch of the first one; 0, but of stages that came with a version.
+    """
+
+    start: int = 0
+    records: list[Intention] = field(default_factory=list)
+
+    @property
+    def stop(self) -> int:
+        """The epoch behind the last one."""
+        return self.start + len(self.records)
+
+
+class Replay(ReferenceEngine):
+    """What every flow, state and queue has to be.
+
+    Attributes:
+        past: `stage.state` to its records after 0, 1, 2 ... epochs; `None` of epochs before
+            the state began.
+        applied: Leader to the number of its epochs that were applied.
+        fed: Source to the number of its increments.
+    """
+
+    def __init__(self, dataflow: Dataflow, units: Mapping[str, PhysicalStage]) -> None:
+        self._closes: list[Punctuation] = []
+        super().__init__(dataflow, self._closes)
+        self.dataflow, self.units = dataflow, units
+        self.applied = dict.fromkeys(units, 0)
+        self.fed = dict.fromkeys(dataflow.sources, 0)
+        self.past: dict[str, list[list[str] | None]] = {
+            f"{node.name}.{state.name}": [[]]
+            for node in dataflow.stages.values()
+            for state in node.translator.states
+        }
+        self._left: dict[str, list[list[Any]]] = {}
+
+    # what happened
+
+    def feed(self, source: str, records: Any) -> None:
+        """Add one increment to a source; see `ReferenceEngine.feed`."""
+        super().feed(source, records)
+        self.fed[source] += 1
+
+    def close_at(self, closes: Sequence[Punctuation]) -> None:
+        """Note the closes that are recorded; those that are known already are passed over."""
+        for one in closes[len(self._closes) :]:
+            self._closes.append(one)
+            came = len(self._contents[one.flow])
+            if one.at < came:
+                message = f"P1: {one} stands before increments that were framed without it"
+                raise Broken(message)
+            if one.at == came:
+                for consumer in self.dataflow.consumers(one.flow):
+                    if one.meant_for(*consumer, one.flow):
+                        self._close(consumer)
+
+    def drop(self, source: str, indexes: range) -> None:
+        """Take increments of a source out of all queues."""
+        for stage, input_ in self.dataflow.consumers(source):
+            connector = self._connectors[stage][input_]
+            unread = tuple(i for i in indexes if i in [q.index for q in connector.waiting])
+            self._connectors[stage][input_] = connector.after((), unread)
+
+    def apply(self, log: Mapping[str, Recorded], asked: Asked) -> None:
+        """Apply every recorded run that is not applied yet, each behind those that it read from.
+
+        Args:
+            log: Leader to its records.
+            asked: What the records that are corrections may be of.
+        """
+        moved = True
+        while moved:
+            moved = False
+            for leader, recorded in log.items():
+                while self.applied[leader] < recorded.stop:
+                    intention = recorded.records[self.applied[leader] - recorded.start]
+                    if not self._holds(leader, intention.read):
+                        break
+                    self._epoch(leader, intention, asked)
+                    moved = True
+        for leader, recorded in log.items():
+            if self.applied[leader] < recorded.stop:
+                intention = recorded.records[self.applied[leader] - recorded.start]
+                message = (
+                    f"P1: {intention.id} read what never was there, or twice: {intention.read}"
+                )
+                raise Broken(message)
+
+    def queue(self, stage: str) -> Mapping[str, Connector]:
+        """Return the connectors of a stage."""
+        return self._connectors[stage]
+
+    def copy(self) -> Replay:
+        """Return one that goes on by itself."""
+        shared: list[Any] = [self._dataflow, self.units, self._schemas, self._order]
+        shared += [stage.spec for stage in self._stages.values()]
+        kept = {id(one): one for one in shared}
+        return copy.deepcopy(self, kept)
+
+    def _holds(self, leader: str, read: Mapping[str, tuple[int, ...]]) -> bool:
+        connectors = self._connectors[leader]
+        return all(
+            set(indexes) <= {increment.index for increment in connectors[name].waiting}
+            for name, indexes in read.items()
+        )
+
+    def _epoch(self, leader: str, intention: Intention, asked: Asked) -> None:
+        if intention.correction is not None:
+            self._correct(leader, *asked[intention.correction.request])
+        else:
+            self._apply(leader, Decision(intention.read, intention.remove, intention.memo))
+        self.applied[leader] += 1
+        for node in self.units[leader].members[1:]:
+            if not self._run(node.name):
+                message = f"P1: {node.name} has nothing to read in {intention.id}"
+                raise Broken(message)
+        for node in self.units[leader].members:
+            for state in node.translator.states:
+                name = f"{node.name}.{state.name}"
+                self.past[name].append(multiset(self.state(node.name, state.name)))
+        self._compare_sizes(leader, intention)
+
+    def _correct(self, leader: str, stage: str, state: str, correction: Correction) -> None:
+        """Put the records of a key right, in an epoch that calls nobody and emits nothing."""
+        columns = self._dataflow.stages[stage].translator.state(state).schema.names
+        table, key = self._stages[stage].state[state], tuple(correction.key.values())
+        made = [{**correction.key, **record} for record in correction.records]
+        if correction.kind == "set":
+            old = [dict(zip(columns, row, strict=True)) for row in table.get(key, [])]
+            made = [{**record, **made[0]} for record in old] or made
+        table.pop(key, None)
+        if made:
+            table[key] = [tuple(record[name] for name in columns) for record in made]
+        spec = self._dataflow.stages[leader].translator
+        self._stages[leader].bindings.append({})
+        self._figures[leader].append({})
+        for output in spec.outputs:
+            self._append(f"{leader}.{output.name}", [])
+
+    def _compare_sizes(self, leader: str, intention: Intention) -> None:
+        for name, increment in intention.outputs.items():
+            flow = name if "." in name else f"{leader}.{name}"
+            expected = len(self._contents[flow][intention.epoch])
+            if increment.records != expected or increment.index != intention.epoch:
+                message = f"P2: {increment.name} has {increment.records} records, not {expected}"
+                raise Broken(message)
+
+    # a new version
+
+    def succeed(
+        self,
+        dataflow: Dataflow,
+        units: Mapping[str, PhysicalStage],
+        *,
+        choice: Choice,
+        epochs: Mapping[str, int],
+    ) -> Replay:
+        """Return what holds once a version has taken over; this one is left as it is.
+
+        Args:
+            dataflow: The version.
+            units: Its stages that lead, with those that run with them.
+            choice: What its author said.
+            epochs: Leader to its first epoch under this version.
+        """
+        old, new = self.copy(), Replay(dataflow, units)
+        new._closes += old._closes
+        new.fed = old.fed
+        contents = {**old._left, **old._contents}
+        anew = {n for n in dataflow.stages if n not in old._stages or n in choice.rebuild}
+        for leader, unit in units.items():
+            new.applied[leader] = epochs[leader]
+            for node in unit.members:
+                if node.name in anew:
+                    new._begin(node.name, epochs[leader])
+                else:
+                    new._keep(node.name, old)
+        for flow in dataflow.flows():
+            if flow in contents:
+                new._contents[flow] = contents.pop(flow)
+            if "." in flow:
+                due = new._applied_of(flow.partition(".")[0]) - len(new._contents[flow])
+                new._contents[flow] += [[] for _ in range(due)]
+        new._left = contents
+        for name in dataflow.stages:
+            if name in choice.rebuild | (choice.retained & anew):
+                new._queue_again(name, anew)
+        return new
+
+    def _applied_of(self, stage: str) -> int:
+        return next(self.applied[n] for n, unit in self.units.items() if stage in unit.names)
+
+    def _begin(self, stage: str, epoch: int) -> None:
+        self._stages[stage].bindings += [{} for _ in range(epoch)]
+        self._figures[stage] += [{} for _ in range(epoch)]
+        for state in self._stages[stage].state:
+            self.past[f"{stage}.{state}"] = [*(None for _ in range(epoch)), []]
+
+    def _keep(self, stage: str, old: Replay) -> None:
+        was = old._stages[stage]
+        spec = self._dataflow.stages[stage].translator
+        self._stages[stage] = ReferenceStage(stage, spec, was.state, was.bindings)
+        self._connectors[stage] = old._connectors[stage]
+        self._memos[stage] = old._memos[stage]
+        self._figures[stage] = old._figures[stage]
+        for state in was.state:
+            self.past[f"{stage}.{state}"] = old.past[f"{stage}.{state}"]
+        for consumer in self._framings:
+            if consumer[0] == stage:
+                self._framings[consumer] = old._framings[consumer]
+
+    def _queue_again(self, stage: str, anew: Collection[str]) -> None:
+        """Let a stage read from the first increment on what does not come anew by itself."""
+        for input_, flow in self._dataflow.stages[stage].wiring.items():
+            self._connectors[stage][input_] = Connector(input_)
+            if (stage, input_) in self._framings:
+                self._framings[stage, input_] = Framing()
+            if flow.partition(".")[0] in {*anew, stage}:
+                continue
+            for index, rows in enumerate(self._contents[flow]):
+                files = (DataFile(f"{flow}/{index}", len(rows), 0),) if rows else ()
+                increment = Increment(flow, index, index, files)
+                if (stage, input_) not in self._dataflow.receivers(increment):
+                    continue
+                framed = (stage, input_) in self._framings
+                given = self._frames(stage, input_, increment) if framed else [increment]
+                self._enqueue(stage, input_, given)
