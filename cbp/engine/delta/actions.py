@@ -458,9 +458,12 @@ def _body(action: Action) -> Any:
 
 def _has_float(value: Any) -> bool:
     """Tell whether a float is among values and those of objects within; there are thousands."""
-    if isinstance(value, dict):
-        return any(map(_has_float, value.values()))
-    return isinstance(value, float)
+    if not isinstance(value, dict):
+        return isinstance(value, float)
+    kinds = set(map(type, value.values()))  # few, of however many values
+    return any(issubclass(kind, float) for kind in kinds) or (
+        dict in kinds and any(_has_float(part) for part in value.values() if type(part) is dict)
+    )
 
 
 def _vector(body: Mapping[str, Any]) -> DeletionVector | None:

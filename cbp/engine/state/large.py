@@ -57,17 +57,18 @@ class LargeGroup:
 
 
 def large_groups(state: BucketState, wanted: Int64s | None, above: int) -> dict[int, LargeGroup]:
-    """Return the groups of a bucket with more live records than `above`, by hash.
+    """Return the groups of some buckets with more live records than `above`, by hash.
 
     Args:
         wanted: The only hashes that matter (ascending); `None`: all.
     """
-    if sum(file.rows - file.dead for file in state.files) <= above:
-        return {}
-    stride = max(1, above // (2 * len(state.files)))
-    many = range(len(state.files))
-    hashes = {h for at in many for h in state.known(at, wanted).repeated(stride, wanted)}
-    if wanted is not None:
+    hashes: set[int] = set()
+    for bucket in state.buckets:
+        places = state.places(bucket)
+        if sum(state.files[at].rows - state.files[at].dead for at in places) > above:
+            stride = max(1, above // (2 * len(places)))
+            hashes.update(*(state.known(at, wanted).repeated(stride, wanted) for at in places))
+    if wanted is not None and hashes:
         hashes &= set(np.intersect1d(wanted, np.array(sorted(hashes), np.int64)).tolist())
     groups = (_group(state, hash_) for hash_ in sorted(hashes))
     return {group.hash: group for group in groups if group.rows > above}

@@ -65,6 +65,7 @@ class IndexedFile:
         self.batch = batch
         self.hashes = hashes_of(batch)
         self._order: Int64s | None = None
+        self._repeated: dict[int, set[int]] = {}
         if not sorted_:
             self._order = np.argsort(self.hashes, kind="stable")
             self.hashes = self.hashes[self._order]
@@ -90,8 +91,11 @@ class IndexedFile:
         """Return hashes that repeat; see `StateRows`. Rows out of order are in no range."""
         if self._order is not None:
             return set()
-        samples = self.hashes[::stride]
-        return set(samples[1:][samples[1:] == samples[:-1]].tolist())
+        stride = 1 << (stride.bit_length() - 1)  # so that few strides are ever asked for
+        if stride not in self._repeated:
+            samples = self.hashes[::stride]
+            self._repeated[stride] = set(samples[1:][samples[1:] == samples[:-1]].tolist())
+        return self._repeated[stride]
 
     def span(self, hash_: int) -> tuple[int, int]:
         """Return the first row of a hash, and the one behind its last."""
