@@ -10,10 +10,11 @@ import pytest
 from cbp.engine import planning
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor, executor
+from cbp.engine.spark.blackbox import SparkBlackboxExecutor
 from stages.flows.clustering import clustering
 from stages.flows.pagerank import pagerank
 from tests.cbp.engine.test_direct import assert_same, dataflow_of
-from tests.cbp.engine.test_shared import sent_to_all
+from tests.cbp.engine.test_shared import broadcast, sent_to_all
 from tests.driver import Driver
 from tests.stages.graphs import increments, small_web, small_world
 
@@ -43,14 +44,43 @@ def test_every_epoch_equals_the_reference(
 def test_bytes_shuffled_do_not_grow_with_the_groups_that_get_a_record(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A record that groups share goes over the wire once per task, to 10 keys or to 300."""
+    """Over the wire once per task: to 10 keys in 4 buckets, or to 300 keys in 64."""
     monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
     moved = []
-    for groups in (10, 300):
+    for groups, buckets in ((10, 4), (300, 64)):
         folder = tmp_path / str(groups)
         engine = DirectEngine(SparkExecutor(spark), cache=str(folder / "cache"))
-        runs = sent_to_all(Driver(engine, dataflow_of("outer_probe"), folder / "t"), groups)
+        dataflow = dataflow_of("outer_probe", buckets=buckets)
+        runs = sent_to_all(Driver(engine, dataflow, folder / "t"), groups)
         moved.append([run["bytes_shuffled"] for run in runs])
         assert all(run["bytes_broadcast"] > 0 for run in runs)
     assert moved[0] == moved[1]
     assert all(0 < each < 10_000 for each in moved[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "copies"),
+    [(SparkExecutor, {10: 2, 300: 2}), (SparkBlackboxExecutor, {10: 10, 300: 300})],
+    ids=["direct", "blackbox"],
+)
+def test_what_one_more_record_to_all_moves(
+    kind: type[SparkExecutor],
+    copies: dict[int, int],
+    spark: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One copy per task, whatever the number of groups; of the black box one per group."""
+    monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
+    record_bytes = set()
+    for groups, expected in copies.items():
+        folder = tmp_path / str(groups)
+        engine = DirectEngine(kind(spark), cache=str(folder / "cache"))
+        driver = Driver(engine, dataflow_of("outer_probe"), folder / "t")
+        few, many = (
+            broadcast(driver, groups=groups, records=records)["bytes_shuffled"]
+            for records in (64, 128)
+        )
+        record_bytes.add(round((many - few) / 64 / expected))
+    assert len(record_bytes) == 1, record_bytes
+    assert 0 < record_bytes.pop() < 500

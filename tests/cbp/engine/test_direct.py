@@ -101,7 +101,7 @@ CASES: dict[str, tuple[type, dict[str, dict[str, st.SearchStrategy[Any]]]]] = {
 }
 
 
-def dataflow_of(case: str) -> Dataflow:
+def dataflow_of(case: str, *, buckets: int = 4) -> Dataflow:
     """Wire one translator to one source per input."""
     translator = CASES[case][0]()
     builder = DataflowBuilder(case)
@@ -110,7 +110,7 @@ def dataflow_of(case: str) -> Dataflow:
         for spec in translator.spec().inputs
         if not spec.loopback
     }
-    builder.stage("stage", translator, buckets=4, **wiring)
+    builder.stage("stage", translator, buckets=buckets, **wiring)
     return builder.build()
 
 

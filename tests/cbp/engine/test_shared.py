@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from cbp.engine import planning
 from cbp.engine.collect import Retention
 from cbp.engine.delta import tables
-from cbp.engine.direct import LocalEngine
+from cbp.engine.direct import DirectEngine, LocalEngine
+from cbp.engine.executor import LocalExecutor
 from cbp.engine.reference import ReferenceEngine
 from cbp.errors import IncrementDamagedError
 from tests.cbp.engine.test_direct import NARROW, assert_same, dataflow_of, epochs_of
@@ -56,15 +57,22 @@ def test_two_tasks_find_what_one_finds(
             assert mine.get(name, 0) == theirs[name], name
 
 
+def broadcast(driver: Driver, *, groups: int, records: int) -> Figures:
+    """Return the figures of so many records to `ALL` of so many keys of state."""
+    if not driver.epochs["stage"]:
+        keys = [f"k{n}" for n in range(groups)]
+        driver.feed("s_orders", [order(key, "write", key) for key in keys])
+        driver.run_until_idle()
+    driver.feed("s_items", [{"id": n, "to": ["*kept"]} for n in range(records)])
+    driver.run_until_idle()
+    assert driver.figures[-1]["groups"] == groups
+    return driver.figures[-1]
+
+
 def sent_to_all(driver: Driver, groups: int) -> tuple[Figures, Figures]:
     """Return the figures of an `ALL` to so many keys of state, and of one address bound by all."""
     keys = [f"k{n}" for n in range(groups)]
-    driver.feed("s_orders", [order(key, "write", key) for key in keys])
-    driver.run_until_idle()
-    driver.feed("s_items", [{"id": n, "to": ["*kept"]} for n in range(5)])
-    driver.run_until_idle()
-    by_all = driver.figures[-1]
-    assert by_all["groups"] == groups
+    by_all = broadcast(driver, groups=groups, records=5)
     binds = [order(key, "bind", "x") for key in keys]
     driver.feed("s_orders", [*binds, order("k0", "send", "@x", "@x")])
     driver.run_until_idle()
@@ -82,6 +90,26 @@ def test_bytes_do_not_grow_with_the_groups_that_get_a_record(tmp_path: Path) -> 
     for with_few, with_many in zip(few, many, strict=True):
         assert 0 < with_few["bytes_broadcast"] == with_many["bytes_broadcast"] < 10_000
     assert many[1]["bytes_bindings"] > 8 * 1000
+
+
+@pytest.mark.parametrize(("slots", "buckets"), [(1, 64), (2, 4), (2, 64), (4, 4)])
+def test_a_record_is_in_a_task_once(slots: int, buckets: int, tmp_path: Path) -> None:
+    """Bytes that groups share grow with the tasks, and with nothing else: not with buckets."""
+    alone, together = (
+        sent_to_all(driver_on(tmp_path / f"{tasks}-{many}", tasks, many), groups=20)
+        for tasks, many in ((1, 4), (slots, buckets))
+    )
+    for one, all_ in zip(alone, together, strict=True):
+        assert all_["tasks"] == slots
+        assert all_["bytes_broadcast"] == slots * one["bytes_broadcast"] > 0
+
+
+def driver_on(folder: Path, slots: int, buckets: int) -> Driver:
+    """Drive groups that are all called in each epoch, by so many tasks."""
+    executor = LocalExecutor()
+    executor.slots = slots
+    engine = DirectEngine(executor, cache=str(folder / "cache"))
+    return Driver(engine, dataflow_of("outer_probe", buckets=buckets), folder / "t")
 
 
 def test_a_binding_of_another_epoch_reaches_nobody(tmp_path: Path) -> None:
