@@ -91,11 +91,15 @@ def test_the_authors_file_prints_what_it_says(tmp_path: Path):
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[ServiceProcess]:
-    """Give the service of the README's `cbp serve`, without Spark, with its data where it says."""
+def service(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ServiceProcess]:
+    """Give the service of the README's `cbp serve`, with its data where it says.
+
+    Without Spark, unless the test asks for it as a parameter.
+    """
     root = tmp_path / "cbp-data"
     root.mkdir()
-    settings = settings_of(root, port=free_port(), engine="local")
+    engine = getattr(request, "param", "local")
+    settings = settings_of(root, port=free_port(), engine=engine)
     service = ServiceProcess(settings, log=tmp_path / "service.log")
     yield service
     service.stop()
@@ -129,9 +133,17 @@ def test_the_curl_sequence_prints_what_it_says(tmp_path: Path, service: ServiceP
 
 
 @pytest.mark.system
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize(
+    "service",
+    ["local", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.soak])],
+    indirect=True,
+)
 def test_the_applications_print_what_it_says(tmp_path: Path, service: ServiceProcess):
-    """Folders of files in, records out; every block after the one before it, in one shell."""
+    """Folders of files in, records out; every block after the one before it, in one shell.
+
+    The same to the last digit with Spark, which is what `cbp serve` starts.
+    """
     service.wait_until_ready()
     script = ["set -eu", f'cbp() {{ {shlex.quote(sys.executable)} -m controller.cli "$@"; }}']
     expected, found = [], part(APPLICATIONS)
@@ -152,7 +164,7 @@ def test_the_applications_print_what_it_says(tmp_path: Path, service: ServicePro
         },
         capture_output=True,
         text=True,
-        timeout=2 * TIMEOUT,
+        timeout=4 * TIMEOUT,
     )
     assert done.stdout == "".join(expected), done.stderr + "\n".join(service.last_lines())
     assert len(expected) == 6
