@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from cbp.engine.batches import read_batches
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.rows import Row, decode_columns
 from cbp.engine.state.bucket import BucketState, StateTable
@@ -22,8 +22,6 @@ from cbp.engine.tiers import in_order
 from cbp.model.schema import Schema
 
 __all__ = ["ListedContents", "OutputContents", "StateContents"]
-
-_BATCH_ROWS = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +46,8 @@ class StateContents:
     def part(self, number: int, *, epochs: bool) -> Iterator[list[Row]]:
         """Yield the records of one bucket, by hash; a state has no epochs."""
         assert not epochs, "a state has no epochs"
-        bucket = BucketState(self.table, self.cache, (number,))
-        found = bucket.find(None)
         types = [column.type for column in self.schema.fields]
-        for start in range(0, len(found.hashes), _BATCH_ROWS):
-            stop = min(start + _BATCH_ROWS, len(found.hashes))
-            part = bucket.take(found.part(start, stop), self.schema.names)
+        for part in BucketState(self.table, self.cache, (number,)).records(self.schema.names):
             yield list(decode_columns(part, self.schema.names, types))
 
 
@@ -98,8 +92,7 @@ class OutputContents:
         gone = set() if dead is None else set(rows_of(dead).tolist())
         at = 0
         names = ["_epoch", *self.schema.names]
-        read = pq.ParquetFile(f"{self.folder}/{file.path}")
-        for batch in read.iter_batches(_BATCH_ROWS, columns=names, use_threads=False):
+        for batch in read_batches(f"{self.folder}/{file.path}", names):
             table = pa.Table.from_batches([batch])
             if gone:
                 table = table.filter([at + row not in gone for row in range(table.num_rows)])

@@ -12,19 +12,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cbp.engine.base import flow_table
+from cbp.engine.batches import read_batches
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.hashing import bucket_of, key_hash
 from cbp.engine.rows import decode_columns
-from cbp.engine.state.bucket import BucketState, Found, StateTable
+from cbp.engine.state.bucket import BucketState, StateTable
 from cbp.engine.state.index import IndexCache
 from cbp.engine.values import unify
 from cbp.errors import NotFoundError
 from cbp.model.dataflow import StageNode
 from cbp.model.increment import DataFile, Increment
+from cbp.model.schema import Schema
 
 __all__ = ["look_up", "read_records", "read_state_rows", "recalled"]
-
-_BATCH_ROWS = 16_384
 
 
 def look_up(
@@ -53,8 +53,10 @@ def look_up(
         hash_ -= 1 << 64
     bucket = BucketState(table, cache, (bucket_of(hash_, node.buckets),))
     found = bucket.find(np.array([hash_], np.int64))
-    rows = _rows(bucket, found, schema)
+    if not len(found.hashes):
+        return []
     wanted = unify([key[c.name] for c in columns])
+    rows = _rows(bucket.take(found, schema.names), schema)
     return [row for row in rows if unify([row[c.name] for c in columns]) == wanted]
 
 
@@ -64,20 +66,17 @@ def read_state_rows(
     """Yield every record, bucket by bucket, in the order of the hash."""
     schema = _schema(node, state)
     for number in sorted(table.live):
-        bucket = BucketState(table, cache, (number,))
-        yield from _rows(bucket, bucket.find(None), schema)
+        for part in BucketState(table, cache, (number,)).records(schema.names):
+            yield from _rows(part, schema)
 
 
-def _rows(bucket: BucketState, found: Found, schema: Any) -> Iterator[dict[str, Any]]:
+def _rows(part: pa.Table, schema: Schema) -> Iterator[dict[str, Any]]:
     types = [f.type for f in schema.fields]
-    for start in range(0, len(found.hashes), _BATCH_ROWS):
-        stop = min(start + _BATCH_ROWS, len(found.hashes))
-        part = bucket.take(found.part(start, stop), schema.names)
-        for row in decode_columns(part, schema.names, types):
-            yield dict(zip(schema.names, row, strict=True))
+    for row in decode_columns(part, schema.names, types):
+        yield dict(zip(schema.names, row, strict=True))
 
 
-def _schema(node: StageNode, state: str) -> Any:
+def _schema(node: StageNode, state: str) -> Schema:
     for spec in node.translator.states:
         if spec.name == state:
             return spec.schema
@@ -144,7 +143,7 @@ def _of_files(folder: str, increment: Increment, offset: int, limit: int) -> lis
             offset -= file.rows
             continue
         wanted = min(limit - len(rows), file.rows - offset)
-        rows += _page(_batches(f"{folder}/{file.path}"), file.start + offset, wanted)
+        rows += _page(read_batches(f"{folder}/{file.path}"), file.start + offset, wanted)
         offset = 0
     return rows
 
@@ -157,13 +156,9 @@ def _of_table(
     batches = (
         batch.filter(pc.equal(batch.column("_epoch"), increment.index))
         for file in live_of(folder, increment)
-        for batch in _batches(f"{table}/{file.path}")
+        for batch in read_batches(f"{table}/{file.path}")
     )
     return _page(batches, offset, limit)
-
-
-def _batches(path: str) -> Iterator[pa.RecordBatch]:
-    yield from pq.ParquetFile(path).iter_batches(_BATCH_ROWS, use_threads=False)
 
 
 def _page(batches: Iterator[pa.RecordBatch], offset: int, limit: int) -> list[dict[str, Any]]:

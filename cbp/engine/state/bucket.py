@@ -11,7 +11,7 @@ the index copy, in the deletion vector and to every Delta reader.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, pairwise
 
@@ -241,6 +241,13 @@ class BucketState:
         if len(parts) == 1:
             return table
         return table.take(pa.array(np.argsort(np.concatenate(places), kind="stable")))
+
+    def records(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield all live records by hash, some at a time: few where they are wide."""
+        found = self.find(None)
+        step = min((self.whole(at).at_a_time(columns) for at in range(len(self.files))), default=1)
+        for start in range(0, len(found.hashes), step):
+            yield self.take(found.part(start, start + step), columns)
 
     def kill(self, dead: Found) -> None:
         """Mark records as removed by this run."""

@@ -21,6 +21,7 @@ from pyroaring import BitMap64
 
 from cbp.engine.spans import span_rows
 from cbp.engine.state.access import choose_search
+from cbp.engine.state.sizes import rows_at_a_time
 from cbp.engine.state.vectors import live_in, rows_of
 from cbp.errors import InvariantError
 
@@ -86,6 +87,11 @@ class IndexedFile:
         if positions[-1] - first + 1 == many and np.all(np.diff(positions) == 1):
             return pa.Table.from_batches([batch.slice(first, many)])
         return pa.Table.from_batches([batch.take(pa.array(positions))])
+
+    def at_a_time(self, columns: Sequence[str]) -> int:
+        """Return how many rows to read at a time, so that memory stays bounded."""
+        size = self.batch.select(list(columns)).nbytes
+        return rows_at_a_time(rows=self.batch.num_rows, memory=size)
 
     def repeated(self, stride: int, wanted: Int64s | None = None) -> set[int]:
         """Return hashes that repeat; see `StateRows`. Rows out of order are in no range."""

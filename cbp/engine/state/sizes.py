@@ -1,4 +1,4 @@
-"""How large a run file of state may become; pure.
+"""How large a run file of state may become, and how much of a file is read at a time; pure.
 
 A file is read, copied and merged as a whole, so its size bounds the memory of a task: some
 three times `FILE_BYTES_MAX`. A file above half of that is *full*: merging does not make it
@@ -14,10 +14,14 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-__all__ = ["FILE_BYTES_MAX", "FILE_ROWS_MAX", "Cutter", "is_full"]
+__all__ = ["FILE_BYTES_MAX", "FILE_ROWS_MAX", "Cutter", "is_full", "rows_at_a_time"]
 
 FILE_ROWS_MAX = 4_000_000
 FILE_BYTES_MAX = 128 << 20
+READ_ROWS_MAX = 16_384
+READ_BYTES_MAX = 32 << 20
+"""Of records that become Python objects: they take some times as much there."""
+
 _FULL_BYTES = 64 << 20
 """Of Parquet, above which a file is full; Arrow needs two to four times as much."""
 
@@ -54,6 +58,11 @@ def is_full(*, rows: int, size: int = 0, memory: int = 0) -> bool:
         memory: Its bytes in Arrow, where they are known.
     """
     return rows > FILE_ROWS_MAX // 2 or size > _FULL_BYTES or memory > FILE_BYTES_MAX // 2
+
+
+def rows_at_a_time(*, rows: int, memory: int) -> int:
+    """Return how many records to read at a time, where so many of them take so many bytes."""
+    return max(1, min(READ_ROWS_MAX, READ_BYTES_MAX * rows // max(1, memory)))
 
 
 def _fits(rows: int, size: int) -> bool:
