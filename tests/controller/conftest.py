@@ -30,13 +30,16 @@ def _silent() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def without_syncs() -> Iterator[None]:
-    """Leave out the syncs, and keep house all the time.
-
-    A crash inside a process loses nothing that was written. With one record kept, positions
-    are put and records removed all the time.
-    """
+    """Leave out the syncs: a crash inside a process loses nothing that was written."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def keeping_house() -> Iterator[None]:
+    """Put positions and remove records all the time."""
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(housekeeping, "RECORDS_KEPT", 1)
         yield
 

@@ -1,7 +1,8 @@
-"""A service whose database is gone, and whose folders are not."""
+"""A service whose database is gone, and whose folders are not: what sources bring back."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,27 @@ from cbp.errors import NotFoundError
 from cbp.model.increment import DataFile, Increment
 from tests.controller.world import World
 
-__all__ = ["lose_the_store"]
+__all__ = ["SourceLogs", "lose_the_store"]
+
+
+class SourceLogs:
+    """Bring back, out of memory, what the logs of a dataflow's sources would.
+
+    Args:
+        increments: Of each source in order; those that the store knows are left out.
+    """
+
+    def __init__(self, world: World, dataflow: str, increments: Iterable[Increment]) -> None:
+        self._world, self._dataflow, self._increments = world, dataflow, tuple(increments)
+
+    def prepare(self, record: Any, dataflow: Any) -> None:
+        """Do nothing: nobody drops files here."""
+
+    def recover(self, record: Any, dataflow: Any) -> None:
+        """Enqueue what the store does not know."""
+        for increment in self._increments:
+            if self._world.store.next_index(self._dataflow, increment.flow) <= increment.index:
+                self._world.enqueue(self._dataflow, increment)
 
 
 def lose_the_store(world: World, root: Path, counts: dict[str, int]) -> World:
@@ -21,16 +42,12 @@ def lose_the_store(world: World, root: Path, counts: dict[str, int]) -> World:
     new.tables = world.tables
     new.restart()
 
-    class SourceLogs:
-        def prepare(self, record: Any, dataflow: Any) -> None:
-            pass
-
-        def recover(self, record: Any, dataflow: Any) -> None:
-            for flow, count in counts.items():
-                for index in range(new.store.next_index(name, flow), count):
-                    new.enqueue(name, _logged(world, name, flow, index))
-
-    new.controller.arrivals = SourceLogs()
+    logged = [
+        _logged(world, name, flow, index)
+        for flow, count in counts.items()
+        for index in range(count)
+    ]
+    new.controller.arrivals = SourceLogs(new, name, logged)
     assert new.controller.rebuild() == [name]
     return new
 

@@ -16,7 +16,7 @@ from cbp.errors import ChangeRefusedError, CodeDriftedError, DataflowBusyError, 
 from tests.controller.changing import ONE, Changing, Double, Upgraded, document
 from tests.controller.world import SCHEMA, Deferred
 
-pytestmark = pytest.mark.usefixtures("without_syncs")
+pytestmark = pytest.mark.usefixtures("without_syncs", "keeping_house")
 
 
 @pytest.fixture

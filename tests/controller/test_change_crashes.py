@@ -11,9 +11,10 @@ import pytest
 from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import CodeDriftedError, DiskFullError, LogConflictError
 from tests.controller.changing import ONE, POINTS, Changing, Double, document
+from tests.controller.lost import SourceLogs
 from tests.controller.world import Sum
 
-pytestmark = pytest.mark.usefixtures("without_syncs")
+pytestmark = pytest.mark.usefixtures("without_syncs", "keeping_house")
 
 
 VERSIONS = [
@@ -106,21 +107,11 @@ def test_a_lost_store_begins_with_the_newest_version(
     play(world)
     world.arrive("d", "a", ("late", 1))
     late = world.picture()
-    records = [item for item in world.store.increments("d", "a", limit=500).items]
+    increments = [item.increment for item in world.store.increments("d", "a", limit=500).items]
     world.store.delete("d")
     world.restart()
 
-    class FromMemory:
-        """Brings back what a source's log would."""
-
-        def prepare(self, record: Any, dataflow: Any) -> None:
-            pass
-
-        def recover(self, record: Any, dataflow: Any) -> None:
-            for item in reversed(records):
-                world.enqueue("d", item.increment)
-
-    world.controller.arrivals = FromMemory()
+    world.controller.arrivals = SourceLogs(world, "d", reversed(increments))
     assert world.controller.rebuild() == ["d"]
     assert world.store.dataflow("d").version == len(VERSIONS) + 1
     assert world.picture() == late

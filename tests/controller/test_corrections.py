@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,19 +17,13 @@ from cbp.model.correction import Correction
 from tests.controller.lost import lose_the_store
 from tests.controller.world import DIAMOND, FUSED, ONE, World
 
+pytestmark = pytest.mark.usefixtures("without_syncs")
+
 POINTS = [
     f"{effect}.{side}"
     for effect in ("correction", "intention", "log_entry", "sql_commit")
     for side in ("before", "after")
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _fast() -> Iterator[None]:
-    """Leave out the syncs: a crash inside a process loses nothing that was written."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda handle: None)
-        yield
 
 
 @pytest.fixture

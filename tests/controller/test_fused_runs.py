@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,12 @@ import pytest
 from cbp.engine.direct import LocalEngine
 from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import AuthorCodeError
+from tests.controller.lost import SourceLogs
 from tests.controller.world import FUSED, World
 
+pytestmark = pytest.mark.usefixtures("without_syncs")
+
 ARRIVALS: tuple[list[tuple[str, int]], ...] = [("x", 1), ("y", 3)], [("x", 5)], [], [("z", 7)]
-
-
-@pytest.fixture(autouse=True)
-def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the syncs: a crash inside a process loses nothing that was written."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
 @pytest.fixture
@@ -94,26 +90,16 @@ def test_a_crash_loses_no_member(point: str, world: World) -> None:
     assert done or "log_entry" not in point
 
 
-class SourceLog:
-    """Brings a source's increments again, as ingestion does for a store that lost them."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        store = world.store
-        self.kept = [store.increment("fused", "a", n).increment for n in range(len(ARRIVALS))]
-
-    def prepare(self, record: Any, dataflow: Any) -> None:
-        pass
-
-    def recover(self, record: Any, dataflow: Any) -> None:
-        for increment in self.kept:
-            self.world.enqueue("fused", increment)
+def source_logs(world: World) -> SourceLogs:
+    """Return what brings a source's increments again, to a store that lost them."""
+    kept = [world.store.increment("fused", "a", n).increment for n in range(len(ARRIVALS))]
+    return SourceLogs(world, "fused", kept)
 
 
 def test_a_lost_store_finds_what_runs_together(world: World) -> None:
     """The choice lies beside the tables, so that a rebuild finds the same epochs."""
     before = play(world)
-    world.controller.arrivals = SourceLog(world)
+    world.controller.arrivals = source_logs(world)
     world.store.delete("fused")
     assert world.controller.rebuild() == ["fused"]
     assert [(s.stage, s.epoch) for s in world.store.stages("fused")] == [("upper", len(ARRIVALS))]
@@ -123,7 +109,7 @@ def test_a_lost_store_finds_what_runs_together(world: World) -> None:
 def test_a_folder_from_before_stays_apart(world: World) -> None:
     """A dataflow described without a choice goes on as it began, every stage for itself."""
     before = play(world, apart())
-    world.controller.arrivals = SourceLog(world)
+    world.controller.arrivals = source_logs(world)
     folder = Path(world.store.dataflow("fused").folder)
     world.controller.delete("fused")
     # The folder of a version that knew neither `fuse` nor a choice.

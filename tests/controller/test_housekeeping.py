@@ -15,6 +15,7 @@ from cbp.engine.direct import LocalEngine
 from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import DiskFullError
 from controller.loop import housekeeping
+from tests.controller.lost import SourceLogs
 from tests.controller.world import DIAMOND, ONE, Deferred, World
 
 TINY = Retention(versions_min=1, versions_max=1, seconds=0, attempt_seconds=0)
@@ -115,26 +116,15 @@ def test_a_lost_store_begins_at_the_newest_position(
     before = old.picture()
     log = old.controller._runs.log(f"{old.tables}/diamond")
     assert (log.oldest("left") or 0) > 3
-    sources = {
-        flow: [old.store.increment("diamond", flow, n).increment for n in range(count)]
-        for flow, count in (("a", 10), ("b", 10))
-    }
+    increments = [
+        old.store.increment("diamond", flow, n).increment for flow in "ab" for n in range(10)
+    ]
     old.close()
     new = world_on(tmp_path / "new")
     new.tables = old.tables
     new.restart()
 
-    class SourceLogs:
-        def prepare(self, record: Any, dataflow: Any) -> None:
-            pass
-
-        def recover(self, record: Any, dataflow: Any) -> None:
-            for increments in sources.values():
-                for increment in increments:
-                    if new.store.next_index("diamond", increment.flow) <= increment.index:
-                        new.enqueue("diamond", increment)
-
-    new.controller.arrivals = SourceLogs()
+    new.controller.arrivals = SourceLogs(new, "diamond", increments)
     assert new.controller.rebuild() == ["diamond"]
     new.controller.pause("diamond")
     assert new.picture() == before

@@ -17,6 +17,7 @@ from cbp.errors import (
     OperatingError,
 )
 from cbp.model.intention import RunStatus
+from tests.controller.lost import SourceLogs
 from tests.controller.world import DIAMOND, ONE, World, only_stage
 
 
@@ -141,15 +142,7 @@ def test_what_was_deleted_can_be_registered_again(world: World) -> None:
     before = world.picture()
     world.controller.delete("diamond")
 
-    class Log:
-        def prepare(self, record: Any, dataflow: Any) -> None:
-            pass
-
-        def recover(self, record: Any, dataflow: Any) -> None:
-            for increment in increments:
-                world.enqueue("diamond", increment)
-
-    world.controller.arrivals = Log()
+    world.controller.arrivals = SourceLogs(world, "diamond", increments)
     world.controller.register(DIAMOND)
     assert world.picture() == before
     assert world.engine.prepared == [("left", 0), ("right", 0), ("join", 0)] or (

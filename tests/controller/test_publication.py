@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,13 @@ from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
 from cbp.engine.files import LocalFiles
 from cbp.engine.handover import hand_over
 from cbp.errors import ForeignWriterError
+from tests.controller.lost import SourceLogs
 from tests.controller.test_recovery import CRASHES, play, rows
 from tests.controller.world import DIAMOND, ONE, World
 
+pytestmark = pytest.mark.usefixtures("without_syncs")
+
 STATE = "state/sum.sums"
-
-
-@pytest.fixture(autouse=True)
-def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the syncs: a crash inside a process loses nothing that was written."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
 @pytest.fixture
@@ -240,15 +236,7 @@ def test_a_lost_store_finds_what_is_not_published(tmp_path: Path) -> None:
     new.tables = world.tables
     new.restart()
 
-    class Arrivals:
-        def prepare(self, record: Any, dataflow: Any) -> None:
-            pass
-
-        def recover(self, record: Any, dataflow: Any) -> None:
-            for increment in increments:
-                new.enqueue("one", increment)
-
-    new.controller.arrivals = Arrivals()
+    new.controller.arrivals = SourceLogs(new, "one", increments)
     assert new.controller.rebuild() == ["one"]
     assert shown(new) == rows(("x", 5))
     assert new.store.stages("one")[0].epoch == 5

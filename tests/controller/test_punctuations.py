@@ -18,6 +18,7 @@ from cbp.errors import FlowUnframedError, NotFoundError, OperatingError
 from cbp.model.framing import Framing, Keyed, segments
 from cbp.model.increment import DataFile, Increment
 from controller.loop import housekeeping
+from tests.controller.lost import SourceLogs
 from tests.controller.world import DIAMOND, ONE, SCHEMA, Deferred, FileEngine, Sum, World
 
 Frame = tuple[int, int, int]
@@ -308,15 +309,7 @@ def test_frames_are_a_function_of_the_flow_and_its_closes(
     lost.world.tables = world.tables
     lost.world.restart()
 
-    class SourceLog:
-        def prepare(self, record: Any, dataflow: Any) -> None:
-            pass
-
-        def recover(self, record: Any, dataflow: Any) -> None:
-            for increment in increments[lost.world.store.next_index("one", "a") :]:
-                lost.world.enqueue("one", increment)
-
-    lost.world.controller.arrivals = SourceLog()
+    lost.world.controller.arrivals = SourceLogs(lost.world, "one", increments)
     assert lost.world.controller.rebuild() == ["one"]
     _end(lost.world, later)
     after = lost.world.store.connectors("one")["sum"]["items"]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,10 @@ import pytest
 from cbp.engine.direct import LocalEngine
 from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import DiskFullError, ForeignWriterError, NotFoundError
+from tests.controller.lost import SourceLogs
 from tests.controller.world import DIAMOND, ONE, World
+
+pytestmark = pytest.mark.usefixtures("without_syncs")
 
 # The points that the controller's own path passes; the engine and ingestion have more.
 POINTS = [
@@ -22,14 +24,6 @@ POINTS = [
 ]
 CRASHES = 10
 ARRIVALS = [("a", ("x", 1)), ("b", ("x", 2)), ("a", ("y", 3)), ("b", ("y", 4)), ("a", ("x", 5))]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _fast() -> Iterator[None]:
-    """Leave out the syncs: a crash inside a process loses nothing that was written."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda handle: None)
-        yield
 
 
 def steps(world: World, document: dict[str, Any]) -> list[Callable[[], object]]:
@@ -232,15 +226,7 @@ def test_a_lost_store_is_rebuilt_from_the_folders(tmp_path: Path) -> None:
     new.tables = world.tables
     new.restart()
 
-    class Log:
-        def prepare(self, record: Any, dataflow: Any) -> None:
-            pass
-
-        def recover(self, record: Any, dataflow: Any) -> None:
-            for increment in increments:
-                new.enqueue("diamond", increment)
-
-    new.controller.arrivals = Log()
+    new.controller.arrivals = SourceLogs(new, "diamond", increments)
     assert new.controller.rebuild() == ["diamond"]
     assert new.picture() == before
     assert new.engine.prepared == []

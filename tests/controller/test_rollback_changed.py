@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,9 @@ from controller.loop import housekeeping
 from tests.controller.lost import lose_the_store
 from tests.controller.world import ONE, World
 
+pytestmark = pytest.mark.usefixtures("without_syncs")
+
 TWO = {**ONE, "stages": {**ONE["stages"], "more": ONE["stages"]["sum"]}}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _fast() -> Iterator[None]:
-    """Leave out the syncs: a crash inside a process loses nothing that was written."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda handle: None)
-        yield
 
 
 @pytest.fixture
