@@ -22,7 +22,6 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from itertools import chain
 from operator import eq, itemgetter
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -61,12 +60,7 @@ class Difference:
     def __enter__(self) -> Difference:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._spill is not None:
             self._spill.close()
 

@@ -7,7 +7,6 @@ meanwhile cancel out chunk by chunk (`cbp.engine.difference`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from types import TracebackType
 
 import pyarrow as pa
 
@@ -47,13 +46,8 @@ class LargeState:
     def __enter__(self) -> LargeState:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._difference.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._difference.__exit__()
 
     def read(self, drain: Callable[[], None]) -> Iterator[Row]:
         """Yield the records; calls `drain` behind every chunk, when their echo was emitted."""

@@ -21,7 +21,6 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator
-from types import TracebackType
 from typing import BinaryIO, Literal
 
 import pyarrow as pa
@@ -74,12 +73,7 @@ class ClaimedContent:
     def __enter__(self) -> ClaimedContent:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

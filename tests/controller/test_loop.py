@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -149,18 +148,7 @@ def test_a_run_that_outlasts_the_drain_is_interrupted(tmp_path: Path) -> None:
     """A stop cancels what takes too long; that is no failure, and it runs again."""
     threads = ThreadPoolExecutor(1)
     world = World(tmp_path, executor=threads)
-    begun, cancelled = threading.Event(), threading.Event()
-    cancel = world.engine.cancel
-
-    def blocks(plan: Any) -> None:
-        begun.set()
-        cancelled.wait()
-
-    def cancel_and_tell(run: str) -> None:
-        cancel(run)
-        cancelled.set()
-
-    world.engine.on_prepare, world.engine.cancel = blocks, cancel_and_tell
+    begun = world.block_runs()
     world.controller.register(ONE)
     world.arrive("one", "a", ("x", 1))
     world.controller.tick()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -69,18 +68,7 @@ def test_delete_cancels_and_awaits_the_runs_under_way(tmp_path: Path) -> None:
     """A dataflow is deleted while it runs; nothing of it is left in the store."""
     threads = ThreadPoolExecutor(1)
     world = World(tmp_path, executor=threads)
-    begun, cancelled = threading.Event(), threading.Event()
-    cancel = world.engine.cancel
-
-    def blocks(plan: Any) -> None:
-        begun.set()
-        cancelled.wait()
-
-    def cancel_and_tell(run: str) -> None:
-        cancel(run)
-        cancelled.set()
-
-    world.engine.on_prepare, world.engine.cancel = blocks, cancel_and_tell
+    begun = world.block_runs()
     world.controller.register(ONE)
     world.arrive("one", "a", ("x", 1))
     world.controller.tick()

@@ -8,6 +8,7 @@ outputs and states: not what translators say, but exactly as durable.
 from __future__ import annotations
 
 import json
+import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -407,6 +408,22 @@ class World:
 
     def close(self) -> None:
         self.store.close()
+
+    def block_runs(self) -> threading.Event:
+        """Let every run wait until one is cancelled; return what is set once one has begun."""
+        begun, cancelled = threading.Event(), threading.Event()
+        cancel = self.engine.cancel
+
+        def wait(plan: RunPlan) -> None:
+            begun.set()
+            cancelled.wait()
+
+        def cancel_and_go_on(run: str) -> None:
+            cancel(run)
+            cancelled.set()
+
+        self.engine.on_prepare, self.engine.cancel = wait, cancel_and_go_on
+        return begun
 
     def arrive(self, dataflow: str, source: str, *records: tuple[Any, ...]) -> None:
         """Bring one increment, as ingestion does."""
