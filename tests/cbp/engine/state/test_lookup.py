@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from cbp.engine.state import access, bucket
+from cbp.engine.state import access, bucket, sizes
 from cbp.engine.state.access import choose_rows, choose_search
 from cbp.engine.state.bucket import BucketState, LiveFile, StateTable
 from cbp.engine.state.index import IndexCache
@@ -103,6 +103,28 @@ def test_a_bucket_finds_its_live_records_by_every_way(data: st.DataObject) -> No
                     texts = state.take(found, ["text"]).column("text").to_pylist()
                     assert texts == [f"row {row}" * 3 for _, _, row in expected]
                 assert sum(state.lookups.values()) == len(files)
+
+
+@pytest.mark.parametrize(("length", "most"), [(1, 20), (1000, 6), (100_000, 1)])
+def test_all_records_come_few_at_a_time_where_they_are_wide(
+    length: int, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over all files by hash; the file with the widest records decides."""
+    monkeypatch.setattr(sizes, "READ_ROWS_MAX", 20)
+    monkeypatch.setattr(sizes, "READ_BYTES_MAX", 6_500)
+    live = []
+    for at, width in enumerate((1, length)):
+        texts = [f"{n}".ljust(width, "x") for n in range(30)]
+        path = tmp_path / f"{at}.parquet"
+        pq.write_table(pa.table({"text": texts, "_hash": list(range(30))}), path)
+        live.append(LiveFile(path.name, path.stat().st_size, 30))
+    table = StateTable(str(tmp_path), "id", {0: tuple(live)})
+    read = list(BucketState(table, IndexCache(f"{tmp_path}/cache"), 0).records(["text", "_hash"]))
+    assert max(part.num_rows for part in read) == most
+    together = pa.concat_tables(read)
+    assert together.column("_hash").to_pylist() == [n for n in range(30) for _ in range(2)]
+    assert together.column("text").to_pylist()[1::2] == texts
+    assert not list(BucketState(table, IndexCache(f"{tmp_path}/cache"), 1).records(["text"]))
 
 
 def test_the_shorter_side_is_searched() -> None:
