@@ -124,7 +124,7 @@ class BlackboxTask(StageTask):
         }
         states = {name: _Arrived(rows, bucket) for name, rows in arrived.items()}
         written: dict[str, list[pa.Table]] = {name: [] for name in arrived}
-        runs = [self._flow_run(i, spool.bucket(i, bucket)) for i in range(many)]
+        runs = [self._flow_run(i, spool.bucket(i, bucket), spool.row_bytes(i)) for i in range(many)]
         work = self._bucket_run(
             spec,
             runs,

@@ -47,6 +47,8 @@ from cbp.model.stage import StateSpec, TranslatorSpec
 __all__ = ["WINDOW_ROWS", "BucketRun", "look_up", "state_file_schema"]
 
 WINDOW_ROWS = 32_768
+WINDOW_BYTES = 64 << 20
+"""Of the records of a window; of rows below 2 KB the number decides."""
 
 
 def state_file_schema(spec: StateSpec) -> pa.Schema:
@@ -148,10 +150,19 @@ class BucketRun:
         sizes = [*ranges, *(_sizes(hashes, groups) for groups in large.values() if groups)]
         if self.deliveries is not None:
             sizes.append(self.deliveries.sizes(hashes))
-        for stop in window_ends(sizes, len(hashes), WINDOW_ROWS):
+        for stop in window_ends(sizes, len(hashes), self._window_rows()):
             self._work(reader.read(start, stop))
             gc.collect(0)  # cycles that the author's code left; the window itself is gone
             start = stop
+
+    def _window_rows(self) -> int:
+        """Return how many records a window may have, so that wide ones fit in memory."""
+        kept = (state.files for state in self.states.values() if state.files)
+        widths = [
+            *(run.row_bytes for run in self.runs),
+            *(sum(f.size for f in files) // sum(f.rows for f in files) for files in kept),
+        ]
+        return max(1, min(WINDOW_ROWS, WINDOW_BYTES // max([1, *widths])))
 
     def _work(self, window: Window) -> None:
         if any(source.chunks is not None for source in window.sources):

@@ -50,6 +50,7 @@ class FlowRun:
         table: The slots of the shuffle.
         keys: Names of the key slots, with `key_types`.
         columns: Slots of the author's columns, in order, with `types`.
+        row_bytes: Of a record on average, as far as it is known.
     """
 
     name: str
@@ -58,6 +59,7 @@ class FlowRun:
     key_types: tuple[DataType, ...]
     columns: tuple[str, ...]
     types: tuple[DataType, ...]
+    row_bytes: int = 0
 
     @cached_property
     def hashes(self) -> Int64s:

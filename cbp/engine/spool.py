@@ -33,6 +33,7 @@ class _Run:
     def __init__(self) -> None:
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
+        self.bytes = 0
         self._path: Path | None = None
         self._file: pa.OSFile | None = None
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
@@ -41,7 +42,9 @@ class _Run:
 
     def append(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
-        self._bytes += batch.nbytes
+        size = batch.nbytes
+        self._bytes += size
+        self.bytes += size
         if self._bytes > SPOOL_BYTES:
             self._spill(batch.schema)
 
@@ -120,6 +123,10 @@ class Spool:
     def arrived(self, flow: int) -> int:
         """Return how many rows of a flow arrived: combined records as one, copies as several."""
         return len(self._runs[flow].bucket_column)
+
+    def row_bytes(self, flow: int) -> int:
+        """Return how many bytes a row of a flow takes, on average."""
+        return self._runs[flow].bytes // max(1, self.arrived(flow))
 
     def buckets(self) -> list[int]:
         """Return the buckets that have records of their own, ascending."""

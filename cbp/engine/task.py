@@ -203,7 +203,7 @@ class StageTask:
             sizes = self._sizes(spool, shared)
             for some in neighbors(sizes, buckets=self.plan.buckets, most=WINDOW_ROWS):
                 runs = [
-                    self._flow_run(i, spool.between(i, some[0], some[-1]))
+                    self._flow_run(i, spool.between(i, some[0], some[-1]), spool.row_bytes(i))
                     for i in range(len(layout.flows))
                 ]
                 self._buckets(some, runs, cache, shared)
@@ -256,7 +256,7 @@ class StageTask:
     def _owns(self, bucket: int) -> bool:
         return self.plan.owner(bucket) == self.part
 
-    def _flow_run(self, at: int, table: pa.Table) -> FlowRun:
+    def _flow_run(self, at: int, table: pa.Table, row_bytes: int = 0) -> FlowRun:
         layout, spec = self.plan.layout, self.plan.spec
         assert layout is not None
         assert spec.key is not None
@@ -267,6 +267,7 @@ class StageTask:
             tuple(f.type for f in spec.key.fields),
             layout.flows[at].columns,
             tuple(f.type for f in spec.inputs[at].schema.fields),
+            row_bytes,
         )
 
     def _buckets(
