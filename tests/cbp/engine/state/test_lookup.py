@@ -119,12 +119,14 @@ def test_all_records_come_few_at_a_time_where_they_are_wide(
         pq.write_table(pa.table({"text": texts, "_hash": list(range(30))}), path)
         live.append(LiveFile(path.name, path.stat().st_size, 30))
     table = StateTable(str(tmp_path), "id", {0: tuple(live)})
-    read = list(BucketState(table, IndexCache(f"{tmp_path}/cache"), 0).records(["text", "_hash"]))
+    read = list(
+        BucketState(table, IndexCache(f"{tmp_path}/cache"), (0,)).records(["text", "_hash"])
+    )
     assert max(part.num_rows for part in read) == most
     together = pa.concat_tables(read)
     assert together.column("_hash").to_pylist() == [n for n in range(30) for _ in range(2)]
     assert together.column("text").to_pylist()[1::2] == texts
-    assert not list(BucketState(table, IndexCache(f"{tmp_path}/cache"), 1).records(["text"]))
+    assert not list(BucketState(table, IndexCache(f"{tmp_path}/cache"), (1,)).records(["text"]))
 
 
 def test_the_shorter_side_is_searched() -> None:
