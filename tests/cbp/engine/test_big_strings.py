@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import tempfile
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 
 from cbp import DataflowBuilder, Input, Output, Translate
-from cbp.engine import arrange
+from cbp.engine import arrange, bucket
 from cbp.engine.direct import LocalEngine
+from cbp.engine.window import WindowReader
+from tests import flows
 from tests.cbp.engine.test_direct import assert_same, dataflow_of, epochs_of
 from tests.driver import Driver
 from tests.fresh import run_fresh
@@ -35,13 +38,14 @@ def run_big(folder: Path, groups: int) -> None:
     """Run what a fresh process does: see the test of a bucket."""
     from cbp.engine.hashing import bucket_of, key_hash
     from cbp.model.schema import DataType
-    from tests import flows
 
-    def bucket(key: int) -> int:
+    def bucket_number(key: int) -> int:
         hash_ = key_hash([key], [DataType("BIGINT")])
         return bucket_of(hash_ - (1 << 64) if hash_ >= 1 << 63 else hash_, 2)
 
-    every = [key for key in range(EPOCHS * groups * 3) if bucket(key) == 0][: EPOCHS * groups]
+    every = [key for key in range(EPOCHS * groups * 3) if bucket_number(key) == 0][
+        : EPOCHS * groups
+    ]
     builder = DataflowBuilder("big")
     source = builder.source("arrivals", "k BIGINT, mark STRING, copies INT")
     builder.stage("stage", flows.Pages(), buckets=2, arrivals=source)
@@ -108,6 +112,39 @@ def test_wide_strings_give_the_same(case: str, monkeypatch: pytest.MonkeyPatch) 
             assert_same(dataflow, driver, epochs)
 
     same()
+
+
+def test_a_window_has_as_many_wide_records_as_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what arrived and by what is kept: both are Python objects at once."""
+    monkeypatch.setattr(bucket, "WINDOW_BYTES", 40_000)
+    sizes: list[int] = []
+    read = WindowReader.read
+
+    def counted(self: WindowReader, start: int, stop: int) -> Any:
+        sizes.append(stop - start)
+        return read(self, start, stop)
+
+    monkeypatch.setattr(WindowReader, "read", counted)
+    builder = DataflowBuilder("wide")
+    source = builder.source("arrivals", "k BIGINT, mark STRING, copies INT")
+    builder.stage("stage", flows.Pages(), buckets=2, arrivals=source)
+    driver = Driver(LocalEngine(cache=f"{tmp_path}/cache"), builder.build(), tmp_path / "t")
+    # What is kept is judged by its file, in which texts that are alike take little.
+    chance = random.Random(7)
+    long = ["".join(chr(chance.randrange(48, 122)) for _ in range(4_000)) for _ in range(100)]
+    most = []
+    for texts in (["x"] * 100, long, ["z"] * 100):
+        sizes.clear()
+        arrivals = [{"k": k, "mark": text, "copies": 1} for k, text in enumerate(texts)]
+        driver.feed("arrivals", arrivals)
+        driver.run_until_idle()
+        most.append(max(sizes))
+    narrow, wide, behind = most
+    assert narrow > 30
+    assert 1 < wide < 10, "what arrived is wide"
+    assert 1 < behind < 30, "what is kept is wide"
 
 
 if __name__ == "__main__":
