@@ -11,7 +11,6 @@ The hash is the JVM's (`cbp.engine.hashing`), so that both ways agree on every b
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -47,6 +46,9 @@ NARROW_BYTES_MAX = (1 << 31) - 1
 InputFile = Share
 """The rows that are meant of one file; in order."""
 
+Rows = npt.NDArray[np.int64] | None
+"""Rows of a table; `None`: all of them."""
+
 
 def arrange(
     inputs: Mapping[str, Sequence[InputFile]],
@@ -62,11 +64,13 @@ def arrange(
 ) -> pa.Table:
     """Return the records of one task's buckets, sorted as the shuffle sorts them.
 
+    A flow is one chunk. Memory: the increment, and one copy of the task's part of it.
+
     Raises:
         IncrementDamagedError: A file is missing, damaged, or has other records.
         AuthorCodeError: A key or an order that the author computes failed.
     """
-    parts: list[tuple[int, pa.Table]] = []
+    parts: list[tuple[int, pa.Table, Rows]] = []
     for flow, input_ in enumerate(spec.inputs):
         files = inputs.get(input_.name, ())
         if files:
@@ -75,15 +79,22 @@ def arrange(
             if input_.has_several:
                 shared = table.column(TO).is_valid()
                 first = first_bucket(part, tasks=tasks, buckets=buckets)
-                parts.append(
-                    (layout.tag(flow), _copy(table.filter(shared), layout.tag(flow), first))
-                )
+                copy = _copy(table.filter(shared), layout.tag(flow), first)
+                parts.append((layout.tag(flow), copy, None))
                 mine &= ~shared.to_numpy()
-            parts.append((flow, table if mine.all() else table.filter(pa.array(mine))))
+            parts.append((flow, table, None if mine.all() else np.flatnonzero(mine)))
     parts.sort(key=lambda part: part[0])
+    flows = [_sorted(table, rows, layout) for _, table, rows in parts]
     # One flow may be wide and another one not.
-    table = pa.concat_tables((table for _, table in parts), promote_options="permissive")
-    return table.take(pa.array(_order(table, layout)))
+    return pa.concat_tables(flows, promote_options="permissive")
+
+
+def _sorted(table: pa.Table, rows: Rows, layout: ShuffleLayout) -> pa.Table:
+    """Return some rows of a flow, sorted; only what orders them is copied twice."""
+    orders = table.select(list(dict.fromkeys(layout.sort_columns)))
+    if rows is None:
+        return table.take(pa.array(_order(orders, layout)))
+    return table.take(pa.array(rows[_order(orders.take(pa.array(rows)), layout)]))
 
 
 def _copy(table: pa.Table, tag: int, bucket: int) -> pa.Table:
@@ -102,19 +113,14 @@ def _copy(table: pa.Table, tag: int, bucket: int) -> pa.Table:
 
 
 def _order(table: pa.Table, layout: ShuffleLayout) -> npt.NDArray[np.int64]:
-    """Return the order of the shuffle.
+    """Return the order of the shuffle, of one flow in the order of arrival.
 
     Sorting by the hash alone is several times faster than by keys; it is the same order
-    unless two keys share a hash, or an input is ordered by the author. Records come flow
-    by flow, each flow's in the order of arrival.
+    unless two keys share a hash, or an input is ordered by the author.
     """
     if not layout.orders:
-        flows, hashes = table.column("_flow").to_numpy(), table.column("_hash").to_numpy()
-        edges = [0, *(np.flatnonzero(np.diff(flows)) + 1).tolist(), len(flows)]
-        unsigned = hashes.view(np.uint64)  # its high bits are the bucket
-        order = np.concatenate(
-            [a + _stable_order(unsigned[a:b]) for a, b in itertools.pairwise(edges)]
-        )
+        hashes = table.column("_hash").to_numpy()
+        order = _stable_order(hashes.view(np.uint64))  # its high bits are the bucket
         if not _shared_hash(table, layout, hashes[order], order):
             return order
     return order_by_columns(table, layout.sort_columns)
@@ -215,4 +221,7 @@ def _read(file: InputFile, columns: pa.Schema) -> pa.Table:
 
 
 def _chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    # Of a single chunk Arrow would make a copy.
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

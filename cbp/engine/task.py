@@ -138,7 +138,7 @@ class StageTask:
             hash_mask=plan.hash_mask,
             replicate=plan.replication(),
         )
-        yield from table.combine_chunks().to_batches()
+        yield from table.to_batches()
 
     def run_shares(self, work: Sequence[Share]) -> list[Descriptor]:
         """Work on some shares of a record-wise stage's input; return descriptors.
