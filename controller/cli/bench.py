@@ -46,6 +46,7 @@ Against = Annotated[
         "--against",
         help="merge, blackbox, scan, rewrite, streaming, streaming-python, streaming-python-tws, "
         "duckdb, recompute; plain (clustering), broadcast (pagerank); with commas; '' for none. "
+        "Of blackbox and scan also another form than the first: blackbox/arrow. "
         "By default merge,blackbox,streaming; blackbox for crawl-queue; "
         "plain,blackbox,recompute for clustering; broadcast,blackbox,recompute for pagerank.",
         show_default=False,

@@ -65,6 +65,22 @@ def test_the_first_pages_name_as_many_urls_as_asked_for() -> None:
     assert all(page["site"] == page["url"].partition(".")[0] for page in pages)
 
 
+def test_the_crawl_queue_on_columns_keeps_its_tables() -> None:
+    """Only the stages with state have another form; ours and the black box may have either."""
+    plain, columns = (
+        CrawlQueue(100).dataflow(grouping="outer", form=form, buckets=4)
+        for form in ("groupwise", "arrow")
+    )
+    in_arrow = {n for n, node in columns.stages.items() if node.translator.form == "arrow"}
+    assert in_arrow == {n for n, node in plain.stages.items() if node.translator.states}
+    for name, node in plain.stages.items():
+        mine, theirs = node.translator, columns.stages[name].translator
+        assert (mine.key, mine.states, mine.outputs) == (theirs.key, theirs.states, theirs.outputs)
+        assert [(i.name, i.schema) for i in mine.inputs] == [
+            (i.name, i.schema) for i in theirs.inputs
+        ]
+
+
 def test_grouping_and_buckets_reach_every_stage() -> None:
     """Ours and the black box are measured with the grouping that was asked for."""
     dataflow = CrawlQueue(100).dataflow(grouping="outer", form="groupwise", buckets=4)
