@@ -145,13 +145,12 @@ class Service:
                 retry=RetryPolicy(settings.failures_max, settings.retry_delays_seconds),
                 executor=self._threads,
                 framers=self._framers,
+                answerers=Threads("answer"),
                 run_seconds_max=settings.run_seconds_max,
+                runnable_seconds_max=settings.runnable_seconds_max,
                 faults=faults,
                 retention=_retention(settings),
-                keep=Keep(
-                    InputRetention(settings.keep_inputs_hours * 3600, settings.keep_inputs_bytes),
-                    settings.keep_runs,
-                ),
+                keep=Keep(settings.input_retention, settings.keep_runs),
                 collect_every=settings.collect_every,
             )
         )

@@ -29,6 +29,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from pydantic_settings.sources import InitSettingsSource, PydanticBaseSettingsSource
 
 from cbp.errors import DefinitionError, Mistake
+from cbp.model.retention import InputRetention
 
 __all__ = ["MASK", "Settings", "load_settings"]
 
@@ -50,6 +51,7 @@ class Settings(BaseSettings):
         parallel_runs_max: Runs under way at a time, over all dataflows.
         run_seconds_max: Time limit of one run, and of framing one increment; 0: none. A stage
             may have its own.
+        runnable_seconds_max: Time limit of one answer of an author's Runnable; 0: none.
         failures_max: Tries of one run before its stage is paused.
         retry_delays_seconds: Pause after the first, second... failed try; the last one repeats.
         lease_seconds: After so long without a sign of the leader another controller on the same
@@ -62,7 +64,8 @@ class Settings(BaseSettings):
         keep_versions_min, keep_versions_max: Versions of a table before the newest that stay
             readable however old, and at most, however young they are.
         keep_hours: For how long a version that was the newest one stays readable.
-        keep_inputs_hours: For how long an increment of a source stays that everything has read.
+        keep_inputs_hours: For how long an increment of a source stays that everything has read;
+            a dataflow may say otherwise of a source, as of `keep_inputs_bytes`.
         keep_inputs_bytes: That increments of one source may have, however young; 0: any.
         keep_finished_hours, keep_finished_bytes: The same of dropped files that were taken in.
         keep_runs: Of a stage, that stay listed, with the increments that they wrote.
@@ -94,6 +97,7 @@ class Settings(BaseSettings):
     spark_conf: dict[str, str] = Field(default_factory=dict, repr=False)
     parallel_runs_max: int = Field(default=2, ge=1, le=64)
     run_seconds_max: float = Field(default=6 * 3600.0, ge=0, le=30 * 24 * 3600)
+    runnable_seconds_max: float = Field(default=60.0, ge=0, le=24 * 3600)
     failures_max: int = Field(default=3, ge=1, le=100)
     retry_delays_seconds: Annotated[tuple[float, ...], NoDecode] = Field((1.0, 5.0), min_length=1)
     lease_seconds: float = Field(default=5.0, ge=1, le=600)
@@ -190,6 +194,11 @@ class Settings(BaseSettings):
         """Address at which clients on this machine reach the service."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
+
+    @property
+    def input_retention(self) -> InputRetention:
+        """How long inputs stay of sources whose dataflow says nothing."""
+        return InputRetention(self.keep_inputs_hours * 3600, self.keep_inputs_bytes)
 
     def effective(self) -> dict[str, Any]:
         """Return every setting as a JSON value, with secrets masked."""

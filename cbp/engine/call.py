@@ -17,7 +17,7 @@ from typing import Any
 from cbp.engine.rows import Row, check_row, emit_function
 from cbp.engine.values import bound_key
 from cbp.errors import AuthorCodeError, CbpError
-from cbp.model.routing import checked_address
+from cbp.model.routing import checked_address, misrouting
 from cbp.model.schema import Schema
 from cbp.model.stage import TranslatorSpec
 
@@ -154,7 +154,8 @@ def author_error(
         more["inputs"] = {name: _first(rows) for name, rows in inputs.items()}
     cause = f"{type(exc).__name__}: {exc}"
     name = f"{spec.name}.{function}"
-    return AuthorCodeError(stage=stage, function=name, place=place, cause=cause[:1000], **more)
+    class_ = misrouting(exc) if function.endswith(".route_by") else AuthorCodeError
+    return class_(stage=stage, function=name, place=place, cause=cause[:1000], **more)
 
 
 def _first(rows: Iterable[Row]) -> list[str]:

@@ -35,7 +35,7 @@ from cbp.engine.layout import vectors_id
 from cbp.engine.state.bucket import LiveFile
 from cbp.engine.state.deletes import Deletes, read_deletes
 from cbp.engine.state.vectorcache import VectorCache
-from cbp.engine.state.vectors import write_vectors
+from cbp.engine.state.vectors import VectorsFile, pack_vectors
 from cbp.errors import InvariantError, LogConflictError
 from cbp.model.intention import Intention, TableChange
 
@@ -199,17 +199,17 @@ def live_adds(snapshot: Snapshot, table: str, intentions: Iterable[Intention]) -
 
 def live_at(
     folder: str, table: str, snapshot: Snapshot, intentions: Sequence[Intention], *, files: Files
-) -> dict[str, AddFile]:
-    """Return the files of a table as of the newest of these intentions, as its log shows them.
+) -> tuple[dict[str, AddFile], VectorsFile | None]:
+    """Return the files of a table as of the newest of these intentions, as a log shows them.
 
-    Vectors that the log does not have yet are durable then.
+    Vectors that the log does not have yet are in a file that is still to be written.
 
     Args:
         folder: The dataflow's folder.
         table: Folder of the table, relative to it.
         snapshot: What the table showed once.
         intentions: Of the table's stage, those behind that, oldest first.
-        files: Where the vectors are written.
+        files: Where the vectors that there are are read.
 
     Raises:
         InvariantError: If a change does not fit what was there before it.
@@ -218,8 +218,10 @@ def live_at(
     touched = _touched(changes)
     view = _view(snapshot.live, changes)
     fresh = {path: file for path, file in view.items() if path in touched}
-    marked = _marked(f"{folder}/{table}", fresh, intentions[-1].epoch, files) if fresh else {}
-    return {path: marked.get(path, file.add) for path, file in view.items()}
+    if not fresh:
+        return {path: file.add for path, file in view.items()}, None
+    marked, vectors = _marked(f"{folder}/{table}", fresh, intentions[-1].epoch, files)
+    return {path: marked.get(path, file.add) for path, file in view.items()}, vectors
 
 
 def files_named(intentions: Iterable[Intention]) -> set[str]:
@@ -296,7 +298,9 @@ def plan_entries(
         touched = _touched(changes)
         before = {path: live[path] for path in touched if path in live}
         view = _view(before, changes)
-        after = _marked(f"{folder}/{table}", view, last.epoch, files, vectors)
+        after, unwritten = _marked(f"{folder}/{table}", view, last.epoch, files, vectors)
+        if unwritten is not None:
+            unwritten.write(f"{folder}/{table}", files)
         kinds = sorted({_kind(change) for change in changes}, reverse=True)
         records = RECORDS in kinds
         actions = difference(before, after, now_ms=timestamp_ms, data_change=records)
@@ -366,8 +370,8 @@ def _marked(
     epoch: int,
     files: Files,
     known: VectorCache | None = None,
-) -> dict[str, AddFile]:
-    """Return the files as the log shall show them; writes the vectors of those that lost rows."""
+) -> tuple[dict[str, AddFile], VectorsFile | None]:
+    """Return the files as the log shall show them, and the vectors of those that lost rows."""
     known = known or VectorCache()
     bitmaps = {
         path: _dead(table, file, files, known)
@@ -378,13 +382,14 @@ def _marked(
         bitmap.run_optimize()
     content = [path.encode() + bytes(bitmap.serialize()) for path, bitmap in bitmaps.items()]
     name = vectors_id(epoch, b"".join(content))
-    vectors = write_vectors(table, "_vectors", name, bitmaps, files=files)
+    vectors, unwritten = pack_vectors("_vectors", name, bitmaps)
     for path, vector in vectors.items():
         known.put(table, vector, bitmaps[path])
-    return {
+    marked = {
         path: replace(file.add, deletion_vector=vectors.get(path, file.add.deletion_vector))
         for path, file in view.items()
     }
+    return marked, unwritten
 
 
 def _dead(table: str, file: _File, files: Files, known: VectorCache) -> BitMap64:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from cbp.engine.values import Row, bound_key, typed_row, unify
 from cbp.errors import AuthorCodeError
-from cbp.model.routing import checked_address
+from cbp.model.routing import checked_address, misrouting
 from cbp.model.schema import Schema
 from cbp.model.stage import StateSpec, TranslatorSpec
 
@@ -157,7 +157,9 @@ class AuthorCall:
         """End the call; a crash or an interrupt of the process goes through as it is."""
         if isinstance(exc, Exception):
             more = {} if self._key is None else {"key": _shown(self._key)}
-            raise AuthorCodeError(
+            routes = self._function.endswith(".route_by")
+            class_ = misrouting(exc) if routes else AuthorCodeError
+            raise class_(
                 stage=self._stage,
                 function=self._function,
                 place=self._innermost(trace),

@@ -8,7 +8,7 @@ the new generation, since Delta's own transactions never go back, and its mark t
 writer of an older generation that it no longer leads.
 
 Guaranteed: nothing is written unless every file of the past is there; written once, however
-often it is repeated (tests/cbp/engine/test_rewind.py). Not guaranteed: that the past is there
+often it is repeated (tests/controller/test_rollback.py). Not guaranteed: that the past is there
 longer than the table's retention.
 """
 
@@ -32,10 +32,11 @@ from cbp.engine.publication import (
     shown_epoch,
     shown_generation,
 )
+from cbp.engine.state.vectors import VectorsFile
 from cbp.errors import RollbackImpossibleError
 from cbp.model.intention import Intention
 
-__all__ = ["TableRewind", "Target", "plan_rewind", "rewind_table"]
+__all__ = ["Shown", "TableRewind", "Target", "plan_rewind", "rewind_table"]
 
 Records = Callable[[int], Sequence[Intention]]
 """Returns the records of the table's stage behind an epoch, up to the target."""
@@ -55,6 +56,19 @@ class Target:
     epoch: int
     generation: int
     timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a table is to show.
+
+    Attributes:
+        live: Path to the live file.
+        vectors: A file of vectors that some of them name, and nobody has written yet.
+    """
+
+    live: Mapping[str, AddFile]
+    vectors: VectorsFile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +93,10 @@ class TableRewind:
 
 def plan_rewind(
     folder: str, name: str, table: ManagedTable, target: Target, records: Records, *, files: Files
-) -> tuple[TableRewind, dict[str, AddFile]]:
+) -> tuple[TableRewind, Shown]:
     """Find what a table showed at an earlier epoch, and that all of it is still there.
 
-    Changes nothing; vectors that no publication has written yet are written.
+    Writes nothing.
 
     Raises:
         RollbackImpossibleError: If it cannot be told any more, or a file is gone.
@@ -94,8 +108,10 @@ def plan_rewind(
         why = f"table {name} has other columns or buckets since (version {past.version})"
         raise RollbackImpossibleError(target.dataflow, why, table=name)
     since = records(_shown(past.txns))
-    then = live_at(folder, name, past, since, files=files) if since else dict(past.live)
-    gone = [path for path in sorted(paths_of(then.values())) if not files.exists(_at(table, path))]
+    shown = Shown(*live_at(folder, name, past, since, files=files)) if since else Shown(past.live)
+    then, fresh = shown.live, {shown.vectors.path} if shown.vectors else set()
+    needed = sorted(paths_of(then.values()) - fresh)
+    gone = [path for path in needed if not files.exists(_at(table, path))]
     if gone:
         why = f"{len(gone)} file(s) of table {name} are gone, such as {gone[0]}"
         raise RollbackImpossibleError(target.dataflow, why, table=name)
@@ -108,7 +124,7 @@ def plan_rewind(
         bytes_now=sum(add.size for add in now.live.values()),
         bytes_then=sum(add.size for add in then.values()),
     )
-    return figures, then
+    return figures, shown
 
 
 def rewind_table(
@@ -125,8 +141,10 @@ def rewind_table(
     """
     if shown_generation(table.refresh().txns) >= target.generation:
         return None
-    figures, then = plan_rewind(folder, name, table, target, records, files=files)
-    actions = difference(table.snapshot.live, then, now_ms=target.timestamp_ms)
+    figures, shown = plan_rewind(folder, name, table, target, records, files=files)
+    if shown.vectors is not None:
+        shown.vectors.write(table.path, files)
+    actions = difference(table.snapshot.live, shown.live, now_ms=target.timestamp_ms)
     kinds = (RECORDS, LAYOUT) if target.epoch >= 0 else ()
     table.publish(
         adds=[action for action in actions if isinstance(action, AddFile)],

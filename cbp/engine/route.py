@@ -19,7 +19,7 @@ from cbp.engine.call import author_error
 from cbp.engine.layout import ShuffleLayout
 from cbp.engine.rows import Row, decode_columns, encode_column, row_type
 from cbp.engine.values import typed_key
-from cbp.model.routing import one_key
+from cbp.model.routing import KeyMismatch, one_key
 from cbp.model.schema import DataType
 from cbp.model.stage import Computed, InputSpec, TranslatorSpec
 
@@ -154,7 +154,7 @@ def _called_once(by: Computed, row: Row) -> Row:
         return (given,)
     if len(given) != len(by.types):
         message = f"gave {len(given)} values, {len(by.types)} are declared"
-        raise ValueError(message)
+        raise KeyMismatch(message)
     return tuple(given)
 
 

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from cbp.model.routing import KeyMismatch
 from cbp.model.schema import DataType, Schema
 
 __all__ = [
@@ -98,7 +99,7 @@ def typed_key(given: Any, types: Sequence[DataType]) -> Row:
         given: As an author's function gave it: a value, or a tuple of several.
 
     Raises:
-        TypeError: It is none; the error shows it.
+        KeyMismatch: It is none; the error shows it.
     """
     values = (given,) if len(types) == 1 else given
     try:
@@ -106,7 +107,7 @@ def typed_key(given: Any, types: Sequence[DataType]) -> Row:
     except (TypeError, ValueError, OverflowError) as exc:
         declared = ", ".join(map(str, types))
         message = f"a key is declared ({declared}), got {given!r}: {exc}"
-        raise TypeError(message) from exc
+        raise KeyMismatch(message) from exc
 
 
 def bound_key(given: Any, key: Schema) -> Row:

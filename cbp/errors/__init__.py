@@ -10,7 +10,13 @@
     |  |  |- MemoInvalidError     its memo is not JSON
     |  |  |- AlignmentError       framing keys of an aligned input go backwards
     |  |  |- FramingKeyError      a FrameBy function gave what is no framing key
-    |  |  '- FramesScatteredError an increment's framing keys change too often
+    |  |  |- FramesScatteredError an increment's framing keys change too often
+    |  |  |- IncrementAbsentError  a Runnable reads what does not wait there
+    |  |  '- RemovalRefusedError   a Runnable removes what it must not
+    |  |- DestinationInvalidError  a RouteBy gave what is no destination
+    |  |  |- RouteKeyError         no key of the stage: unhashable, or of other types
+    |  |  '- RouteFlowError        an `ALL` names a flow that is not there
+    |  |- AnswerLateError         a Runnable or FrameBy did not answer in time
     |  '- CycleUndrainedError     a cycle feeds itself without end
     |- OperatingError             the world failed: disk, network, a foreign writer
     |  |- TableForeignError       a folder holds something that is not our table
@@ -42,12 +48,18 @@ uses an error imports it from here.
 
 from cbp.errors.author import (
     AlignmentError,
+    AnswerLateError,
     AuthorCodeError,
     CycleUndrainedError,
     DecisionInvalidError,
+    DestinationInvalidError,
     FramesScatteredError,
     FramingKeyError,
+    IncrementAbsentError,
     MemoInvalidError,
+    RemovalRefusedError,
+    RouteFlowError,
+    RouteKeyError,
 )
 from cbp.errors.base import CbpError, InvariantError, error_from_dict
 from cbp.errors.definition import (
@@ -85,6 +97,7 @@ from cbp.errors.tables import (
 __all__ = [
     "AlignmentError",
     "AlreadyExistsError",
+    "AnswerLateError",
     "AuthorCodeError",
     "CbpError",
     "ChangeRefusedError",
@@ -94,12 +107,14 @@ __all__ = [
     "DataflowInvalidError",
     "DecisionInvalidError",
     "DefinitionError",
+    "DestinationInvalidError",
     "DiskFullError",
     "FileSystemUnsafeError",
     "FlowUnframedError",
     "ForeignWriterError",
     "FramesScatteredError",
     "FramingKeyError",
+    "IncrementAbsentError",
     "IncrementDamagedError",
     "InvariantError",
     "LeaseLostError",
@@ -110,8 +125,11 @@ __all__ = [
     "OperatingError",
     "PlacementDiffersError",
     "RebuildIncompleteError",
+    "RemovalRefusedError",
     "RepairImpossibleError",
     "RollbackImpossibleError",
+    "RouteFlowError",
+    "RouteKeyError",
     "RunCancelledError",
     "TableFeatureError",
     "TableForeignError",

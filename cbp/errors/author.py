@@ -13,12 +13,18 @@ from cbp.errors.base import CbpError
 
 __all__ = [
     "AlignmentError",
+    "AnswerLateError",
     "AuthorCodeError",
     "CycleUndrainedError",
     "DecisionInvalidError",
+    "DestinationInvalidError",
     "FramesScatteredError",
     "FramingKeyError",
+    "IncrementAbsentError",
     "MemoInvalidError",
+    "RemovalRefusedError",
+    "RouteFlowError",
+    "RouteKeyError",
 ]
 
 
@@ -136,6 +142,55 @@ class FramesScatteredError(DecisionInvalidError):
             place=place,
             increment=increment,
             most=most,
+        )
+
+
+class IncrementAbsentError(DecisionInvalidError):
+    """A Runnable reads an increment, or from an input, that is not there."""
+
+    code = "increment_absent"
+
+
+class RemovalRefusedError(DecisionInvalidError):
+    """A Runnable removes what it must not: without a run, or what is not there."""
+
+    code = "removal_refused"
+
+
+class DestinationInvalidError(AuthorCodeError):
+    """A RouteBy gave something that no record can be sent to."""
+
+    code = "destination_invalid"
+
+
+class RouteKeyError(DestinationInvalidError):
+    """A RouteBy gave what is no key of its stage: unhashable, or of other types than declared."""
+
+    code = "route_key_invalid"
+
+
+class RouteFlowError(DestinationInvalidError):
+    """A RouteBy gave an `ALL` that is limited to a flow which the stage does not have."""
+
+    code = "route_flow_unknown"
+
+
+class AnswerLateError(AuthorCodeError):
+    """A function that the controller asks did not answer in time; its stage stops."""
+
+    code = "answer_late"
+
+    def __init__(
+        self, *, stage: str, function: str, place: str, seconds: float, setting: str
+    ) -> None:
+        super().__init__(
+            stage=stage,
+            function=function,
+            place=place,
+            cause=f"it had not answered after {seconds:g} s and was given up: mend it or raise "
+            f"{setting}, then resume",
+            seconds=seconds,
+            setting=setting,
         )
 
 

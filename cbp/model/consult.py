@@ -20,12 +20,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cbp.errors import AuthorCodeError, DecisionInvalidError
+from cbp.errors import (
+    AuthorCodeError,
+    DecisionInvalidError,
+    IncrementAbsentError,
+    RemovalRefusedError,
+)
 from cbp.model.connector import Connector, Decision
 from cbp.model.memo import json_memo
 from cbp.model.stage import RunnableSpec
 
-__all__ = ["consult"]
+__all__ = ["consult", "names_only_what_waits"]
 
 
 def consult(
@@ -46,6 +51,8 @@ def consult(
     Raises:
         AuthorCodeError: The function failed.
         DecisionInvalidError: It answered what cannot be done.
+        IncrementAbsentError: It reads what does not wait there.
+        RemovalRefusedError: It removes what it must not.
         MemoInvalidError: Its memo is not JSON.
         AlignmentError: An aligned input's keys go backwards.
     """
@@ -65,6 +72,15 @@ def consult(
         ) from error
 
 
+def names_only_what_waits(decision: Decision, connectors: Mapping[str, Connector]) -> bool:
+    """Tell whether a checked decision, taken on an earlier look, can still be carried out."""
+    try:
+        _check(decision, connectors)
+    except DecisionInvalidError:
+        return False
+    return True
+
+
 def _check(decision: Any, connectors: Mapping[str, Connector]) -> None:
     if not isinstance(decision, Decision):
         message = f"it must return a Decision, and returned {_shown(decision)}"
@@ -78,14 +94,14 @@ def _check(decision: Any, connectors: Mapping[str, Connector]) -> None:
             _check_input(verb, name, indexes, connectors)
     if not decision.runnable and any(decision.remove.values()):
         message = "it removes increments in a decision that reads nothing: only a run removes"
-        raise DecisionInvalidError(message)
+        raise RemovalRefusedError(message)
 
 
 def _check_input(verb: str, name: str, indexes: Any, connectors: Mapping[str, Connector]) -> None:
     if name not in connectors:
         has = ", ".join(connectors)
         message = f"it {verb} from the input {name!r}, which does not exist; there is {has}"
-        raise DecisionInvalidError(message, input=name)
+        raise _refusal(verb)(message, input=name)
     if not isinstance(indexes, list | tuple):
         message = f"it {verb} {_shown(indexes)} of input {name!r}; expected a tuple of indexes"
         raise DecisionInvalidError(message, input=name)
@@ -99,7 +115,11 @@ def _check_input(verb: str, name: str, indexes: Any, connectors: Mapping[str, Co
             f"it {verb} increment {absent[0]!r} of input {name!r}, which is not there; "
             f"there is {_shown(waiting) if waiting else 'none'}"
         )
-        raise DecisionInvalidError(message, input=name, index=absent[0])
+        raise _refusal(verb)(message, input=name, index=absent[0])
+
+
+def _refusal(verb: str) -> type[DecisionInvalidError]:
+    return IncrementAbsentError if verb == "reads" else RemovalRefusedError
 
 
 def _shown(value: Any) -> str:

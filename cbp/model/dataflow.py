@@ -20,6 +20,7 @@ from cbp.model.graph import cycles, inner_inputs, predecessors
 from cbp.model.increment import Increment
 from cbp.model.pressure import FlowLimit
 from cbp.model.publication import EVERY_EPOCH, PublishPolicy
+from cbp.model.retention import NO_WISH, RetentionWish
 from cbp.model.schema import Schema, is_name
 from cbp.model.stage import RunnableSpec, TranslatorSpec
 
@@ -37,12 +38,14 @@ class SourceNode:
     Attributes:
         format: One of `FORMATS`: how dropped files are written.
         options: Of the format, such as `{"header": "true", "delimiter": ";"}` for CSV.
+        keep: For how long its inputs stay once everything has read them.
     """
 
     name: str
     schema: Schema
     format: str = "jsonl"
     options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    keep: RetentionWish = NO_WISH
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ class Generation:
         prepared_ms: Time of the roll-back; later than that of every record before it.
         who, why: Who asked for it, and the reason given.
         dropped: Source to its increments that arrived later and are not queued again.
+        closes_dropped: Numbers of the closes made later that close nothing any more.
         request: Names the request for it, so that it is done once; `""`: unnamed.
     """
 
@@ -53,6 +54,7 @@ class Generation:
     why: str = ""
     dropped: Mapping[str, int] = field(default_factory=dict)
     request: str = ""
+    closes_dropped: tuple[int, ...] = ()
 
     def start(self, stage: str) -> int:
         """Return the first epoch of a stage in this generation; 0 for one that came later."""
@@ -71,6 +73,7 @@ class Generation:
             "why": self.why,
             "dropped": dict(self.dropped),
             "request": self.request,
+            "closes_dropped": list(self.closes_dropped),
         }
 
     @classmethod
@@ -92,6 +95,7 @@ class Generation:
             value["why"],
             value["dropped"],
             value["request"],
+            tuple(value.get("closes_dropped", ())),
         )
 
 

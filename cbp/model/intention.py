@@ -25,6 +25,7 @@ from enum import StrEnum
 from typing import Any
 
 from cbp.errors import InvariantError
+from cbp.model.connector import Connector
 from cbp.model.correction import CorrectionNote
 from cbp.model.increment import Increment
 
@@ -124,6 +125,14 @@ class Intention:
     def id(self) -> str:
         """`dataflow/stage/epoch`: what log entries name as their cause."""
         return f"{self.dataflow}/{self.stage}/{self.epoch}"
+
+    def finds_what_it_read(self, connectors: Mapping[str, Connector]) -> bool:
+        """Tell whether all that it read and removed waits in the connectors of its stage."""
+        return all(
+            set(indexes) <= {one.index for one in connectors.get(name, Connector(name)).waiting}
+            for chosen in (self.read, self.remove)
+            for name, indexes in chosen.items()
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""

@@ -6,6 +6,9 @@ input only; records behind it begin a new frame, whatever their key. Made by an 
 (`request`), by a marker in a drop folder (`marker`), or because nothing has come for as
 long as the input allows (`idle`).
 
+A roll-back leaves punctuations where they stand, as it leaves what arrived: one may then wait
+for increments that its flow had and will have again.
+
 Where a punctuation stands is recorded before anybody frames what comes behind it, so
 frames are a function of the flow and its punctuations: after a loss they come again, under
 the same numbers.
@@ -75,13 +78,13 @@ def idle_at(connector: Connector, since: datetime, idle_seconds: float) -> datet
     """Return when the open frame of an input is to be closed; `None`: not by idle time.
 
     Args:
-        connector: Of a framed input.
+        connector: Of a framed input, at which no close is due.
         since: When the last record of its flow came.
         idle_seconds: How long nothing may come; 0: for ever.
     """
     framing = connector.framing
     if not idle_seconds or framing is None or framing.open is None:
         return None
-    if connector.arrived or connector.closes:
+    if connector.arrived:
         return None  # what is there already comes first
     return since + timedelta(seconds=idle_seconds)

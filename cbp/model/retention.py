@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-__all__ = ["Expiry", "Held", "InputRetention", "expire"]
+__all__ = ["NO_WISH", "Expiry", "Held", "InputRetention", "RetentionWish", "expire"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,28 @@ class InputRetention:
 
     seconds: float
     bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionWish:
+    """What a dataflow says of one source's inputs; what it leaves open, its service decides.
+
+    Attributes:
+        seconds, bytes: As of `InputRetention`; `None`: left open.
+    """
+
+    seconds: float | None = None
+    bytes: int | None = None
+
+    def over(self, service: InputRetention) -> InputRetention:
+        """Return what holds in a service."""
+        return InputRetention(
+            service.seconds if self.seconds is None else self.seconds,
+            service.bytes if self.bytes is None else self.bytes,
+        )
+
+
+NO_WISH = RetentionWish()
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,40 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ALL", "All", "Multicast", "Targets", "checked_address", "one_key", "targets"]
+from cbp.errors import (
+    AuthorCodeError,
+    DestinationInvalidError,
+    RouteFlowError,
+    RouteKeyError,
+)
+
+__all__ = [
+    "ALL",
+    "All",
+    "KeyMismatch",
+    "Multicast",
+    "Targets",
+    "checked_address",
+    "misrouting",
+    "one_key",
+    "targets",
+]
+
+
+class KeyMismatch(TypeError):
+    """A value is no key of its stage."""
+
+
+class Misdirected(ValueError):
+    """A destination is none."""
+
+
+class AddressMismatch(TypeError):
+    """An address is none."""
+
+
+class FlowUnknown(ValueError):
+    """An `All` names a flow that is not there."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -108,7 +141,7 @@ def targets(given: Any, flows: Collection[str], *, messages: bool) -> Targets:
         messages: Whether the record is one of a `Loopback`.
 
     Raises:
-        TypeError: An address is neither text nor integer, or a flow's name is no text.
+        TypeError: An address is neither text nor integer.
         ValueError: An `All` names a flow that is not there; or an address for a record that
             is no message.
     """
@@ -121,7 +154,7 @@ def targets(given: Any, flows: Collection[str], *, messages: bool) -> Targets:
                     f"{each}: an address reaches only records of a Loopback, since bindings "
                     "belong to the epoch that wrote the record"
                 )
-                raise ValueError(message)
+                raise Misdirected(message)
         elif isinstance(each, All):
             _check_flows(each, flows)
             alls.append(each)
@@ -134,15 +167,30 @@ def one_key(given: Any) -> Any:
     """Return what a function of `by(...)` gave, which is exactly one key.
 
     Raises:
-        TypeError: It is what only `route(...)` may give.
+        KeyMismatch: It is what only `route(...)` may give.
     """
     if isinstance(given, list | set | frozenset | All | Multicast):
         message = (
             f"by(...) gives one key, got {given!r}; "
             "for several keys, ALL or Multicast declare route_by=route(...)"
         )
-        raise TypeError(message)
+        raise KeyMismatch(message)
     return given
+
+
+def misrouting(exc: BaseException) -> type[AuthorCodeError]:
+    """Return the class of error for what came out of a route function, or of a look at its value.
+
+    Args:
+        exc: Of ours, or whatever the author's function raised.
+    """
+    if isinstance(exc, FlowUnknown):
+        return RouteFlowError
+    if isinstance(exc, Misdirected | AddressMismatch):
+        return DestinationInvalidError
+    # Python says so of a set of destinations that holds what is none.
+    unhashable = isinstance(exc, TypeError) and str(exc).startswith("unhashable type")
+    return RouteKeyError if unhashable or isinstance(exc, KeyMismatch) else AuthorCodeError
 
 
 def checked_address(address: Any) -> str | int:
@@ -153,7 +201,7 @@ def checked_address(address: Any) -> str | int:
     """
     if isinstance(address, bool) or not isinstance(address, str | int):
         message = f"a multicast address is a text or an integer, got {address!r}"
-        raise TypeError(message)
+        raise AddressMismatch(message)
     return address
 
 
@@ -162,7 +210,7 @@ def _check_flows(destination: All, flows: Collection[str]) -> None:
     for name in given:
         if not isinstance(name, str):
             message = f"All(...) takes names of inputs and states, got {name!r}"
-            raise TypeError(message)
+            raise FlowUnknown(message)
         if name not in flows:
             message = f"All names the flow {name!r}; there is {', '.join(flows)}"
-            raise ValueError(message)
+            raise FlowUnknown(message)

@@ -36,6 +36,7 @@ __all__ = [
     "RunAll",
     "RunAny",
     "StaticTable",
+    "is_ready_rule",
 ]
 
 Connectors = Mapping[str, Connector]
@@ -383,6 +384,13 @@ RULES: Mapping[str, type] = {
     "run_any": RunAny,
     "static_table": StaticTable,
 }
+
+
+def is_ready_rule(function: object) -> bool:
+    """Tell whether a Runnable is one of these, through and through: it answers at once."""
+    return type(function) in RULES.values() and all(
+        is_ready_rule(part) for part in vars(function).values() if callable(part)
+    )
 
 
 def _consume(found: Mapping[str, Sequence[Increment]], memo: Any) -> Decision:

@@ -31,12 +31,25 @@ from cbp.model.pressure import FlowLimit, Reader, held
 from cbp.model.stage import RunnableSpec
 from cbp.model.waiting import Kind, Wait, open_frames
 
-__all__ = ["TURNS_MAX", "Schedule", "StageView", "Start", "decide"]
+__all__ = ["TURNS_MAX", "Answer", "Schedule", "StageView", "Start", "decide"]
 
 TURNS_MAX = 1000
 """Epochs without new input after which a cycle is said not to drain."""
 
 StageId = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a Runnable that was asked elsewhere answered; neither: nothing yet.
+
+    Attributes:
+        decision: Checked, see `cbp.model.consult`.
+        error: Why there is none.
+    """
+
+    decision: Decision | None = None
+    error: CbpError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +70,7 @@ class StageView:
         limits: Flow that it writes to how much of it may wait; others have the default.
         turns: Epochs in a row that read nothing from outside its cycle; 0 off a cycle.
         function, place: The author's code that it runs, and its `file.py:12`.
+        answer: Of its Runnable, if that was asked already; `None`: `decide` asks it.
     """
 
     dataflow: str
@@ -77,11 +91,24 @@ class StageView:
     turns: int = 0
     function: str = "translate"
     place: str = ""
+    answer: Answer | None = None
 
     @property
     def id(self) -> StageId:
         """The dataflow and the stage."""
         return self.dataflow, self.stage
+
+    @property
+    def by_author(self) -> bool:
+        """Whether its Runnable is an author's code."""
+        return self.runnable.by_author
+
+    def may_start(self, now: datetime) -> bool:
+        """Tell whether it is time to ask what it would read."""
+        return not self.running and self.active and not self._rests(now)
+
+    def _rests(self, now: datetime) -> bool:
+        return self.retry_at is not None and now < self.retry_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,13 +217,15 @@ def _judged(view: StageView, now: datetime) -> _Case:
     if not view.active:
         kind: Kind = "stopped" if view.stopped else "paused"
         return _Case(view, reason=view.paused_because or "is paused", kind=kind)
-    if view.retry_at is not None and now < view.retry_at:
+    if view.retry_at is not None and not view.may_start(now):
         words = f"tries again at {view.retry_at:%Y-%m-%d %H:%M:%S} UTC"
         return _Case(view, reason=words, kind="retry")
-    try:
-        decision = consult(view.stage, view.runnable, view.connectors, view.memo)
-    except CbpError as error:
-        return _Case(view, reason=error.message, kind="stopped", error=error)
+    answer = view.answer or _asked(view)
+    if answer.error is not None:
+        return _Case(view, reason=answer.error.message, kind="stopped", error=answer.error)
+    if (decision := answer.decision) is None:
+        words = f"waits for the answer of {view.runnable.name} ({view.runnable.place})"
+        return _Case(view, reason=words, kind="asking")
     if not decision.runnable:
         kind, frames = open_frames(view.connectors.values())
         words = "; ".join(
@@ -204,6 +233,13 @@ def _judged(view: StageView, now: datetime) -> _Case:
         )
         return _Case(view, reason=words, kind=kind, idle=True)
     return _Case(view, decision=decision)
+
+
+def _asked(view: StageView) -> Answer:
+    try:
+        return Answer(consult(view.stage, view.runnable, view.connectors, view.memo))
+    except CbpError as error:
+        return Answer(error=error)
 
 
 def _place(cases: Mapping[str, _Case]) -> None:

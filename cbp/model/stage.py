@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from cbp.model.connector import Runnable
 from cbp.model.framing import FrameBy
-from cbp.model.runnable import RunAll
+from cbp.model.runnable import RunAll, is_ready_rule
 from cbp.model.schema import DataType, Schema
 
 __all__ = [
@@ -166,6 +166,11 @@ class RunnableSpec:
     def named(self) -> tuple[str, ...]:
         """Inputs that a rule names; of a function, none is known."""
         return getattr(self.function, "named", ())
+
+    @property
+    def by_author(self) -> bool:
+        """Whether asking it calls an author's code, which may take any time."""
+        return not is_ready_rule(self.function)
 
     @property
     def default(self) -> bool:

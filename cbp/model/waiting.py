@@ -3,6 +3,7 @@
     input       its Runnable wants more than is there; the words say of which input
     frame       so, and an input has an open frame that nothing has ended yet
     framing     so, and what arrived is still being framed
+    asking      its author's Runnable has not answered yet
     readers     back-pressure: nobody behind it can take more
     place       it can run, and others who waited longer have all places
     running     it runs
@@ -28,7 +29,16 @@ from cbp.model.connector import Connector
 __all__ = ["Kind", "Wait", "open_frames"]
 
 Kind = Literal[
-    "input", "frame", "framing", "readers", "place", "running", "retry", "paused", "stopped"
+    "input",
+    "frame",
+    "framing",
+    "asking",
+    "readers",
+    "place",
+    "running",
+    "retry",
+    "paused",
+    "stopped",
 ]
 
 

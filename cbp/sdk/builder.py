@@ -19,6 +19,7 @@ from types import MappingProxyType
 from cbp.errors import DataflowInvalidError, DefinitionError, Mistake
 from cbp.model.dataflow import BUCKETS_DEFAULT, Dataflow, SourceNode, StageNode
 from cbp.model.publication import EVERY_EPOCH, PublishPolicy
+from cbp.model.retention import NO_WISH, RetentionWish
 from cbp.model.schema import Schema
 from cbp.sdk.translate import Declared
 
@@ -68,13 +69,14 @@ class DataflowBuilder:
         *,
         format: str = "jsonl",
         options: Mapping[str, str] = MappingProxyType({}),
+        keep: RetentionWish = NO_WISH,
     ) -> Flow:
         """Declare a flow that is fed from outside, and return its handle."""
         if name in self._sources:
             self._mistakes.append(Mistake("name_twice", f"sources.{name}", "is declared twice"))
         try:
             parsed = Schema.parse(schema, where=f"sources.{name}.schema")
-            self._sources[name] = SourceNode(name, parsed, format, options)
+            self._sources[name] = SourceNode(name, parsed, format, options, keep)
         except DefinitionError as error:
             self._mistakes.append(error.mistake)
         return Flow(name)

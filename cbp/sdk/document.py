@@ -12,6 +12,9 @@ When a stage runs is what its translator says, or a rule by name, with its argum
 `close_idle_seconds: {pages: 300}` of a stage closes the open frame of a framed input once no
 record has come for so long. `run_seconds_max: 600` is the time limit of the stage's runs.
 
+`keep: {hours: 48, bytes: 10000000000}` of a source says how long its inputs stay once everything
+has read them, and how much the newest may have (0: any); what it leaves open, the service decides.
+
 `publish: {epochs: 8, seconds: 60}` lets tables show several epochs at once, see
 `cbp.model.publication`; without it, they show every one.
 
@@ -31,6 +34,7 @@ from cbp.errors import CbpError, DataflowInvalidError, DefinitionError, Mistake
 from cbp.model.dataflow import BUCKETS_DEFAULT, Dataflow, SourceNode, StageNode
 from cbp.model.pressure import FlowLimit
 from cbp.model.publication import EPOCHS_MAX, SECONDS_DEFAULT, PublishPolicy
+from cbp.model.retention import RetentionWish
 from cbp.model.schema import Schema
 from cbp.sdk.rules import read_rule
 from cbp.sdk.translate import Declared
@@ -46,7 +50,9 @@ _ANY_STAGE = ""
 
 _TOP = {"name", "sources", "stages", "publish", "description"}
 _PUBLISH = {"epochs", "seconds"}
-_SOURCE = {"schema", "format", "options"}
+_SOURCE = {"schema", "format", "options", "keep"}
+_KEEP = {"hours", "bytes"}
+_KEEP_HOURS_MAX = 24 * 3660
 _STAGE = {
     "translator",
     "parameters",
@@ -139,8 +145,26 @@ class _Reader:
             self._mistakes.append(error.mistake)
             return None
         return SourceNode(
-            name, parsed, str(node.get("format", "jsonl")), MappingProxyType(dict(options))
+            name,
+            parsed,
+            str(node.get("format", "jsonl")),
+            MappingProxyType(dict(options)),
+            self._keep(f"{where}.keep", node.get("keep", {})),
         )
+
+    def _keep(self, where: str, value: Any) -> RetentionWish:
+        """Read how long inputs stay: `{hours: 48, bytes: 10000000000}`, either or both."""
+        given = self._mapping(where, value, _KEEP)
+        hours, most = given.get("hours"), given.get("bytes")
+        if hours is not None and not (_is_number(hours) and 0 <= hours <= _KEEP_HOURS_MAX):
+            expected = f"expected hours from 0 to {_KEEP_HOURS_MAX}, got {hours!r}"
+            self._note("keep_invalid", f"{where}.hours", expected)
+            hours = None
+        if most is not None and not (type(most) is int and most >= 0):
+            expected = f"expected bytes, 0: any number; got {most!r}"
+            self._note("keep_invalid", f"{where}.bytes", expected)
+            most = None
+        return RetentionWish(None if hours is None else hours * 3600.0, most)
 
     def _stage(self, name: str, value: Any) -> StageNode | None:
         where = f"stages.{name}"
@@ -220,8 +244,7 @@ class _Reader:
         """Read a time; `None` stays `None`, and stands for what is wrong."""
         if value is None:
             return None
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not 0 <= value < math.inf:
+        if not _is_number(value) or not 0 <= value < math.inf:
             self._note("seconds_invalid", where, f"expected seconds, 0: never; got {value!r}")
             return None
         return float(value)
@@ -250,6 +273,10 @@ class _Reader:
 
     def _note(self, code: str, where: str, message: str, place: str = "") -> None:
         self._mistakes.append(Mistake(code, where, message, place))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _twice(path: str) -> Mistake:

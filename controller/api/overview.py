@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from cbp.errors import CbpError, NotFoundError
 from cbp.model.connector import Connector
 from cbp.model.dataflow import Dataflow
 from cbp.model.intention import RunStatus
-from controller.api.ports import Services
+from cbp.model.retention import NO_WISH, InputRetention, RetentionWish
+from controller.api.ports import Services, Settings
 from controller.api.schemas import (
     DataflowDetail,
     DataflowState,
     DataflowSummary,
+    KeepOut,
     QueueOut,
     SourceOut,
     StageOut,
@@ -49,7 +51,7 @@ def detail(services: Services, record: DataflowRecord, now: datetime) -> Dataflo
     return DataflowDetail(
         summary=_summary(record, stages),
         folder=record.folder,
-        sources=[] if dataflow is None else _sources(dataflow),
+        sources=[] if dataflow is None else _sources(dataflow, services.settings),
         stages=stages,
         document=dict(record.document),
         definition_problem=trouble,
@@ -214,16 +216,24 @@ def _last_success(services: Services, dataflow: str, stage: str) -> datetime | N
     return runs.items[0].finished_at if runs.items else None
 
 
-def _sources(dataflow: Dataflow) -> list[SourceOut]:
+def _sources(dataflow: Dataflow, settings: Settings) -> list[SourceOut]:
+    service = settings.input_retention
     return [
         SourceOut(
             name=source.name,
             columns=str(source.schema),
             format=source.format,
             options=dict(source.options),
+            keep=_kept(source.keep, service),
         )
         for source in dataflow.sources.values()
     ]
+
+
+def _kept(wish: RetentionWish, service: InputRetention) -> KeepOut:
+    kept = wish.over(service)
+    by: Literal["dataflow", "service"] = "service" if wish == NO_WISH else "dataflow"
+    return KeepOut(hours=kept.seconds / 3600, bytes=kept.bytes, by=by)
 
 
 def _node(record: DataflowRecord, stage: str) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ from cbp.model.explain import Plan
 from cbp.model.generation import Generation
 from cbp.model.lease import Role, Standing
 from cbp.model.punctuation import Punctuation
-from cbp.model.retention import Expiry
+from cbp.model.retention import Expiry, InputRetention
 from cbp.model.snapshot import Snapshot
 from cbp.model.verification import Request, Verification
 from cbp.model.waiting import Wait
@@ -404,6 +404,11 @@ class Settings(Protocol):
     @property
     def client_idle_seconds(self) -> float:
         """For how long a client may send nothing in the middle of a body."""
+        ...
+
+    @property
+    def input_retention(self) -> InputRetention:
+        """How long inputs stay of sources whose dataflow says nothing."""
         ...
 
     @property

@@ -24,7 +24,9 @@ class PlanQuery(Model):
     """Where a roll-back would go."""
 
     to: str = Field(min_length=1, max_length=100, description=_TO)
-    drop_later: bool = Field(False, description="Do not queue later arrivals again.")
+    drop_later: bool = Field(
+        False, description="Do not queue later arrivals again, nor close again."
+    )
 
 
 class RollbackQuery(PlanQuery):
@@ -56,6 +58,7 @@ class RollbackOut(Model):
     epochs: dict[str, int] = Field(description="Stage to its next epoch then.")
     undone: dict[str, int] = Field(description="Stage to the epochs that were undone.")
     dropped: dict[str, int] = Field(description="Source to its increments that stay unread.")
+    closes_dropped: int = Field(description="Closes made since that close nothing any more.")
     at: datetime
     by: str
     reason: str
@@ -67,6 +70,7 @@ class RollbackPlanOut(Model):
     rollback: RollbackOut
     records_undone: int
     queued: dict[str, int] = Field(description="`stage.input` to the increments that wait then.")
+    closes_again: int = Field(description="Closes made since that stand where they stood.")
     tables: list[TableRewindOut]
 
 
@@ -82,6 +86,7 @@ def plan(
         rollback=_shown(found.generation),
         records_undone=found.records_undone,
         queued=dict(found.queued),
+        closes_again=found.closes_again,
         tables=[TableRewindOut(table=t, **asdict(one)) for t, one in found.tables.items()],
     )
 
@@ -128,6 +133,7 @@ def _shown(one: Generation) -> RollbackOut:
         epochs=epochs,
         undone={name: end - epochs.get(name, end) for name, end in one.undone.items()},
         dropped=dict(one.dropped),
+        closes_dropped=len(one.closes_dropped),
         at=datetime.fromtimestamp(one.prepared_ms / 1000, UTC),
         by=one.who,
         reason=one.why,

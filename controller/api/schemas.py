@@ -21,6 +21,7 @@ __all__ = [
     "Health",
     "IncrementOut",
     "InputWaitOut",
+    "KeepOut",
     "Links",
     "Model",
     "Page",
@@ -124,6 +125,14 @@ class StageOut(Model):
     states: list[StateOut]
 
 
+class KeepOut(Model):
+    """For how long inputs stay once everything has read them."""
+
+    hours: float = Field(description="Since they arrived.")
+    bytes: int = Field(description="That the newest of a source may have; 0: any number.")
+    by: Literal["dataflow", "service"] = Field(description="Who says so of one of them at least.")
+
+
 class SourceOut(Model):
     """One flow that is fed from outside."""
 
@@ -131,6 +140,7 @@ class SourceOut(Model):
     columns: str
     format: str
     options: dict[str, str]
+    keep: KeepOut
 
 
 class DataflowSummary(Model):
@@ -261,7 +271,17 @@ class WaitOut(Model):
 
     stage: str
     kind: Literal[
-        "", "input", "frame", "framing", "readers", "place", "running", "retry", "paused", "stopped"
+        "",
+        "input",
+        "frame",
+        "framing",
+        "asking",
+        "readers",
+        "place",
+        "running",
+        "retry",
+        "paused",
+        "stopped",
     ] = Field(description="Empty: it may start at the next tick.")
     words: str
     since: datetime = Field(description="When it could first have run, or last started.")

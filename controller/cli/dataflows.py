@@ -13,7 +13,7 @@ from cbp.errors import NotFoundError
 from controller.cli.applied import wait_for_stages
 from controller.cli.change import print_change
 from controller.cli.errors import FileUnreadableError
-from controller.cli.output import age, clock, print_json, print_table, print_text
+from controller.cli.output import age, bytes_text, clock, print_json, print_table, print_text
 from controller.cli.session import AsJson, DataflowName, session
 
 __all__ = [
@@ -305,3 +305,13 @@ def _print_stages(answer: dict[str, Any]) -> None:
         for stage in answer["stages"]
     ]
     print_table(columns, rows, empty="no stages")
+    print_table(
+        ("source", "format", "inputs stay", "up to", "says"),
+        [(one["name"], one["format"], *_keep(one["keep"])) for one in answer["sources"]],
+        empty="no sources",
+    )
+
+
+def _keep(keep: dict[str, Any]) -> tuple[str, str, str]:
+    most = bytes_text(keep["bytes"]) if keep["bytes"] else "any size"
+    return age(keep["hours"] * 3600), most, f"the {keep['by']}"

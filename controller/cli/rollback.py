@@ -25,7 +25,9 @@ To = Annotated[
     ),
 ]
 Reason = Annotated[str, typer.Option(help="Why; kept with the roll-back.")]
-DropLater = Annotated[bool, typer.Option("--drop-later", help="Do not queue later arrivals again.")]
+DropLater = Annotated[
+    bool, typer.Option("--drop-later", help="Do not queue later arrivals again, nor close again.")
+]
 Pause = Annotated[bool, typer.Option("--pause", help="Leave the dataflow paused.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, only tell.")]
 List = Annotated[bool, typer.Option("--list", help="Show the roll-backs that were done.")]
@@ -95,6 +97,10 @@ def _print_plan(plan: dict[str, Any]) -> None:
     columns = ("table", "records now", "records then", "bytes now", "bytes then")
     print_table(columns, rows, empty="no tables")
     print_table(("input", "increments queued"), list(plan["queued"].items()), empty="no inputs")
+    if plan["closes_again"]:
+        print_text(f"{plan['closes_again']} close(s) made since stand where they stood")
+    if rollback["closes_dropped"]:
+        print_text(f"{rollback['closes_dropped']} close(s) made since are dropped", "yellow")
     for source, count in rollback["dropped"].items():
         print_text(f"{count} increment(s) of {source} are dropped", "yellow")
 

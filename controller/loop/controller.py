@@ -68,6 +68,7 @@ class Controller:
         self._catalog, self._versions = parts.catalog, parts.versions
         self._runs, self._ticker, self._recovery = parts.runs, parts.ticker, parts.recovery
         self._framer, self._punctuations = parts.framer, parts.punctuations
+        self._answers = parts.answers
         self._reading, self._deletion = parts.reading, parts.deletion
         self.amendments, self.housekeeping = parts.amendments, parts.housekeeping
         self.explaining, self.snapshots = parts.explaining, parts.snapshots
@@ -304,11 +305,13 @@ class Controller:
                 self._engine.forget(record.folder)
             self._runs.begin(epoch)
             self._framer.begin()
+            self._answers.begin()
         self.recover()
 
     def retire(self, timeout: float) -> bool:
         """Cancel what is under way after `stop_leading`; tell whether nothing is any more."""
         self._framer.stop()
+        self._answers.stop()
         self.verifications.stop()
         self._runs.stop()
         self.amendments.cancel_all(None)
@@ -404,6 +407,7 @@ class Controller:
         """
         self.stop_starting()
         self._framer.stop()
+        self._answers.stop()
         ended = self._runs.wait(timeout=timeout)
         if not ended:
             self.retire(cancel_seconds)

@@ -19,6 +19,7 @@ from cbp.engine.faults import Faults
 from cbp.engine.files import Files
 from cbp.errors import OperatingError
 from controller.loop.amendments import CANCEL_SECONDS, Amendments
+from controller.loop.answers import Answers
 from controller.loop.catalog import Catalog
 from controller.loop.folder import purge_folder
 from controller.loop.frames import Framer
@@ -47,6 +48,7 @@ class Deletion:
     runs: Runs
     ticker: Ticker
     framer: Framer
+    answers: Answers
     punctuations: Punctuations
     amendments: Amendments
     exclusive: Callable[[str], AbstractContextManager[object]]
@@ -86,6 +88,7 @@ class Deletion:
     def _forget(self, name: str, folder: str) -> None:
         self.runs.forget(name)
         self.framer.forget(name)
+        self.answers.forget(name)
         self.punctuations.forget(name)
         self.catalog.forget(name)
         self.engine.forget(folder)

@@ -10,7 +10,7 @@ had no turn for longest first. Reading takes as long as it takes; what it found 
 in one short step, if the work is still wanted then. Work that takes longer than the time
 limit is given up, its stage stops, and it counts no more.
 
-Guaranteed (tests/controller/test_frames.py): an author's function that fails or hangs stops
+Guaranteed (tests/controller/test_time_limit.py): an author's function that fails or hangs stops
 its stage only, with its line; nothing of a dataflow that was deleted is recorded.
 """
 
@@ -19,43 +19,38 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
+from typing import Any, Protocol
 
 import structlog
 
-from cbp.engine.base import Engine
-from cbp.errors import CbpError, TimeLimitError
+from cbp.errors import CbpError
 from cbp.model.connector import Connector
 from cbp.model.dataflow import StageNode
+from cbp.model.framing import Segment
+from cbp.model.increment import Increment
 from cbp.model.punctuation import idle_at
 from cbp.model.stage import InputSpec
 from controller.loop.punctuations import Punctuations
+from controller.loop.questions import Question, Questions, StageId
 from controller.store.base import DataflowRecord, Store
 
 __all__ = ["Framer"]
 
-StageId = tuple[str, str]
+SETTING = "run_seconds_max"
 
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(eq=False)
-class _Work:
-    """A stage at which something is framed.
+class Frames(Protocol):
+    """Finds frames: the part of an engine that this needs."""
 
-    Attributes:
-        since: When its present output increment was begun.
-    """
-
-    record: DataflowRecord
-    node: StageNode
-    since: datetime
-
-    @property
-    def id(self) -> StageId:
-        """The dataflow and the stage."""
-        return self.record.name, self.node.name
+    def frame(
+        self, folder: str, stage: str, spec: InputSpec, increment: Increment, memo: Any
+    ) -> tuple[list[Segment], Any]:
+        """See `cbp.engine.base.Engine.frame`."""
+        ...
 
 
 class Framer:
@@ -72,7 +67,7 @@ class Framer:
         self,
         *,
         store: Store,
-        engine: Engine,
+        engine: Frames,
         punctuations: Punctuations,
         clock: Callable[[], datetime],
         threads: Executor,
@@ -81,13 +76,11 @@ class Framer:
         seconds_max: float = 0.0,
     ) -> None:
         self._store, self._engine, self._punctuations = store, engine, punctuations
-        self._clock, self._threads, self._wake = clock, threads, wake
-        self._parallel_max, self._seconds_max = parallel_max, seconds_max
+        self._clock, self._wake, self._seconds_max = clock, wake, seconds_max
+        self._questions = Questions(threads=threads, clock=clock, most=parallel_max)
         self._lock = threading.Lock()
-        self._busy: dict[StageId, _Work] = {}
         self._turns: dict[StageId, int] = {}
         self._idle_since: dict[tuple[str, str, str, int], datetime] = {}
-        self._stopping = False
 
     # beside the tick
 
@@ -95,89 +88,69 @@ class Framer:
         """Begin to frame what waits at these stages, as far as there are places."""
         waiting = sorted(found, key=lambda one: self._turns.get((one[0].name, one[1].name), -1))
         for record, node in waiting:
-            work = _Work(record, node, self._clock())
-            with self._lock:
-                full = len(self._busy) >= self._parallel_max
-                if self._stopping or full or work.id in self._busy:
-                    continue
-                self._busy[work.id] = work
-                self._turns[work.id] = max(self._turns.values(), default=0) + 1
-            self._threads.submit(self._work, work)
+            question = self._question(record, node)
+            if self._questions.ask(question, partial(self._work, record, node, question)):
+                with self._lock:
+                    self._turns[question.key] = max(self._turns.values(), default=0) + 1
 
-    def waits(self, node: StageNode, connectors: Mapping[str, Connector]) -> bool:
+    def waits(
+        self, record: DataflowRecord, node: StageNode, connectors: Mapping[str, Connector]
+    ) -> bool:
         """Tell whether something waits to be framed at a stage."""
         framed = (connectors[spec.name] for spec in node.translator.framed)
-        return any(connector.arrived or connector.closes for connector in framed)
+        return any(
+            connector.arrived or self._close_is_due(record, node, connector) for connector in framed
+        )
 
     def busy(self) -> set[StageId]:
         """Return the stages that are being worked for."""
-        with self._lock:
-            return set(self._busy)
+        return self._questions.busy()
 
     def forget(self, dataflow: str) -> None:
-        """Want nothing any more of a dataflow that is deleted."""
-        self._drop(lambda key: key[0] == dataflow)
+        """Want nothing any more of a dataflow that is deleted, or taken elsewhere."""
+        self._quiet(self._questions.drop(lambda key: key[0] == dataflow))
+        with self._lock:
+            self._turns = {key: turn for key, turn in self._turns.items() if key[0] != dataflow}
+            for key in [key for key in self._idle_since if key[0] == dataflow]:
+                del self._idle_since[key]
 
     def begin(self) -> None:
         """Frame again after `stop`, with nothing kept of before."""
+        self._questions.begin()
         with self._lock:
-            assert not self._busy, f"still wanted: {self._busy.keys()}"
             self._turns.clear()
             self._idle_since.clear()
-            self._stopping = False
 
     def stop(self) -> None:
         """Want nothing any more; what is under way records nothing."""
-        self._stopping = True
-        self._drop(lambda key: True)
+        self._quiet(self._questions.stop())
 
-    def _drop(self, chosen: Callable[[StageId], bool]) -> None:
-        with self._lock:
-            dropped = [key for key in self._busy if chosen(key)]
-            for key in dropped:
-                del self._busy[key]
-            self._turns = {key: turn for key, turn in self._turns.items() if not chosen(key)}
+    def _quiet(self, dropped: Iterable[StageId]) -> None:
         for dataflow in {name for name, _ in dropped}:
             with self._punctuations.lock(dataflow):
                 pass  # who was recording has ended, who comes later is not wanted
 
-    def _work(self, work: _Work) -> None:
-        try:
-            self._frame(work.record, work.node, lambda: self._wanted(work))
-        except Exception:  # a worker's last resort: the store failed, the next tick tries again
-            _log.exception("framing.lost", dataflow=work.record.name, stage=work.node.name)
-        finally:
-            with self._lock:
-                if self._busy.get(work.id) is work:
-                    del self._busy[work.id]
-            self._wake()
+    def _question(self, record: DataflowRecord, node: StageNode) -> Question:
+        """Return what is asked of a stage; `_frame` says of which input."""
+        own = node.run_seconds_max
+        limit = self._seconds_max if own is None else own
+        return Question((record.name, node.name), "frame_by", "", limit, SETTING)
 
-    def _wanted(self, work: _Work) -> bool:
-        work.since = self._clock()  # each increment has the whole time
-        with self._lock:
-            return self._busy.get(work.id) is work
+    def _work(self, record: DataflowRecord, node: StageNode, question: Question) -> None:
+        try:
+            self._frame(record, node, question)
+        except Exception:  # a worker's last resort: the store failed, the next tick tries again
+            _log.exception("framing.lost", dataflow=record.name, stage=node.name)
+        finally:
+            self._questions.drop_one(question)
+            self._wake()
 
     def keep_time(self) -> None:
         """Stop the stages whose author's function hangs; their threads are left alone."""
-        if not self._seconds_max:
-            return
-        now = self._clock()
-        with self._lock:
-            late = [
-                work
-                for work in self._busy.values()
-                if (now - work.since).total_seconds() > self._seconds_max
-            ]
-            for work in late:
-                del self._busy[work.id]
-        for work in late:
-            place = next(s.frame_by.place for s in work.node.translator.framed if s.frame_by)
-            error = TimeLimitError(
-                f"framing for stage {work.node.name!r} ({place})", self._seconds_max
-            )
+        for question, error in self._questions.give_up_late():
             told = error.as_dict()
-            _log.warning("framing.gave_up", dataflow=work.record.name, error=told)
-            self._store.pause_stage(work.record.name, work.node.name, error.message, told)
+            _log.warning("framing.gave_up", dataflow=question.key[0], error=told)
+            self._store.pause_stage(*question.key, error.message, told)
 
     # one stage
 
@@ -186,20 +159,50 @@ class Framer:
 
         An author's error, or damaged data, pauses the stage with its reason.
         """
-        self._frame(record, node, lambda: True)
+        self._frame(record, node, None)
 
-    def _frame(self, record: DataflowRecord, node: StageNode, wanted: Callable[[], bool]) -> None:
+    def advance(
+        self,
+        record: DataflowRecord,
+        node: StageNode,
+        *,
+        wanted: Callable[[], bool],
+        begins: Callable[[InputSpec], None] = lambda spec: None,
+    ) -> None:
+        """Frame what waits at a stage, one step after the other, as long as that is wanted.
+
+        Args:
+            record: The dataflow.
+            node: The stage.
+            wanted: Asked before a step, and again before it is recorded.
+            begins: Told the input of each step.
+
+        Raises:
+            CbpError: An author's error, or damaged data.
+        """
         for spec in node.translator.framed:
-            try:
-                while wanted() and self._step(record, node, spec, wanted):
-                    pass
-            except CbpError as error:
-                if not wanted():
-                    return
+            while wanted():
+                begins(spec)
+                if not self._step(record, node, spec, wanted):
+                    break
+
+    def _frame(self, record: DataflowRecord, node: StageNode, question: Question | None) -> None:
+        def wanted() -> bool:
+            return question is None or self._questions.wanted(question)
+
+        def begins(spec: InputSpec) -> None:
+            assert spec.frame_by is not None, "only what frames is framed"
+            if question is not None:
+                place = spec.frame_by.place
+                self._questions.goes_on(question, f"{spec.name}.frame_by", place)
+
+        try:
+            self.advance(record, node, wanted=wanted, begins=begins)
+        except CbpError as error:
+            if wanted():
                 told = error.as_dict()
                 _log.warning("framing.failed", dataflow=record.name, error=told)
                 self._store.pause_stage(record.name, node.name, error.message, told)
-                return
 
     def _step(
         self,
@@ -275,15 +278,29 @@ class Framer:
             with self._punctuations.lock(record.name):
                 # Anew: what came meanwhile is framed first.
                 connector = self._connector(record, node, spec)
+                if self._close_is_due(record, node, connector):
+                    continue  # what is there already comes first
                 due = idle_at(connector, self._since(record, node, connector), seconds)
                 if due is None or self._clock() < due or connector.framing is None:
                     continue
-                # One per frame, whose number is the one before the next.
+                # One per frame, whose number is the one before the next; a roll-back begins
+                # them anew.
                 name = f"{node.name}.{spec.name}"
-                key = f"idle/{name}/{connector.framing.next - 1}"
+                life = f"@{record.generation}" if record.generation else ""
+                key = f"idle/{name}/{connector.framing.next - 1}{life}"
                 self._punctuations.close(record, flow, key=key, reason="idle", input_=name)
                 closed = True
         return closed
+
+    def _close_is_due(self, record: DataflowRecord, node: StageNode, connector: Connector) -> bool:
+        """Tell whether a close waits that stands behind nothing which is still to come.
+
+        Behind a roll-back a close may stand where its stage has not come to again.
+        """
+        if not connector.closes:
+            return False
+        flow = node.wiring[connector.input]
+        return connector.close_is_due(self._store.next_index(record.name, flow))
 
     def _since(self, record: DataflowRecord, node: StageNode, connector: Connector) -> datetime:
         """Return when the last record came; of one that a lost store does not know: now."""

@@ -221,7 +221,9 @@ class Housekeeping:
         for name in limits:
             kept = oldest.stages[name].epoch if name in oldest.stages else 0
             limits[name] = min(limits[name], kept - RECORDS_KEPT)
-        self._punctuations.log(record.folder).trim(position.punctuations)
+        # So do the closes made since: a roll-back puts them where they stood.
+        closes = min(position.punctuations, oldest.punctuations)
+        self._punctuations.log(record.folder).trim(closes)
         removed = self._runs.log(record.folder).trim(limits)
         if removed:
             _log.info("records.trimmed", dataflow=record.name, records=removed)

@@ -22,6 +22,7 @@ from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import Files
 from cbp.model.dataflow import Dataflow
 from controller.loop.amendments import Amendments
+from controller.loop.answers import Answers
 from controller.loop.catalog import Catalog
 from controller.loop.change import Changes
 from controller.loop.corrections import Corrections
@@ -37,6 +38,7 @@ from controller.loop.retention import SEVEN_DAYS, Inputs, Keep
 from controller.loop.rollback import Rollbacks
 from controller.loop.runs import RetryPolicy, Runs
 from controller.loop.snapshots import Snapshots
+from controller.loop.threads import Here
 from controller.loop.tick import Ticker
 from controller.loop.verification import Verifications
 from controller.loop.versions import Arrivals, Versions
@@ -61,8 +63,10 @@ class Environment:
         keep: How long inputs and runs stay.
         collect_every: Epochs of a dataflow between two collections.
         framers: Carries out framing; `None`: the executor of the runs does.
+        answerers: Where authors' Runnables answer; `None`: in the thread that ticks.
         verifier: Carries out verifications; `None`: the executor of the runs does.
         run_seconds_max: Of a run, and of an increment that is framed; 0: no limit.
+        runnable_seconds_max: Of an answer of an author's Runnable; 0: no limit.
     """
 
     store: Store
@@ -80,8 +84,10 @@ class Environment:
     keep: Keep = SEVEN_DAYS
     collect_every: int = 100
     framers: Executor | None = None
+    answerers: Executor | None = None
     verifier: Executor | None = None
     run_seconds_max: float = 0.0
+    runnable_seconds_max: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +98,7 @@ class Parts:
     runs: Runs
     punctuations: Punctuations
     framer: Framer
+    answers: Answers
     recovery: Recovery
     ticker: Ticker
     versions: Versions
@@ -134,7 +141,6 @@ def assemble(
         seconds_max=given.run_seconds_max,
     )
     punctuations = Punctuations(store=store, files=files, clock=clock, catalog=catalog)
-    rollbacks = Rollbacks(store, engine, files, catalog, runs, clock)
     framer = Framer(
         store=store,
         engine=engine,
@@ -144,6 +150,14 @@ def assemble(
         wake=wake,
         seconds_max=given.run_seconds_max,
     )
+    answers = Answers(
+        store=store,
+        clock=clock,
+        threads=given.answerers or Here(),
+        wake=wake,
+        seconds_max=given.runnable_seconds_max,
+    )
+    rollbacks = Rollbacks(store, engine, files, catalog, runs, framer, punctuations, clock)
     recovery = Recovery(
         store=store,
         engine=engine,
@@ -161,6 +175,7 @@ def assemble(
         runs=runs,
         recovery=recovery,
         framer=framer,
+        answers=answers,
         parallel_max=given.parallel_max,
         random_hex=given.random_hex,
     )
@@ -186,6 +201,7 @@ def assemble(
         runs=runs,
         ticker=ticker,
         framer=framer,
+        answers=answers,
         punctuations=punctuations,
         recovery=recovery,
         exclusive=exclusive,
@@ -208,6 +224,7 @@ def assemble(
         runs=runs,
         ticker=ticker,
         framer=framer,
+        answers=answers,
         punctuations=punctuations,
         amendments=amendments,
         exclusive=exclusive,
@@ -245,6 +262,7 @@ def assemble(
         runs=runs,
         punctuations=punctuations,
         framer=framer,
+        answers=answers,
         recovery=recovery,
         ticker=ticker,
         versions=versions,

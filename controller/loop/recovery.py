@@ -170,11 +170,7 @@ class Recovery:
     def _queued(self, intention: Intention) -> bool:
         """Tell whether the store holds everything that a record read."""
         connectors = self._store.connectors(intention.dataflow)[intention.stage]
-        for name, indexes in (*intention.read.items(), *intention.remove.items()):
-            queue = connectors[name].queue if name in connectors else ()
-            if not set(indexes) <= {queued.increment.index for queued in queue}:
-                return False
-        return True
+        return intention.finds_what_it_read(connectors)
 
     def _recorded(self, run: RunRecord) -> bool:
         """Tell whether the log holds this very run, so that a redo settles it."""

@@ -18,6 +18,7 @@ from datetime import datetime
 
 from cbp.engine.base import source_folder
 from cbp.engine.files import Files
+from cbp.model.dataflow import SourceNode
 from cbp.model.position import Position
 from cbp.model.retention import Expiry, Held, InputRetention, expire
 from controller.loop.catalog import Catalog
@@ -35,7 +36,8 @@ class Keep:
     """What stays of the past, but of tables (`cbp.engine.collect.Retention`).
 
     Attributes:
-        inputs: Increments of sources, once everything has read them.
+        inputs: Increments of sources, once everything has read them; where a dataflow says
+            something else of a source, that holds.
         runs: Rows of runs of a stage, and of increments of its flows, in the store.
     """
 
@@ -68,8 +70,8 @@ class Inputs:
         oldest = self.runs.log(record.folder).oldest_position()
         replayed = {} if oldest is None else {i.flow: i.index + 1 for i in oldest.newest}
         return {
-            source: self._expiry(record, source, replayed.get(source, 0), needed)
-            for source in self.catalog.compiled(record).sources
+            name: self._expiry(record, source, replayed.get(name, 0), needed)
+            for name, source in self.catalog.compiled(record).sources.items()
         }
 
     def remove(self, record: DataflowRecord, plans: Mapping[str, Expiry]) -> None:
@@ -99,14 +101,15 @@ class Inputs:
         return forgotten
 
     def _expiry(
-        self, record: DataflowRecord, source: str, replayed: int, needed: Collection[str]
+        self, record: DataflowRecord, node: SourceNode, replayed: int, needed: Collection[str]
     ) -> Expiry:
+        source, retention = node.name, node.keep.over(self.keep.inputs)
         # The newest one stays in any case: it tells what was last.
         found = self.store.oldest_increments(record.name, source, limit=INCREMENTS_MAX)
         newest = self.store.next_index(record.name, source) - 1
         held = [_held(one) for one in found if one.increment.index < newest]
         total = 0
-        if self.keep.inputs.bytes:
+        if retention.bytes:
             folder = f"{record.folder}/{source_folder(source)}"
             stored = self.files.list_files(folder)
             total = sum(file.bytes for file in stored if not file.path.startswith("_log/"))
@@ -115,7 +118,7 @@ class Inputs:
             total_bytes=total,
             first_replayed=replayed,
             needed=needed,
-            retention=self.keep.inputs,
+            retention=retention,
             now=self.clock(),
         )
 

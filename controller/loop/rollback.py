@@ -1,13 +1,13 @@
 """Roll-back: a dataflow stands again where it stood, tables and connectors together.
 
-    plan      the cut; the position there, by redoing records in a scratch store up to it;
-              what every table showed there                                       (reads)
+    plan      the cut; the position there (`past.py`); what every table showed there  (reads)
     commit    the generation is put: one small file, the commit point
     finish    every table by one entry of difference; the store in one transaction (redo)
 
 A crash before the commit point leaves everything as it was, a crash behind it is finished
 by recovery before anything else. Inputs that were read behind the cut stand in the queues
-again, and so do those that arrived since, unless they are dropped.
+again, and so do those that arrived since, unless they are dropped. So do closes of framed
+flows, each between the same two increments; frames come again from both.
 
 Invariants (tests/controller/test_rollback.py): rolled back and run on, a dataflow gives what
 it gave before, epoch by epoch; a crash at any failpoint ends before or after.
@@ -16,11 +16,9 @@ Absent on purpose: removal of what was undone; it stays readable in the tables' 
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 
 import structlog
@@ -29,18 +27,18 @@ from cbp.engine.base import Engine
 from cbp.engine.files import Files
 from cbp.engine.intentions import IntentionLog
 from cbp.engine.rewind import TableRewind, Target
-from cbp.errors import NotFoundError, OperatingError, RollbackImpossibleError
-from cbp.model.connector import Connector
+from cbp.errors import OperatingError, RollbackImpossibleError
 from cbp.model.generation import Generation
-from cbp.model.increment import Increment
 from cbp.model.intention import Intention
-from cbp.model.position import Position, StagePosition
+from cbp.model.position import Position
 from cbp.model.rollback import Cut, find_cut, parse_goal
 from controller.loop.catalog import Catalog
 from controller.loop.description import Descriptions
+from controller.loop.frames import Framer
+from controller.loop.past import Past, records_of
+from controller.loop.punctuations import Punctuations
 from controller.loop.runs import Runs
-from controller.store import open_store
-from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store
+from controller.store.base import DataflowRecord, Store
 
 __all__ = ["RollbackPlan", "Rollbacks"]
 
@@ -55,7 +53,8 @@ class RollbackPlan:
         generation: That it begins; holds the position and the epochs that are undone.
         cut: Where it goes.
         records_undone: Emitted by epochs that are undone.
-        queued: `stage.input` to the increments that wait there then.
+        queued: `stage.input` to the increments that wait there then, framed or not.
+        closes_again: Closes behind the cut that stand where they stood.
         tables: Table folder to what changes.
     """
 
@@ -63,6 +62,7 @@ class RollbackPlan:
     cut: Cut
     records_undone: int
     queued: Mapping[str, int]
+    closes_again: int
     tables: Mapping[str, TableRewind]
 
 
@@ -76,11 +76,14 @@ class Rollbacks:
         files: Files,
         catalog: Catalog,
         runs: Runs,
+        framer: Framer,
+        punctuations: Punctuations,
         clock: Callable[[], datetime],
     ) -> None:
         self._store, self._engine, self._files = store, engine, files
         self._catalog, self._runs, self._clock = catalog, runs, clock
-        self._descriptions = Descriptions(files)
+        self._framer, self._descriptions = framer, Descriptions(files)
+        self._past = Past(store, engine, files, catalog, punctuations, self._descriptions, clock)
 
     def plan(
         self,
@@ -99,7 +102,8 @@ class Rollbacks:
             to: See `cbp.model.rollback`.
             who: Who asks for it.
             why: The reason given.
-            drop_later: Do not queue again what arrived at sources behind the cut.
+            drop_later: Do not queue again what arrived at sources behind the cut, nor close
+                again what was closed there.
             request: Names the request.
 
         Raises:
@@ -109,8 +113,8 @@ class Rollbacks:
         """
         log = self._runs.log(record.folder)
         cut = self._cut(record, log, to)
-        arrivals = self._arrivals(record, cut, everything=not drop_later)
-        position = self._position(record, log, cut, arrivals)
+        stood = self._past.stood(record, log, cut, everything=not drop_later)
+        position = stood.position
         dropped: dict[str, int] = {}
         if drop_later:
             position, dropped = self._without_later(record, position)
@@ -125,18 +129,20 @@ class Rollbacks:
             who=who,
             why=why,
             dropped=dropped,
+            closes_dropped=stood.dropped,
             request=request,
         )
-        undone = [i for s, n in epochs.items() for i in _records(log, s, cut.epochs[s], n)]
+        undone = [i for s, n in epochs.items() for i in records_of(log, s, cut.epochs[s], n)]
         return RollbackPlan(
             generation=generation,
             cut=cut,
             records_undone=sum(o.records for i in undone for o in i.outputs.values()),
             queued={
-                f"{name}.{input_}": len(connector.queue)
+                f"{name}.{input_}": len(connector.queue) + len(connector.arrived)
                 for name, stage in position.stages.items()
                 for input_, connector in stage.connectors.items()
             },
+            closes_again=len(stood.again),
             tables=self._tables(record, generation, dry_run=True),
         )
 
@@ -161,6 +167,7 @@ class Rollbacks:
             return False
         generation = log.generations[-1]
         self._tables(record, generation, dry_run=False)
+        self._framer.forget(record.name)  # what it looked at is not there any more
         self._store.rewind(generation, at=self._clock())
         self._runs.forget(record.name, since_ms=generation.prepared_ms)
         epochs = {name: stage.epoch for name, stage in generation.position.stages.items()}
@@ -187,7 +194,7 @@ class Rollbacks:
 
         @cache
         def time_of(stage: str, epoch: int) -> int:
-            return _records(log, stage, epoch, epoch + 1)[0].prepared_ms
+            return records_of(log, stage, epoch, epoch + 1)[0].prepared_ms
 
         cut = find_cut(goal, spans, time_of)
         if cut is None:
@@ -199,77 +206,6 @@ class Rollbacks:
             why = f"version {record.version} of it began at epochs {dict(begins)}"
             raise RollbackImpossibleError(record.name, why, oldest=dict(begins))
         return cut
-
-    def _arrivals(
-        self, record: DataflowRecord, cut: Cut, *, everything: bool
-    ) -> dict[str, list[IncrementRecord]]:
-        """Return what arrived at the sources, as far as the store knows, oldest first."""
-        found: dict[str, list[IncrementRecord]] = {}
-        at = datetime.fromtimestamp(cut.at_ms / 1000, UTC)
-        for source in self._catalog.compiled(record).sources:
-            arrived: list[IncrementRecord] = []
-            for index in reversed(range(self._store.next_index(record.name, source))):
-                try:
-                    arrived.append(self._store.increment(record.name, source, index))
-                except NotFoundError:
-                    break  # the store begins here; whether it is enough, the redo tells
-            found[source] = [one for one in reversed(arrived) if everything or one.created_at <= at]
-        return found
-
-    def _position(
-        self,
-        record: DataflowRecord,
-        log: IntentionLog,
-        cut: Cut,
-        arrivals: Mapping[str, Sequence[IncrementRecord]],
-    ) -> Position:
-        """Return where the dataflow stood at a cut, with these arrivals in its queues.
-
-        A store of its own redoes the records up to there, as recovery does: there is one
-        definition of what a record does to the queues.
-        """
-        units = self._catalog.units(record)
-        if any(unit.leader.translator.framed for unit in units.values()):
-            why = "a stage frames its input, and positions do not hold where a framing stands"
-            raise RollbackImpossibleError(record.name, why)
-        wiring = {name: dict(unit.leader.wiring) for name, unit in units.items()}
-        base = _base(self._origin(record, wiring), log, cut)
-        if base is None:
-            why = "no position before it is kept for its stages"
-            raise RollbackImpossibleError(record.name, why)
-        redo = [
-            intention
-            for stage, epoch in cut.epochs.items()
-            for intention in _records(log, stage, base.stages[stage].epoch, epoch)
-        ]
-        redo.sort(key=lambda intention: intention.prepared_ms)
-        generation = redo[0].generation if redo else 0
-        with (
-            tempfile.TemporaryDirectory(prefix="cbp-rollback-") as folder,
-            closing(open_store(f"sqlite:///{folder}/scratch.db")) as scratch,
-        ):
-            scratch.register(replace(record, generation=generation), wiring)
-            scratch.change(record, wiring, position=base, at=self._clock())
-            for source, arrived in arrivals.items():
-                due = scratch.next_index(record.name, source)
-                for one in arrived:
-                    if one.increment.index >= due:
-                        claim = scratch.add_claim(_claim(record.name, one))
-                        scratch.accept(replace(claim, status="accepted"), one)
-            for intention in redo:
-                scratch.commit(intention, finished_at=self._clock())
-            return scratch.position(record.name)
-
-    def _origin(self, record: DataflowRecord, wiring: Mapping[str, Mapping[str, str]]) -> Position:
-        """Return where the record's version began."""
-        begin = self._descriptions.of(record).begin
-        if begin is not None:
-            return begin.position
-        stages = {
-            name: StagePosition(0, None, {i: Connector(i) for i in inputs})
-            for name, inputs in wiring.items()
-        }
-        return Position(record.name, stages, ())
 
     def _without_later(
         self, record: DataflowRecord, position: Position
@@ -323,47 +259,4 @@ class _RecordsOf:
     stop: int
 
     def __call__(self, epoch: int) -> list[Intention]:
-        return _records(self.log, self.stage, epoch + 1, self.stop)
-
-
-def _records(log: IntentionLog, stage: str, start: int, stop: int) -> list[Intention]:
-    """Return records by their epochs.
-
-    Raises:
-        RollbackImpossibleError: If one is gone.
-    """
-    found = []
-    for epoch in range(start, stop):
-        intention = log.read(stage, epoch)
-        if intention is None:
-            why = f"the record of epoch {epoch} of stage {stage!r} is gone"
-            raise RollbackImpossibleError(stage, why, epoch=epoch)
-        found.append(intention)
-    return found
-
-
-def _base(origin: Position, log: IntentionLog, cut: Cut) -> Position | None:
-    """Return the newest position before a cut from which every record is there."""
-    for position in reversed([origin, *log.positions()]):
-        if position.version == origin.version and all(
-            stage.epoch <= cut.epochs[name]
-            and (stage.epoch == cut.epochs[name] or (log.oldest(name) or 0) <= stage.epoch)
-            for name, stage in position.stages.items()
-        ):
-            return position
-    return None
-
-
-def _claim(dataflow: str, arrived: IncrementRecord) -> ClaimRecord:
-    increment: Increment = arrived.increment
-    return ClaimRecord(
-        id=f"{increment.flow}{increment.index}",
-        dataflow=dataflow,
-        source=increment.flow,
-        sequence=increment.index,
-        path="",
-        bytes=0,
-        status="claiming",
-        created_at=arrived.created_at,
-        index=increment.index,
-    )
+        return records_of(self.log, self.stage, epoch + 1, self.stop)

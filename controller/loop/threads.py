@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
 
-__all__ = ["Threads"]
+__all__ = ["Here", "Threads"]
 
 
 class Threads(Executor):
@@ -53,6 +53,19 @@ class Threads(Executor):
     def _forget(self, future: Future[Any]) -> None:
         with self._lock:
             self._futures.discard(future)
+
+
+class Here(Executor):
+    """Does each piece of work at once, in the caller's thread: for whoever steps by hand."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Return a future that is done; what is no `Exception` goes through to the caller."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:  # it belongs to who asks the future
+            future.set_exception(error)
+        return future
 
 
 def _work(future: Future[Any], fn: Callable[..., Any], args: Any, kwargs: Any) -> None:

@@ -25,6 +25,7 @@ from cbp.model.fusion import PhysicalStage
 from cbp.model.intention import RunStatus
 from cbp.model.schedule import Schedule, StageView, Start, decide
 from cbp.model.waiting import Wait
+from controller.loop.answers import Answers
 from controller.loop.catalog import Catalog
 from controller.loop.frames import Framer
 from controller.loop.recovery import Recovery
@@ -75,6 +76,7 @@ class Ticker:
         runs: Runs,
         recovery: Recovery,
         framer: Framer,
+        answers: Answers,
         parallel_max: int,
         random_hex: Callable[[int], str],
     ) -> None:
@@ -85,6 +87,7 @@ class Ticker:
         self.stopping = False
         self._store, self._clock, self._catalog = store, clock, catalog
         self._runs, self._recovery, self._framer = runs, recovery, framer
+        self._answers = answers
         self._parallel_max, self._random_hex = parallel_max, random_hex
         self._last_id_ms = 0
 
@@ -101,6 +104,7 @@ class Ticker:
                 }
                 return Schedule((), self.waits)
             self._framer.keep_time()
+            self._answers.keep_time()
             self._finish_parked()
             self._recovery.settle()
             # Taken before loading: a run that ends meanwhile then counts as running once more,
@@ -130,9 +134,15 @@ class Ticker:
                 connectors = found.connectors.get(stage.stage, {})
                 view = self._view(record, units[stage.stage], stage, connectors, busy)
                 views[record.name, stage.stage] = record, stage, view
+        now = self._clock()
+        answered = self._answers.given(
+            (view, (record.version, record.generation))
+            for record, _, view in views.values()
+            if view.may_start(now)
+        )
         schedule = decide(
-            (view for _, _, view in views.values()),
-            now=self._clock(),
+            (answered.get(key, view) for key, (_, _, view) in views.items()),
+            now=now,
             parallel_max=self._parallel_max,
         )
         waits = {**schedule.waits, **broken}
@@ -184,7 +194,7 @@ class Ticker:
                 continue
             connectors = found.connectors[stage.stage]
             idle = self._framer.close_idle(found.record, node, connectors)
-            if idle or self._framer.waits(node, connectors):
+            if idle or self._framer.waits(found.record, node, connectors):
                 yield found.record, node
 
     def _view(

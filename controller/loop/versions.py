@@ -24,6 +24,7 @@ from cbp.model.change import Choice
 from cbp.model.dataflow import Dataflow
 from cbp.model.fusion import choose_leaders
 from cbp.model.shape import shape_of
+from controller.loop.answers import Answers
 from controller.loop.catalog import Catalog
 from controller.loop.change import Changed, Changes, require_planned, stage_wiring
 from controller.loop.description import Description
@@ -73,6 +74,7 @@ class Versions:
     runs: Runs
     ticker: Ticker
     framer: Framer
+    answers: Answers
     punctuations: Punctuations
     recovery: Recovery
     exclusive: Callable[[str], AbstractContextManager[object]]
@@ -136,6 +138,7 @@ class Versions:
                 why = f"a run has not ended after {CHANGE_SECONDS:.0f} s"
                 raise DataflowBusyError(name, why)
             self.framer.forget(name)
+            self.answers.forget(name)
             with self.exclusive(name), self.punctuations.lock(name):
                 record = self._expected(name, expected_version)
                 return self.changes.carry_out(record, document, dataflow, choice)

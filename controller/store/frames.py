@@ -115,7 +115,8 @@ def keep_close(connection: Connection, dataflow: str, punctuation: Punctuation) 
     for row in connection.execute(query).all():
         if punctuation.meant_for(row.stage, row.input, row.flow):
             found = framed_inputs(connection, dataflow, row.stage)[row.input]
-            closed = replace(found, closes=(*found.closes, punctuation.at))
+            # Behind a roll-back those that stand further on may be there already.
+            closed = replace(found, closes=tuple(sorted((*found.closes, punctuation.at))))
             write_frames(connection, dataflow, row.stage, closed)
 
 

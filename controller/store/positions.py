@@ -23,10 +23,10 @@ from cbp.model.position import Position, StagePosition
 from controller.store import queues, rows
 from controller.store.base import IncrementRecord, StageRecord
 from controller.store.database import Database
-from controller.store.frames import write_frames
+from controller.store.frames import keep_close, write_frames
 from controller.store.holds import hold
-from controller.store.punctuations import next_punctuation
-from controller.store.tables import dataflows, increments, queue, stages
+from controller.store.punctuations import next_punctuation, punctuation_of
+from controller.store.tables import dataflows, increments, punctuations, queue, stages
 
 __all__ = ["Positions", "restore_queue", "standing", "store_increments"]
 
@@ -135,6 +135,8 @@ class Positions:
                     restore_queue(connection, dataflow, name, input_, held)
                     if connector.framing is not None:
                         write_frames(connection, dataflow, name, connector)
+            _close_again(connection, generation)
+            _touch(connection, dataflow, ends, at)
             connection.execute(
                 update_table(dataflows)
                 .where(dataflows.c.name == dataflow)
@@ -164,6 +166,36 @@ def _forget_undone(
             found = connection.execute(select(increments).where(behind).order_by(table.idx))
             later[flow] = [rows.increment_of(row) for row in found]
     return later
+
+
+def _close_again(connection: Connection, generation: Generation) -> None:
+    """Forget the closes that a roll-back dropped; let those wait that came behind its position."""
+    dataflow, position = generation.position.dataflow, generation.position
+    here, number = punctuations.c.dataflow == dataflow, punctuations.c.number
+    dropped = number.in_(generation.closes_dropped)
+    connection.execute(delete_from(punctuations).where(here, dropped))
+    later = select(punctuations).where(here, number >= position.punctuations).order_by(number)
+    for row in connection.execute(later).all():
+        keep_close(connection, dataflow, punctuation_of(row))
+    known = next_punctuation(connection, dataflow)
+    connection.execute(
+        update_table(dataflows)
+        .where(dataflows.c.name == dataflow)
+        .values(punctuations=max(known, position.punctuations))
+    )
+
+
+def _touch(connection: Connection, dataflow: str, ends: Mapping[str, int], at: datetime) -> None:
+    """Let the newest increments of stages have come now: idle time counts anew."""
+    for flow, index in ends.items():
+        if "." in flow:
+            one = and_(
+                increments.c.dataflow == dataflow,
+                increments.c.flow == flow,
+                increments.c.idx == index,
+            )
+            values = {"created_at": at}
+            connection.execute(update_table(increments).where(one).values(values))
 
 
 def _stages(connection: Connection, dataflow: str) -> list[StageRecord]:

@@ -21,7 +21,7 @@ from controller.store.holds import hold
 from controller.store.listing import page
 from controller.store.tables import dataflows, punctuations
 
-__all__ = ["Punctuations", "next_punctuation"]
+__all__ = ["Punctuations", "next_punctuation", "punctuation_of"]
 
 
 class Punctuations:
@@ -65,7 +65,7 @@ class Punctuations:
         )
         with self._database.read() as connection:
             row = connection.execute(query).first()
-        return None if row is None else _punctuation_of(row)
+        return None if row is None else punctuation_of(row)
 
     def punctuations(
         self, dataflow: str, *, cursor: str | None = None, limit: int = 100
@@ -79,7 +79,7 @@ class Punctuations:
                 key=punctuations.c.number,
                 cursor=cursor,
                 limit=limit,
-                build=_punctuation_of,
+                build=punctuation_of,
             )
 
 
@@ -92,6 +92,7 @@ def next_punctuation(connection: Connection, dataflow: str) -> int:
     return int(found)
 
 
-def _punctuation_of(row: Row[Any]) -> Punctuation:
+def punctuation_of(row: Row[Any]) -> Punctuation:
+    """Return the punctuation of a row."""
     names = ("number", "flow", "at", "reason", "key", "closed_ms", "input")
     return Punctuation(**{name: getattr(row, name) for name in names})

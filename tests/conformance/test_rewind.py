@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from cbp.errors import InvariantError
+from cbp.model.framing import Framing
 from cbp.model.generation import Generation
+from cbp.model.punctuation import Punctuation
 from controller.store import SqlStore
 from tests.conformance.records import (
     a_dataflow,
@@ -87,6 +89,39 @@ def test_an_empty_store_goes_forward_to_it(chain: SqlStore) -> None:
     chain.rewind(generation, at=at(5))
     assert waiting(chain) == before
     assert chain.next_index("d", "s.out") == 2
+
+
+def test_framings_and_closes_go_back_too(store: SqlStore) -> None:
+    """Those of its position wait there; what was dropped is forgotten, what came since waits."""
+    store.register(a_dataflow(), CHAIN, {("t", "j")})
+    for _ in range(2):
+        arrive(store)
+    run(store, 0)
+    first, second, third = (
+        Punctuation(number, "s.out", at_, "request", f"k{number}", number)
+        for number, at_ in enumerate((1, 3, 2))
+    )
+    store.punctuate("d", first)
+    generation = begin(store)
+    run(store, 1)
+    store.punctuate("d", second)
+    store.frame("d", "t", "j", index=0, framing=Framing(None, 1, None, 0), frames=())
+    dropped = replace(generation.position, punctuations=2)
+    store.rewind(replace(generation, position=dropped, closes_dropped=(1,)), at=at(5))
+    connector = store.connectors("d")["t"]["j"]
+    assert (connector.closes, connector.framing) == ((1,), Framing())
+    assert [increment.index for increment in connector.arrived] == [0]
+    assert (list(store.punctuations("d").items), store.next_punctuation("d")) == ([first], 2)
+    assert store.increment("d", "s.out", 0).created_at == at(5), "idle time counts anew"
+    assert store.increment("d", "a", 0).created_at != at(5)
+    # One that stands further on than another made later, and one made beside the roll-back.
+    store.punctuate("d", replace(second, number=2, key="again"))
+    again = replace(begin(store), number=2)
+    store.punctuate("d", replace(third, number=3))
+    assert store.connectors("d")["t"]["j"].closes == (1, 2, 3)
+    store.rewind(again, at=at(6))
+    assert store.connectors("d")["t"]["j"].closes == (1, 2, 3)
+    assert store.next_punctuation("d") == 4
 
 
 def test_a_generation_of_other_stages_is_refused(chain: SqlStore) -> None:

@@ -74,7 +74,7 @@ def epochs_of(world: World, flow: str) -> list[list[Record]]:
 def test_frames_of_the_service_are_those_of_the_reference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Any split into increments, empty ones too, any closes, ticks and restarts in between."""
+    """Any split into increments, empty ones too, any closes, ticks, roll-backs and restarts."""
     print(f"seed {seed}")
     chance = random.Random(seed)
     monkeypatch.setattr(os, "fsync", lambda handle: None)
@@ -83,8 +83,8 @@ def test_frames_of_the_service_are_those_of_the_reference(
     world.restart()
     world.controller.register(DOCUMENT)
     reference = ReferenceEngine(world.controller.dataflow("two"))
-    for _ in range(8):
-        step = chance.choice(["arrive", "arrive", "arrive", "close", "tick", "restart"])
+    for _ in range(12):
+        step = chance.choice(["arrive", "arrive", "arrive", "close", "tick", "restart", "back"])
         if step == "arrive":
             records = [
                 (chance.choice("xyz"), chance.randint(1, 3)) for _ in range(chance.randrange(6))
@@ -96,6 +96,10 @@ def test_frames_of_the_service_are_those_of_the_reference(
             reference.close("a")
         elif step == "tick":
             world.controller.tick()
+        elif step == "back":
+            there = sum(stage.epoch for stage in world.store.stages("two"))
+            goal = str(chance.randint(0, there))
+            world.controller.amendments.roll_back("two", goal, who="me", why="a test")
         else:
             world.restart()
             world.controller.recover()

@@ -38,8 +38,9 @@ def _fast() -> Iterator[None]:
 
 def world_on(root: Path, **more: Any) -> World:
     made: dict[str, Any] = {"retention": TINY, "collect_every": 3, "keep": NOTHING, **more}
+    document = made.pop("document", ONE)
     world = World(root, engine=LocalEngine, **made)
-    world.controller.register(ONE)
+    world.controller.register(document)
     return world
 
 
@@ -68,6 +69,43 @@ def test_what_everybody_has_read_goes(tmp_path: Path) -> None:
     assert kept.store.next_index("one", "a") == EPOCHS
     kept.close()
     all_.close()
+
+
+def saying(**keep: Any) -> dict[str, Any]:
+    return {**ONE, "sources": {"a": {**ONE["sources"]["a"], "keep": keep}}}
+
+
+@pytest.mark.parametrize(
+    ("keep", "stays"),
+    [
+        ({"hours": 1}, range(EPOCHS)),
+        ({"hours": 1, "bytes": 1}, range(EPOCHS - 10, EPOCHS)),
+        ({"bytes": 1}, range(EPOCHS - 10, EPOCHS)),
+        ({}, range(EPOCHS - 10, EPOCHS)),
+    ],
+)
+def test_a_dataflow_says_how_long_its_inputs_stay(
+    tmp_path: Path, keep: dict[str, float], stays: range
+) -> None:
+    """Of a source, by age, by bytes or both; what it leaves open is as the service has it."""
+    world = world_on(tmp_path, document=saying(**keep))
+    play(world)
+    left = inputs(world)
+    assert left[-1] == EPOCHS - 1
+    assert set(left) <= set(stays)
+    assert (len(left) == EPOCHS) == (len(stays) == EPOCHS)
+    world.close()
+
+
+def test_a_service_that_keeps_everything_is_overruled(tmp_path: Path) -> None:
+    """The other way round, and from the version on that says so."""
+    world = world_on(tmp_path, keep=Keep(InputRetention(10**6), 5))
+    play(world)
+    assert len(inputs(world)) == EPOCHS
+    world.controller.change(saying(hours=0))
+    play(world, EPOCHS, EPOCHS)
+    assert len(inputs(world)) < 10
+    world.close()
 
 
 def test_what_waits_stays(tmp_path: Path) -> None:

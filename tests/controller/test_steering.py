@@ -284,7 +284,10 @@ BAD = {
     "framed": (Framed, "memo is a set, which is not serialisable"),
     "anything": (Anything, "[1] is a list: a framing key is a number"),
 }
-CODES = dict.fromkeys(("absent", "grabber", "stranger"), "decision_invalid") | {
+CODES = {
+    "absent": "increment_absent",
+    "grabber": "removal_refused",
+    "stranger": "removal_refused",
     "hoarder": "memo_not_serialisable",
     "framed": "memo_not_serialisable",
     "anything": "framing_key_invalid",
@@ -343,6 +346,9 @@ ROUTES = {
 }
 
 
+ROUTE_CODES = dict.fromkeys(ROUTES, "route_key_invalid") | {"unknown flow": "route_flow_unknown"}
+
+
 @pytest.mark.parametrize("name", ROUTES)
 def test_a_wrong_destination_stops_its_stage_only(tmp_path: Path, name: str) -> None:
     """Tried again as failures are, then stopped: with code, stage, function, line and record."""
@@ -356,7 +362,7 @@ def test_a_wrong_destination_stops_its_stage_only(tmp_path: Path, name: str) -> 
         operator.work()
         operator.world.clock.advance(3600)
     wait = operator.waits("bad")["sum"]
-    assert (wait["kind"], wait["error"]["error_code"]) == ("stopped", "author_code_failed")
+    assert (wait["kind"], wait["error"]["error_code"]) == ("stopped", ROUTE_CODES[name])
     details = wait["error"]["details"]
     assert (details["stage"], details["function"]) == ("sum", "Routed.items.route_by")
     assert cause in details["cause"]

@@ -10,7 +10,7 @@ Size and checksum are big-endian, magic and bitmap little-endian. The file is
 `<folder>/deletion_vector_<uuid>.bin`; with a folder that begins with `_`, nobody's
 VACUUM touches it before it is published.
 
-Guaranteed: a returned descriptor's bytes are durable; `read_vector` never returns a
+Guaranteed: bytes are durable once `VectorsFile.write` returns; `read_vector` never returns a
 damaged vector. Absent on purpose: absolute paths (storage type `p`).
 
 Source: Delta protocol, "Deletion Vectors" and "Deletion Vector File Storage Format".
@@ -23,6 +23,7 @@ import uuid
 import zlib
 from array import array
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -34,13 +35,14 @@ from cbp.engine.files import Files, LocalFiles
 from cbp.errors import InvariantError
 
 __all__ = [
+    "VectorsFile",
     "bitmap_of",
     "inline_vector",
     "live_in",
+    "pack_vectors",
     "read_vector",
     "rows_of",
     "vector_path",
-    "write_vectors",
     "z85_decode",
     "z85_encode",
 ]
@@ -55,22 +57,31 @@ _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?
 _Z85_DIGITS = {char: digit for digit, char in enumerate(_Z85)}
 
 
-def write_vectors(
-    table_path: str,
-    relative_dir: str,
-    name_uuid: uuid.UUID,
-    vectors: Mapping[Key, BitMap64],
-    *,
-    files: Files | None = None,
-) -> dict[Key, DeletionVector]:
-    """Write vectors into one new file, durably.
+@dataclass(frozen=True, slots=True)
+class VectorsFile:
+    """A file of vectors that is not written yet.
+
+    Attributes:
+        path: Relative to the table.
+    """
+
+    path: str
+    data: bytes
+
+    def write(self, table_path: str, files: Files) -> None:
+        """Make it durable."""
+        files.write_durable(f"{table_path}/{self.path}", self.data, what="vectors_file")
+
+
+def pack_vectors(
+    relative_dir: str, name_uuid: uuid.UUID, vectors: Mapping[Key, BitMap64]
+) -> tuple[dict[Key, DeletionVector], VectorsFile | None]:
+    """Return the descriptors of vectors, and the file that they lie in; pure.
 
     Args:
-        table_path: Folder of the table.
-        relative_dir: Folder below it, such as `_vectors`; `""` for the table itself.
-        name_uuid: Names the file; never used before.
+        relative_dir: Folder below the table's, such as `_vectors`; `""` for the table itself.
+        name_uuid: Names the file; never used for other vectors.
         vectors: Dead rows by any key; none of them empty.
-        files: Where to write; local files unless told.
 
     Returns:
         The descriptor of each vector, by the same key; empty, and no file, for none.
@@ -79,21 +90,19 @@ def write_vectors(
         InvariantError: If a vector is empty, or all together exceed 2 GB.
     """
     if not vectors:
-        return {}
+        return {}, None
     parts, at = [_VERSION], len(_VERSION)
-    written: dict[Key, DeletionVector] = {}
+    packed: dict[Key, DeletionVector] = {}
     path = relative_dir + z85_encode(name_uuid.bytes)
     for key, bitmap in vectors.items():
         data = _serialize(bitmap)
-        written[key] = DeletionVector("u", path, at, len(data), len(bitmap))
+        packed[key] = DeletionVector("u", path, at, len(data), len(bitmap))
         parts += [struct.pack(">i", len(data)), data, struct.pack(">I", zlib.crc32(data))]
         at += len(data) + 8
     if at > _FILE_BYTES_MAX:
         message = f"a file of deletion vectors may not have {at} bytes"
         raise InvariantError(message, bytes=at)
-    target = f"{table_path}/{_file(relative_dir, name_uuid)}"
-    (files or LocalFiles()).write_durable(target, b"".join(parts), what="vectors_file")
-    return written
+    return packed, VectorsFile(_file(relative_dir, name_uuid), b"".join(parts))
 
 
 def inline_vector(bitmap: BitMap64) -> DeletionVector:

@@ -25,23 +25,24 @@ def ask(function: Callable[..., Any], memo: Any = None) -> Decision:
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("answer", "code"),
     [
-        None,
-        Decision({"c": (0,)}),
-        Decision({"a": (4,)}),
-        Decision({"a": (3, 3)}),
-        Decision({"a": 3}),  # type: ignore[dict-item]
-        Decision(("a",)),  # type: ignore[arg-type]
-        Decision({"a": (3,)}, {"b": (0,)}),
-        Decision({}, {"a": (3,)}),
+        (None, "decision_invalid"),
+        (Decision({"a": (3, 3)}), "decision_invalid"),
+        (Decision({"a": 3}), "decision_invalid"),  # type: ignore[dict-item]
+        (Decision(("a",)), "decision_invalid"),  # type: ignore[arg-type]
+        (Decision({"c": (0,)}), "increment_absent"),
+        (Decision({"a": (4,)}), "increment_absent"),
+        (Decision({"a": (3,)}, {"b": (0,)}), "removal_refused"),
+        (Decision({"a": (3,)}, {"c": (0,)}), "removal_refused"),
+        (Decision({}, {"a": (3,)}), "removal_refused"),
     ],
 )
-def test_an_impossible_answer_is_an_error_with_its_place(answer: Any) -> None:
+def test_an_impossible_answer_is_an_error_with_its_place(answer: Any, code: str) -> None:
     """Unknown inputs, absent increments, doubles, other types, removing without a run."""
     with pytest.raises(DecisionInvalidError) as refused:
         ask(lambda connectors, memo: answer)
-    assert refused.value.code == "decision_invalid"
+    assert refused.value.code == code
     details = refused.value.details
     assert (details["stage"], details["function"]) == ("count", "<lambda>")
     assert details["place"].startswith(__file__)

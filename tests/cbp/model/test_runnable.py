@@ -22,6 +22,7 @@ from cbp.model.runnable import (
     RunAll,
     RunAny,
     StaticTable,
+    is_ready_rule,
 )
 
 
@@ -267,3 +268,15 @@ def test_senseless_arguments_are_refused(make: Any) -> None:
     """A rule that could never run, or would run on nothing, cannot be made."""
     with pytest.raises(ValueError, match="takes a number"):
         make()
+
+
+def test_a_ready_rule_is_one_through_and_through() -> None:
+    """What asks an author's code at any depth is not: it may take any time."""
+    assert is_ready_rule(StaticTable(("t",), Align(("a", "b"))))
+    assert is_ready_rule(Phases((Phase(("a",)), Phase(("b",)))))
+    assert not is_ready_rule(lambda connectors, memo: Decision())
+
+    class Own(RunAll):
+        """An author's rule, made of one of ours."""
+
+    assert not is_ready_rule(StaticTable(("t",), Own()))

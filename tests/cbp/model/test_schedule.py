@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cbp.model.connector import Connector
+from cbp.errors import OperatingError
+from cbp.model.connector import Connector, Decision
 from cbp.model.increment import DataFile, Increment
 from cbp.model.pressure import FlowLimit
 from cbp.model.runnable import CountWindow, Rule, RunAll, RunAny
-from cbp.model.schedule import TURNS_MAX, StageView, decide
+from cbp.model.schedule import TURNS_MAX, Answer, StageView, decide
 from cbp.model.stage import RunnableSpec
 
 NOW = datetime(2026, 11, 21, 6, tzinfo=UTC)
@@ -41,6 +42,22 @@ def test_a_runnable_stage_starts_with_what_it_reads() -> None:
     (start,) = decide([replace(view("a"), epoch=3)], now=NOW, parallel_max=1).starts
     assert (start.dataflow, start.stage, start.epoch) == ("flow", "a", 3)
     assert start.decision.read == {"items": (4,)}
+
+
+def test_a_runnable_that_was_asked_elsewhere_is_not_asked_again() -> None:
+    """Its answer is taken as it is; while there is none, the stage says whom it waits for."""
+
+    def ask(connectors: Any, memo: Any) -> Decision:
+        raise AssertionError
+
+    asked = replace(view("a"), runnable=RunnableSpec(ask, "a.py:7"))
+    decision = Decision({"items": (4,)})
+    (start,) = decide([replace(asked, answer=Answer(decision))], now=NOW, parallel_max=1).starts
+    assert start.decision == decision
+    assert reason(replace(asked, answer=Answer())) == "waits for the answer of ask (a.py:7)"
+    failed = replace(asked, answer=Answer(error=OperatingError("no")))
+    schedule = decide([failed], now=NOW, parallel_max=1)
+    assert (schedule.starts, [e.message for e in schedule.failed.values()]) == ((), ["no"])
 
 
 def test_epochs_of_one_stage_are_serial() -> None:

@@ -20,6 +20,7 @@ from cbp import (
 )
 from cbp.errors import DataflowInvalidError, DefinitionError, Mistake, NotFoundError
 from cbp.model.pressure import FlowLimit
+from cbp.model.retention import NO_WISH, InputRetention, RetentionWish
 
 
 class Words(TranslateRecords):
@@ -256,3 +257,52 @@ def test_a_wrong_policy_is_a_mistake_with_its_place(value: Any, where: str) -> N
     with pytest.raises(DataflowInvalidError) as refused:
         dataflow_from_document(stages() | {"publish": value}, resolve)
     assert [mistake.where for mistake in refused.value.mistakes] == [where]
+
+
+def keeping(value: Any) -> dict[str, Any]:
+    made = document()
+    made["sources"] = {n: {**one, "keep": value} for n, one in made["sources"].items()}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("value", "wish"),
+    [
+        ({}, NO_WISH),
+        ({"hours": 48}, RetentionWish(48 * 3600.0, None)),
+        ({"hours": 0, "bytes": 0}, RetentionWish(0.0, 0)),
+        ({"bytes": 10**12}, RetentionWish(None, 10**12)),
+    ],
+)
+def test_a_document_says_how_long_inputs_stay(value: Any, wish: RetentionWish) -> None:
+    """By source; what it leaves open is what the service does."""
+    for source in dataflow_from_document(keeping(value), resolve).sources.values():
+        assert source.keep == wish
+    service = InputRetention(7.0, 9)
+    assert NO_WISH.over(service) == service
+    assert RetentionWish(0.0, None).over(service) == InputRetention(0.0, 9)
+    assert RetentionWish(None, 0).over(service) == InputRetention(7.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "code", "field"),
+    [
+        ({"hours": -1}, "keep_invalid", ".hours"),
+        ({"hours": 10**6}, "keep_invalid", ".hours"),
+        ({"hours": float("nan")}, "keep_invalid", ".hours"),
+        ({"hours": "2 days"}, "keep_invalid", ".hours"),
+        ({"hours": True}, "keep_invalid", ".hours"),
+        ({"bytes": -1}, "keep_invalid", ".bytes"),
+        ({"bytes": 1.5}, "keep_invalid", ".bytes"),
+        ({"bytes": False}, "keep_invalid", ".bytes"),
+        ({"days": 2}, "field_unknown", ".days"),
+        (48, "document_invalid", ""),
+    ],
+)
+def test_a_wrong_retention_is_a_mistake_with_its_place(value: Any, code: str, field: str) -> None:
+    """Found at registration, once for each source that says so."""
+    with pytest.raises(DataflowInvalidError) as refused:
+        dataflow_from_document(keeping(value), resolve)
+    made = document()["sources"]
+    found = [(mistake.code, mistake.where) for mistake in refused.value.mistakes]
+    assert found == [(code, f"sources.{name}.keep{field}") for name in made]

@@ -103,6 +103,8 @@ def test_a_file_that_is_not_there_is_told_so(cbp: Cbp, name: str) -> None:
 COMMANDS: list[tuple[list[str], str]] = [
     (["status"], "clicks"),
     (["status", "clicks"], "waits for an increment on urls"),
+    (["status", "clicks"], "7.0 d"),
+    (["status", "clicks"], "the service"),
     (["runs"], "author_code_failed"),
     (["runs", "r1"], "records_in"),
     (["runs", "r2"], "boom"),

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-from cbp.engine.delta.actions import AddFile
+from cbp.engine.delta.actions import AddFile, DeletionVector
 from cbp.engine.delta.fence import NULL_PARTITION
 from cbp.engine.delta.tables import ManagedTable, create_table
 from cbp.engine.files import LocalFiles
-from cbp.engine.state.vectors import write_vectors
+from cbp.engine.state.vectors import pack_vectors
 from cbp.model.schema import Schema
 
 STATE = Schema.parse("url STRING, n BIGINT")
@@ -38,6 +38,16 @@ def make_state(path: str, *, now_ms: int = 1_000, buckets: int = 2, **more: Any)
         "configuration": {"cbp.hash": "xxhash64", "cbp.buckets": str(buckets)},
     }
     return create_table(path, more.pop("schema", STATE), **(wanted | more))
+
+
+def write_vectors(
+    path: str, relative_dir: str, name: uuid.UUID, vectors: dict[Any, BitMap64]
+) -> dict[Any, DeletionVector]:
+    """Write vectors into one file of a table; return their descriptors by the same keys."""
+    packed, file = pack_vectors(relative_dir, name, vectors)
+    if file is not None:
+        file.write(path, LocalFiles())
+    return packed
 
 
 def run_file(path: str, bucket: int | None, name: str, numbers: Iterable[int]) -> AddFile:

@@ -11,8 +11,9 @@ from pyroaring import BitMap64
 
 from cbp.engine.delta.actions import DeletionVector
 from cbp.engine.state.vectorcache import OVERHEAD, VectorCache
-from cbp.engine.state.vectors import vector_path, write_vectors
+from cbp.engine.state.vectors import vector_path
 from cbp.errors import NotFoundError
+from tests.cbp.engine.delta.harness import write_vectors
 
 
 def written(table: Path, *rows: set[int]) -> list[DeletionVector]:

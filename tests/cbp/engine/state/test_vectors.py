@@ -15,11 +15,11 @@ from cbp.engine.state.vectors import (
     inline_vector,
     read_vector,
     vector_path,
-    write_vectors,
     z85_decode,
     z85_encode,
 )
 from cbp.errors import InvariantError, NotFoundError
+from tests.cbp.engine.delta.harness import write_vectors
 
 SETS = {
     "one": BitMap64([0]),

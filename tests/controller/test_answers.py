@@ -1,0 +1,202 @@
+"""Runnables are asked beside the thread that ticks: what hangs or is slow stops nobody else."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from cbp import Connector, Decision
+from controller.loop.threads import Here, Threads
+from tests.controller.world import ONE, Deferred, Sum, World
+
+LIMIT = 60.0
+WAIT_SECONDS = 30
+
+
+class Slow(Sum):
+    """Reads the oldest increment, once it is let; counts how often it was asked."""
+
+    held: ClassVar[threading.Event]
+    asked: ClassVar[list[int]]
+
+    def runnable(self, connectors: Mapping[str, Connector], memo: Any) -> Decision:
+        waiting = [increment.index for increment in connectors["items"].unread]
+        Slow.asked.append(len(waiting))
+        Slow.held.wait(WAIT_SECONDS)
+        chosen = {"items": tuple(waiting[:1])} if waiting else {}
+        return Decision(chosen, chosen, waits_for="waits for news")
+
+
+@pytest.fixture
+def held() -> Iterator[threading.Event]:
+    """What is asked waits for this; set at the end, so that no thread is left behind."""
+    Slow.held, Slow.asked = threading.Event(), []
+    yield Slow.held
+    Slow.held.set()
+
+
+def two(root: Path, **more: Any) -> World:
+    """Return a service with the dataflows `bad`, whose Runnable is slow, and `good`."""
+    world = World(root, runnable_seconds_max=LIMIT, **more)
+    world.translators["slow"] = Slow
+    world.restart()
+    for name, translator in (("bad", "slow"), ("good", "sum")):
+        document = copy.deepcopy(ONE)
+        document["name"], document["stages"]["sum"]["translator"] = name, translator
+        world.controller.register(document)
+    return world
+
+
+def epoch(world: World, name: str) -> int:
+    return world.store.stages(name)[0].epoch
+
+
+def until(condition: Callable[[], Any]) -> None:
+    """Poll; what is waited for happens in another thread."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.01)
+
+
+def test_a_runnable_that_never_returns_stops_its_stage_only(
+    tmp_path: Path, held: threading.Event
+) -> None:
+    """Another dataflow goes on at every tick; at its limit the stage stops and says where."""
+    world = two(tmp_path, answerers=Threads("answer"))
+    for number in range(3):
+        world.arrive("bad", "a", ("x", number))
+        world.arrive("good", "a", ("x", number))
+        world.controller.tick()
+        assert epoch(world, "good") == number + 1
+    wait = world.controller.waits("bad")["sum"]
+    assert (wait.kind, "answer of runnable" in wait.words, __file__ in wait.words) == (
+        "asking",
+        True,
+        True,
+    )
+    world.clock.advance(LIMIT + 1)
+    world.arrive("good", "a", ("x", 3))
+    world.controller.tick()
+    assert epoch(world, "good") == 4
+    (stage,) = world.store.stages("bad")
+    error = stage.error or {}
+    assert error["error_code"] == "answer_late"
+    details = error["details"]
+    assert (details["stage"], details["function"]) == ("sum", "runnable")
+    assert details["place"].startswith(f"{__file__}:")
+    assert (details["seconds"], details["setting"]) == (LIMIT, "runnable_seconds_max")
+    assert stage.paused_because == error["message"]
+    assert "runnable_seconds_max" in error["message"]
+    assert Slow.asked == [1], "it is asked once, however many ticks pass"
+    threads = [t for t in threading.enumerate() if t.name.startswith("answer")]
+    held.set()
+    until(lambda: not any(thread.is_alive() for thread in threads))
+    world.controller.tick()
+    assert (epoch(world, "bad"), len(Slow.asked)) == (0, 1), "what it brings counts no more"
+    world.controller.retry("bad", "sum")
+    until(lambda: (world.controller.tick(), epoch(world, "bad"))[1] == 3)
+    world.close()
+
+
+def test_a_late_answer_wakes_the_next_tick(tmp_path: Path, held: threading.Event) -> None:
+    """It came behind the grace of its tick: nobody waits a whole tick for it."""
+    world = two(tmp_path, answerers=Threads("answer"))
+    world.arrive("bad", "a", ("x", 1))
+    world.controller.wait(0)
+    world.controller.tick()
+    assert world.controller.waits("bad")["sum"].kind == "asking"
+    world.controller.wait(0)
+    held.set()
+    world.controller.wait(WAIT_SECONDS)
+    world.controller.tick()
+    assert epoch(world, "bad") == 1
+    world.close()
+
+
+def test_a_decision_holds_though_more_has_come(tmp_path: Path, held: threading.Event) -> None:
+    """As one of an earlier tick does; what came since is decided about behind its run."""
+    held.set()
+    answerers = Deferred()
+    world = two(tmp_path, answerers=answerers)
+    world.arrive("bad", "a", ("x", 1))
+    world.controller.tick()
+    world.arrive("bad", "a", ("x", 2))
+    world.controller.tick()
+    assert len(answerers.waiting) == 1
+    answerers.run_next()
+    world.controller.tick()
+    (run,) = world.store.runs("bad").items
+    assert (run.read["items"], Slow.asked) == ((0,), [1])
+    world.close()
+
+
+def test_nothing_to_read_is_asked_again_when_something_came(
+    tmp_path: Path, held: threading.Event
+) -> None:
+    """And only then: a Runnable is a function of what waits and of its memo."""
+    held.set()
+    world = two(tmp_path, answerers=Here())
+    for _ in range(3):
+        world.controller.tick()
+    assert (world.controller.waiting("bad")["sum"], Slow.asked) == ("waits for news", [0])
+    world.arrive("bad", "a", ("x", 1))
+    world.controller.tick()
+    assert (epoch(world, "bad"), Slow.asked) == (1, [0, 1])
+    world.controller.tick()
+    document = world.store.dataflow("bad").document
+    world.controller.delete("bad", purge=True)
+    world.controller.register(document)
+    world.controller.tick()
+    assert Slow.asked == [0, 1, 0, 0], "of a dataflow that is gone, no answer is kept"
+    world.close()
+
+
+def test_an_answer_to_an_earlier_question_starts_nothing(
+    tmp_path: Path, held: threading.Event
+) -> None:
+    """Deleted and registered anew, a dataflow is asked anew."""
+    held.set()
+    answerers = Deferred()
+    world = two(tmp_path, answerers=answerers)
+    world.arrive("bad", "a", ("x", 1))
+    world.controller.tick()
+    document = world.store.dataflow("bad").document
+    world.controller.delete("bad", purge=True)
+    world.controller.register(document)
+    world.controller.tick()
+    assert len(answerers.waiting) == 2
+    answerers.run_next()
+    world.controller.tick()
+    assert (epoch(world, "bad"), world.controller.waits("bad")["sum"].kind) == (0, "asking")
+    answerers.run_next()
+    world.controller.tick()
+    assert world.controller.waiting("bad") == {"sum": "waits for news"}
+    world.close()
+
+
+class Leaves(Sum):
+    """Ends the thread that asks it."""
+
+    def runnable(self, connectors: Mapping[str, Connector], memo: Any) -> Decision:
+        raise SystemExit
+
+
+def test_a_runnable_that_ends_its_thread_stops_its_stage_only(tmp_path: Path) -> None:
+    """What is no ordinary exception is an author's error too, with its line."""
+    world = World(tmp_path, answerers=Threads("answer"))
+    world.translators["sum"] = Leaves
+    world.restart()
+    world.controller.register(ONE)
+    world.arrive("one", "a", ("x", 1))
+    until(lambda: (world.controller.tick(), world.store.stages("one")[0].error)[1])
+    (stage,) = world.store.stages("one")
+    assert (stage.error or {})["error_code"] == "author_code_failed"
+    assert "SystemExit" in stage.paused_because
+    world.close()

@@ -1,0 +1,309 @@
+"""Roll-backs of dataflows that frame: frames, memos, queues and closes of one moment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbp import Input, framed
+from cbp.engine.direct import LocalEngine
+from cbp.errors import RollbackImpossibleError
+from cbp.model.increment import Increment
+from controller.loop import housekeeping
+from tests.controller.lost import lose_the_store
+from tests.controller.test_framed_runs import ByKey, ByStretch
+from tests.controller.world import SCHEMA, Deferred, World
+
+DOCUMENT: dict[str, Any] = {
+    "name": "two",
+    "sources": {"a": {"schema": SCHEMA}},
+    "stages": {
+        "keys": {"translator": "by_key", "inputs": {"items": "a"}, "buckets": 2},
+        # With a memo, over a flow whose epochs are undone and made again.
+        "again": {"translator": "by_stretch", "inputs": {"items": "keys.totals"}, "buckets": 2},
+    },
+}
+IDLE = 60.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _fast() -> Iterator[None]:
+    """Leave out the syncs: a crash inside a process loses nothing that was written."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
+def begun(root: Path, document: dict[str, Any] = DOCUMENT, **more: Any) -> World:
+    world = World(root, engine=LocalEngine, **more)
+    world.translators |= {"by_key": ByKey, "by_stretch": ByStretch}
+    world.restart()
+    world.controller.register(document)
+    return world
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = begun(tmp_path / "w")
+    yield made
+    made.close()
+
+
+def play(world: World) -> list[dict[str, Any]]:
+    """Bring increments and close both flows; return the picture behind each step."""
+    pictures = [world.picture()]
+    steps: list[Any] = [
+        [("x", 1), ("y", 1), ("x", 2)],
+        "keys.totals",
+        [("x", 2), ("y", 3)],
+        "a",
+        [("z", 3), ("x", 4)],
+        [("y", 4), ("y", 5)],
+        "keys.totals",
+        [("x", 5), ("x", 6)],
+    ]
+    for step in steps:
+        world.clock.advance(1)
+        if isinstance(step, str):
+            world.controller.close("two", step)
+        else:
+            world.arrive("two", "a", *step)
+        world.ticks()
+        pictures.append(world.picture())
+    return pictures
+
+
+def number(picture: dict[str, Any]) -> str:
+    return str(sum(picture["two epochs"].values()))
+
+
+def back(world: World, to: str, **more: Any) -> Any:
+    return world.controller.amendments.roll_back("two", to, who="me", why="bad", **more)
+
+
+def tables(picture: dict[str, Any]) -> dict[str, Any]:
+    """Return what of a picture lies in tables; what is framed then is framed later too."""
+    return {k: v for k, v in picture.items() if not k.endswith("queues")}
+
+
+def standing(world: World, name: str = "two") -> Any:
+    """Return where queues and framings stand; files that are made again have other names."""
+
+    def shown(one: Increment | None) -> Any:
+        return one and (one.index, one.framing_key, one.records)
+
+    return {
+        f"{stage}.{input_}": (
+            [(shown(queued.increment), queued.read) for queued in one.queue],
+            one.framing and (one.framing.memo, one.framing.next, one.framing.last),
+            shown(one.framing.open) if one.framing else None,
+            [increment.index for increment in one.arrived],
+            one.closes,
+        )
+        for stage, inputs in world.store.connectors(name).items()
+        for input_, one in inputs.items()
+    }
+
+
+def closes(world: World) -> list[int]:
+    return [one.number for one in reversed(world.store.punctuations("two").items)]
+
+
+def test_back_and_on_again_is_as_if_nothing_had_been(world: World) -> None:
+    """From every moment in turn: the same frames, memos, closes, epochs, flows and state."""
+    pictures = play(world)
+    last = pictures[-1]
+    stands = standing(world)
+    for picture in reversed(pictures[:-1]):
+        back(world, number(picture), pause=True)
+        assert tables(world.picture()) == tables(picture)
+        world.controller.resume("two")
+        world.ticks()
+        assert world.picture() == last
+        assert standing(world) == stands
+    assert closes(world) == [0, 1, 2]
+
+
+def test_frames_stand_no_further_than_their_records(world: World) -> None:
+    """What no record up to the cut read has arrived, and every close waits in its place."""
+    pictures = play(world)
+    planned = world.controller.amendments.plan_roll_back("two", number(pictures[1]))
+    assert (planned.closes_again, planned.generation.closes_dropped) == (3, ())
+    assert planned.queued["keys.items"] == 4
+    before = world.store.connectors("two")
+    assert world.picture() == pictures[-1], "a plan changes nothing"
+    assert world.store.connectors("two") == before
+    back(world, number(pictures[1]), pause=True)
+    keys = world.store.connectors("two")["keys"]["items"]
+    assert [increment.index for increment in keys.arrived] == [1, 2, 3, 4]
+    assert keys.closes == (2,)
+    again = world.store.connectors("two")["again"]["items"]
+    assert again.arrived == ()
+    # Each stands behind as many epochs of `keys` as there were when it was made.
+    assert again.closes == tuple(sorted(p.at for p in _made(world, "keys.totals")))
+    assert again.closes[-1] > pictures[1]["two epochs"]["keys"]
+
+
+def _made(world: World, flow: str) -> list[Any]:
+    return [one for one in world.store.punctuations("two").items if one.flow == flow]
+
+
+def test_later_closes_are_dropped_with_the_arrivals(world: World, tmp_path: Path) -> None:
+    """They close nothing any more, are not listed, and stay dropped when the store is lost."""
+    pictures = play(world)
+    done = back(world, number(pictures[2]), drop_later=True)
+    assert (done.dropped, done.closes_dropped) == ({"a": 4}, (1, 2))
+    assert closes(world) == [0]
+    for inputs in world.store.connectors("two").values():
+        assert inputs["items"].closes == ()
+    world.ticks()
+    assert number(world.picture()) == number(pictures[2])
+    assert world.controller.close("two", "a").number == 3, "numbers are not used twice"
+    world.ticks()
+    new = lose_the_store(world, tmp_path / "new", {"a": 5})
+    new.ticks()
+    assert new.picture() == world.picture()
+    assert standing(new) == standing(world)
+    new.close()
+
+
+def test_a_lost_store_finds_frames_and_closes_again(world: World, tmp_path: Path) -> None:
+    """Right behind a roll-back, with closes that wait for what is still to come again."""
+    pictures = play(world)
+    back(world, number(pictures[1]), pause=True)
+    new = lose_the_store(world, tmp_path / "new", {"a": 5})
+    new.controller.pause("two")
+    assert standing(new) == standing(world)
+    for one in (world, new):
+        one.controller.resume("two")
+        one.ticks()
+        assert one.picture() == pictures[-1]
+    new.close()
+
+
+def test_a_close_beside_a_roll_back_is_not_lost(world: World) -> None:
+    """Made between its plan and its end, it stands behind all that had arrived."""
+    pictures = play(world)
+
+    def close(point: str) -> None:
+        if point == "generation.after":
+            world.controller.close("two", "a")
+
+    world.faults.to = close
+    back(world, number(pictures[2]), pause=True)
+    world.faults.to = lambda point: None
+    assert world.store.connectors("two")["keys"]["items"].closes == (2, 5)
+    world.controller.resume("two")
+    world.ticks()
+    framing = world.store.connectors("two")["keys"]["items"].framing
+    assert framing is not None
+    assert (framing.open, framing.next) == (None, 7)
+
+
+def test_framing_beside_a_roll_back_records_nothing(tmp_path: Path) -> None:
+    """What it has read by then is read anew, from where the roll-back put the framing."""
+    framers = Deferred()
+    world = begun(tmp_path / "w", framers=framers)
+
+    def work() -> None:
+        for _ in range(100):
+            starts = world.controller.tick().starts
+            if framers.waiting:
+                framers.run_next()
+            elif not starts:
+                return
+
+    world.arrive("two", "a", ("x", 1), ("x", 2))
+    work()
+    world.arrive("two", "a", ("x", 3))
+    work()
+    picture = world.picture()
+    world.arrive("two", "a", ("x", 4))
+    world.controller.tick()
+    assert len(framers.waiting) == 1
+    back(world, "0", pause=True)
+    late = framers.waiting.popleft()
+    late[1]()
+    assert len(world.store.connectors("two")["keys"]["items"].arrived) == 3
+    assert world.store.stages("two")[1].paused_because == ""
+    world.controller.resume("two")
+    work()
+    assert (
+        world.picture()["two keys.totals"][: len(picture["two keys.totals"])]
+        == (picture["two keys.totals"])
+    )
+    assert world.store.stages("two")[1].epoch == 3
+    world.close()
+
+
+class Coarser(ByKey):
+    """Frames by another key than the one that is installed first."""
+
+    items = Input(SCHEMA, route_by="word", frame_by=framed(lambda record: record.n // 100))
+
+
+def test_frames_that_do_not_come_again_are_refused(world: World) -> None:
+    """Where FrameBy has changed under the document: nothing is changed."""
+    pictures = play(world)
+    world.translators["by_key"] = Coarser
+    world.restart()
+    with pytest.raises(RollbackImpossibleError) as refused:
+        back(world, number(pictures[6]))
+    assert "FrameBy" in refused.value.message
+    assert world.picture() == pictures[-1]
+    assert world.controller.amendments.rollbacks("two") == ()
+
+
+def test_closes_stay_as_long_as_a_roll_back_may_need_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """House-keeping keeps them behind the oldest position; back from there, all comes again."""
+    monkeypatch.setattr(housekeeping, "RECORDS_KEPT", 1)
+    world = begun(tmp_path / "w", collect_every=2)
+    pictures = play(world)
+    world.controller.housekeeping.collect("two")
+    for picture in pictures[-2:0:-1]:
+        back(world, number(picture), pause=True)
+        assert tables(world.picture()) == tables(picture)
+        world.controller.resume("two")
+        world.ticks()
+        assert world.picture() == pictures[-1]
+    world.close()
+
+
+def test_idle_time_begins_anew_with_a_roll_back(tmp_path: Path) -> None:
+    """What comes again is in its frame again, though its like came long ago."""
+    document = {**DOCUMENT, "stages": {**DOCUMENT["stages"]}}
+    document["stages"]["again"] = {
+        **DOCUMENT["stages"]["again"],
+        "close_idle_seconds": {"items": IDLE},
+    }
+    world = begun(tmp_path / "w", document)
+    world.arrive("two", "a", ("x", 1), ("x", 2), ("y", 3))
+    world.ticks()
+    world.clock.advance(IDLE)
+    world.ticks()
+    world.arrive("two", "a", ("y", 4), ("y", 5))
+    world.ticks()
+    world.clock.advance(IDLE)
+    world.ticks()
+    last = world.picture()
+    made = [(one.flow, one.at, one.reason) for one in world.store.punctuations("two").items]
+    assert [(flow, reason) for flow, _, reason in made] == [("keys.totals", "idle")] * 2
+    back(world, "keys:0")
+    world.ticks()
+    assert world.picture() == last
+    assert len(closes(world)) == 2
+    # A second time, without what came since: that it was queued in between changes nothing.
+    again = back(world, "keys:0", drop_later=True)
+    assert (again.dropped, again.closes_dropped) == ({"a": 1}, (0, 1))
+    world.ticks()
+    world.clock.advance(IDLE)
+    world.ticks()
+    assert [one.number for one in _made(world, "keys.totals")] == [2]
+    assert world.picture()["two epochs"] == {"again": 2, "keys": 2}
+    world.close()
