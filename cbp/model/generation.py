@@ -26,7 +26,7 @@ from typing import Any
 from cbp.errors import InvariantError
 from cbp.model.position import Position
 
-__all__ = ["Generation", "home_of", "kept_positions"]
+__all__ = ["Generation", "closes_dropped", "home_of", "kept_positions"]
 
 FORMAT = 1
 
@@ -109,6 +109,25 @@ def home_of(generations: Sequence[Generation], stage: str, epoch: int) -> int:
     """
     homes = (one.number for one in reversed(generations) if one.start(stage) <= epoch)
     return next(homes, 0)
+
+
+def closes_dropped(generations: Sequence[Generation]) -> frozenset[int]:
+    """Return the numbers of the closes that close nothing any more.
+
+    Args:
+        generations: All of the dataflow, ascending; one that went back behind another has
+            undone what that one dropped.
+    """
+    return frozenset(
+        number
+        for place, one in enumerate(generations)
+        if all(
+            stage.epoch <= later.start(name)
+            for later in generations[place + 1 :]
+            for name, stage in one.position.stages.items()
+        )
+        for number in one.closes_dropped
+    )
 
 
 def kept_positions(

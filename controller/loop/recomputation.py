@@ -238,10 +238,11 @@ class Recomputation:
     # the input
 
     def _punctuations(self) -> Iterator[Punctuation]:
+        dropped = closes_dropped(self.runs.log(self.record.folder).generations)
         cursor = None
         while True:
             page = self.store.punctuations(self.record.name, cursor=cursor)
-            yield from page.items
+            yield from (one for one in page.items if one.number not in dropped)
             cursor = page.cursor
             if cursor is None:
                 return

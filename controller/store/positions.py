@@ -169,11 +169,12 @@ def _forget_undone(
 
 
 def _close_again(connection: Connection, generation: Generation) -> None:
-    """Forget the closes that a roll-back dropped; let those wait that came behind its position."""
+    """Let the closes wait that came behind the position of a roll-back.
+
+    What it dropped is in no connector of its position; that it was asked for stays known.
+    """
     dataflow, position = generation.position.dataflow, generation.position
     here, number = punctuations.c.dataflow == dataflow, punctuations.c.number
-    dropped = number.in_(generation.closes_dropped)
-    connection.execute(delete_from(punctuations).where(here, dropped))
     later = select(punctuations).where(here, number >= position.punctuations).order_by(number)
     for row in connection.execute(later).all():
         keep_close(connection, dataflow, punctuation_of(row))

@@ -92,7 +92,7 @@ def test_an_empty_store_goes_forward_to_it(chain: SqlStore) -> None:
 
 
 def test_framings_and_closes_go_back_too(store: SqlStore) -> None:
-    """Those of its position wait there; what was dropped is forgotten, what came since waits."""
+    """Those of its position wait there, and what came since; not what was dropped."""
     store.register(a_dataflow(), CHAIN, {("t", "j")})
     for _ in range(2):
         arrive(store)
@@ -111,7 +111,7 @@ def test_framings_and_closes_go_back_too(store: SqlStore) -> None:
     connector = store.connectors("d")["t"]["j"]
     assert (connector.closes, connector.framing) == ((1,), Framing())
     assert [increment.index for increment in connector.arrived] == [0]
-    assert (list(store.punctuations("d").items), store.next_punctuation("d")) == ([first], 2)
+    assert (store.punctuation("d", "k1"), store.next_punctuation("d")) == (second, 2)
     assert store.increment("d", "s.out", 0).created_at == at(5), "idle time counts anew"
     assert store.increment("d", "a", 0).created_at != at(5)
     # One that stands further on than another made later, and one made beside the roll-back.

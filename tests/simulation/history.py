@@ -22,7 +22,7 @@ from cbp.engine.intentions import IntentionLog
 from cbp.model.change import Choice
 from cbp.model.dataflow import Dataflow
 from cbp.model.fusion import PhysicalStage, choose_leaders, physical_stages
-from cbp.model.generation import Generation
+from cbp.model.generation import Generation, closes_dropped
 from cbp.model.intention import Intention
 from cbp.model.position import Position
 from cbp.model.punctuation import Punctuation
@@ -325,12 +325,21 @@ class History:
         assert replay is not None
         ends, closes = era.ends or ({s: len(e) for s, e in self.entries.items()}, len(self.closes))
         # A close knows where it stands; what it stands behind may be fed after it.
-        replay.close_at(self.closes[:closes])
+        framed = {
+            node.wiring[spec.name]
+            for node in era.dataflow.stages.values()
+            for spec in node.translator.framed
+        }
+        gone = closes_dropped(self.world.log().generations[: era.generation])
+        replay.close_at([one for one in self.closes[:closes] if one.number not in gone])
         for source, entries in self.entries.items():
             for entry in entries[replay.fed[source] : ends.get(source, 0)]:
                 rows = self.world.deliveries.rows(source, entry.sha256)
                 self._look(entry, rows)
-                replay.feed(source, rows)
+                # What a roll-back took away is in no frame.
+                index = replay.fed[source]
+                taken = any(name == source and index in part for _, name, part in era.dropped)
+                replay.feed(source, [] if taken and source in framed else rows)
         for _, source, indexes in era.dropped:
             replay.drop(source, indexes)
         replay.apply(era.records, self._operator.corrections)

@@ -23,6 +23,7 @@ from controller.ingest.intake import Intake
 from controller.ingest.source_log import SourceLog
 from controller.loop.amendments import Amendments
 from controller.loop.housekeeping import Housekeeping
+from controller.loop.past import Past
 from controller.loop.punctuations import PunctuationLog, Punctuations
 from controller.loop.recovery import Recovery
 from controller.loop.rollback import Rollbacks
@@ -165,12 +166,12 @@ def tables_go_back_first(patch: pytest.MonkeyPatch) -> None:
 
 def inputs_are_not_queued_again(patch: pytest.MonkeyPatch) -> None:
     """What arrived behind the cut of a roll-back is forgotten."""
-    arrivals = Rollbacks._arrivals
+    arrivals = Past._arrivals
 
     def planted(self: Any, record: Any, cut: Any, *, everything: bool) -> Any:
         return arrivals(self, record, cut, everything=False)
 
-    patch.setattr(Rollbacks, "_arrivals", planted)
+    patch.setattr(Past, "_arrivals", planted)
 
 
 def unfinished_versions_are_forgotten(patch: pytest.MonkeyPatch) -> None:
