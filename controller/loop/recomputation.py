@@ -31,6 +31,7 @@ from cbp.errors import (
 )
 from cbp.model.dataflow import Dataflow
 from cbp.model.fusion import PhysicalStage
+from cbp.model.generation import closes_dropped
 from cbp.model.increment import Increment
 from cbp.model.punctuation import Punctuation
 from cbp.model.settled import left_to_do
