@@ -51,7 +51,7 @@ from controller.loop import (
     Leadership,
     RetryPolicy,
     housekeeping,
-    rollback,
+    past,
     underway,
 )
 from controller.loop.retention import SEVEN_DAYS, Keep
@@ -205,7 +205,7 @@ class Bench:
             patch.setattr(os, "fsync", disk.fsync if disk else lambda handle: None)
             patch.setattr(sink, "_threads", Serial)
             patch.setattr(Connection, "execute", self._execute)
-            patch.setattr(rollback, "open_store", self._open_scratch)
+            patch.setattr(past, "open_store", self._open_scratch)
             patch.setattr(underway, "wait", _wait)
             patch.setattr(inspect, "getsourcelines", _source_lines)
             patch.setattr(housekeeping, "RECORDS_KEPT", RECORDS_KEPT)
