@@ -177,7 +177,7 @@ class Past:
         return Framer(
             store=scratch,
             engine=_Located(self.engine, self.files),
-            punctuations=Punctuations(
+            punctuations=_Told(
                 store=scratch, files=self.files, clock=self.clock, catalog=self.catalog
             ),
             clock=self.clock,
@@ -250,6 +250,13 @@ class _Located:
         if not own and "." in increment.flow:  # `stage.output`; a source has a plain name
             (increment,) = self.engine.locate(folder, increment.flow, [increment])
         return self.engine.frame(folder, stage, spec, increment, memo)
+
+
+class _Told(Punctuations):
+    """Of a scratch store: it was told the closes that it is to know, and learns no others."""
+
+    def catch_up(self, record: DataflowRecord) -> None:
+        """Do nothing."""
 
 
 def records_of(log: IntentionLog, stage: str, start: int, stop: int) -> list[Intention]:
