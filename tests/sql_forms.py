@@ -5,6 +5,10 @@ They live in a module of their own, so that worker processes can import them.
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from cbp import Input, Output, State, Translate, TranslateSql
@@ -13,7 +17,7 @@ from stages.translators.url_count import UrlCount
 from stages.translators.url_count_sql import UrlCountSql
 from tests.flows import Clock
 
-__all__ = ["FAILING", "PAIRS", "totals_by"]
+__all__ = ["FAILING", "PAIRS", "Hangs", "totals_by"]
 
 
 class Bag(Translate):
@@ -132,6 +136,26 @@ class Divides(_Failing):
         "counts": "SELECT url, CAST(1 / (length(url) - 1) AS BIGINT) AS n FROM urls",
         "totals": "SELECT url, 1L AS n FROM urls",
     }
+
+
+class Hangs(_Failing):
+    """Waits, in every task, until a file is there; tells by files beside it that it waits."""
+
+    def __init__(self, gate: str) -> None:
+        self._gate = gate
+
+    def translate(self, frames: Any, out: Any) -> None:
+        gate = Path(self._gate)
+
+        def wait(batches: Iterable[Any]) -> Iterator[Any]:
+            gate.with_suffix(f".{os.getpid()}").touch()
+            while not gate.exists():
+                time.sleep(0.05)
+            yield from batches
+
+        seen = frames.urls.mapInArrow(wait, "url STRING").selectExpr("url", "1L AS n")
+        out.counts(seen)
+        out.totals(seen)
 
 
 FAILING: dict[type[TranslateSql], str] = {

@@ -126,6 +126,7 @@ class BlackboxTask(StageTask):
         written: dict[str, list[pa.Table]] = {name: [] for name in arrived}
         runs = [self._flow_run(i, spool.bucket(i, bucket), spool.row_bytes(i)) for i in range(many)]
         work = self._bucket_run(
+            (bucket,),
             spec,
             runs,
             {name: state for name, state in states.items()},

@@ -46,9 +46,11 @@ from cbp.model.stage import StateSpec, TranslatorSpec
 
 __all__ = ["WINDOW_ROWS", "BucketRun", "look_up", "state_file_schema"]
 
-WINDOW_ROWS = 32_768
+WINDOW_ROWS = 16_384
+"""Records that are Python objects at a time; of twice as many each costs more, for the caches."""
+
 WINDOW_BYTES = 64 << 20
-"""Of the records of a window; of rows below 2 KB the number decides."""
+"""Of the records of a window; of rows below 4 KB the number decides."""
 
 
 def state_file_schema(spec: StateSpec) -> pa.Schema:

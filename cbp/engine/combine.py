@@ -21,7 +21,7 @@ from cbp.engine.arrow import arrow_schema
 from cbp.engine.call import author_error
 from cbp.engine.layout import ShuffleLayout
 from cbp.engine.route import slot_columns
-from cbp.engine.rows import Row, check_row, decode_columns, encode_rows, row_type
+from cbp.engine.rows import Row, check_row, decode_columns, encode_rows, rows_maker
 from cbp.model.equality import identity
 from cbp.model.stage import InputSpec, TranslatorSpec
 
@@ -42,8 +42,7 @@ def combined(
     """
     input_ = spec.inputs[flow]
     names, types = input_.schema.names, [f.type for f in input_.schema.fields]
-    make = row_type(input_.name, names)._make
-    rows: list[Row] = list(map(make, decode_columns(table, names, types)))
+    rows = rows_maker(input_.name, names)(decode_columns(table, names, types))
     keys = _keys(table, spec, layout, flow, stage)
     kept: list[tuple[int, Row, int]] = []
     for places in _groups(keys):

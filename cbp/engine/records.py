@@ -20,7 +20,7 @@ from cbp.engine.base import RunPlan
 from cbp.engine.bucket import WINDOW_ROWS
 from cbp.engine.call import Emitted, author_error
 from cbp.engine.conform import conform
-from cbp.engine.rows import ENCODE_ERRORS, decode_columns, encode_rows, row_type
+from cbp.engine.rows import ENCODE_ERRORS, decode_columns, encode_rows, rows_maker
 from cbp.errors import IncrementDamagedError, InvariantError
 from cbp.model.increment import DataFile
 from cbp.model.stage import TranslatorSpec
@@ -106,9 +106,9 @@ class RecordRun:
 
     def _work(self, window: pa.Table) -> None:
         (input_,) = self.spec.inputs
-        make = row_type(input_.name, input_.schema.names)._make
+        make = rows_maker(input_.name, input_.schema.names)
         types = [f.type for f in input_.schema.fields]
-        rows = list(map(make, decode_columns(window, input_.schema.names, types)))
+        rows = make(decode_columns(window, input_.schema.names, types))
         self.records += len(rows)
         self._call(rows)
 

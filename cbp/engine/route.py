@@ -17,7 +17,7 @@ import pyarrow as pa
 from cbp.engine.arrow import arrow_type
 from cbp.engine.call import author_error
 from cbp.engine.layout import ShuffleLayout
-from cbp.engine.rows import Row, decode_columns, encode_column, row_type
+from cbp.engine.rows import Row, decode_columns, encode_column, rows_maker
 from cbp.engine.values import typed_key
 from cbp.model.routing import KeyMismatch, one_key
 from cbp.model.schema import DataType
@@ -95,11 +95,11 @@ def order_columns(
 
 def records_of(table: pa.Table, input_: InputSpec) -> Iterator[tuple[int, list[Row]]]:
     """Yield a table's records as the author sees them, some at a time, and where they begin."""
-    make = row_type(input_.name, input_.schema.names)._make
+    make = rows_maker(input_.name, input_.schema.names)
     types = [f.type for f in input_.schema.fields]
     for start in range(0, table.num_rows, _WINDOW_ROWS):
         part = table.slice(start, _WINDOW_ROWS)
-        yield start, list(map(make, decode_columns(part, input_.schema.names, types)))
+        yield start, make(decode_columns(part, input_.schema.names, types))
 
 
 def _computed(

@@ -1,7 +1,8 @@
 """Where a task keeps what arrived: per flow in memory, or in a mapped file when large.
 
-Batches come sorted by (flow, bucket, hash, key, order). Each flow stays one run, so
-that flows can be read in any order without buffering one to reach the other.
+Batches come sorted by (flow, bucket, hash, key, order), or are put in the order of their
+unsigned hashes here. Each flow stays one run, so that flows can be read in any order
+without buffering one to reach the other.
 
 Source: CBP (SoCC'10), section 4.5.4, "Flow separation in Map-Reduce".
 """
@@ -19,12 +20,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cbp.engine.arrow import arrow_type
+from cbp.engine.external import sorted_tables
 from cbp.engine.layout import COUNT, ShuffleLayout
 
 __all__ = ["SPOOL_BYTES", "Spool"]
 
 SPOOL_BYTES = 96 << 20
 """Above this a flow's run goes to disk; two flows and their windows fit in a small worker."""
+
+_RANK = "_rank"
 
 
 class _Run:
@@ -72,6 +76,30 @@ class _Run:
         if self.table is not None:
             self.bucket_column = self.table.column("_bucket").to_numpy()
 
+    def by_hash(self) -> _Run:
+        """Return a sealed run with the same rows in the order of their unsigned hashes."""
+        if self.table is None:
+            return self
+        found = _Run()
+        ranks = self.table.column("_hash").to_numpy().view(np.uint64)
+        if self.table.nbytes <= SPOOL_BYTES:
+            table = self.table.take(pa.array(np.argsort(ranks))).combine_chunks()
+            parts: Iterable[pa.Table] = [table]
+        else:
+            ranked = self.table.append_column(_RANK, pa.array(ranks))
+            pieces = (pa.Table.from_batches([batch]) for batch in ranked.to_batches())
+            parts = (part.drop_columns(_RANK) for part in sorted_tables(pieces, [_RANK]))
+        try:
+            for part in parts:
+                for batch in part.to_batches():
+                    found.append(batch)
+            found.seal()
+        except BaseException:
+            found.close()
+            raise
+        self.close()
+        return found
+
     def close(self) -> None:
         self.table = None
         if self._path is not None:
@@ -95,8 +123,14 @@ class Spool:
         for run in self._runs:
             run.close()
 
-    def take(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Read all batches, apart by flow."""
+    def take(self, batches: Iterable[pa.RecordBatch], *, ordered: bool = True) -> None:
+        """Read all batches, apart by flow.
+
+        Args:
+            batches: In the layout of the shuffle.
+            ordered: Whether they are in its order; else a flow is put in that of its hashes,
+                and records of one hash are in any.
+        """
         for batch in batches:
             flows = batch.column(batch.schema.get_field_index("_flow")).to_numpy()
             edges = np.flatnonzero(np.diff(flows)) + 1
@@ -106,6 +140,8 @@ class Spool:
                     self._runs[int(flows[start])].append(batch.slice(start, stop - start))
         for run in self._runs:
             run.seal()
+        if not ordered:
+            self._runs = [run.by_hash() for run in self._runs]
 
     def records(self, flow: int) -> int:
         """Return how many records of an input arrived, or are stood for by one that did."""
@@ -136,8 +172,11 @@ class Spool:
         """Return how many records of its own each of these buckets has."""
         found: Counter[int] = Counter()
         for run in self._runs[: len(self.layout.flows)]:
-            buckets, sizes = np.unique(run.bucket_column, return_counts=True)
-            found.update(dict(zip(buckets.tolist(), sizes.tolist(), strict=True)))
+            column = run.bucket_column  # ascending
+            if len(column):
+                starts = np.concatenate([[0], np.flatnonzero(np.diff(column)) + 1])
+                sizes = np.diff(starts, append=len(column))
+                found.update(dict(zip(column[starts].tolist(), sizes.tolist(), strict=True)))
         return dict(found)
 
     def shared(self, flow: int) -> pa.Table:

@@ -6,7 +6,7 @@ request, with where each lies, so that those which are not emitted again can be 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,7 @@ class StateStream:
     """See the module header.
 
     Args:
-        make: Makes a record of its values.
+        make: Makes records of their values.
         rows_max: Records that are Python objects at a time.
     """
 
@@ -37,7 +37,7 @@ class StateStream:
         self,
         spec: StateSpec,
         group: LargeGroup,
-        make: Callable[[Row], Row],
+        make: Callable[[Iterable[Row]], list[Row]],
         rows_max: int,
     ) -> None:
         self._spec, self._group, self._make, self._rows_max = spec, group, make, rows_max
@@ -84,7 +84,7 @@ class StateStream:
 
     def decoded(self, table: pa.Table) -> list[Row]:
         """Return the records of a part as the author reads them."""
-        return list(map(self._make, decode_columns(table, self._names, self._types)))
+        return self._make(decode_columns(table, self._names, self._types))
 
     def _located(self) -> Iterator[pa.Table]:
         for table, found in self._group.tables(self._names):

@@ -194,14 +194,13 @@ class StageTask:
         cache = self.open_cache()
         visited: set[int] = set()
         with Spool(layout) as spool:
-            spool.take(batches)
+            self._spool(spool, batches)
             for i, flow in enumerate(layout.flows):
                 self.counts[f"records_in.{flow.name}"] = spool.records(i)
                 if self.plan.spec.inputs[i].combine is not None:
                     self.counts["records_combined"] += spool.records(i) - spool.arrived(i)
             shared = self._shared(spool)
-            sizes = self._sizes(spool, shared)
-            for some in neighbors(sizes, buckets=self.plan.buckets, most=WINDOW_ROWS):
+            for some in self._worked(spool, shared):
                 runs = [
                     self._flow_run(i, spool.between(i, some[0], some[-1]), spool.row_bytes(i))
                     for i in range(len(layout.flows))
@@ -211,6 +210,14 @@ class StageTask:
             self.counts.update(shared.counts() if shared else {})
         self._state.compact_others(visited, cache)
         self._state.write_deletes()
+
+    def _spool(self, spool: Spool, batches: Iterable[pa.RecordBatch]) -> None:
+        spool.take(batches)
+
+    def _worked(self, spool: Spool, shared: Shared | None = None) -> list[tuple[int, ...]]:
+        """Return the buckets that are worked on, those together that may be."""
+        sizes = self._sizes(spool, shared)
+        return neighbors(sizes, buckets=self.plan.buckets, most=WINDOW_ROWS)
 
     def _shared(self, spool: Spool) -> Shared | None:
         """Return what groups of this task share, if anything."""
@@ -292,17 +299,22 @@ class StageTask:
                 files[name][bucket].add(rows.slice(start, stop - start))
 
         deliveries = self._deliveries(buckets, runs, shared)
-        work = self._bucket_run(self.plan.spec, runs, states, write, deliveries)
+        work = self._bucket_run(buckets, self.plan.spec, runs, states, write, deliveries)
         work.run()
         self.counts["groups"] += work.groups
         for name, state in states.items():
             self._state.finish(name, state, files[name])
-            self.counts["bytes_read"] += state.bytes_read
-            for way, lookups in state.lookups.items():
-                self.counts[f"lookups_{way}"] += lookups
+            self.count_look_ups(state)
+
+    def count_look_ups(self, state: BucketState) -> None:
+        """Add what was read of a bucket of a state."""
+        self.counts["bytes_read"] += state.bytes_read
+        for way, lookups in state.lookups.items():
+            self.counts[f"lookups_{way}"] += lookups
 
     def _bucket_run(
         self,
+        buckets: tuple[int, ...],
         spec: TranslatorSpec,
         runs: list[FlowRun],
         states: dict[str, BucketState],

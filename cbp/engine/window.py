@@ -20,7 +20,7 @@ from cbp.engine.deliveries import Deliveries
 from cbp.engine.external import order_by_columns
 from cbp.engine.groups import FlowRun, Int64s, Ranges, key_rows
 from cbp.engine.keys import FlowKeys, group_keys
-from cbp.engine.rows import Row, decode_columns, row_maker
+from cbp.engine.rows import Row, decode_columns, rows_maker
 from cbp.engine.state.bucket import BucketState, Found
 from cbp.engine.state.large import LargeGroup
 from cbp.engine.stream import StateStream, comparable
@@ -33,6 +33,9 @@ LARGE_ROWS = 65_536
 
 
 _SHOWN_ROWS = 3
+
+_OTHERS_MAX = 0.25
+"""Part of the groups that may have another number of records than one, if those do not decide."""
 
 
 @dataclass(slots=True)
@@ -68,8 +71,17 @@ class Source:
         """Yield the records of one group after the other."""
         if len(self.rows) == len(self.starts) and bool(np.all(self.sizes == 1)):
             return zip(self.rows, strict=True)
-        slices = map(slice, self.starts.tolist(), self.stops.tolist())
-        return map(self.rows.__getitem__, slices)
+        others = np.flatnonzero(self.sizes != 1)
+        if len(others) > len(self.starts) * _OTHERS_MAX:
+            slices = map(slice, self.starts.tolist(), self.stops.tolist())
+            return map(self.rows.__getitem__, slices)
+        # Most have one record: a tuple of one costs half of what a slice does.
+        firsts = np.minimum(self.starts, len(self.rows) - 1)
+        groups: list[Sequence[Row]] = list(zip(map(self.rows.__getitem__, firsts.tolist())))
+        starts, stops = self.starts[others].tolist(), self.stops[others].tolist()
+        for group, start, stop in zip(others.tolist(), starts, stops, strict=True):
+            groups[group] = self.rows[start:stop]
+        return iter(groups)
 
 
 @dataclass(slots=True)
@@ -122,12 +134,12 @@ class WindowReader:
         self._key_names = spec.key.names
         self._key_types = tuple(column.type for column in spec.key.fields)
         self._key_schema = arrow_schema(spec.key, wide=True)
-        self._key = row_maker("Key", spec.key.names)
+        self._key = rows_maker("Key", spec.key.names)
         schemas = {
             **{input_.name: input_.schema for input_ in spec.inputs},
             **{state.name: state.schema for state in spec.states},
         }
-        self._rows = {name: row_maker(name, schema.names) for name, schema in schemas.items()}
+        self._rows = {name: rows_maker(name, schema.names) for name, schema in schemas.items()}
 
     def read(self, start: int, stop: int) -> Window:
         """Return the groups `start` to `stop`."""
@@ -154,14 +166,14 @@ class WindowReader:
                 inputs.append(self._large(run, self._rows[run.name], first, last))
                 continue
             lists = run.lists(first, last)
-            rows = list(map(self._rows[run.name], zip(*lists, strict=True)))
+            rows = self._rows[run.name](zip(*lists, strict=True))
             inputs.append(Source(run.name, rows, starts, stops))
             if not flat and len(rows) == stop - start and bool(np.all(stops - starts == 1)):
                 flat = run.keys_in(lists)
         key_table, pure = group_keys([*keys, *state_keys], stop - start, self._key_schema)
         # Where a flow has one record per group, its columns are the keys already.
         decoded = zip(*flat, strict=True) if flat and pure else self._decoded(key_table)
-        made = list(map(self._key, key_rows(decoded, self._key_types)))
+        made = self._key(key_rows(decoded, self._key_types))
         hashes = self._hashes[start:stop]
         return Window(made, key_table, hashes, inputs, states), flows, pure
 
@@ -194,15 +206,15 @@ class WindowReader:
         return decode_columns(key_table, self._key_names, self._key_types)
 
     def _large(
-        self, run: FlowRun, make: Callable[[Iterable[Any]], Row], first: int, last: int
+        self, run: FlowRun, make: Callable[[Iterable[Row]], list[Row]], first: int, last: int
     ) -> Source:
         """Return one group that is read lazily; the flow's run lies in Arrow, or on disk."""
 
         def chunks() -> Iterator[list[Row]]:
             for start in range(first, last, LARGE_ROWS):
-                yield list(map(make, run.rows(start, min(start + LARGE_ROWS, last))))
+                yield make(run.rows(start, min(start + LARGE_ROWS, last)))
 
-        shown = list(map(make, run.rows(first, first + _SHOWN_ROWS)))
+        shown = make(run.rows(first, first + _SHOWN_ROWS))
         return Source(run.name, shown, np.array([0]), np.array([len(shown)]), chunks=chunks)
 
     def _streamed(self, spec: StateSpec, group: LargeGroup) -> tuple[Source, pa.Table]:
@@ -232,7 +244,7 @@ class WindowReader:
         names = spec.schema.names
         table = self._states[spec.name].take(origin, names)
         decoded = decode_columns(table, names, [f.type for f in spec.schema.fields])
-        rows, keys = list(map(self._rows[spec.name], decoded)), table.select(self._key_names)
+        rows, keys = self._rows[spec.name](decoded), table.select(self._key_names)
         if np.any(origin.hashes[1:] == origin.hashes[:-1]):
             # Rows that Python has already are put in order there: their lists are not copied.
             order = state_order(table, origin.hashes, spec)
@@ -255,7 +267,7 @@ class WindowReader:
             by_key = list(map(partial(_by_key, group), window.sources, keys_of))
             called = {key for at, found in enumerate(by_key) if self._calls(at) for key in found}
             for key in sorted(called, key=_nulls_first):
-                keys.append(self._key(key))
+                keys += self._key([key])
                 groups.append(group)
                 for at, found in enumerate(by_key):
                     chosen[at].append(found.get(key, []))

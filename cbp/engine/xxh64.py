@@ -12,6 +12,7 @@ Source: the XXH64 specification.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -45,12 +46,11 @@ def xxh64(data: bytes | memoryview, ends: Int64s, seeds: Hashes) -> Hashes:
     starts = ends[:-1]
     lengths = np.diff(ends)
     digests = np.empty(len(seeds), np.uint64)
-    order = np.argsort(lengths, kind="stable")
-    found, first = np.unique(lengths[order], return_index=True)
-    stops = [*first.tolist(), len(order)][1:]
+    order, edges = _by_length(lengths)
     words = _Words(data)
-    for length, start, stop in zip(found.tolist(), first.tolist(), stops, strict=True):
+    for start, stop in pairwise(edges):
         rows = order[start:stop]
+        length = int(lengths[rows[0]])
         if len(rows) < _TOGETHER_MIN or length > _LENGTH_MAX:
             digests[rows] = _one_by_one(data, starts[rows], length, seeds[rows])
             continue
@@ -58,6 +58,17 @@ def xxh64(data: bytes | memoryview, ends: Int64s, seeds: Hashes) -> Hashes:
             part = rows[at : at + _ROWS_AT_ONCE]
             digests[part] = _same_length(words, starts[part], length, seeds[part])
     return digests
+
+
+def _by_length(lengths: Int64s) -> tuple[Int64s, list[int]]:
+    """Return the rows by length, and where each length begins; the last entry is where all end."""
+    if not len(lengths):
+        return lengths, [0]
+    # NumPy sorts numbers of 16 bits by counting, eight times as fast.
+    narrow = int(lengths.max()) <= np.iinfo(np.uint16).max
+    order = np.argsort(lengths.astype(np.uint16) if narrow else lengths, kind="stable")
+    edges = np.flatnonzero(np.diff(lengths[order])) + 1
+    return order, [0, *edges.tolist(), len(order)]
 
 
 def rotate(values: Hashes, bits: int) -> Hashes:

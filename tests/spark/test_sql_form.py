@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +14,17 @@ import pytest
 from cbp import DataflowBuilder
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor
-from cbp.errors import AuthorCodeError
+from cbp.engine.spark.frames import Frames, Results
+from cbp.errors import AuthorCodeError, IncrementDamagedError, RunCancelledError
 from cbp.model.dataflow import Dataflow
+from cbp.model.schema import Schema
+from cbp.model.stage import StateSpec
 from cbp.sdk.translate import Declared
+from stages.translators.url_count_sql import UrlCountSql
 from tests.cbp.engine.test_direct import NARROW, assert_same
 from tests.driver import Driver
 from tests.keys import epochs_of_keys
-from tests.sql_forms import FAILING, PAIRS, totals_by
+from tests.sql_forms import FAILING, PAIRS, Hangs, totals_by
 
 pytestmark = pytest.mark.spark
 
@@ -52,10 +59,17 @@ def records_of(dataflow: Dataflow, *, seed: int, epochs: int) -> list[dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("tasks", "hash_mask"), [(1, -1), (2, NARROW)], ids=["one", "shuffled-colliding"]
+    ("tasks", "reads", "hash_mask"),
+    [(1, 1_000_000, -1), (2, 1_000_000, NARROW), (2, 0, NARROW)],
+    ids=["one", "parts-colliding", "shuffled-colliding"],
 )
 def test_every_epoch_equals_the_groupwise_form(
-    tasks: int, hash_mask: int, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tasks: int,
+    reads: int,
+    hash_mask: int,
+    spark: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Outputs of every epoch as multisets, and state, are the same.
 
@@ -64,6 +78,7 @@ def test_every_epoch_equals_the_groupwise_form(
     """
     rows = {"groupwise": 2_000, "arrow": 2_000, "sql": 50_000 if tasks == 1 else 1}
     monkeypatch.setattr("cbp.engine.planning.ROWS_PER_TASK", rows)
+    monkeypatch.setattr("cbp.engine.spark.executor.ARRANGED_READS_MAX", reads)
     pairs = [(wise(), sql()) for wise, sql in PAIRS.values()]
     epochs = records_of(dataflow_of(*(pair[0] for pair in pairs)), seed=tasks, epochs=2)
     types = ("DOUBLE", "BINARY", "DECIMAL(18,2)")
@@ -74,6 +89,91 @@ def test_every_epoch_equals_the_groupwise_form(
     engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"), hash_mask=hash_mask)
     driver = Driver(engine, in_sql, tmp_path / "t")
     assert_same(groupwise, driver, epochs, ordered=False, source="r")
+
+
+def test_results_that_are_one_frame_are_evaluated_once(spark: Any) -> None:
+    """The same frame, or an equal query, is one result; another one is not."""
+    Frames(spark, {"urls": spark.range(9).selectExpr("CAST(id AS STRING) AS url")})
+    counted, once = (
+        "SELECT url, count(*) AS n FROM urls GROUP BY url",
+        "SELECT url, 1L AS n FROM urls",
+    )
+    frame = spark.sql(counted)
+    both = {"counts": "counts", "totals": "counts"}
+    cases = [
+        (frame, frame, both),
+        (frame, spark.sql(counted), both),
+        (frame, spark.sql(once), {"counts": "counts", "totals": "totals"}),
+    ]
+    for counts, totals, wanted in cases:
+        results = Results(UrlCountSql().spec())
+        results.out.totals(totals)
+        results.out.counts(counts)
+        frames, found = results.distinct()
+        assert found == wanted
+        assert list(frames) == sorted(set(wanted.values()))
+
+
+def test_a_state_with_another_key_has_a_result_of_its_own(spark: Any) -> None:
+    """Equal rows are not equal records where the key stands in another column."""
+    spec = UrlCountSql().spec()
+    states = [
+        StateSpec(name, Schema.parse(text), "inner")
+        for name, text in (("a", "k INT, n INT"), ("b", "n INT, k INT"), ("c", "k INT, n INT"))
+    ]
+    results = Results(replace(spec, states=tuple(states), outputs=()))
+    frame = spark.range(3).selectExpr("CAST(id AS INT) AS k", "1 AS n")
+    results.out.a(frame)
+    results.out.b(spark.range(3).selectExpr("CAST(id AS INT) AS n", "1 AS k"))
+    results.out.c(frame)
+    _, found = results.distinct()
+    assert found == {"a": "a", "b": "b", "c": "a"}
+
+
+def test_all_parts_of_a_cancelled_run_end(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each part is a job of its own; cancelling the run ends them all, and nothing is written."""
+    monkeypatch.setattr("cbp.engine.planning.ROWS_PER_TASK", {"sql": 1})
+    gate = tmp_path / "gate"
+    engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"))
+    driver = Driver(engine, dataflow_of(Hangs(str(gate))), tmp_path / "t")
+    driver.feed("r0", [{"url": str(at)} for at in range(20)])
+    caught: list[Exception] = []
+
+    def run() -> None:
+        try:
+            driver.run_until_idle()
+        except RunCancelledError as exc:
+            caught.append(exc)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    deadline = time.monotonic() + 90
+    while len(list(tmp_path.glob("gate.*"))) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    engine.cancel("r000000")
+    thread.join(90)
+    assert not thread.is_alive()
+    assert len(caught) == 1
+    assert driver.outputs("t0.totals") == []
+
+
+def test_a_damaged_increment_is_named(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads it first, the task that finds the groups or Spark: the code is the same."""
+    monkeypatch.setattr("cbp.engine.planning.ROWS_PER_TASK", {"sql": 1})
+    for reads in (1_000_000, 0):
+        monkeypatch.setattr("cbp.engine.spark.executor.ARRANGED_READS_MAX", reads)
+        engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"))
+        driver = Driver(engine, dataflow_of(UrlCountSql()), tmp_path / f"t{reads}")
+        driver.feed("r0", [{"url": "a"}, {"url": "b"}])
+        (file,) = (tmp_path / f"t{reads}").glob("sources/r0/**/*.parquet")
+        file.write_bytes(file.read_bytes()[:-9])
+        with pytest.raises(IncrementDamagedError):
+            driver.run_until_idle()
 
 
 def test_an_authors_mistakes_are_named(spark: Any, tmp_path: Path) -> None:

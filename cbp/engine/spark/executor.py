@@ -67,6 +67,7 @@ from cbp.model.stage import InputSpec
 __all__ = [
     "SparkExecutor",
     "ddl",
+    "is_damage",
     "quoted",
     "slot_expressions",
 ]
@@ -100,7 +101,7 @@ class SparkExecutor:
         self._cancelled: set[str] = set()
         self._placement = Placement(spark.sparkContext)
         self._expressions = Expressions(spark)
-        self._sessions: dict[tuple[str, str], SparkExecutor] = {}
+        self._sessions: dict[tuple[str, str], list[SparkExecutor]] = {}
 
     @property
     def slots(self) -> int:
@@ -130,8 +131,7 @@ class SparkExecutor:
         context = self.spark.sparkContext
         context.addJobTag(plan.run)
         try:
-            if plan.run in self._cancelled:  # before this job, or between two of its run
-                raise RunCancelledError(plan.run)
+            self._require_going(plan.run)  # before this job, or between two of its run
             bodies = self._bodies(plan, task)
         except Exception as exc:
             raise self._coded(exc, plan) from exc
@@ -146,20 +146,25 @@ class SparkExecutor:
             work = record_shares(plan, self.slots)
             return self._run_numbered(len(work), record_task(task, work, self._kind))
         if task.spec.form == "sql":
-            from cbp.engine.spark.sql import SqlJob  # it rests on this module
+            from cbp.engine.spark.sql import SqlJob, parts_of  # they rest on this module
 
-            return SqlJob(self._beside(plan), plan, task).bodies()
+            parts = parts_of(self, plan, task)
+            job = SqlJob(self._beside(plan, len(parts)), parts, plan, task)
+            return job.bodies(partial(self._require_going, plan.run))
         if self.is_small(plan, task):
             return self._run_numbered(task.tasks, arranged_task(task, self._kind))
         frame = self._shuffled(plan, task).mapInArrow(group_task(task, self._kind), RESULT)
         return [row.body for row in frame.collect()]
 
-    def _beside(self, plan: RunPlan) -> SparkExecutor:
-        """Return an executor for one stage in a session of its own, with views of its own."""
-        stage = plan.folder, plan.node.name
-        if stage not in self._sessions:
-            self._sessions[stage] = SparkExecutor(self.spark.newSession())
-        return self._sessions[stage]
+    def _require_going(self, run: str) -> None:
+        if run in self._cancelled:
+            raise RunCancelledError(run)
+
+    def _beside(self, plan: RunPlan, count: int) -> list[SparkExecutor]:
+        """Return executors for one stage in sessions of its own, with views of their own."""
+        kept = self._sessions.setdefault((plan.folder, plan.node.name), [])
+        kept.extend(SparkExecutor(self.spark.newSession()) for _ in range(count - len(kept)))
+        return kept[:count]
 
     def is_small(self, plan: RunPlan, task: TaskPlan) -> bool:
         """Tell whether every task had better read the whole increment than Spark shuffle it."""
@@ -202,7 +207,7 @@ class SparkExecutor:
             return told
         if (failed := failed_expression(plan.node, text)) is not None:
             return failed
-        if isinstance(exc, PySparkException) and any(mark in text for mark in _DAMAGED):
+        if is_damage(exc):
             names = ", ".join(i.name for many in plan.inputs.values() for i in many)
             expected = sum(i.records for many in plan.inputs.values() for i in many)
             return IncrementDamagedError(names, expected=expected, found=text[:500])
@@ -281,6 +286,11 @@ class SparkExecutor:
             *slots,
             "_seq",
         )
+
+
+def is_damage(exc: Exception) -> bool:
+    """Tell whether Spark could not read a file of an increment."""
+    return isinstance(exc, PySparkException) and any(mark in str(exc) for mark in _DAMAGED)
 
 
 def sorted_within(frame: DataFrame, layout: ShuffleLayout) -> DataFrame:

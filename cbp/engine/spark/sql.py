@@ -1,23 +1,32 @@
 """A run of a translator in Spark SQL: one Spark job, in which no row is a Python object.
 
-    input files --------------------------.
-      |                                    v
-      '-> keys -> by bucket -> look-up -> state -> the author's plan -> results by flow
-            |                                                              |
-            '---------------------------------------> by bucket -> settle -'-> descriptors
+    input files ------------------------------------------.
+      |                                                    v
+      '-> keys -> called groups, with their state -> the author's plan -> results
+                            |                                               |
+                            '------------------------------------> settle -'-> descriptors
 
-Keys reach two Python tasks as Arrow batches: one finds the state of the called groups in
-its index, the other settles what the plan gave (`cbp.engine.vectorised.arrived`). With a
-single task nothing is shuffled for them.
+An increment that would not be shuffled (`cbp.engine.arrange`) is worked on in parts: each
+task has a plan of its own over the keys that it owns, a job of one partition, for which
+Spark shuffles and sorts nothing. Its first Python task reads the keys from the files and
+finds the called groups; what it found is there for every other use of a state, and for the
+Python task that settles the results (`cbp.engine.vectorised.called`). Results that are one
+frame are evaluated once.
 
-Each stage has a session of its own: its views are named like its inputs and states.
+A larger increment is one plan: Spark shuffles the keys to the tasks that find their state,
+whatever the author's plan asks for, and keys and results to the tasks that settle.
+
+Each part of a stage has a session of its own: its views are named like inputs and states.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Any, NoReturn
+from itertools import chain
 
 import pyarrow as pa
 from pyspark.errors import (
@@ -27,28 +36,28 @@ from pyspark.errors import (
     NumberFormatException,
     SparkRuntimeException,
 )
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from cbp.engine.base import RunPlan
 from cbp.engine.call import author_error
-from cbp.engine.layout import bucket_shift
+from cbp.engine.layout import bucket_shift, first_bucket
 from cbp.engine.spark.executor import (
     SparkExecutor,
     ddl,
+    is_damage,
     owner,
     quoted,
     slot_expressions,
     sorted_within,
 )
-from cbp.engine.spark.work import RESULT, reported, task_identity
+from cbp.engine.spark.frames import Frames, Results
+from cbp.engine.spark.work import RESULT, reported, task_identity, telling
 from cbp.engine.taskplan import TaskPlan
 from cbp.engine.vectorised.arrived import LookUpTask, SettleTask, with_called_keys, with_results
-from cbp.model.schema import Schema
 from cbp.model.stage import InputSpec
 
-__all__ = ["SqlJob"]
+__all__ = ["SqlJob", "parts_of"]
 
 # Raised for a query that is wrong, or fails on some value.
 _AUTHORS = (
@@ -60,167 +69,172 @@ _AUTHORS = (
 )
 
 
+def parts_of(executor: SparkExecutor, plan: RunPlan, task: TaskPlan) -> list[int] | list[None]:
+    """Return the tasks of a run that have plans of their own; `[None]`: all have one."""
+    if task.tasks == 1 or executor.is_small(plan, task):
+        return [*range(task.tasks)]
+    return [None]
+
+
 class SqlJob:
     """One run; `bodies` executes it.
 
     Args:
-        executor: On a session that nobody else uses at the same time.
+        sessions: Executors on sessions that nobody else uses meanwhile, one per part.
+        parts: See `parts_of`.
     """
 
-    def __init__(self, executor: SparkExecutor, plan: RunPlan, task: TaskPlan) -> None:
-        self._executor, self._session = executor, executor.spark
-        self._plan, self._task = plan, task
-        # The only task, or each of some tasks, makes a plan of its own over what it owns: such
-        # a plan has a single partition, and Spark shuffles nothing for it.
-        apart = task.tasks == 1 or executor.is_small(plan, task)
-        self._parts: list[int | None] = [*range(task.tasks)] if apart else [None]
+    def __init__(
+        self,
+        sessions: Sequence[SparkExecutor],
+        parts: Sequence[int | None],
+        plan: RunPlan,
+        task: TaskPlan,
+    ) -> None:
+        self._task, self._run = task, plan.run
+        job = uuid.uuid4().hex
+        self._parts = [
+            _Part(executor, plan, task, part, job)
+            for executor, part in zip(sessions, parts, strict=True)
+        ]
 
-    def bodies(self) -> list[str]:
+    def bodies(self, going: Callable[[], None]) -> list[str]:
         """Run the job; return what its settling tasks reported, as JSON texts.
+
+        Args:
+            going: Asked before Spark is given work; raises once the run is cancelled.
 
         Raises:
             AuthorCodeError: The author's plan is wrong, or failed on some value.
         """
-        width = 1 if len(self._parts) == self._task.tasks else self._task.tasks
-        self._session.conf.set("spark.sql.shuffle.partitions", str(width))
         try:
-            jobs = [self._settled(part, self._results(part)) for part in self._parts]
-            # As RDDs: a union of frames of one partition each would be one task.
-            every = self._session.sparkContext.union([job.rdd for job in jobs])
-            return [row.body for row in every.collect()]
+            if len(self._parts) == 1:
+                return self._parts[0].bodies(going)
+            # Planning takes as long as a small task does, so parts are planned side by side.
+            with ThreadPoolExecutor(len(self._parts), "cbp-sql") as threads:
+                done = threads.map(partial(self._tagged, going), self._parts)
+                return list(chain.from_iterable(done))
         except _AUTHORS as exc:
+            if is_damage(exc):  # of a file; no query did that
+                raise
             raise author_error(exc, self._task.spec, stage=self._task.stage) from exc
 
-    def _results(self, part: int | None) -> dict[str, DataFrame]:
+    def _tagged(self, going: Callable[[], None], part: _Part) -> list[str]:
+        # Tags belong to a thread, and this one ends with its part.
+        part.executor.spark.sparkContext.addJobTag(self._run)
+        return part.bodies(going)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one task owns, as a plan of one partition; or everything, as a plan of several.
+
+    Attributes:
+        part: The task; `None`: all of them.
+        job: Names what the tasks of this run write down for each other.
+    """
+
+    executor: SparkExecutor
+    plan: RunPlan
+    task: TaskPlan
+    part: int | None
+    job: str
+
+    def bodies(self, going: Callable[[], None]) -> list[str]:
+        """Make the plan and run it; return what its settling tasks reported."""
+        width = self.task.tasks if self.part is None else 1
+        self.executor.spark.conf.set("spark.sql.shuffle.partitions", str(width))
+        frame = self._settled(self._results())
+        going()
+        return [row.body for row in frame.collect()]
+
+    def _results(self) -> Results:
         """Return the frame that the author's plan gives for every output and state."""
-        spec, results = self._task.spec, _Results(self._task)
-        inputs = {input_.name: self._input(input_, part) for input_ in spec.inputs}
+        spec, results = self.task.spec, Results(self.task.spec)
+        frames = {input_.name: self._input(input_) for input_ in spec.inputs}
         try:
-            spec.translate(_Frames(self._session, {**inputs, **self._states(part)}), results.out)
+            spec.translate(Frames(self.executor.spark, frames | self._states()), results.out)
         except Exception as exc:
-            raise author_error(exc, spec, stage=self._task.stage) from exc
-        return results.frames
+            raise author_error(exc, spec, stage=self.task.stage) from exc
+        return results
 
-    def _input(self, spec: InputSpec, part: int | None) -> DataFrame:
-        if not any(i.files for i in self._plan.inputs.get(spec.name, ())):
-            return self._session.createDataFrame([], ddl(spec.schema))
-        frame = self._executor.read(self._plan, spec).select(*map(quoted, spec.schema.names))
+    def _input(self, spec: InputSpec) -> DataFrame:
+        if not self._arrived(spec):
+            return self.executor.spark.createDataFrame([], ddl(spec.schema))
+        frame = self.executor.read(self.plan, spec).select(*map(quoted, spec.schema.names))
         assert isinstance(spec.route_by, tuple), "routed by columns"
-        return self._owned(frame, part, bucket_of(spec.route_by, self._task))
+        if self.part is None:
+            return frame
+        if self.task.tasks > 1:
+            bucket = bucket_of(spec.route_by, self.task)
+            frame = frame.where(f"{owner(self.task, bucket)} = {self.part}")
+        return frame.coalesce(1)
 
-    def _states(self, part: int | None) -> dict[str, DataFrame]:
+    def _arrived(self, spec: InputSpec) -> bool:
+        return any(increment.files for increment in self.plan.inputs.get(spec.name, ()))
+
+    def _states(self) -> dict[str, DataFrame]:
         """Return the state records of the called groups, by state."""
-        keyed = with_called_keys(self._task)
-        assert keyed.layout is not None, "keys are laid out"
-        keys = self._by_bucket(self._owned(self._called(keyed), part), part)
-        keys = sorted_within(keys, keyed.layout)
+        keyed = with_called_keys(self.task)
+        if self.part is None:
+            assert keyed.layout is not None, "keys are laid out"
+            keys = sorted_within(self._by_bucket(self._called(keyed)), keyed.layout)
+        else:  # read from their files by the task itself, which is one row's
+            keys = self.executor.spark.range(0, 1, 1, 1)
         return {
-            state.name: keys.mapInArrow(_look_up_task(keyed, state.name), ddl(state.schema))
-            for state in self._task.spec.states
+            state.name: keys.mapInArrow(
+                _look_up(keyed, state.name, self.part, self.job), ddl(state.schema)
+            )
+            for state in self.task.spec.states
         }
 
     def _called(self, task: TaskPlan) -> DataFrame:
         """Return the keys of all inputs, in the layout of a plan that begins with them."""
         flows = [
-            self._executor.flow(self._plan, task, at, task.hash_mask)
-            for at, input_ in enumerate(self._task.spec.inputs)
-            if any(i.files for i in self._plan.inputs.get(input_.name, ()))
+            self.executor.flow(self.plan, task, at, task.hash_mask)
+            for at, input_ in enumerate(self.task.spec.inputs)
+            if self._arrived(input_)
         ]
         return reduce(DataFrame.unionAll, flows)
 
-    def _settled(self, part: int | None, results: Mapping[str, DataFrame]) -> DataFrame:
-        task = with_results(self._task)
+    def _settled(self, results: Results) -> DataFrame:
+        frames, given = results.distinct()
+        task = with_results(self.task, frames, keys=self.part is None)
         assert task.layout is not None, "results are laid out"
-        frame, first = self._called(task), len(self._task.spec.inputs)
-        frame = self._owned(frame, part)
-        states = [state.name for state in self._task.spec.states]
-        for at, flow in enumerate([*states, *(o.name for o in self._task.spec.outputs)]):
-            if flow in results:
-                frame = frame.unionAll(_laid_out(results[flow], task, first + at, part))
-        frame = sorted_within(self._by_bucket(frame, part), task.layout)
-        return frame.mapInArrow(_settle_task(task), RESULT)
+        first = len(task.layout.flows) - len(frames)
+        laid = [self._laid_out(frame, task, first + at) for at, frame in enumerate(frames.values())]
+        settle = _settle(task, with_called_keys(self.task), given, self.part, self.job)
+        if self.part is None:
+            frame = reduce(DataFrame.unionAll, [self._called(task), *laid])
+            frame = sorted_within(self._by_bucket(frame), task.layout)
+        elif laid:
+            frame = reduce(DataFrame.unionAll, laid).coalesce(1)
+        else:
+            frame = self.executor.spark.range(0, 0, 1, 1)
+        return frame.mapInArrow(settle, RESULT)
 
-    def _by_bucket(self, frame: DataFrame, part: int | None) -> DataFrame:
-        if part is not None:
-            return frame.coalesce(1)
-        return frame.repartitionById(self._task.tasks, F.expr(owner(self._task)))
+    def _by_bucket(self, frame: DataFrame) -> DataFrame:
+        return frame.repartitionById(self.task.tasks, F.expr(owner(self.task)))
 
-    def _owned(self, frame: DataFrame, part: int | None, bucket: str = "_bucket") -> DataFrame:
-        """Return what a part owns, in one partition; everything if there are no parts."""
-        if part is None:
-            return frame
-        if self._task.tasks > 1:
-            frame = frame.where(f"{owner(self._task, bucket)} = {part}")
-        return frame.coalesce(1)
-
-
-class _Frames:
-    """What the author's plan is made from; see `cbp.sdk.forms.TranslateSql`."""
-
-    def __init__(self, session: SparkSession, frames: Mapping[str, DataFrame]) -> None:
-        self._session, self._names = session, tuple(frames)
-        for name, frame in frames.items():
-            setattr(self, name, frame)
-            self.define(name, frame)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        message = f"there is no input {name!r}; there is {', '.join(self.__dict__['_names'])}"
-        raise AttributeError(message)
-
-    def define(self, name: str, frame: DataFrame) -> None:
-        """Let later queries read a frame by a name."""
-        frame.createOrReplaceTempView(name)
-
-    def sql(self, text: str) -> DataFrame:
-        """Return the frame of a query."""
-        return self._session.sql(text)
-
-
-class _Results:
-    """Takes the frame of every output and state, checked against its declaration."""
-
-    def __init__(self, task: TaskPlan) -> None:
-        self.frames: dict[str, DataFrame] = {}
-        self.out = _Namespace()
-        schemas = {output.name: output.schema for output in task.spec.outputs}
-        schemas |= {state.name: state.schema for state in task.spec.states}
-        for name, schema in schemas.items():
-            setattr(self.out, name, partial(self._take, name, schema))
-
-    def _take(self, flow: str, schema: Schema, frame: DataFrame) -> None:
-        frame = _conformed(flow, schema, frame)
-        before = self.frames.get(flow)
-        self.frames[flow] = frame if before is None else before.unionAll(frame)
-
-
-class _Namespace:
-    """An object whose attributes are set by name."""
-
-
-def _conformed(flow: str, schema: Schema, frame: DataFrame) -> DataFrame:
-    """Return the declared columns, in their order.
-
-    Raises:
-        TypeError: Columns or types are not the declared ones.
-    """
-    if sorted(frame.columns) != sorted(schema.names):
-        came = ", ".join(frame.columns)
-        message = f"out.{flow}: the columns are {', '.join(schema.names)}; got {came}"
-        raise TypeError(message)
-    declared: Any = StructType.fromDDL(
-        ", ".join(f"{quoted(f.name)} {f.type}" for f in schema.fields)
-    )
-    for field, wanted in zip(schema.fields, declared.fields, strict=True):
-        found = frame.schema[field.name].dataType.simpleString()
-        if found not in (wanted.dataType.simpleString(), "void"):
-            message = (
-                f"out.{flow}: column {field.name!r} is declared {field.type}, got "
-                f"{found.upper()}; write CAST(... AS {field.type})"
-            )
-            raise TypeError(message)
-    return frame.selectExpr(
-        *(f"CAST({quoted(f.name)} AS {f.type}) AS {quoted(f.name)}" for f in schema.fields)
-    )
+    def _laid_out(self, frame: DataFrame, task: TaskPlan, flow: int) -> DataFrame:
+        """Return a result in the layout of the settling tasks."""
+        assert task.layout is not None, "results are laid out"
+        place = task.layout.flows[flow]
+        if place.key:
+            keys = [str(source) for source in place.key]
+            hash_, bucket = hash_of(keys, task), bucket_of(keys, task)
+        elif self.part is None:  # an output goes to any task; its partition is as good as any
+            hash_, bucket = "0L", f"pmod(spark_partition_id(), {task.buckets})"
+        else:
+            first = first_bucket(self.part, tasks=task.tasks, buckets=task.buckets)
+            hash_, bucket = "0L", str(first)
+        return frame.selectExpr(
+            f"CAST({flow} AS TINYINT) AS _flow",
+            f"CAST({bucket} AS INT) AS _bucket",
+            f"{hash_} AS _hash",
+            *slot_expressions(task.layout, place),
+            "0L AS _seq",
+        )
 
 
 def hash_of(columns: Sequence[str], task: TaskPlan) -> str:
@@ -234,42 +248,35 @@ def bucket_of(columns: Sequence[str], task: TaskPlan) -> str:
     return f"shiftrightunsigned({hash_of(columns, task)}, {bucket_shift(task.buckets)})"
 
 
-def _laid_out(frame: DataFrame, task: TaskPlan, flow: int, part: int | None) -> DataFrame:
-    """Return a result in the layout of the settling tasks."""
-    assert task.layout is not None, "results are laid out"
-    place = task.layout.flows[flow]
-    if place.key:
-        keys = [str(source) for source in place.key]
-        hash_, bucket = hash_of(keys, task), bucket_of(keys, task)
-    elif part is None:  # an output goes to any task; its partition is as good as any
-        hash_, bucket = "0L", f"pmod(spark_partition_id(), {task.buckets})"
-    else:
-        hash_, bucket = "0L", str(-(-part * task.buckets // task.tasks))
-    return frame.selectExpr(
-        f"CAST({flow} AS TINYINT) AS _flow",
-        f"CAST({bucket} AS INT) AS _bucket",
-        f"{hash_} AS _hash",
-        *slot_expressions(task.layout, place),
-        "0L AS _seq",
-    )
-
-
 # what runs in the workers
 
 _Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def _look_up_task(plan: TaskPlan, state: str) -> _Task:
+def _look_up(plan: TaskPlan, state: str, part: int | None, job: str) -> _Task:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        part, attempt = task_identity()
-        yield from LookUpTask(plan, part, attempt).records(state, batches)
+        number, attempt = task_identity()
+        with telling():
+            if part is None:
+                yield from LookUpTask(plan, number, attempt).records(state, batches)
+                return
+            for _ in batches:  # a worker that leaves some unread is thrown away
+                pass
+            yield from LookUpTask(plan, part, attempt, job).own_records(state)
 
     return run
 
 
-def _settle_task(plan: TaskPlan) -> _Task:
+def _settle(
+    plan: TaskPlan, keyed: TaskPlan, given: dict[str, str], part: int | None, job: str
+) -> _Task:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        part, attempt = task_identity()
-        yield from reported(SettleTask(plan, part, attempt).run(batches))
+        number, attempt = task_identity()
+        if part is None:
+            task = SettleTask(plan, number, attempt, given=given)
+        else:
+            look_up = LookUpTask(keyed, part, attempt, job)
+            task = SettleTask(plan, part, attempt, given=given, look_up=look_up)
+        yield from reported(task.run(batches))
 
     return run

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ __all__ = [
     "route_task",
     "slots_ddl",
     "task_identity",
+    "telling",
     "told_error",
 ]
 
@@ -131,17 +133,22 @@ def _filled(
     replicate: Replicate | None,
 ) -> tuple[Mapping[str, Any], pa.Table]:
     """Return the slots of what becomes of a batch, and the record of each row."""
+    if plan.spec.inputs[flow].has_several:
+        filled, records = copies(table, plan.spec, layout, flow, stage=plan.stage)
+        return (filled, records) if replicate is None else replicate(filled, records)
+    if plan.spec.inputs[flow].combine is None:
+        return slot_columns(table, plan.spec, layout, flow, stage=plan.stage), table
+    fewer, counts = combined(table, plan.spec, layout, flow, stage=plan.stage)
+    slots = slot_columns(fewer, plan.spec, layout, flow, stage=plan.stage)
+    return {**slots, COUNT: counts}, fewer
+
+
+@contextmanager
+def telling() -> Iterator[None]:
+    """Let an error of ours travel in an exception's text: what yields records has no report."""
     try:
-        if plan.spec.inputs[flow].has_several:
-            filled, records = copies(table, plan.spec, layout, flow, stage=plan.stage)
-            return (filled, records) if replicate is None else replicate(filled, records)
-        if plan.spec.inputs[flow].combine is None:
-            return slot_columns(table, plan.spec, layout, flow, stage=plan.stage), table
-        fewer, counts = combined(table, plan.spec, layout, flow, stage=plan.stage)
-        slots = slot_columns(fewer, plan.spec, layout, flow, stage=plan.stage)
-        return {**slots, COUNT: counts}, fewer
+        yield
     except CbpError as error:
-        # What goes into a shuffle cannot carry a report: the driver reads it from the text.
         told = json.dumps({"type": type(error).__name__, **error.as_dict()})
         message = f"{_TOLD}{told}{_TOLD}"
         raise RuntimeError(message) from error
@@ -181,7 +188,8 @@ def route_task(plan: TaskPlan, flow: int) -> _Task:
         replicate = plan.replication()
         for batch in batches:
             arrived = pa.Table.from_batches([batch])
-            filled, table = _filled(arrived, plan, layout, flow, replicate)
+            with telling():
+                filled, table = _filled(arrived, plan, layout, flow, replicate)
             columns = {
                 slot: filled[slot] if slot in filled else pa.nulls(table.num_rows, type_)
                 for slot, type_ in types.items()

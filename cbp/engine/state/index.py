@@ -138,6 +138,14 @@ class IndexCache:
         with contextlib.suppress(OSError):
             self._write(name, _one_batch(content))
 
+    def scratch(self, name: str) -> Path:
+        """Return where a task may put a file of its own, which no other task names.
+
+        Whoever puts it there removes it; one that is left over goes like an old copy.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return self._folder / name
+
     def _kept(self, name: str) -> IndexedFile | None:
         with self._lock:
             for kept in (self._open, self._held):

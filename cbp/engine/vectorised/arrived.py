@@ -1,17 +1,21 @@
 """Tasks around a plan of Spark: state records on their way in, results on their way out.
 
     called keys -> LookUpTask -> state records of the called groups -> the author's plan
-    called keys, results by flow -> SettleTask -> state settled, outputs written
+    called groups, results by flow -> SettleTask -> state settled, outputs written
 
-Both put groups together out of the keys of all inputs alone; the records of the inputs
-stay in the JVM. What the plan gave for a state is settled like what a vectorised
-translator emits, by the same code, and written to the same files.
+Both work on groups by the keys of all inputs alone; the records of the inputs stay in the
+JVM. What the plan gave for a state is settled like what a vectorised translator emits, by
+the same code, and written to the same files.
+
+Where a plan is of one task, that task finds the called groups once (`called`) and both read
+what it wrote down. Where Spark shuffles, the keys come to both with their records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -22,12 +26,13 @@ from cbp.engine.call import author_error
 from cbp.engine.deliveries import Deliveries
 from cbp.engine.groups import FlowRun, Int64s
 from cbp.engine.layout import shuffle_layout
+from cbp.engine.shared import Shared
 from cbp.engine.spool import Spool
 from cbp.engine.state.bucket import BucketState
-from cbp.engine.state.index import index_cache
 from cbp.engine.task import StageTask
 from cbp.engine.taskplan import TaskPlan
 from cbp.engine.vectorised.bucket import VectorisedRun
+from cbp.engine.vectorised.called import Called, CallsFile, read_called
 from cbp.engine.vectorised.conform import narrow
 from cbp.engine.vectorised.emission import Emission
 from cbp.engine.vectorised.groups import author_schema
@@ -43,14 +48,20 @@ def with_called_keys(task: TaskPlan) -> TaskPlan:
     return _laid_out(task, replace(task.spec, inputs=inputs))
 
 
-def with_results(task: TaskPlan) -> TaskPlan:
-    """Return the plan with a further flow per state and output: what it was given."""
+def with_results(task: TaskPlan, results: Iterable[str], *, keys: bool) -> TaskPlan:
+    """Return the plan whose flows are results: what states and outputs are given.
+
+    Args:
+        task: Of the stage.
+        results: States and outputs, in the order of the flows.
+        keys: Whether the key's columns of every input are flows before them.
+    """
     spec = task.spec
     assert spec.key is not None, "a stage of this form has a key"
-    states = (InputSpec(_result(s.name), s.schema, spec.key.names) for s in spec.states)
-    outputs = (InputSpec(_result(o.name), o.schema, ()) for o in spec.outputs)
-    inputs = (*map(_keys_of, spec.inputs), *states, *outputs)
-    return _laid_out(task, replace(spec, inputs=inputs))
+    flows = {s.name: InputSpec(_result(s.name), s.schema, spec.key.names) for s in spec.states}
+    flows |= {o.name: InputSpec(_result(o.name), o.schema, ()) for o in spec.outputs}
+    arriving = (*(map(_keys_of, spec.inputs) if keys else ()), *(flows[name] for name in results))
+    return _laid_out(task, replace(spec, inputs=arriving))
 
 
 def _laid_out(task: TaskPlan, spec: TranslatorSpec) -> TaskPlan:
@@ -69,79 +80,194 @@ def _result(flow: str) -> str:
     return f"_{flow}"
 
 
+@dataclass
 class LookUpTask(StageTask):
-    """Finds state records of called groups; writes nothing."""
+    """Finds state records of called groups; its plan is `with_called_keys`.
+
+    Attributes:
+        job: Names the scratch file of a plan of one task; no other job has it.
+    """
+
+    job: str = ""
 
     def records(self, state: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the records of one state that belong to the groups whose keys arrived."""
+        yield from self._narrowed(state, (call for _, call in self._calls(batches)))
+
+    def own_records(self, state: str) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one state that belong to the groups of this part's keys."""
+        found = self._found()
+        calls = self._noted() if found is None else _in_order(found)
+        yield from self._narrowed(state, calls)
+
+    def called(self) -> Called:
+        """Return the called groups of this part's keys."""
+        found = self._found()
+        if found is None:
+            for _ in self._noted():
+                pass
+            found = self._found()
+        assert found is not None, "it was just written"
+        return found
+
+    def forget(self) -> None:
+        """Remove what was written down."""
+        self._path.unlink(missing_ok=True)
+
+    @property
+    def _path(self) -> Path:
+        return self.open_cache().scratch(f"{self.job}-{self.part}-{self.attempt}.called")
+
+    def _found(self) -> Called | None:
+        return read_called(self._path, list(self.plan.states))
+
+    def _noted(self) -> Iterator[Call]:
+        """Yield the calls of this part's keys, and write them down."""
+        file = CallsFile(self._path, list(self.plan.states))
+        try:
+            for buckets, call in self._calls(self._arranged()):
+                file.write(buckets, call)
+                yield call
+            file.finish(self.counts)
+        finally:
+            file.close()
+
+    def _narrowed(self, state: str, calls: Iterable[Call]) -> Iterator[pa.RecordBatch]:
+        schema = arrow_schema(self.plan.spec.state(state).schema)
+        for call in calls:
+            for part in narrow(getattr(call.groups, state), schema):
+                yield from part.to_batches()
+
+    def _calls(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[tuple[int, ...], Call]]:
+        """Yield the calls of all keys, each with the buckets that are worked on together."""
         layout, spec = self.plan.layout, self.plan.spec
         assert layout is not None, "keys are laid out"
-        schema = arrow_schema(spec.state(state).schema)
-        cache = index_cache(self.plan.cache)
+        cache = self.open_cache()
         with Spool(layout) as spool:
             spool.take(batches)
-            for bucket in sorted(self._sizes(spool)):
-                runs = [self._flow_run(i, spool.bucket(i, bucket)) for i in range(len(spec.inputs))]
-                tables = self.plan.states.items()
-                states = {name: BucketState(table, cache, (bucket,)) for name, table in tables}
+            for at, input_ in enumerate(spec.inputs):
+                self.counts[f"records_in.{input_.name}"] = spool.records(at)
+            for some in self._worked(spool):
+                runs = [
+                    self._flow_run(i, spool.between(i, some[0], some[-1]))
+                    for i in range(len(spec.inputs))
+                ]
+                states = {
+                    name: BucketState(table, cache, some, self.plan.buckets)
+                    for name, table in self.plan.states.items()
+                }
                 for call in read_calls(spec, runs, states)[1]:
-                    for part in narrow(getattr(call.groups, state), schema):
-                        yield from part.to_batches()
+                    yield some, call
+                for state in states.values():
+                    self.count_look_ups(state)
 
 
+def _in_order(called: Called) -> Iterator[Call]:
+    for buckets in sorted(called.calls):
+        yield from called.calls[buckets]
+
+
+@dataclass
 class SettleTask(StageTask):
-    """Settles and writes what the author's plan gave; its plan is `with_results`."""
+    """Settles and writes what the author's plan gave; its plan is `with_results`.
+
+    Attributes:
+        given: State or output to the flow that holds its records: its own, or that of one
+            which is given the same.
+        look_up: Finds the called groups of a plan of one task; `None`: their keys arrive.
+    """
+
+    given: Mapping[str, str] = field(default_factory=dict)
+    look_up: LookUpTask | None = None
+    _called: Called | None = field(init=False, default=None)
+
+    def _spool(self, spool: Spool, batches: Iterable[pa.RecordBatch]) -> None:
+        # The results of a plan of one task come as they are; sorting them here costs less.
+        spool.take(batches, ordered=self.look_up is None)
 
     def _run_groups(self, batches: Iterable[pa.RecordBatch]) -> None:
-        super()._run_groups(batches)
-        spec = self.plan.spec
-        for flow in (*(s.name for s in spec.states), *(o.name for o in spec.outputs)):
+        try:
+            super()._run_groups(batches)
+        finally:
+            if self.look_up is not None:
+                self.look_up.forget()
+        if self._called is not None:
+            for figure, value in self._called.figures.items():
+                self.counts[figure] = self.counts.get(figure, 0) + value
+        for flow in set(self.given.values()):
             del self.counts[f"records_in.{_result(flow)}"]
+
+    def _worked(self, spool: Spool, shared: Shared | None = None) -> list[tuple[int, ...]]:
+        if self.look_up is None:
+            return super()._worked(spool, shared)
+        self._called = self.look_up.called()
+        # Files are numbered among the buckets that were looked up together.
+        found = list(self._called.calls)
+        others = [
+            (bucket,)
+            for bucket in spool.buckets()
+            if not any(some[0] <= bucket <= some[-1] for some in found)
+        ]
+        return sorted([*found, *others])
 
     def _bucket_run(
         self,
+        buckets: tuple[int, ...],
         spec: TranslatorSpec,
         runs: list[FlowRun],
         states: dict[str, BucketState],
         write_state: Callable[[str, pa.Table], None],
         deliveries: Deliveries | None = None,
     ) -> BucketRun | VectorisedRun:
-        many = len(spec.inputs) - len(spec.states) - len(spec.outputs)
-        narrow_spec = replace(spec, inputs=spec.inputs[:many])
-        results = {run.name: run for run in runs[many:]}
+        by_name = {run.name: run for run in runs}
+        results = {name: by_name[_result(flow)] for name, flow in self.given.items()}
+        keys = [run for run in runs if not run.name.startswith("_")]
         return _ArrivedRun(
             self.plan.stage,
-            narrow_spec,
-            runs[:many],
+            replace(spec, inputs=spec.inputs[: len(keys)]),
+            keys,
             states,
             self._write_output,
             write_state,
             results,
+            buckets,
+            self._called,
         )
 
 
 @dataclass
 class _ArrivedRun(VectorisedRun):
-    """A bucket whose results are there already, by the names of their flows."""
+    """Buckets whose results are there already, by the names of states and outputs."""
 
     results: dict[str, FlowRun]
+    buckets: tuple[int, ...]
+    called: Called | None
+
+    def read(self) -> tuple[Int64s, Iterable[Call]]:
+        """Return what was found before, if it was."""
+        if self.called is None:
+            return super().read()
+        return self.called.hashes(self.buckets), self.called.calls.get(self.buckets, ())
 
     def begin(self, hashes: Int64s) -> None:
         """Write the outputs, and see to it that all state is for called groups."""
         nobody = Emission(self.spec, self._no_keys(), self._write)
         for output in self.spec.outputs:
-            run = self.results[_result(output.name)]
-            if run.table.num_rows:
+            run = self.results.get(output.name)
+            if run is not None and run.table.num_rows:
                 self._emit(nobody, output.name, run, 0, run.table.num_rows)
         for state in self.spec.states:
-            run = self.results[_result(state.name)]
-            for row in np.flatnonzero(~np.isin(run.hashes, hashes))[:1].tolist():
-                self._emit(nobody, state.name, run, row, row + 1)
+            run = self.results.get(state.name)
+            if run is not None:
+                for row in np.flatnonzero(~np.isin(run.hashes, hashes))[:1].tolist():
+                    self._emit(nobody, state.name, run, row, row + 1)
 
     def emit(self, call: Call, emission: Emission) -> None:
         """Hand over the state that the plan gave for the groups of a call."""
         for state in self.spec.states:
-            run = self.results[_result(state.name)]
+            run = self.results.get(state.name)
+            if run is None:
+                continue
             start = int(np.searchsorted(run.hashes, call.hashes[0], "left"))
             stop = int(np.searchsorted(run.hashes, call.hashes[-1], "right"))
             if stop > start:

@@ -13,7 +13,7 @@ Invariant: state and outputs are those of a groupwise translator that does the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -60,10 +60,14 @@ class VectorisedRun:
 
     def run(self) -> None:
         """Call the author for all groups of this bucket."""
-        hashes, calls = read_calls(self.spec, self.runs, self.states, deliveries=self.deliveries)
+        hashes, calls = self.read()
         self.begin(hashes)
         for call in calls:
             self._work(call)
+
+    def read(self) -> tuple[Int64s, Iterable[Call]]:
+        """Return the hashes that are called, ascending, and the calls for them."""
+        return read_calls(self.spec, self.runs, self.states, deliveries=self.deliveries)
 
     def begin(self, hashes: Int64s) -> None:
         """Take notice of the hashes that are called, before any of them is."""

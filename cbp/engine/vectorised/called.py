@@ -1,0 +1,133 @@
+"""The called groups of a task, found once and written down for all who ask for them.
+
+    look-up -> calls -> scratch file -> state records, for the author's plan
+                                    '-> groups, for whoever settles what the plan gave
+
+A plan of Spark may ask for a state several times, and what it gave is settled in a process
+of its own; within one task of Spark they are on one machine. The file holds Arrow streams,
+one behind the other, and is mapped by its readers: nothing is copied, and memory is that of
+the page cache.
+
+    per call:  (key columns, _hash), then per state (its columns, _group, _file, _position)
+    at last:   (figure, value)
+
+Guaranteed: a file that has its name is whole. Not guaranteed: that there is one; whoever
+finds none looks up again, with the same result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from cbp.engine.groups import Int64s
+from cbp.engine.state.bucket import Found
+from cbp.engine.vectorised.groups import Groups
+from cbp.engine.vectorised.reader import Call
+
+__all__ = ["Called", "CallsFile", "read_called"]
+
+_BUCKETS = b"cbp.buckets"
+_PLACES = ("_group", "_file", "_position")
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """What was found.
+
+    Attributes:
+        calls: Buckets that are worked on together, to their calls in the order of the hashes.
+        figures: Of the look-up.
+    """
+
+    calls: Mapping[tuple[int, ...], Sequence[Call]]
+    figures: Mapping[str, float]
+
+    def hashes(self, buckets: tuple[int, ...]) -> Int64s:
+        """Return the hashes of some buckets that are called, ascending."""
+        empty = np.empty(0, np.int64)
+        return np.concatenate([empty, *(call.hashes for call in self.calls.get(buckets, ()))])
+
+
+class CallsFile:
+    """Writes calls one by one; `finish` gives the file its name.
+
+    Args:
+        path: The name; nobody else writes it with other calls.
+        states: In the order in which they are written.
+    """
+
+    def __init__(self, path: Path, states: Sequence[str]) -> None:
+        self._path, self._states = path, tuple(states)
+        self._temporary = path.with_name(f"{uuid.uuid4().hex}.tmp")
+        self._sink = pa.OSFile(str(self._temporary), "wb")
+
+    def write(self, buckets: tuple[int, ...], call: Call) -> None:
+        """Append a call for groups of these buckets."""
+        keys = call.groups.keys.append_column("_hash", pa.array(call.hashes))
+        self._append(keys.replace_schema_metadata({_BUCKETS: ",".join(map(str, buckets))}))
+        for name in self._states:
+            origin = call.origins[name]
+            table = getattr(call.groups, name)
+            places = (call.groups.ids(name), origin.file, origin.position)
+            for column, values in zip(_PLACES, places, strict=True):
+                table = table.append_column(column, pa.array(values))
+            self._append(table)
+
+    def finish(self, figures: Mapping[str, float]) -> None:
+        """Write the figures, and let readers find the file."""
+        names, values = list(figures), list(map(float, figures.values()))
+        self._append(pa.table({"figure": pa.array(names, pa.string()), "value": values}))
+        self._sink.close()
+        self._temporary.rename(self._path)
+
+    def close(self) -> None:
+        """Leave nothing behind of a file that was not finished."""
+        self._sink.close()
+        with contextlib.suppress(FileNotFoundError):
+            self._temporary.unlink()
+
+    def _append(self, table: pa.Table) -> None:
+        with pa.ipc.new_stream(self._sink, table.schema) as writer:
+            writer.write_table(table)
+
+
+def read_called(path: Path, states: Sequence[str]) -> Called | None:
+    """Return what a finished file holds; `None` if there is none.
+
+    Args:
+        path: Its name.
+        states: As they were written.
+    """
+    try:
+        source = pa.memory_map(str(path))
+    except FileNotFoundError:
+        return None
+    calls: dict[tuple[int, ...], list[Call]] = {}
+    while True:
+        table = pa.ipc.open_stream(source).read_all()
+        buckets = (table.schema.metadata or {}).get(_BUCKETS)
+        if buckets is None:
+            figures = dict(zip(*(column.to_pylist() for column in table.columns), strict=True))
+            return Called(calls, figures)
+        found = {name: pa.ipc.open_stream(source).read_all() for name in states}
+        some = tuple(map(int, buckets.split(b",")))
+        calls.setdefault(some, []).append(_call(table, found))
+
+
+def _call(table: pa.Table, found: Mapping[str, pa.Table]) -> Call:
+    hashes: Int64s = table.column("_hash").to_numpy()
+    flows, origins = {}, {}
+    for name, records in found.items():
+        ids, file, position = (records.column(column).to_numpy() for column in _PLACES)
+        offsets = np.searchsorted(ids, np.arange(len(hashes) + 1)).astype(np.int64)
+        flows[name] = records.drop_columns(list(_PLACES)), offsets
+        origins[name] = Found(hashes[ids], file, position)
+    keys = table.drop_columns("_hash").replace_schema_metadata()
+    return Call(Groups(keys, flows), hashes, origins)

@@ -1,0 +1,202 @@
+"""What a task of a plan writes down about its called groups, and who reads it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cbp.engine import spool
+from cbp.engine.arrange import read_input
+from cbp.engine.base import RunPlan
+from cbp.engine.direct import DirectEngine
+from cbp.engine.executor import LocalExecutor
+from cbp.engine.hashing import hash_columns
+from cbp.engine.layout import bucket_shift
+from cbp.engine.state.bucket import Found
+from cbp.engine.taskplan import TaskPlan
+from cbp.engine.vectorised import reader
+from cbp.engine.vectorised.arrived import LookUpTask, SettleTask, with_called_keys, with_results
+from cbp.engine.vectorised.called import CallsFile, read_called
+from cbp.engine.vectorised.groups import Groups
+from cbp.engine.vectorised.reader import Call
+from cbp.model.schema import DataType
+from tests.cbp.engine.test_direct import NARROW, assert_same, dataflow_of
+from tests.driver import Driver
+
+STATE = "seen"
+URLS = ["", "a", "b", "ab", "ä", "z" * 300, None]
+
+
+def call_of(keys: list[str], sizes: list[int]) -> Call:
+    """Make a call of some groups, each with so many records of the state `seen`."""
+    offsets = np.cumsum([0, *sizes])
+    rows = int(offsets[-1])
+    records = pa.table({"k": pa.array(["x"] * rows, pa.large_string()), "n": np.arange(rows)})
+    hashes = np.arange(10, 10 + len(keys))
+    places = np.repeat(hashes, sizes), np.arange(rows) % 2, np.arange(rows)[::-1].copy()
+    table = pa.table({"k": pa.array(keys, pa.large_string())})
+    return Call(Groups(table, {"seen": (records, offsets)}), hashes, {"seen": Found(*places)})
+
+
+def test_calls_are_read_as_they_were_written(tmp_path: Path) -> None:
+    """Keys, hashes, state, its groups and places, by bucket and in order; and the figures."""
+    written = [
+        ((3, 4), call_of(["a", "b", "c"], [0, 2, 1])),
+        ((3, 4), call_of(["d"], [0])),
+        ((5,), call_of([], [])),
+    ]
+    file = CallsFile(tmp_path / "x.called", ["seen"])
+    for buckets, call in written:
+        file.write(buckets, call)
+    file.finish({"bytes_read": 7, "records_in.urls": 4})
+    file.close()
+    found = read_called(tmp_path / "x.called", ["seen"])
+    assert found is not None
+    assert found.figures == {"bytes_read": 7, "records_in.urls": 4}
+    assert found.hashes((3, 4)).tolist() == [10, 11, 12, 10]
+    assert found.hashes((4,)).tolist() == []
+    every = [(some, call) for some in found.calls for call in found.calls[some]]
+    for (buckets, call), (other, read) in zip(written, every, strict=True):
+        assert buckets == other
+        assert read.groups.keys.equals(call.groups.keys)
+        assert getattr(read.groups, STATE).equals(getattr(call.groups, STATE))
+        assert read.groups.offsets("seen").tolist() == call.groups.offsets("seen").tolist()
+        for name in ("hashes", "file", "position"):
+            mine, theirs = (getattr(one.origins["seen"], name) for one in (read, call))
+            assert mine.tolist() == theirs.tolist()
+
+
+def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
+    """Nobody reads calls that are still being written, and a task that dies leaves none."""
+    path = tmp_path / "x.called"
+    file = CallsFile(path, ["seen"])
+    file.write((3,), call_of(["a"], [1]))
+    assert read_called(path, ["seen"]) is None
+    file.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+class PlanExecutor(LocalExecutor):
+    """Does what a plan of Spark does for `UrlCount`, in each task by itself.
+
+    It asks for the state `asks` times, and gives results in no order; counts are dropped
+    where they reach `most`.
+
+    Attributes:
+        searched: How often a bucket's files were searched, per task.
+    """
+
+    def __init__(self, *, asks: int, most: int = 1_000) -> None:
+        super().__init__()
+        self.asks, self.most = asks, most
+        self.searched: list[int] = []
+
+    def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
+        """Run look-up, plan and settling of every task."""
+        return [d for part in range(task.tasks) for d in self._part(plan, task, part)]
+
+    def _part(self, plan: RunPlan, task: TaskPlan, part: int) -> list[dict[str, Any]]:
+        keyed = with_called_keys(task)
+        job = f"{plan.run}-job"
+        states = []
+        for _ in range(self.asks):
+            look_up = LookUpTask(keyed, part, "0", job)
+            states.append(pa.Table.from_batches(look_up.own_records("counts"), _SCHEMA))
+            self.searched.append(int(look_up.counts["bytes_read"] > 0))
+        assert all(state.equals(states[0]) for state in states)
+        counts = Counter(self._own(task, part))
+        if states:
+            counts.update(dict(zip(*(c.to_pylist() for c in states[0].columns), strict=True)))
+        given = {"counts": "counts", "totals": "counts"}
+        settled = with_results(task, ["counts"], keys=False)
+        batches = _unordered(settled, {k: n for k, n in counts.items() if n < self.most})
+        again = LookUpTask(keyed, part, "0", job)
+        return SettleTask(settled, part, "0", given=given, look_up=again).run(batches)
+
+    def _own(self, task: TaskPlan, part: int) -> Iterator[str | None]:
+        (input_,) = task.spec.inputs
+        urls = read_input(task.inputs[input_.name], input_).column("url")
+        buckets = _hashes(task, urls) >> np.uint64(bucket_shift(task.buckets))
+        mine = buckets.astype(np.int64) * task.tasks // task.buckets == part
+        yield from urls.filter(pa.array(mine)).to_pylist()
+
+
+_SCHEMA = pa.schema([("url", pa.string()), ("n", pa.int64())])
+
+
+def _hashes(task: TaskPlan, urls: Any) -> Any:
+    found = hash_columns([urls.combine_chunks()], [DataType("STRING")])
+    return (found & np.int64(task.hash_mask)).view(np.uint64)
+
+
+def _unordered(task: TaskPlan, counts: dict[str | None, int]) -> Iterator[pa.RecordBatch]:
+    """Yield results in the layout of the settling task, some at a time, last ones first."""
+    urls = pa.chunked_array([pa.array(list(counts)[::-1], pa.string())])
+    hashes = _hashes(task, urls)
+    buckets = (hashes >> np.uint64(bucket_shift(task.buckets))).astype(np.int32)
+    columns = {
+        "_flow": np.zeros(len(counts), np.int8),
+        "_bucket": buckets,
+        "_hash": hashes.view(np.int64),
+        "k0": urls,
+        "p0": pa.array(list(counts.values())[::-1], pa.int64()),
+        "_seq": np.zeros(len(counts), np.int64),
+    }
+    yield from pa.table(columns).to_batches(max_chunksize=3)
+
+
+def epochs() -> list[dict[str, list[dict[str, Any]]]]:
+    """Return epochs of URLs that come again, one of them empty."""
+    chance = np.random.default_rng(7)
+    some = [[{"url": URLS[at]} for at in chance.integers(0, len(URLS), 9)] for _ in range(3)]
+    return [{"urls": rows} for rows in (*some, [], some[0])]
+
+
+@pytest.mark.parametrize("asks", [0, 1, 2])
+@pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])
+def test_what_a_plan_gives_is_settled_like_groups(
+    asks: int, hash_mask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether or not a plan asks for its state, results in no order give the same tables."""
+    monkeypatch.setattr(reader, "CALL_ROWS", 3)
+    monkeypatch.setattr(spool, "SPOOL_BYTES", 200)
+    monkeypatch.setattr("cbp.engine.planning.ROWS_PER_TASK", {"groupwise": 1})
+    executor = PlanExecutor(asks=asks)
+    engine = DirectEngine(executor, cache=str(tmp_path / "cache"), hash_mask=hash_mask)
+    dataflow = dataflow_of("url_count")
+    driver = Driver(engine, dataflow, tmp_path / "t")
+    # Who does not ask for what was counted before counts from the beginning.
+    some = epochs() if asks else epochs()[:1]
+    assert_same(dataflow, driver, some, ordered=False)
+    assert not list((tmp_path / "cache").rglob("*.called"))
+
+
+def test_state_is_looked_up_once_per_task(tmp_path: Path) -> None:
+    """The second use of a state in a task reads what the first one wrote down."""
+    executor = PlanExecutor(asks=2)
+    engine = DirectEngine(executor, cache=str(tmp_path / "cache"))
+    driver = Driver(engine, dataflow_of("url_count"), tmp_path / "t")
+    assert_same(driver.dataflow, driver, [{"urls": [{"url": "a"}]}] * 2)
+    assert executor.searched == [0, 0, 1, 0]
+    assert driver.figures[-1]["bytes_read"] > 0
+    assert driver.figures[-1]["records_in"] == 1
+
+
+def test_called_groups_that_are_given_nothing_lose_their_state(tmp_path: Path) -> None:
+    """Results may be empty; groups that nothing called keep what they had."""
+    executor = PlanExecutor(asks=1)
+    engine = DirectEngine(executor, cache=str(tmp_path / "cache"))
+    driver = Driver(engine, dataflow_of("url_count"), tmp_path / "t")
+    for url, most in (("a", 9), ("b", 9), ("a", 0)):
+        executor.most = most
+        driver.feed("s_urls", [{"url": url}])
+        driver.run_until_idle()
+    node = driver.dataflow.stages["stage"]
+    left = list(engine.read_state(driver.folder, node, "counts"))
+    assert left == [{"url": "b", "n": 1}]
