@@ -23,6 +23,7 @@ from functools import partial, reduce
 from itertools import accumulate
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -290,7 +291,8 @@ class SparkExecutor:
 
 def is_damage(exc: Exception) -> bool:
     """Tell whether Spark could not read a file of an increment."""
-    return isinstance(exc, PySparkException) and any(mark in str(exc) for mark in _DAMAGED)
+    spark = isinstance(exc, (PySparkException, Py4JJavaError))  # not every error is converted
+    return spark and any(mark in str(exc) for mark in _DAMAGED)
 
 
 def sorted_within(frame: DataFrame, layout: ShuffleLayout) -> DataFrame:
