@@ -59,21 +59,22 @@ def test_bytes_shuffled_do_not_grow_with_the_groups_that_get_a_record(
 
 
 @pytest.mark.parametrize(
-    ("kind", "copies"),
-    [(SparkExecutor, {10: 2, 300: 2}), (SparkBlackboxExecutor, {10: 10, 300: 300})],
+    ("kind", "least", "most"),
+    [(SparkExecutor, 1, 1), (SparkBlackboxExecutor, 15, 45)],
     ids=["direct", "blackbox"],
 )
 def test_what_one_more_record_to_all_moves(
     kind: type[SparkExecutor],
-    copies: dict[int, int],
+    least: int,
+    most: int,
     spark: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One copy per task, whatever the number of groups; of the black box one per group."""
+    """To 30 times as many groups the same bytes; of the black box some 30 times as many."""
     monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
-    of_a_copy = []
-    for groups, expected in copies.items():
+    moved = []
+    for groups in (10, 300):
         folder = tmp_path / str(groups)
         engine = DirectEngine(kind(spark), cache=str(folder / "cache"))
         driver = Driver(engine, dataflow_of("outer_probe"), folder / "t")
@@ -81,7 +82,6 @@ def test_what_one_more_record_to_all_moves(
             broadcast(driver, groups=groups, records=records)["bytes_shuffled"]
             for records in (64, 128)
         )
-        of_a_copy.append((many - few) / 64 / expected)
-    with_few, with_many = of_a_copy
-    assert 0 < with_few < 500
-    assert with_many == pytest.approx(with_few, rel=0.1), "names of keys differ in length"
+        moved.append(many - few)
+    assert moved[0] > 0
+    assert least <= moved[1] / moved[0] <= most
