@@ -67,10 +67,13 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
 
 def test_a_vector_larger_than_the_room_is_not_kept(tmp_path: Path) -> None:
     """It is read each time, and drives out nothing."""
-    (vector,) = written(tmp_path, {1})
-    cache = VectorCache(bytes_max=vector.size_bytes)
-    assert set(cache.read(str(tmp_path), vector)) == {1}
-    assert cache.held_bytes == 0
+    small, large = written(tmp_path, {1}, set(range(0, 4000, 2)))
+    cache = VectorCache(bytes_max=small.size_bytes + OVERHEAD)
+    cache.read(str(tmp_path), small)
+    assert len(cache.read(str(tmp_path), large)) == 2000
+    assert cache.held_bytes == small.size_bytes + OVERHEAD
+    remove(tmp_path, small)
+    assert set(cache.read(str(tmp_path), small)) == {1}
 
 
 def test_a_file_that_was_collected_is_not_kept_open(tmp_path: Path) -> None:
