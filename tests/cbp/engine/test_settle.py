@@ -71,3 +71,11 @@ def test_records_that_stay_are_not_written() -> None:
         settled = settle(source, news, [len(news)])
         assert settled.died.tolist() == died
         assert settled.born == [row for row in news if row not in olds]
+
+
+def test_a_record_with_nan_that_is_emitted_again_stays() -> None:
+    """NaN is unlike itself for Python, and the same value here; a change beside it is a change."""
+    olds: list[Any] = [(0, []), (NAN, [1])]
+    for last, died in (((float("nan"), [1]), []), ((1.5, [1]), [1]), ((NAN, [2]), [1])):
+        source = Source("state", olds, np.array([0]), np.array([2]))
+        assert settle(source, [(0, []), last], [2]).died.tolist() == died
