@@ -155,8 +155,23 @@ class Engine(Protocol):
         """
         ...
 
-    def create_tables(self, folder: str, dataflow: str, nodes: Sequence[StageNode]) -> None:
+    def create_tables(
+        self,
+        folder: str,
+        dataflow: str,
+        nodes: Sequence[StageNode],
+        *,
+        timestamp_ms: int | None = None,
+    ) -> None:
         """Create the tables of these stages; does nothing where they exist already.
+
+        Args:
+            folder: The dataflow's folder.
+            dataflow: Its name.
+            nodes: The stages.
+            timestamp_ms: Of the tables' first entries, in milliseconds since 1970; by default now.
+                Every later entry has a later one, and entries of one publication have the same
+                only if that is later than this.
 
         Raises:
             DataflowInvalidError: As of `check`.

@@ -91,9 +91,17 @@ class DirectEngine:
         """Find the frames of an output increment; see `Engine.frame`."""
         return frame_increment(folder, increment, spec, memo, stage=stage)
 
-    def create_tables(self, folder: str, dataflow: str, nodes: Sequence[StageNode]) -> None:
+    def create_tables(
+        self,
+        folder: str,
+        dataflow: str,
+        nodes: Sequence[StageNode],
+        *,
+        timestamp_ms: int | None = None,
+    ) -> None:
         """Create state and output tables of these stages, where they do not exist."""
         self.check(dataflow, nodes)
+        now_ms = self._now_ms() if timestamp_ms is None else timestamp_ms
         for node in nodes:
             for table in declared_tables(dataflow, node):
                 create_table(
@@ -104,7 +112,7 @@ class DirectEngine:
                     extra=table.extra,
                     partition_by=table.partition_by,
                     configuration=table.configuration,
-                    now_ms=self._now_ms(),
+                    now_ms=now_ms,
                 )
 
     def rewrite(

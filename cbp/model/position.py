@@ -63,6 +63,17 @@ class Position:
         """Rises with every commit of the dataflow."""
         return sum(stage.epoch for stage in self.stages.values())
 
+    def framed_less(self, other: Position) -> bool:
+        """Tell whether `other` has framed, at any input, an increment that is not framed here.
+
+        Its files may be gone: only what a position does not stand for is framed again.
+        """
+        return any(
+            there.framing is not None and _framed_to(self, name, input_) < there.framing.last
+            for name, stage in other.stages.items()
+            for input_, there in stage.connectors.items()
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""
         return {
@@ -120,6 +131,14 @@ class Position:
             value.get("punctuations", 0),
             value.get("version", 1),
         )
+
+
+def _framed_to(position: Position, stage: str, input_: str) -> int:
+    """Return the increment that brought the last record to an input; -1: none did."""
+    found = position.stages.get(stage)
+    connector = None if found is None else found.connectors.get(input_)
+    framing = None if connector is None else connector.framing
+    return -1 if framing is None else framing.last
 
 
 def _framed_to_json(connector: Connector) -> dict[str, Any]:

@@ -183,22 +183,30 @@ class Changes:
         now = replace(record, version=newest.version, document=newest.document)
         dataflow = self._compile(newest.document)
         require_planned(now, dataflow, newest)
-        self.bring_tables(now, dataflow, newest)
-        self._prepare(now, dataflow)
-        self._runs.log(record.folder).forget_positions(newest.version)
-        self.bring_store(now, dataflow, newest)
-        self._catalog.forget(record.name)
-        self._engine.forget(record.folder)
-        self._runs.forget(record.name, since_ms=newest.begin.at_ms)
+        try:
+            self.bring_tables(now, dataflow, newest)
+            self._prepare(now, dataflow)
+            self._runs.log(record.folder).forget_positions(newest.version)
+            self.bring_store(now, dataflow, newest)
+        finally:
+            # Also where the store's answer was lost: then it is never finished again.
+            self._catalog.forget(record.name)
+            self._engine.forget(record.folder)
+            self._runs.forget(record.name, since_ms=newest.begin.at_ms)
         _log.info("dataflow.change_finished", dataflow=record.name, version=newest.version)
         return now
 
     def bring_tables(
         self, record: DataflowRecord, dataflow: Dataflow, description: Description
     ) -> None:
-        """Alter the tables of a version, and make those that are not there; idempotent."""
+        """Alter the tables of a version, and make those that are not there; idempotent.
+
+        All entries have one time, that of the version, and records come later.
+        """
+        at_ms = int(record.created_at.timestamp() * 1000)
         if description.begin is not None:
             begin, leads = description.begin, _leads(dataflow, description.leaders)
+            at_ms = begin.at_ms
             for name, changes in begin.tables.items():
                 self._engine.alter(
                     record.folder,
@@ -209,7 +217,8 @@ class Changes:
                     version=description.version,
                     timestamp_ms=begin.at_ms,
                 )
-        self._engine.create_tables(record.folder, record.name, tuple(dataflow.stages.values()))
+        stages = tuple(dataflow.stages.values())
+        self._engine.create_tables(record.folder, record.name, stages, timestamp_ms=at_ms)
 
     def bring_store(
         self, record: DataflowRecord, dataflow: Dataflow, description: Description

@@ -210,5 +210,7 @@ class Publisher:
             records = log.unpublished(stage, epoch) if new else ()
             begun = (one.prepared_ms for one in log.generations[-1:])
             ended = (one.prepared_ms for one in records[-1:])
-            kept.last_ms = max([kept.last_ms, at_ms, *begun, *ended])
+            # Its tables were made at that time, or before it if it was brought back.
+            created_ms = int(record.created_at.timestamp() * 1000)
+            kept.last_ms = max([kept.last_ms, created_ms, at_ms, *begun, *ended])
             kept.waiting[stage] = records

@@ -127,7 +127,10 @@ class Recovery:
             raise broken from error
 
     def _bring_forward(self, record: DataflowRecord) -> None:
-        """Restore the newest position where the records before it are not all there."""
+        """Restore the newest position where what is before it is not all there.
+
+        Records and closes may be gone, and the files of what was framed.
+        """
         log = self._runs.log(record.folder)
         try:
             position = log.position()
@@ -138,7 +141,8 @@ class Recovery:
             return
         epochs = {stage.stage: stage.epoch for stage in self._store.stages(record.name)}
         punctuations = self._store.next_punctuation(record.name)
-        if log.trails(epochs, position, punctuations=punctuations):
+        trails = log.trails(epochs, position, punctuations=punctuations)
+        if trails or self._store.position(record.name).framed_less(position):
             _log.info("recovery.restored", dataflow=record.name, position=position.number)
             self._store.restore(position, at=self._clock())
 

@@ -166,10 +166,13 @@ class Rollbacks:
         if log.generation <= record.generation:
             return False
         generation = log.generations[-1]
-        self._tables(record, generation, dry_run=False)
-        self._framer.forget(record.name)  # what it looked at is not there any more
-        self._store.rewind(generation, at=self._clock())
-        self._runs.forget(record.name, since_ms=generation.prepared_ms)
+        try:
+            self._tables(record, generation, dry_run=False)
+            self._framer.forget(record.name)  # what it looked at is not there any more
+            self._store.rewind(generation, at=self._clock())
+        finally:
+            # Also where the store's answer was lost: then it is never finished again.
+            self._runs.forget(record.name, since_ms=generation.prepared_ms)
         epochs = {name: stage.epoch for name, stage in generation.position.stages.items()}
         _log.info(
             "dataflow.rolled_back",

@@ -16,6 +16,7 @@ from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
 from cbp.engine.files import LocalFiles
 from cbp.engine.handover import hand_over
 from cbp.errors import ForeignWriterError
+from cbp.model.correction import Correction
 from tests.controller.lost import SourceLogs
 from tests.controller.test_recovery import CRASHES, play, rows
 from tests.controller.world import DIAMOND, ONE, World
@@ -64,6 +65,20 @@ def test_tables_show_several_epochs_at_once(world: World) -> None:
         found = world.controller.look_up("one", "sum", "sums", {"word": "x"})
         assert [row["n"] for row in found] == ([3 * published] if published else [])
         assert world.controller.unpublished("one") == {"sum": (number + 1) % 3}
+
+
+def test_tables_have_one_time_though_the_clock_goes_back_behind_registration(world: World) -> None:
+    """Also where an epoch changes one of them only: as of any time they show one epoch."""
+    world.controller.register(ONE)
+    world.clock.advance(-3)
+    world.restart()
+    right = [Correction({"word": "x"}, "records", ({"n": 5},))]
+    world.controller.amendments.correct("one", "sum", "sums", right, who="me", why="first")
+    arrive(world, ("x", 1))
+    logs = [DeltaLog(f"{world.tables}/one/{t}", LocalFiles()) for t in (STATE, "flows/sum.totals")]
+    assert [log.latest_version() for log in logs] == [2, 1]
+    assert len({log.stamp(log.latest_version()) for log in logs}) == 1
+    assert len({log.stamp(0) for log in logs}) == 1
 
 
 def test_no_record_waits_longer_than_its_seconds(world: World) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cbp import Input
 from cbp.engine.collect import Retention
 from cbp.engine.delta import tables
 from cbp.engine.direct import LocalEngine
@@ -18,7 +19,7 @@ from cbp.model.retention import InputRetention
 from controller.loop import housekeeping
 from controller.loop.retention import Keep
 from tests.controller.lost import lose_the_store
-from tests.controller.world import ONE, World
+from tests.controller.world import ONE, SCHEMA, Sum, World
 
 TINY = Retention(versions_min=1, versions_max=1, seconds=0, attempt_seconds=0)
 NOTHING = Keep(InputRetention(0), 5)
@@ -34,6 +35,12 @@ def _fast() -> Iterator[None]:
         defaults = {**tables.open_table.__kwdefaults__, "checkpoint_interval": 4}  # type: ignore[dict-item]
         patch.setattr(tables.open_table, "__kwdefaults__", defaults)
         yield
+
+
+class Hourly(Sum):
+    """Cuts its input by a column."""
+
+    items = Input(SCHEMA, route_by="word", frame_by="n")
 
 
 def world_on(root: Path, **more: Any) -> World:
@@ -123,6 +130,28 @@ def test_what_waits_stays(tmp_path: Path) -> None:
     (row,) = world.controller.look_up("one", "sum", "sums", {"word": "late"})
     assert row["n"] == 20
     world.close()
+
+
+def test_what_was_framed_is_not_framed_again_by_a_lost_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are gone, though every record is there: the position tells where framing stands."""
+    monkeypatch.setattr(housekeeping, "RECORDS_KEPT", 1000)
+    world = World(tmp_path / "a", engine=LocalEngine, retention=TINY, collect_every=1, keep=NOTHING)
+    world.translators["sum"] = Hourly
+    world.restart()
+    world.controller.register(ONE)
+    play(world, 6)
+    assert inputs(world) == [5]
+    new = lose_the_store(world, tmp_path / "b", {"a": 6})
+    new.ticks()
+    assert new.store.stages("one")[0].paused_because == ""
+    assert new.picture() == world.picture()
+    for one in (world, new):
+        play(one, 2, start=6)
+    assert new.picture() == world.picture()
+    world.close()
+    new.close()
 
 
 def test_a_roll_back_finds_what_it_reads_again(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from cbp.errors import (
     DiskFullError,
     LogConflictError,
     NotFoundError,
+    OperatingError,
     RollbackImpossibleError,
 )
 from controller.loop import amendments, housekeeping
@@ -345,6 +347,32 @@ def test_times_rise_from_amendment_to_amendment(world: World) -> None:
         log = DeltaLog(f"{record.folder}/{table}", world.files)
         stamps = [log.stamp(version) for version in log.readable()]
         assert shown <= set(stamps), table  # the version alters no table
+
+
+def test_times_rise_behind_an_amendment_whose_answer_was_lost(world: World) -> None:
+    """The store has it and said nothing: what comes next is later all the same."""
+    world.controller.register(ONE)
+    play(world, 2, name="one")
+    lost = OperatingError("no answer")
+    world.faults.to = PlannedFaults("sql_commit.after", error=lost)
+    with pytest.raises(OperatingError):
+        back(world, "0", name="one")
+    world.faults.to = NO_FAULTS
+    world.controller.resume("one")
+    back(world, "0", name="one")
+    times = [one.prepared_ms for one in world.controller.amendments.rollbacks("one")]
+    more = {**ONE, "stages": {**ONE["stages"], "more": ONE["stages"]["sum"]}}
+    world.faults.to = PlannedFaults("sql_commit.after", error=lost)
+    with pytest.raises(OperatingError):
+        world.controller.change(more)
+    world.faults.to = NO_FAULTS
+    world.controller.change(ONE)
+    assert world.store.dataflow("one").version == 3
+    for version in (2, 3):
+        record = replace(world.store.dataflow("one"), version=version)
+        begin = Descriptions(world.files).of(record).begin
+        times.append(begin.at_ms if begin is not None else 0)
+    assert times == sorted(set(times))
 
 
 def test_a_request_is_done_once(world: World) -> None:

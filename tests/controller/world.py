@@ -158,7 +158,14 @@ class FileEngine:
         names = {table: self._files.list_names(f"{folder}/{table}/log") for table in _tables(node)}
         return {t: TableVersion(epoch, epoch, 0) for t, log in names.items() if len(log) > epoch}
 
-    def create_tables(self, folder: str, dataflow: str, nodes: Sequence[StageNode]) -> None:
+    def create_tables(
+        self,
+        folder: str,
+        dataflow: str,
+        nodes: Sequence[StageNode],
+        *,
+        timestamp_ms: int | None = None,
+    ) -> None:
         for node in nodes:
             for table in _tables(node):
                 self._files.make_dirs(f"{folder}/{table}/log")
