@@ -90,11 +90,9 @@ def arrange(
 
 
 def _sorted(table: pa.Table, rows: Rows, layout: ShuffleLayout) -> pa.Table:
-    """Return some rows of a flow, sorted; only what orders them is copied twice."""
-    orders = table.select(list(dict.fromkeys(layout.sort_columns)))
-    if rows is None:
-        return table.take(pa.array(_order(orders, layout)))
-    return table.take(pa.array(rows[_order(orders.take(pa.array(rows)), layout)]))
+    """Return some rows of a flow, sorted; texts are copied once, unless they order the rows."""
+    chosen = np.arange(table.num_rows) if rows is None else rows
+    return table.take(pa.array(_order(table, chosen, layout)))
 
 
 def _copy(table: pa.Table, tag: int, bucket: int) -> pa.Table:
@@ -112,18 +110,23 @@ def _copy(table: pa.Table, tag: int, bucket: int) -> pa.Table:
     return table
 
 
-def _order(table: pa.Table, layout: ShuffleLayout) -> npt.NDArray[np.int64]:
-    """Return the order of the shuffle, of one flow in the order of arrival.
+def _order(
+    table: pa.Table, rows: npt.NDArray[np.int64], layout: ShuffleLayout
+) -> npt.NDArray[np.int64]:
+    """Return some rows of one flow, ascending by arrival, in the order of the shuffle.
 
     Sorting by the hash alone is several times faster than by keys; it is the same order
     unless two keys share a hash, or an input is ordered by the author.
     """
     if not layout.orders:
-        hashes = table.column("_hash").to_numpy()
+        hashes = table.column("_hash").to_numpy()[rows]
         order = _stable_order(hashes.view(np.uint64))  # its high bits are the bucket
-        if not _shared_hash(table, layout, hashes[order], order):
-            return order
-    return order_by_columns(table, layout.sort_columns)
+        by_hash: npt.NDArray[np.int64] = rows[order]
+        if not _shared_hash(table, layout, hashes[order], by_hash):
+            return by_hash
+    orders = table.select(list(dict.fromkeys(layout.sort_columns))).take(pa.array(rows))
+    by_columns: npt.NDArray[np.int64] = rows[order_by_columns(orders, layout.sort_columns)]
+    return by_columns
 
 
 def _stable_order(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
