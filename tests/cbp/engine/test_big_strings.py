@@ -86,7 +86,7 @@ def run_big_increment(folder: Path, records: int) -> None:
 def test_a_bucket_holds_more_than_two_gigabytes_of_strings(tmp_path: Path) -> None:
     """Look-ups, replacement, compaction and reading see every record.
 
-    It takes 9.3 GB of resident memory at most, mapped pages included.
+    It takes 3.0 GB of resident memory at most, mapped pages included.
     """
     run_fresh("tests.cbp.engine.test_big_strings", "bucket", tmp_path, GROUPS)
 
