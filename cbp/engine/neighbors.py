@@ -18,9 +18,13 @@ import numpy.typing as npt
 
 from cbp.engine.layout import bucket_shift
 
-__all__ = ["bucket_edges", "neighbors", "parted"]
+__all__ = ["bucket_edges", "neighbors", "parted", "state_weight"]
 
 Int64s = npt.NDArray[np.int64]
+
+_FOUND_SHARE = 512
+"""State records that weigh as much as one that arrived: of most, none is found. If all are,
+since groups are large, where they lie takes 24 bytes each: 400 MB for a window's weight."""
 
 
 def neighbors(sizes: Mapping[int, int], *, buckets: int, most: int) -> list[tuple[int, ...]]:
@@ -42,6 +46,16 @@ def neighbors(sizes: Mapping[int, int], *, buckets: int, most: int) -> list[tupl
             found.append((bucket,))
             total = sizes[bucket]
     return found
+
+
+def state_weight(records: int, *, whole: bool) -> int:
+    """Return what the state of a bucket counts among the records that arrived.
+
+    Args:
+        records: Live ones.
+        whole: Whether all of them are called for.
+    """
+    return records if whole else records // _FOUND_SHARE
 
 
 def bucket_edges(hashes: Int64s, chosen: Sequence[int], *, buckets: int) -> list[int]:

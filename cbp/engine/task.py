@@ -28,7 +28,7 @@ from cbp.engine.bucket import WINDOW_ROWS, BucketRun
 from cbp.engine.call import Binding, Emitted
 from cbp.engine.deliveries import Deliveries
 from cbp.engine.groups import FlowRun
-from cbp.engine.neighbors import neighbors, parted
+from cbp.engine.neighbors import neighbors, parted, state_weight
 from cbp.engine.outputs import TaskOutputs
 from cbp.engine.records import RecordRun, Share
 from cbp.engine.shared import Shared
@@ -254,10 +254,12 @@ class StageTask:
         if shared:
             found.update(shared.sizes())
         for spec in self.plan.spec.states:
-            if spec.grouping == "outer" or (shared and shared.reaches(spec.name)):
-                live = self.plan.states[spec.name].live
-                for bucket in filter(self._owns, live):
-                    found[bucket] += sum(file.rows - file.dead for file in live[bucket])
+            live = self.plan.states[spec.name].live
+            whole = spec.grouping == "outer" or bool(shared and shared.reaches(spec.name))
+            called = set(filter(self._owns, live)) if whole else found.keys() & live.keys()
+            for bucket in called:
+                rows = sum(file.rows - file.dead for file in live[bucket])
+                found[bucket] += state_weight(rows, whole=whole)
         return dict(found)
 
     def _owns(self, bucket: int) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cbp.engine.hashing import bucket_of
-from cbp.engine.neighbors import neighbors, parted
+from cbp.engine.neighbors import neighbors, parted, state_weight
 
 SIZES = st.dictionaries(st.integers(0, 15), st.integers(0, 9), max_size=16)
 HASHES = st.lists(st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, -1, 1 << 60, -(1 << 60)]))
@@ -32,6 +32,14 @@ def test_no_two_stay_apart_that_may_be_together(sizes: dict[int, int], most: int
     for left, right in pairwise(found):
         total = sum(sizes[bucket] for bucket in (*left, right[0]))
         assert total > most or left[-1] < 8 <= right[0]
+
+
+def test_large_states_stay_apart() -> None:
+    """Where all that is found lies has to fit in memory; called for as a whole, much sooner."""
+    for whole, together in ((False, 8_000_000), (True, 16_000)):
+        for records, apart in ((together, 1), (3 * together, 2)):
+            sizes = dict.fromkeys((0, 1), 10 + state_weight(records, whole=whole))
+            assert len(neighbors(sizes, buckets=16, most=32_768)) == apart
 
 
 @given(HASHES, st.sampled_from([2, 8, 256]))
