@@ -39,6 +39,19 @@ OPERATIONS: dict[str, tuple[str, ...]] = {
 }
 """Verb to the effects that it has: where a fault is aimed that is to strike in it."""
 
+MIXES: tuple[tuple[str, ...], ...] = (
+    ("correct",),
+    ("back",),
+    ("change",),
+    ("correct", "back"),
+    ("correct", "change"),
+    ("back", "change"),
+    ("close", "marker"),
+    ("close", "marker", "correct", "change"),
+    ("correct", "back", "change", "collect"),
+)
+"""What one operator does; few things each, so that they meet."""
+
 STEPS_MEAN = 5
 FRAMED_SHARE = 0.5
 NEW = {"n0": "total", "n1": "fickle", "n2": "note", "n3": "ages"}
@@ -76,11 +89,7 @@ def operated(
         fault: Returns a fault that strikes at one of these effects.
     """
     changed = copy.deepcopy(dict(document))
-    verbs = rng.choice(
-        (["correct"], ["back"], ["change"], ["correct", "back"], ["correct", "change"],
-         ["back", "change"], ["close", "marker"], ["close", "marker", "correct", "change"],
-         ["correct", "back", "change", "collect"])
-    )  # fmt: skip
+    verbs = rng.choice(MIXES)
     if "close" in verbs:
         _let_frame(rng, changed)
     made: list[Step] = []

@@ -31,7 +31,7 @@ from controller.loop.rollback import Rollbacks
 from controller.loop.runs import Runs
 from controller.loop.versions import Versions
 from controller.store.sql import SqlStore
-from tests.simulation import plan
+from tests.simulation import operations, plan
 from tests.simulation.run import simulate
 from tests.simulation.world import Bench
 
@@ -142,21 +142,25 @@ def records_are_replaced(patch: pytest.MonkeyPatch) -> None:
 
 def corrections_forget_their_request(patch: pytest.MonkeyPatch) -> None:
     """Who asks again after a death corrects a second time."""
+    patch.setattr(operations, "MIXES", (("correct",),))
     patch.setattr(Amendments, "corrections", lambda self, name: [])
 
 
 def closes_are_in_the_store_only(patch: pytest.MonkeyPatch) -> None:
     """A close is told to the store, and not put beside the tables."""
+    patch.setattr(operations, "MIXES", (("close", "marker"),))
     patch.setattr(PunctuationLog, "put", lambda self, punctuation: None)
 
 
 def closes_are_told_by_recovery_only(patch: pytest.MonkeyPatch) -> None:
     """A close that recovery could not tell the store is not told it before the next one."""
+    patch.setattr(operations, "MIXES", (("close", "marker"),))
     patch.setattr(Punctuations, "catch_up", lambda self, record: None)
 
 
 def tables_go_back_first(patch: pytest.MonkeyPatch) -> None:
     """A roll-back changes the tables before it is recorded."""
+    patch.setattr(operations, "MIXES", (("back",),))
     carry_out = Rollbacks.carry_out
 
     def planted(self: Any, record: Any, plan: Any) -> None:
@@ -168,6 +172,7 @@ def tables_go_back_first(patch: pytest.MonkeyPatch) -> None:
 
 def inputs_are_not_queued_again(patch: pytest.MonkeyPatch) -> None:
     """What arrived behind the cut of a roll-back is forgotten."""
+    patch.setattr(operations, "MIXES", (("back",),))
     arrivals = Past._arrivals
 
     def planted(self: Any, record: Any, cut: Any, *, everything: bool) -> Any:
@@ -178,11 +183,13 @@ def inputs_are_not_queued_again(patch: pytest.MonkeyPatch) -> None:
 
 def unfinished_versions_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A version that was put is not brought to the store by a restart."""
+    patch.setattr(operations, "MIXES", (("change",),))
     patch.setattr(Versions, "_finish", lambda self, record: True)
 
 
 def rebuilt_stages_wait_behind_their_writer(patch: pytest.MonkeyPatch) -> None:
     """A rebuilt stage goes on behind a stage that is not: its old input is in no queue."""
+    patch.setattr(operations, "MIXES", (("change",),))
     keep = fusion.keep_leaders
 
     def planted(*args: Any, **more: Any) -> Any:
