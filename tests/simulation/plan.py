@@ -68,7 +68,7 @@ STALLS = {
     "change": ("data_file.after", "description.after", "log_entry.before"),
 }
 LONG_SHARE = 0.06
-OPERATED_SHARE = 0.35
+OPERATED_SHARE = 0.25
 STATEMENTS_SHARE = 0.4
 LEASED_SHARE = 0.3
 BAD = ("{", '{"k": "x", "n": 1}\n', '{"k": 1, "n": 1.5}\n', '{"k": 1}{"k": 2}\n', "\x00\x01")

@@ -24,7 +24,6 @@ from controller.ingest.source_log import SourceLog
 from controller.loop.amendments import Amendments
 from controller.loop.housekeeping import Housekeeping
 from controller.loop.leadership import Leadership
-from controller.loop.past import Past
 from controller.loop.punctuations import PunctuationLog, Punctuations
 from controller.loop.recovery import Recovery
 from controller.loop.rollback import Rollbacks
@@ -170,17 +169,6 @@ def tables_go_back_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Rollbacks, "carry_out", planted)
 
 
-def inputs_are_not_queued_again(patch: pytest.MonkeyPatch) -> None:
-    """What arrived behind the cut of a roll-back is forgotten."""
-    patch.setattr(operations, "MIXES", (("back",),))
-    arrivals = Past._arrivals
-
-    def planted(self: Any, record: Any, cut: Any, *, everything: bool) -> Any:
-        return arrivals(self, record, cut, everything=False)
-
-    patch.setattr(Past, "_arrivals", planted)
-
-
 def unfinished_versions_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A version that was put is not brought to the store by a restart."""
     patch.setattr(operations, "MIXES", (("change",),))
@@ -189,6 +177,7 @@ def unfinished_versions_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def rebuilt_stages_wait_behind_their_writer(patch: pytest.MonkeyPatch) -> None:
     """A rebuilt stage goes on behind a stage that is not: its old input is in no queue."""
+    patch.setattr(plan, "ONE_INPUT", ("note", "total"))
     patch.setattr(operations, "MIXES", (("change",),))
     keep = fusion.keep_leaders
 
@@ -242,7 +231,6 @@ OPERATIONS: list[Plant] = [
     closes_are_in_the_store_only,
     closes_are_told_by_recovery_only,
     tables_go_back_first,
-    inputs_are_not_queued_again,
     unfinished_versions_are_forgotten,
     rebuilt_stages_wait_behind_their_writer,
 ]
