@@ -27,7 +27,7 @@ from cbp.engine.base import Engine
 from cbp.engine.files import Files
 from cbp.engine.intentions import IntentionLog
 from cbp.engine.rewind import TableRewind, Target
-from cbp.errors import OperatingError, RollbackImpossibleError
+from cbp.errors import DataflowBusyError, RollbackImpossibleError
 from cbp.model.generation import Generation
 from cbp.model.intention import Intention
 from cbp.model.position import Position
@@ -150,13 +150,14 @@ class Rollbacks:
         """Do what a plan says; nothing of the dataflow runs, and everything is published.
 
         Raises:
+            DataflowBusyError: If what is recorded cannot be published now; nothing happened.
             LogConflictError: If another controller did something meanwhile.
             OperatingError: If it could not be finished: recovery, or `finish`, goes on.
         """
         with self._runs.publisher.lock(record.name):
             if any(self._runs.publisher.unpublished(record.name).values()):
-                message = f"{record.name!r} has runs that cannot be published; see its stages"
-                raise OperatingError(message, dataflow=record.name)
+                why = "what its runs made cannot be published; see its stages"
+                raise DataflowBusyError(record.name, why)
             self._runs.log(record.folder).put_generation(plan.generation)
             self.finish(record)
 
