@@ -119,7 +119,11 @@ class Rollbacks:
         if drop_later:
             position, dropped = self._without_later(record, position)
         self._require_queued(record, position)
-        epochs = {stage.stage: stage.epoch for stage in self._store.stages(record.name)}
+        # What was recorded and not told to the store is undone as well: it is not looked at again.
+        epochs = {
+            stage.stage: stage.epoch + sum(1 for _ in log.since(stage.stage, stage.epoch))
+            for stage in self._store.stages(record.name)
+        }
         now_ms = int(self._clock().timestamp() * 1000)
         generation = Generation(
             number=log.generation + 1,

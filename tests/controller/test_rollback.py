@@ -115,6 +115,28 @@ def test_back_and_on_again_is_as_if_nothing_had_been(world: World, document: Any
     assert world.store.stages(name)[0].failures == 0
 
 
+def test_what_was_recorded_and_not_told_is_undone_too(world: World) -> None:
+    """An answer of the disk was lost: the record stands, the run waits; both go with the others."""
+    world.controller.register(ONE)
+    pictures = play(world, 2, name="one")
+
+    def lost(point: str) -> None:
+        if point == "intention.after":
+            raise OSError("no answer")
+
+    world.faults.to = lost
+    world.arrive("one", "a", ("late", 1))
+    world.ticks()
+    world.faults.to = lambda point: None
+    assert world.store.stages("one")[0].epoch == 2
+    assert dict(back(world, "1", name="one", pause=True).undone) == {"sum": 3}
+    world.ticks()
+    assert tables(world.picture(), "one") == tables(pictures[1], "one")
+    world.controller.resume("one")
+    world.ticks()
+    assert world.picture()["one epochs"] == {"sum": 3}
+
+
 def test_inputs_behind_the_cut_stand_in_the_queues_again(world: World) -> None:
     """What was read is unread; what arrived later waits behind it."""
     world.controller.register(ONE)
