@@ -189,7 +189,7 @@ class Amendments:
                 why = f"a run has not ended within {CANCEL_SECONDS:.0f} s"
                 raise DataflowBusyError(name, why)
             with self._exclusive(name):
-                self._runs.publish(self._store.dataflow(name))
+                self._runs.finish_all(self._store.dataflow(name))
                 yield self._store.dataflow(name)
         finally:
             # Should the store not answer now, the dataflow stays held.

@@ -26,7 +26,7 @@ import structlog
 
 from cbp.engine.base import Engine
 from cbp.engine.files import Files
-from cbp.errors import ChangeRefusedError, CodeDriftedError, DataflowBusyError
+from cbp.errors import ChangeRefusedError, CodeDriftedError
 from cbp.model.change import ChangePlan, Choice, compare_versions, flow_schemas
 from cbp.model.dataflow import Dataflow
 from cbp.model.drift import drift
@@ -130,17 +130,12 @@ class Changes:
 
         Raises:
             ChangeRefusedError: With every reason; nothing happened.
-            DataflowBusyError: If what is recorded cannot be published now; nothing happened.
+            DataflowBusyError: If what is recorded cannot be finished now; nothing happened.
             LogConflictError: If another controller changed it.
             OperatingError: If it took over and could not be finished: see `finish`.
         """
-        parked = [p.reason for (name, _), p in self._runs.parked().items() if name == record.name]
-        if not parked:
-            self._runs.publish(record)
-        left = self._runs.publisher.unpublished(record.name)
-        if parked or any(left.values()):
-            why = parked[0] if parked else "what its runs made cannot be published"
-            raise DataflowBusyError(record.name, why)
+        self._runs.finish_all(record)
+        self._runs.require_finished(record.name)
         found = self.plan(record, document, after, choice)
         found.require_allowed()
         if not found.changed:

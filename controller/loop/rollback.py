@@ -27,7 +27,7 @@ from cbp.engine.base import Engine
 from cbp.engine.files import Files
 from cbp.engine.intentions import IntentionLog
 from cbp.engine.rewind import TableRewind, Target
-from cbp.errors import DataflowBusyError, RollbackImpossibleError
+from cbp.errors import RollbackImpossibleError
 from cbp.model.generation import Generation
 from cbp.model.intention import Intention
 from cbp.model.position import Position
@@ -119,11 +119,7 @@ class Rollbacks:
         if drop_later:
             position, dropped = self._without_later(record, position)
         self._require_queued(record, position)
-        # What was recorded and not told to the store is undone as well: it is not looked at again.
-        epochs = {
-            stage.stage: stage.epoch + sum(1 for _ in log.since(stage.stage, stage.epoch))
-            for stage in self._store.stages(record.name)
-        }
+        epochs = {stage.stage: stage.epoch for stage in self._store.stages(record.name)}
         now_ms = int(self._clock().timestamp() * 1000)
         generation = Generation(
             number=log.generation + 1,
@@ -154,14 +150,12 @@ class Rollbacks:
         """Do what a plan says; nothing of the dataflow runs, and everything is published.
 
         Raises:
-            DataflowBusyError: If what is recorded cannot be published now; nothing happened.
+            DataflowBusyError: If what is recorded cannot be finished now; nothing happened.
             LogConflictError: If another controller did something meanwhile.
             OperatingError: If it could not be finished: recovery, or `finish`, goes on.
         """
         with self._runs.publisher.lock(record.name):
-            if any(self._runs.publisher.unpublished(record.name).values()):
-                why = "what its runs made cannot be published; see its stages"
-                raise DataflowBusyError(record.name, why)
+            self._runs.require_finished(record.name)
             self._runs.log(record.folder).put_generation(plan.generation)
             self.finish(record)
 

@@ -32,6 +32,7 @@ from cbp.engine.files import Files
 from cbp.engine.intentions import IntentionLog
 from cbp.errors import (
     CbpError,
+    DataflowBusyError,
     ForeignWriterError,
     InvariantError,
     LogConflictError,
@@ -315,6 +316,25 @@ class Runs:
             self._parked.pop(key, None)
         _log.info("run.committed", epoch=intention.epoch, **_plain(intention.figures))
         return True
+
+    def finish_all(self, record: DataflowRecord) -> None:
+        """Try to finish and to publish, now, what is recorded of a dataflow that stands still."""
+        for (name, _), parked in self.parked().items():
+            if name == record.name:
+                self.finish(parked.record, parked.node, parked.intention)
+        self.publish(record)
+
+    def require_finished(self, name: str) -> None:
+        """Raise unless the store was told of all that is recorded, and the tables show it.
+
+        Raises:
+            DataflowBusyError: With what is missing.
+        """
+        for (dataflow, stage), parked in self.parked().items():
+            if dataflow == name:
+                raise DataflowBusyError(name, f"its stage {stage!r} {parked.reason}")
+        if any(self.publisher.unpublished(name).values()):
+            raise DataflowBusyError(name, "what its runs made cannot be published; see its stages")
 
     # publication
 

@@ -296,8 +296,6 @@ class Ticker:
                 continue
             if name in self.deleting or name in self.held:
                 continue
-            if name in self.held:
-                continue
             if parked.retry_at is not None and now < parked.retry_at:
                 continue
             stage = next(s for s in self._store.stages(name) if s.stage == stage_name)

@@ -28,7 +28,7 @@ from controller.store.holds import hold
 from controller.store.punctuations import next_punctuation, punctuation_of
 from controller.store.tables import dataflows, increments, punctuations, queue, stages
 
-__all__ = ["Positions", "restore_queue", "standing", "store_increments"]
+__all__ = ["Positions", "close_again", "restore_queue", "standing", "store_increments"]
 
 
 class Positions:
@@ -135,7 +135,7 @@ class Positions:
                     restore_queue(connection, dataflow, name, input_, held)
                     if connector.framing is not None:
                         write_frames(connection, dataflow, name, connector)
-            _close_again(connection, generation)
+            close_again(connection, generation.position.dataflow, generation.position)
             _touch(connection, dataflow, ends, at)
             connection.execute(
                 update_table(dataflows)
@@ -168,12 +168,12 @@ def _forget_undone(
     return later
 
 
-def _close_again(connection: Connection, generation: Generation) -> None:
-    """Let the closes wait that came behind the position of a roll-back.
+def close_again(connection: Connection, dataflow: str, position: Position) -> None:
+    """Let the closes wait that came behind a position to which a dataflow was put.
 
-    What it dropped is in no connector of its position; that it was asked for stays known.
+    Of a roll-back: what it dropped is in no connector of its position; that it was asked for
+    stays known.
     """
-    dataflow, position = generation.position.dataflow, generation.position
     here, number = punctuations.c.dataflow == dataflow, punctuations.c.number
     later = select(punctuations).where(here, number >= position.punctuations).order_by(number)
     for row in connection.execute(later).all():

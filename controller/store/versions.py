@@ -22,7 +22,12 @@ from controller.store.base import DataflowRecord, StageRecord
 from controller.store.database import Database
 from controller.store.frames import EMPTY, write_frames
 from controller.store.holds import hold
-from controller.store.positions import restore_queue, standing, store_increments
+from controller.store.positions import (
+    close_again,
+    restore_queue,
+    standing,
+    store_increments,
+)
 from controller.store.tables import dataflows, increments, queue, runs, stages, wiring
 
 __all__ = ["Versions"]
@@ -54,7 +59,6 @@ class Versions:
                 .values(
                     version=record.version,
                     document=dict(record.document),
-                    punctuations=position.punctuations,
                 )
             )
             store_increments(connection, position, at)
@@ -71,6 +75,8 @@ class Versions:
                     later = _behind(connection, record.name, flow, ends.get(flow, -1))
                     held = [*standing(connector), *later]
                     restore_queue(connection, record.name, stage, input_, held)
+            # Made between the version's description and this: they count for the new one.
+            close_again(connection, record.name, position)
 
 
 def _remove_wiring(connection: Connection, dataflow: str) -> None:

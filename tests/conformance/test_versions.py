@@ -11,6 +11,7 @@ from cbp.model.connector import Connector, Queued
 from cbp.model.framing import Framing
 from cbp.model.increment import DataFile
 from cbp.model.position import Position, StagePosition
+from cbp.model.punctuation import Punctuation
 from controller.store import SqlStore
 from tests.conformance.records import START, a_dataflow, an_increment, arrive
 
@@ -89,6 +90,23 @@ def test_an_increment_that_was_found_elsewhere_is_read_there(changed: SqlStore) 
     assert changed.connectors("d")["keep"]["items"].find(0) == moved
     assert changed.increment("d", "a", 0).increment == moved
     assert changed.increment("d", "a", 1).increment == an_increment("a", 1)
+
+
+def test_a_close_in_between_counts_for_the_new_version(store: SqlStore) -> None:
+    """It was made once the version had begun, and before the store was told so."""
+    store.register(a_dataflow(), WIRING)
+    for _ in range(2):
+        arrive(store)
+    position = position_of(store)
+    close = Punctuation(number=0, flow="a", at=2, reason="request", key="k", closed_ms=1)
+    store.punctuate("d", close)
+    record = replace(store.dataflow("d"), version=2)
+    for _ in range(2):  # redo changes nothing
+        store.change(record, NEW, {("new", "framed")}, position=position, at=START)
+    assert store.connectors("d")["new"]["framed"].closes == (2,)
+    store.punctuate("d", close)  # recovery tells it again
+    assert store.connectors("d")["new"]["framed"].closes == (2,)
+    assert store.next_punctuation("d") == 1
 
 
 def test_a_dataflow_that_is_not_there_cannot_be_changed(store: SqlStore) -> None:

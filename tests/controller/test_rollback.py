@@ -115,8 +115,8 @@ def test_back_and_on_again_is_as_if_nothing_had_been(world: World, document: Any
     assert world.store.stages(name)[0].failures == 0
 
 
-def test_what_was_recorded_and_not_told_is_undone_too(world: World) -> None:
-    """An answer of the disk was lost: the record stands, the run waits; both go with the others."""
+def test_what_is_recorded_and_not_told_is_finished_before(world: World) -> None:
+    """An answer of the disk was lost: the record stands, and the run waits for another try."""
     world.controller.register(ONE)
     pictures = play(world, 2, name="one")
 
@@ -127,8 +127,10 @@ def test_what_was_recorded_and_not_told_is_undone_too(world: World) -> None:
     world.faults.to = lost
     world.arrive("one", "a", ("late", 1))
     world.ticks()
-    world.faults.to = lambda point: None
     assert world.store.stages("one")[0].epoch == 2
+    with pytest.raises(DataflowBusyError, match="'sum' finishes epoch 2"):
+        back(world, "1", name="one")
+    world.faults.to = lambda point: None
     assert dict(back(world, "1", name="one", pause=True).undone) == {"sum": 3}
     world.ticks()
     assert tables(world.picture(), "one") == tables(pictures[1], "one")
