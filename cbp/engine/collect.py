@@ -250,6 +250,9 @@ def collect_table(table: ManagedTable, files: Files, plan: TablePlan) -> None:
     The log goes first: what cannot be opened any more needs no files.
     """
     table.clean_before(plan.base)
+    if plan.dead:
+        # Else a loss of power could bring back entries whose files are gone.
+        files.sync_dir(table.log.folder)
     for file in plan.dead:
         files.remove(f"{table.path}/{file.path}", what="dead_file")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -193,6 +194,32 @@ def test_a_collection_goes_on_where_one_was_interrupted_with_a_longer_retention(
     assert {table.base for table in plan.values()} <= {0, 5}
     assert 5 in {table.base for table in plan.values()}
     assert counts(driver) == before
+
+
+def test_entries_are_gone_for_good_before_their_files_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loss of power brings back what was not synced: an entry, and no file that it names."""
+    driver = driver_on(tmp_path)
+    play(driver, 18, retention=None)
+    effects: list[str] = []
+    remove, sync_dir = LocalFiles.remove, LocalFiles.sync_dir
+
+    def removed(self: LocalFiles, path: str, *, what: str = "clean_up") -> None:
+        effects.append(what)
+        remove(self, path, what=what)
+
+    def synced(self: LocalFiles, path: str) -> None:
+        effects.append(path.rpartition("/")[2])
+        sync_dir(self, path)
+
+    monkeypatch.setattr(LocalFiles, "remove", removed)
+    monkeypatch.setattr(LocalFiles, "sync_dir", synced)
+    collect(driver)
+    orders = [what for what, _ in itertools.groupby(effects)]
+    assert "dead_file" in orders
+    for before, what in itertools.pairwise(orders):
+        assert what != "dead_file" or before == "_delta_log"
 
 
 def test_a_dry_run_tells_and_removes_nothing(tmp_path: Path) -> None:
