@@ -96,6 +96,7 @@ class Amendments:
         with self._quiet(name, "is being rolled back", cancel=True) as record:
             if pause:
                 self._store.set_desired(name, "paused")
+            self._runs.finish_all(record)
             # Again: a run may have ended by itself meanwhile.
             plan = look(record)
             self._rollbacks.carry_out(record, plan)
@@ -189,7 +190,7 @@ class Amendments:
                 why = f"a run has not ended within {CANCEL_SECONDS:.0f} s"
                 raise DataflowBusyError(name, why)
             with self._exclusive(name):
-                self._runs.finish_all(self._store.dataflow(name))
+                self._runs.publish(self._store.dataflow(name))
                 yield self._store.dataflow(name)
         finally:
             # Should the store not answer now, the dataflow stays held.
