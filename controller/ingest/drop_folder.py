@@ -14,6 +14,7 @@ After a crash anywhere, the next pass looks in both places and goes on: a claim
 without its file in `claimed` is used again for the file that still lies in
 `incoming`; a log entry without its store row is indexed; a settled file that lies
 in `claimed` is moved on; a sealed marker's close is asked for again under the same key.
+A recovery also tells a store that was lost what lies in quarantine.
 Identity is the content (SHA-256), never a name or a time.
 
 Guaranteed: one pass per source at a time in this object; a failing source does not
@@ -48,6 +49,7 @@ from controller.ingest.intake import Intake, Outcome
 from controller.ingest.limits import IngestLimits
 from controller.ingest.listing import CLOSE_NAME, Candidate, Listed, Settler, sealed_close_name
 from controller.ingest.manifest import Manifest, sealed_name
+from controller.ingest.quarantine import restore_quarantined
 from controller.ingest.source_log import SEALED_ENTRIES, SourceLog
 from controller.store.base import ClaimRecord, DataflowRecord, Store
 
@@ -166,7 +168,7 @@ class DropFolder:
         return self._pass_over(record, dataflow, listing=True)
 
     def recover(self, record: DataflowRecord, dataflow: Dataflow) -> ScanReport:
-        """Finish after a crash: log entries, open claims, files left in `claimed`.
+        """Finish after a crash: log entries, open claims, files left in `claimed`, quarantine.
 
         Also removes temporary files; no other process may work on this drop folder.
         Idempotent; claims nothing new.
@@ -305,6 +307,8 @@ class DropFolder:
             for identity in listed.closes:
                 self._close(place, identity, tally)
             self._claim_listed(place, listed, opened.reusable, tally)
+        else:
+            restore_quarantined(place, self._store, self._faults)
 
     def _take(
         self,

@@ -7,15 +7,14 @@ its producer's. A file whose claim is still open stays; its increment does not n
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import UTC, datetime
+from datetime import datetime
 
 from cbp.engine.files import Files, StoredFile
 from cbp.model.retention import Expiry, Held, InputRetention, expire
-from controller.ingest.folders import SourcePlace
+from controller.ingest.folders import SourcePlace, claimed_at
 
 __all__ = ["plan_finished", "remove_finished"]
 
-_TIME_DIGITS = 12
 _EVERYTHING = 1 << 62
 
 
@@ -57,8 +56,7 @@ def remove_finished(place: SourcePlace, files: Files, plan: Expiry) -> None:
 
 def _held(number: int, file: StoredFile, now: datetime) -> Held | None:
     """Return a finished file; `None` for one that is none of ours."""
-    try:
-        arrived = datetime.fromtimestamp(int(file.path[:_TIME_DIGITS], 16) / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
+    arrived = claimed_at(file.path)
+    if arrived is None:
         return None
     return Held(number, file.bytes, min(arrived, now), (file.path,))

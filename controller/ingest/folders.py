@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ __all__ = ["SourcePlace", "evidence", "kept_name"]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _KEPT_CHARACTERS = 100
+_TIME_DIGITS = 12
 
 
 def evidence(name: str) -> str:
@@ -39,6 +41,14 @@ def evidence(name: str) -> str:
 def kept_name(claim: str, original: str) -> str:
     """Return a safe name for a file that is kept: the claim's id and a hint of the original."""
     return f"{claim}-{_UNSAFE.sub('_', original)[:_KEPT_CHARACTERS]}"
+
+
+def claimed_at(name: str) -> datetime | None:
+    """Return when a kept file was claimed, as its name says; `None`: it is none of ours."""
+    try:
+        return datetime.fromtimestamp(int(name[:_TIME_DIGITS], 16) / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)

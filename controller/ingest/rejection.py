@@ -9,7 +9,7 @@ when the file goes to quarantine. `rule` is stable and snake_case:
     file_gone  file_unreadable  not_regular  format_mismatch  manifest_mismatch
     compression_unsupported  compressed_truncated  compressed_damaged
     compressed_trailing_bytes  decompressed_too_large  decompression_ratio
-    parquet_damaged
+    parquet_damaged  reason_unreadable
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +43,12 @@ class Arrivals:
             hold(connection, claim.dataflow)
             if not _update_claim(connection, claim):
                 raise NotFoundError(kind="claim", name=claim.id)
+
+    def known_claims(self, ids: Sequence[str]) -> set[str]:
+        """See `Store.known_claims`."""
+        query = select(claims.c.id).where(claims.c.id.in_(ids))
+        with self._database.read() as connection:
+            return set(connection.execute(query).scalars())
 
     def open_claims(self, dataflow: str, source: str) -> list[ClaimRecord]:
         """See `Store.open_claims`."""

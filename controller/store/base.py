@@ -148,6 +148,10 @@ class Store(Protocol):
         """Replace a claim by id (status, sha256, reason)."""
         ...
 
+    def known_claims(self, ids: Sequence[str]) -> set[str]:
+        """Return which of these ids, some hundred at most, are those of claims."""
+        ...
+
     def open_claims(self, dataflow: str, source: str) -> list[ClaimRecord]:
         """Return claims in status `claiming` or `claimed`, by sequence."""
         ...

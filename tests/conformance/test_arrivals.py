@@ -40,6 +40,14 @@ def test_an_id_of_a_claim_is_used_once(chain: SqlStore) -> None:
         chain.add_claim(a_claim())
 
 
+def test_known_claims_are_those_that_are_stored(chain: SqlStore) -> None:
+    """Of any source and in any status; whoever asks for none gets none."""
+    chain.add_claim(a_claim("c1"))
+    chain.add_claim(a_claim("c2", source="b", status="quarantined"))
+    assert chain.known_claims(["c0", "c1", "c2"]) == {"c1", "c2"}
+    assert chain.known_claims([]) == set()
+
+
 def test_a_claim_comes_back_as_it_went_in(chain: SqlStore) -> None:
     """Names of files may hold whatever a file system allows."""
     claim = chain.add_claim(a_claim(path="\udcff\n'%{};--ß"))

@@ -111,11 +111,21 @@ class Checker:
                 require(not left, f"P1: {left} of {source} stay in {folder}")
             claims = self.world.store.open_claims(NAME, source)
             require(not claims, f"P1: open claims of {source}: {claims}")
+            self._check_quarantine(source)
         self._check_operations()
         self._check_flows()
         plain = len(self.history.eras) == 1 and not self.history.corrections
         if plain and all(s.runnable.default for s in self._nodes()):
             self._check_from_scratch()
+
+    def _check_quarantine(self, source: str) -> None:
+        """Check that what is listed as quarantined is what lies there, also of a lost store."""
+        rejected = self.world.store.claims(NAME, source, status="quarantined", limit=500).items
+        listed = {one.id for one in rejected if (one.reason or {}).get("code") != "file_gone"}
+        names = [name for name, _ in self._files_in(source, "quarantine")]
+        kept = [name for name in names if not name.endswith((".reason.json", CLOSE_NAME))]
+        lies = {name.partition("-")[0] for name in kept}
+        require(listed == lies, f"P1: {source} lists {listed} as quarantined, and there lie {lies}")
 
     def _look(self, entry: SourceEntry, rows: list[Record]) -> None:
         """Check the records of an accepted file, unless it was read by all and is gone."""

@@ -154,12 +154,22 @@ def test_a_deleted_database_is_rebuilt_and_the_service_goes_on(
 
             return look
 
+        def rejected(client: ServiceClient) -> list[dict[str, Any]]:
+            found = client.get_pairs(
+                "dataflows", "urls", "claims", query=[("status", "quarantined")]
+            )
+            # When and in which order it was claimed is told by its id, to the millisecond.
+            return [{**one, "sequence": 0, "created_at": ""} for one in found["items"]]
+
         with serving(settings) as client:
             body = json.dumps(DOCUMENT).encode()
             client.post("dataflows", content=body, content_type="application/json")
             for number in (1, 2, 3):
                 (incoming / f"{number}.jsonl").write_text('{"url": "a"}\n' * number)
                 until(count(client, sum(range(number + 1))), f"file {number} is counted")
+            (incoming / "bad.jsonl").write_text('{"url": 1}\n')
+            until(lambda: bool(rejected(client)), "the bad file is in quarantine")
+            refusals = rejected(client)
             code, refused = run(settings, "recover", "--rebuild")
             # The service leads: in a lock file, or by a lease that it renews.
             assert (code, refused["error_code"]) in ((1, "database_in_use"), (1, "lease_lost"))
@@ -171,6 +181,7 @@ def test_a_deleted_database_is_rebuilt_and_the_service_goes_on(
         (after,) = cbp(settings, "recover")["items"]
         assert (after["known"], after["open"]) == (True, False)
         with serving(settings) as client:
+            assert rejected(client) == refusals
             (incoming / "again.jsonl").write_text('{"url": "a"}\n' * 3)
             (incoming / "4.jsonl").write_text('{"url": "a"}\n' * 4)
             until(count(client, 10), "the next file is added to the state")
@@ -178,4 +189,4 @@ def test_a_deleted_database_is_rebuilt_and_the_service_goes_on(
                 # A view is published before the store knows the run.
                 until(lambda: store.stages("urls")[0].epoch == 4, "epochs are counted on")
                 kinds = sorted(claim.status for claim in store.claims("urls").items)
-                assert kinds == ["accepted"] * 4 + ["duplicate"]
+                assert kinds == ["accepted"] * 4 + ["duplicate", "quarantined"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -41,6 +41,9 @@ class DictStore:
     def update_claim(self, claim: ClaimRecord) -> None:
         assert claim.id in self.claim_rows
         self.claim_rows[claim.id] = claim
+
+    def known_claims(self, ids: Sequence[str]) -> set[str]:
+        return self.claim_rows.keys() & set(ids)
 
     def open_claims(self, dataflow: str, source: str) -> list[ClaimRecord]:
         found = [

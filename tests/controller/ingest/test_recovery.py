@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cbp.engine.faults import Crash, PlannedFaults
+from controller.ingest import ScanReport
 from controller.store import open_store
+from controller.store.base import ClaimRecord
 from tests.controller.ingest.harness import DictStore, Drop, lines
 
 SCHEMA = "id BIGINT, name STRING"
@@ -40,10 +43,25 @@ class Machine:
             self.drop.store = self._store()
         self.drop.start()
 
-    def statuses(self) -> dict[str, str]:
+    def lose_store(self) -> None:
+        """Start with an empty store; the disk stays."""
         if self.kind == "sqlite":
-            return {c.path: c.status for c in self.drop.store.claims("shop").items}
-        return {c.path: c.status for c in self.drop.store.claim_rows.values()}
+            self.drop.store.close()
+            for path in self.root.glob("store.db*"):
+                path.unlink()
+        self.drop.store = self._store()
+        if self.kind == "sqlite":
+            self.drop.store.register(self.drop.record, {"count": {"items": "orders"}})
+        self.drop.start()
+
+    def claims(self) -> list[ClaimRecord]:
+        """Return all claims in the order in which they were made."""
+        if self.kind == "sqlite":
+            return list(reversed(self.drop.store.claims("shop").items))
+        return list(self.drop.store.claim_rows.values())
+
+    def statuses(self) -> dict[str, str]:
+        return {c.path: c.status for c in self.claims()}
 
     def indexed(self) -> list[int]:
         if self.kind == "sqlite":
@@ -136,15 +154,7 @@ def test_lost_store_is_filled_again_from_the_source_log(machine: Machine):
     for i in range(3):
         drop.put(f"f{i}", lines(1, start=i))
         drop.scan()
-    if machine.kind == "sqlite":
-        drop.store.close()
-        for path in machine.root.glob("store.db*"):
-            path.unlink()
-        drop.store = machine._store()
-        drop.store.register(drop.record, {"count": {"items": "orders"}})
-    else:
-        drop.store = DictStore()
-    drop.start()
+    machine.lose_store()
     assert drop.recover().accepted == 3
     check_once(machine, 3)
     drop.put("again", lines(1, start=1))
@@ -152,6 +162,44 @@ def test_lost_store_is_filled_again_from_the_source_log(machine: Machine):
     drop.put("new", lines(1, start=3))
     assert drop.scan().accepted == 1
     assert machine.indexed() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("passage", [0, 1, 2])
+@pytest.mark.parametrize("point", ["claim.before", "claim.after"])
+def test_a_lost_store_is_told_what_lies_in_quarantine(
+    point: str, passage: int, machine: Machine
+) -> None:
+    """P1 and P6: as before the loss, if recovery dies in between, too; nothing else is claimed."""
+    drop = machine.drop
+    for name, data in (("bad1", b"x\n"), ("good", lines(1)), ("b-a d2", b"y\n"), ("bad3", b"z\n")):
+        drop.put(name, data)
+        drop.scan()
+        drop.pass_seconds(1)
+    before = [claim for claim in machine.claims() if claim.status == "quarantined"]
+    assert [claim.path for claim in before] == ["bad1", "b-a d2", "bad3"]
+    places = ["foreign-file", "0123456789ab-_CLOSE", "0123456789ab-_CLOSE.reason.json"]
+    for name in places:
+        (drop.place("quarantine") / name).write_bytes(b"{}")
+    damaged = drop.place("quarantine") / f"{before[2].id}-bad3.reason.json"
+    damaged.write_bytes(b"{")
+    machine.lose_store()
+    if passage:
+        drop.start(PlannedFaults(point, passage=passage))
+        with pytest.raises(Crash):
+            drop.recover()
+        machine.restart()
+    for _ in range(2):
+        drop.recover()
+        good, *after = machine.claims()
+        assert (good.path, good.status) == ("good", "accepted")
+        assert [replace(one, sequence=0, reason=None) for one in after] == [
+            replace(one, sequence=0, reason=None) for one in before
+        ]
+        assert [one.reason for one in after[:2]] == [one.reason for one in before[:2]]
+        assert after[2].reason is not None
+        assert after[2].reason["code"] == "reason_unreadable"
+    assert drop.scan() == ScanReport()
+    assert len(drop.rows()) == 1
 
 
 def test_lost_store_with_a_claimed_file_takes_it_again(tmp_path: Path):
