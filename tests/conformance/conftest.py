@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 
 import pytest
 from sqlalchemy import create_engine, text
@@ -13,6 +13,7 @@ from cbp.engine.faults import Faults
 from controller.store import SqlStore, open_store
 from tests.conformance.postgres import PostgresMissingError, postgres_server
 from tests.conformance.records import CHAIN, a_dataflow
+from tests.machine import needs, needs_postgres_driver
 
 _numbers = itertools.count()
 
@@ -20,7 +21,10 @@ _numbers = itertools.count()
 @pytest.fixture(scope="session")
 def new_postgres_database() -> Iterator[Callable[[], str]]:
     """Give a function that makes an empty database on a throw-away server."""
-    with _server_or_skip() as url:
+    needs_postgres_driver()
+    with ExitStack() as stack:
+        with needs("postgres", PostgresMissingError):
+            url = stack.enter_context(postgres_server())
         engine = create_engine(
             url.format("postgres").replace("postgresql://", "postgresql+psycopg://"),
             isolation_level="AUTOCOMMIT",
@@ -34,16 +38,6 @@ def new_postgres_database() -> Iterator[Callable[[], str]]:
 
         yield make
         engine.dispose()
-
-
-@contextmanager
-def _server_or_skip() -> Iterator[str]:
-    pytest.importorskip("psycopg", reason="no driver; pip install 'cbp[postgres]'")
-    try:
-        with postgres_server() as url:
-            yield url
-    except PostgresMissingError as missing:
-        pytest.skip(str(missing))
 
 
 @pytest.fixture(

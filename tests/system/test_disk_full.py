@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.machine import small_disk
 from tests.system.processes import Instance, until
 from tests.system.workload import Workload
 
@@ -28,18 +28,8 @@ DISK_MEGABYTES = 48
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """Give a small disk."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    size = f"size={DISK_MEGABYTES}m"
-    command = ["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(folder)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError as error:
-        pytest.skip(f"no tmpfs can be mounted here: {error}")
-    if done.returncode != 0:
-        pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    with small_disk(tmp_path / "disk", f"{DISK_MEGABYTES}m") as folder:
+        yield folder
 
 
 def fill(disk: Path, *, left_bytes: int) -> Path:

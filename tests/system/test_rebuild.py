@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from controller.demo.service import free_port
 from controller.settings import Settings, load_settings
 from controller.store import open_store
 from tests.conformance.postgres import PostgresMissingError, postgres_server
+from tests.machine import needs, needs_postgres_driver
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -116,21 +117,20 @@ def sqlite(root: Path) -> Iterator[tuple[str, Callable[[], None]]]:
 @contextmanager
 def postgresql(root: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     del root
-    pytest.importorskip("psycopg")
-    try:
-        with postgres_server() as template:
-            url = template.format("postgres")
-            engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    needs_postgres_driver()
+    with ExitStack() as stack:
+        with needs("postgres", PostgresMissingError):
+            template = stack.enter_context(postgres_server())
+        url = template.format("postgres")
+        engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+        stack.callback(engine.dispose)
 
-            def lose() -> None:
-                with engine.begin() as connection:
-                    connection.execute(text("DROP SCHEMA public CASCADE"))
-                    connection.execute(text("CREATE SCHEMA public"))
+        def lose() -> None:
+            with engine.begin() as connection:
+                connection.execute(text("DROP SCHEMA public CASCADE"))
+                connection.execute(text("CREATE SCHEMA public"))
 
-            yield url, lose
-            engine.dispose()
-    except PostgresMissingError as missing:
-        pytest.skip(str(missing))
+        yield url, lose
 
 
 @pytest.mark.parametrize("database", [sqlite, pytest.param(postgresql, marks=pytest.mark.service)])

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.postgres import PostgresMissingError, PostgresServer
+from tests.machine import needs
 from tests.system.processes import Instance, SparkCluster, until
 from tests.system.wire import Wire
 from tests.system.workload import Workload
@@ -47,10 +48,8 @@ class Deployment:
     """Two instances on one database, behind a wire, and a cluster."""
 
     def __init__(self, root: Path, stack: ExitStack, *, spark: bool) -> None:
-        try:
+        with needs("postgres", PostgresMissingError):
             self.postgres = PostgresServer(durable=True)
-        except PostgresMissingError as missing:
-            pytest.skip(str(missing))
         stack.callback(self.postgres.close)
         self.postgres.start()
         self.wire = Wire(self.postgres.socket)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 from collections import Counter
@@ -13,6 +12,7 @@ import pytest
 
 from cbp.engine.direct import LocalEngine
 from cbp.errors import DiskFullError
+from tests import machine
 from tests.cbp.engine.test_direct import dataflow_of
 from tests.driver import Driver
 
@@ -20,13 +20,8 @@ from tests.driver import Driver
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Mount a file system of two megabytes."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("needs the right to mount a tmpfs")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    with machine.small_disk(tmp_path / "small", "2m") as folder:
+        yield folder
 
 
 def test_a_run_that_fills_the_disk_changes_nothing_and_runs_again(

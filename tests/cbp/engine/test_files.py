@@ -6,7 +6,6 @@ import errno
 import multiprocessing
 import os
 import pickle
-import subprocess
 from collections.abc import Iterator
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from cbp.engine.faults import PlannedFaults
 from cbp.engine.files import Exists, LocalFiles, Written, files_for, local_path
 from cbp.errors import DiskFullError, FileSystemUnsafeError, NotFoundError, OperatingError
+from tests import machine
 
 RACES = 200
 
@@ -104,13 +104,8 @@ def test_no_space_left_is_a_disk_full_error(tmp_path: Path, code: int) -> None:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Give a file system of 64 kB, where the machine allows to mount one."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
-    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small file system needs root")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+    with machine.small_disk(tmp_path / "disk", "64k") as folder:
+        yield folder
 
 
 def test_a_full_disk_is_a_disk_full_error(small_disk: Path) -> None:

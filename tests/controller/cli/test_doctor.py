@@ -18,6 +18,7 @@ from controller.cli.session import Session
 from controller.settings import Settings
 from tests.controller.api.fakes import AppTransport, Service
 from tests.controller.cli.conftest import Cbp
+from tests.machine import needs_postgres_driver
 
 
 @pytest.fixture
@@ -194,7 +195,7 @@ def test_the_database_is_looked_at_and_not_made(tmp_path: Path) -> None:
 
 def test_a_database_server_that_is_away_is_told_without_its_password(port: int) -> None:
     """With host and port, never with what was sent to it."""
-    pytest.importorskip("psycopg")
+    needs_postgres_driver()
     url = f"postgresql+psycopg://cbp:swordfish@127.0.0.1:{port}/cbp"
     with pytest.raises(RuntimeError) as caught:
         probes.check_database(url)

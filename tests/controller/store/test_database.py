@@ -17,6 +17,7 @@ from controller.store import open_store
 from controller.store.database import Database
 from controller.store.errors import DatabaseInUseError, DatabaseUrlError
 from tests.conformance.records import a_dataflow
+from tests.machine import needs_postgres_driver
 
 
 @pytest.fixture
@@ -117,7 +118,7 @@ def test_a_url_that_cannot_be_used_is_refused(url: str) -> None:
 
 def test_a_server_that_does_not_answer_is_worth_another_try() -> None:
     """A lost server is an operating failure: retryable, and silent about the password."""
-    pytest.importorskip("psycopg")
+    needs_postgres_driver()
     with pytest.raises(OperatingError) as failed:
         open_store("postgresql://cbp:geheim@127.0.0.1:1/cbp")
     assert failed.value.retryable

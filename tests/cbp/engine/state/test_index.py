@@ -17,6 +17,7 @@ from cbp.engine.state import index
 from cbp.engine.state.index import IndexCache
 from cbp.engine.state.lookup import IndexedFile
 from cbp.errors import InvariantError
+from tests import machine
 
 ROWS = 5000  # more than a file that is kept without a copy
 
@@ -136,13 +137,8 @@ print(sum(
 @pytest.fixture
 def small_cache(tmp_path: Path) -> Iterator[Path]:
     """Mount a file system on which no copy of the fixture's file fits."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(folder)]
-    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small file system needs root")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    with machine.small_disk(tmp_path / "small", "16k") as folder:
+        yield folder
 
 
 def test_a_lost_or_damaged_data_file_stops(table: Path, tmp_path: Path) -> None:

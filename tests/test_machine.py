@@ -1,0 +1,103 @@
+"""A run that was told what its machine has does not pass by leaving tests out."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import machine
+from tests.machine import leave_out, needs, needs_postgres_driver, small_disk
+
+TESTS = Path(__file__).resolve().parent
+RUN = TESTS.parent / ".ci" / "run"
+
+
+@pytest.mark.parametrize("named", ["", "tmpfs"])
+def test_what_is_missing_and_not_required_is_a_skip(
+    named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason is told; another need that is required changes nothing."""
+    monkeypatch.setenv("CBP_REQUIRE", named)
+    with pytest.raises(pytest.skip.Exception, match="install it"), needs("postgres", OSError):
+        raise OSError("install it")
+
+
+@pytest.mark.parametrize("named", ["postgres", "postgres,tmpfs"])
+def test_what_is_missing_and_required_is_a_failure(
+    named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where only the driver is missing."""
+    monkeypatch.setenv("CBP_REQUIRE", named)
+    with pytest.raises(pytest.fail.Exception, match=r"postgres.*install it"):
+        leave_out("postgres", "install it")
+    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(pytest.fail.Exception, match="driver"):
+        needs_postgres_driver()
+
+
+def test_a_disk_that_cannot_be_mounted_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused, or no such command: skipped, or failed where it is required."""
+    monkeypatch.setenv("CBP_REQUIRE", "postgres")
+    refused = subprocess.CompletedProcess([], 32, "", "permission denied")
+    monkeypatch.setattr(machine.subprocess, "run", lambda *args, **more: refused)
+    with pytest.raises(pytest.skip.Exception, match="denied"), small_disk(tmp_path / "a", "64k"):
+        pass
+    monkeypatch.setenv("CBP_REQUIRE", "tmpfs")
+    with pytest.raises(pytest.fail.Exception, match="denied"), small_disk(tmp_path / "b", "64k"):
+        pass
+
+
+def test_a_need_that_nobody_knows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A misspelt name would require nothing."""
+    monkeypatch.setenv("CBP_REQUIRE", "postgresql")
+    with pytest.raises(pytest.fail.Exception, match="postgresql"):
+        leave_out("postgres", "install it")
+
+
+def test_nobody_skips_past_the_rule() -> None:
+    """Servers and disks are asked for in one place; a skip of one's own would stay green."""
+    own = re.compile(r"importorskip\(.psycopg|except PostgresMissingError|.mount., .-t")
+    found = [
+        str(file.relative_to(TESTS))
+        for file in TESTS.rglob("*.py")
+        if file not in (Path(__file__), TESTS / "machine.py") and own.search(file.read_text())
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(("mounts", "required"), [(0, "postgres,tmpfs"), (32, "postgres")])
+def test_the_integration_requires_what_its_machine_can_have(
+    mounts: int, required: str, tmp_path: Path
+) -> None:
+    """PostgreSQL always; a small disk where one can be mounted, and else it says so."""
+    script = tmp_path / ".ci" / "run"
+    script.parent.mkdir()
+    script.write_bytes(RUN.read_bytes())
+    (tmp_path / "deploy").mkdir()
+    (tmp_path / "deploy" / "check.sh").write_text("true\n")
+    (tmp_path / "deploy" / "test.sh").write_text('echo "requires $CBP_REQUIRE"\n')
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    for name, text in {
+        "mount": f"exit {mounts}",
+        "umount": "exit 0",
+        "apt-get": "exit 1",
+        "id": "echo 1000",
+    }.items():
+        (commands / name).write_text(f"#!/bin/sh\n{text}\n")
+        (commands / name).chmod(0o755)
+    done = subprocess.run(
+        ["bash", str(script)],
+        env={"PATH": f"{commands}:/usr/bin:/bin", "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert f"requires {required}\n" in done.stdout
+    assert ("no small file system can be mounted" in done.stdout) == (mounts != 0)
