@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests import machine
 from tests.machine import leave_out, needs, needs_postgres_driver, small_disk
 
 TESTS = Path(__file__).resolve().parent
@@ -33,7 +33,7 @@ def test_what_is_missing_and_required_is_a_failure(
     monkeypatch.setenv("CBP_REQUIRE", named)
     with pytest.raises(pytest.fail.Exception, match=r"postgres.*install it"):
         leave_out("postgres", "install it")
-    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(pytest.fail.Exception, match="driver"):
         needs_postgres_driver()
 
@@ -44,7 +44,7 @@ def test_a_disk_that_cannot_be_mounted_is_left_out(
     """Refused, or no such command: skipped, or failed where it is required."""
     monkeypatch.setenv("CBP_REQUIRE", "postgres")
     refused = subprocess.CompletedProcess([], 32, "", "permission denied")
-    monkeypatch.setattr(machine.subprocess, "run", lambda *args, **more: refused)
+    monkeypatch.setattr(subprocess, "run", lambda *args, **more: refused)
     with pytest.raises(pytest.skip.Exception, match="denied"), small_disk(tmp_path / "a", "64k"):
         pass
     monkeypatch.setenv("CBP_REQUIRE", "tmpfs")
