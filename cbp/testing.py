@@ -43,9 +43,9 @@ from cbp.engine.reference import ReferenceEngine
 from cbp.engine.reference_call import record_type
 from cbp.errors import NotFoundError
 from cbp.model.dataflow import Dataflow, SourceNode, StageNode
-from cbp.model.equality import output_view, state_view, view_difference
+from cbp.model.equality import closeness, output_view, state_view, view_difference
 from cbp.model.schema import Schema
-from cbp.model.stage import OutputSpec, TranslatorSpec
+from cbp.model.stage import OutputSpec, StateSpec, TranslatorSpec
 from cbp.sdk.translate import Declared
 
 __all__ = [
@@ -80,6 +80,7 @@ class Result:
     state: Mapping[str, Sequence[Any]]
     figures: Mapping[str, Sequence[Mapping[str, int]]]
     _specs: Mapping[str, OutputSpec] = field(repr=False, default_factory=dict)
+    _states: Mapping[str, tuple[StateSpec, Schema]] = field(repr=False, default_factory=dict)
 
     def last(self, output: str) -> dict[Any, Any]:
         """Return the last value per declared key: what an updated view shows.
@@ -108,12 +109,15 @@ class Result:
         Raises:
             NotFoundError: It lacks a state or an output of this one.
         """
-        for name, rows in self.state.items():
-            if found := view_difference(state_view(rows), state_view(_of(other.state, name))):
+        for name, (kept, key) in self._states.items():
+            close = closeness(kept, key.names)
+            ours, theirs = self.state[name], _of(other.state, name)
+            if found := view_difference(state_view(ours, close), state_view(theirs, close), close):
                 return f"state {name}: {found}"
         for name, spec in self._specs.items():
-            theirs = output_view(spec, _of(other.outputs, name))
-            if found := view_difference(output_view(spec, self.outputs[name]), theirs):
+            close = closeness(spec, spec.key)
+            views = [output_view(spec, _of(of.outputs, name), close) for of in (self, other)]
+            if found := view_difference(*views, close):
                 return f"output {name}: {found}"
         return ""
 
@@ -166,6 +170,7 @@ def run_epochs(
         {n.removeprefix(prefix): v for n, v in result.state.items()},
         result.figures,
         {n.removeprefix(prefix): v for n, v in result._specs.items()},
+        {n.removeprefix(prefix): v for n, v in result._states.items()},
     )
 
 
@@ -238,6 +243,7 @@ def _result(dataflow: Dataflow, engine: ReferenceEngine) -> Result:
     outputs: dict[str, list[list[Any]]] = {}
     state: dict[str, list[Any]] = {}
     specs: dict[str, OutputSpec] = {}
+    states: dict[str, tuple[StateSpec, Schema]] = {}
     for name, node in dataflow.stages.items():
         for output in node.translator.outputs:
             flow = f"{name}.{output.name}"
@@ -248,8 +254,10 @@ def _result(dataflow: Dataflow, engine: ReferenceEngine) -> Result:
         for kept in node.translator.states:
             records = engine.state(name, kept.name)
             state[f"{name}.{kept.name}"] = _named(records, kept.name, kept.schema)
+            assert node.translator.key is not None, "a stage with state has a key"
+            states[f"{name}.{kept.name}"] = kept, node.translator.key
     figures = {name: engine.figures(name) for name in dataflow.stages}
-    return Result(outputs, state, figures, specs)
+    return Result(outputs, state, figures, specs, states)
 
 
 def _named(records: Iterable[Mapping[str, Any]], flow: str, schema: Schema) -> list[Any]:

@@ -6,10 +6,13 @@ streams, batch by batch.
 
 A multiset is compared by `cbp.engine.difference`: equal records cancel out as they come; what
 comes in another order is spilled by hash. A view is cut by the hash of its keys into parts of
-about `PART_ROWS` records, on disk; memory then holds the keys of one part.
+about `PART_ROWS` records, on disk; memory then holds the keys of one part. So is a multiset
+whose records need not agree exactly (`Closeness`), by the hash of what must agree.
 
-Guaranteed: a difference of one record is found; nothing is decided by a hash. Of a table that
-differs, the first `SHOWN_MAX` keys are told, and the comparison of it ends.
+Guaranteed: a difference of one record, beyond what its table tolerates, is found; nothing is
+decided by a hash. Of a table that differs, the first `SHOWN_MAX` keys are told, and the
+comparison of it ends. Not guaranteed: with a tolerance, memory holds all records that agree in
+every column without floating-point numbers.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ import numpy as np
 from cbp.engine.difference import Difference
 from cbp.engine.rows import Row
 from cbp.engine.state.bucket import Found
-from cbp.model.equality import identity
+from cbp.model.equality import EXACTLY, Closeness, closeness, identity, paired
 from cbp.model.stage import TranslatorSpec
 from cbp.model.verification import Comparison, Differing
 
@@ -39,6 +42,7 @@ __all__ = [
     "Counting",
     "compare",
     "compare_multisets",
+    "compare_near",
     "compare_views",
 ]
 
@@ -93,12 +97,15 @@ def compare(
         counting: Told of records as they are compared; may raise to end the comparison.
     """
     epochs = comparison.kind == "history"
+    names: Sequence[str]
     if comparison.kind == "state":
         assert spec.key is not None, "a stage with state has a key"
-        schema, names = spec.state(comparison.name).schema, spec.key.names
+        state, names = spec.state(comparison.name), spec.key.names
+        schema, close = state.schema, closeness(state, names)
     else:
         output = spec.output(comparison.name)
         schema, names = output.schema, output.key
+        close = closeness(output, names, behind=int(epochs))
     # A record without a key stands for itself; one of a history comes with its epoch.
     key = [schema.index(name) + epochs for name in names] or list(range(len(schema) + epochs))
     if epochs and names:
@@ -109,11 +116,14 @@ def compare(
         return lambda: chain.from_iterable(contents.part(n, epochs=epochs) for n in wanted)
 
     told: list[Differing] = []
-    for number in range(expected.parts if expected.parts == found.parts else 1):
+    parts = expected.parts if expected.parts == found.parts else 1
+    rows = max(expected.rows, found.rows) // parts
+    for number in range(parts):
         left, right = side(expected, number), side(found, number)
         if comparison.kind == "view":
-            rows = max(expected.rows, found.rows)
-            told += compare_views(left, right, key=key, rows=rows, counting=counting)
+            told += compare_views(left, right, key=key, rows=rows, counting=counting, close=close)
+        elif close.tolerance or close.left_out:
+            told += compare_near(left, right, key=key, rows=rows, counting=counting, close=close)
         else:
             told += compare_multisets(left, right, key=key, counting=counting)
         if len(told) >= SHOWN_MAX:
@@ -144,8 +154,50 @@ def compare_multisets(
     return [_differing(group.key, group.expected, group.found) for group in shown]
 
 
+def compare_near(
+    expected: Batches,
+    found: Batches,
+    *,
+    key: Sequence[int],
+    rows: int,
+    counting: Counting,
+    close: Closeness,
+) -> list[Differing]:
+    """Return the first keys whose records differ, as multisets of which some need only be near.
+
+    Args:
+        expected, found: Both sides.
+        key: Positions of the columns that a difference is told by.
+        rows: About how many records a side has.
+        counting: Told of the records as they are read.
+        close: How closely two records have to agree.
+    """
+    groups: dict[Hashable, _Group] = {}
+    with closing(_Parts(rows, lambda row: close.parts(row)[0])) as spilled:
+        spilled.take(expected, found, counting)
+        for part in range(spilled.parts):
+            wants, has = spilled.all(part, 0), spilled.all(part, 1)
+            for same in dict.fromkeys([*wants, *has]):
+                left, right = wants.get(same, []), has.get(same, [])
+                lacking, surplus = paired(
+                    close, *([close.parts(row)[1] for row in side] for side in (left, right))
+                )
+                _into(groups, [left[at] for at in lacking], key, "expected")
+                _into(groups, [right[at] for at in surplus], key, "found")
+            if len(groups) >= SHOWN_MAX:
+                break
+    shown = islice(groups.values(), SHOWN_MAX)
+    return [_differing(group.key, group.expected, group.found) for group in shown]
+
+
 def compare_views(
-    expected: Batches, found: Batches, *, key: Sequence[int], rows: int, counting: Counting
+    expected: Batches,
+    found: Batches,
+    *,
+    key: Sequence[int],
+    rows: int,
+    counting: Counting,
+    close: Closeness = EXACTLY,
 ) -> list[Differing]:
     """Return the first keys whose last records differ; none: both views are equal.
 
@@ -154,19 +206,16 @@ def compare_views(
         key: Positions of the declared key's columns.
         rows: About how many records a side has.
         counting: Told of the records as they are read.
+        close: How closely two records have to agree.
     """
-    parts = min(_PARTS_MAX, max(1, rows // PART_ROWS))
     told: list[Differing] = []
-    with closing(_Parts(parts, key)) as spilled:
-        for side, batches in enumerate((expected, found)):
-            for batch in batches():
-                counting(len(batch))
-                spilled.add(side, batch)
-        for part in range(parts):
+    with closing(_Parts(rows, lambda row: identity([row[at] for at in key]))) as spilled:
+        spilled.take(expected, found, counting)
+        for part in range(spilled.parts):
             wants, has = spilled.last(part, 0), spilled.last(part, 1)
             for value in dict.fromkeys([*wants, *has]):
                 left, right = wants.get(value), has.get(value)
-                if left is None or right is None or identity(left) != identity(right):
+                if left is None or right is None or not close.agree(left, right):
                     some = left if left is not None else right
                     assert some is not None, "the key is of one of them"
                     where = tuple(some[at] for at in key)
@@ -239,33 +288,49 @@ def _text(row: Row) -> str:
 
 
 class _Parts:
-    """Records of both sides by the hash of their key; on disk, in one file without a name."""
+    """Records of both sides by the hash of something of them; on disk, in one file without a name.
 
-    def __init__(self, parts: int, key: Sequence[int]) -> None:
-        self._parts, self._key = parts, tuple(key)
+    Args:
+        rows: About how many records a side has.
+        of: What is hashed of a record; what is equal comes to one part.
+    """
+
+    def __init__(self, rows: int, of: Callable[[Row], Hashable]) -> None:
+        self.parts = min(_PARTS_MAX, max(1, rows // PART_ROWS))
+        self._of = of
         handle, path = tempfile.mkstemp(prefix="cbp-compare-")
         os.unlink(path)
         self._file = os.fdopen(handle, "w+b")
         self._blocks: dict[tuple[int, int], list[int]] = {}
         self._waiting: dict[tuple[int, int], list[Row]] = {}
 
-    def add(self, side: int, rows: list[Row]) -> None:
-        """Take records of a side, in order."""
-        for row in rows:
-            part = hash(identity([row[at] for at in self._key])) % self._parts
-            waiting = self._waiting.setdefault((part, side), [])
-            waiting.append(row)
-            if len(waiting) >= _BLOCK_ROWS:
-                self._blocks.setdefault((part, side), []).append(self._file.seek(0, os.SEEK_END))
-                pickle.dump(waiting, self._file, pickle.HIGHEST_PROTOCOL)
-                waiting.clear()
+    def take(self, expected: Batches, found: Batches, counting: Counting) -> None:
+        """Take both sides, in order; the first is side 0."""
+        for side, batches in enumerate((expected, found)):
+            for batch in batches():
+                counting(len(batch))
+                for row in batch:
+                    self._add(side, row)
+
+    def _add(self, side: int, row: Row) -> None:
+        part = hash(self._of(row)) % self.parts
+        waiting = self._waiting.setdefault((part, side), [])
+        waiting.append(row)
+        if len(waiting) >= _BLOCK_ROWS:
+            self._blocks.setdefault((part, side), []).append(self._file.seek(0, os.SEEK_END))
+            pickle.dump(waiting, self._file, pickle.HIGHEST_PROTOCOL)
+            waiting.clear()
 
     def last(self, part: int, side: int) -> dict[Hashable, Row]:
-        """Return the last record per key of one part of one side."""
-        found: dict[Hashable, Row] = {}
+        """Return the last record of each hashed value in one part of one side."""
+        return {self._of(row): row for block in self._read(part, side) for row in block}
+
+    def all(self, part: int, side: int) -> dict[Hashable, list[Row]]:
+        """Return all records of each hashed value in one part of one side."""
+        found: dict[Hashable, list[Row]] = {}
         for block in self._read(part, side):
             for row in block:
-                found[identity([row[at] for at in self._key])] = row
+                found.setdefault(self._of(row), []).append(row)
         return found
 
     def _read(self, part: int, side: int) -> Iterator[list[Any]]:

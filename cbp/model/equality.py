@@ -9,6 +9,9 @@ Incremental must equal from scratch; this says what is compared:
   on the same split instead.
 - A *loopback* is not compared: messages depend on the split, what they lead to does not.
 
+A state or an output may say less than "exactly" (`Closeness`): numbers that are computed until
+they change little may differ a little, and columns that only count rounds are left out.
+
 Guarantee: the order of records never matters; NaN equals NaN, 0.0 equals -0.0.
 
 Source: ours; the definition of promise "incremental equals from scratch".
@@ -17,56 +20,219 @@ Source: ours; the definition of promise "incremental equals from scratch".
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from cbp.model.stage import OutputSpec
+from cbp.model.stage import OutputSpec, StateSpec
 
-__all__ = ["identity", "output_view", "state_view", "view_difference"]
+__all__ = [
+    "EXACTLY",
+    "Closeness",
+    "closeness",
+    "identity",
+    "in_words",
+    "output_view",
+    "paired",
+    "state_view",
+    "view_difference",
+]
 
 _THEMSELVES = frozenset({int, str, bool, bytes, type(None)})
 """Types whose values stand for themselves."""
 
 View = Counter[Hashable] | dict[Hashable, Hashable] | list[Counter[Hashable]]
 
+Numbers = tuple[float, ...]
 
-def state_view(rows: Iterable[Sequence[Any]]) -> View:
+
+@dataclass(frozen=True, slots=True)
+class Closeness:
+    """How closely two records of one table have to agree. Not transitive, if not exact.
+
+    Attributes:
+        tolerance: Floating-point numbers may differ by this part of the larger one, and by
+            this much where they are smaller than 1; 0: not at all.
+        exact: Positions of columns that agree exactly in any case: those of a key.
+        left_out: Positions of columns that are not looked at.
+    """
+
+    tolerance: float = 0.0
+    exact: frozenset[int] = frozenset()
+    left_out: frozenset[int] = frozenset()
+
+    def parts(self, row: Sequence[Any]) -> tuple[Hashable, Numbers]:
+        """Return what must be the same of a record, and the numbers that must be near."""
+        numbers: list[float] = []
+        same: list[Hashable] = []
+        for at, value in enumerate(row):
+            if at not in self.left_out:
+                exact = not self.tolerance or at in self.exact
+                same.append(identity(value) if exact else _without(value, numbers))
+        return tuple(same), tuple(numbers)
+
+    def near(self, left: Numbers, right: Numbers) -> bool:
+        """Return whether the numbers of two records are near, one by one."""
+        most = self.tolerance
+        return all(
+            math.isclose(one, other, rel_tol=most, abs_tol=most)
+            for one, other in zip(left, right, strict=True)
+        )
+
+    def agree(self, left: Sequence[Any], right: Sequence[Any]) -> bool:
+        """Return whether two records are equal."""
+        (same, numbers), (other, others) = self.parts(left), self.parts(right)
+        return same == other and self.near(numbers, others)
+
+
+EXACTLY = Closeness()
+
+
+def closeness(spec: OutputSpec | StateSpec, key: Sequence[str], *, behind: int = 0) -> Closeness:
+    """Return how closely records of a state or an output have to agree, as it declares.
+
+    Args:
+        spec: The state or output.
+        key: Its columns that are compared exactly: the stage's key, or the output's.
+        behind: So many exact columns come in front of its own.
+    """
+
+    def positions(names: Iterable[str]) -> frozenset[int]:
+        return frozenset(spec.schema.index(name) + behind for name in names)
+
+    exact = positions(key) | frozenset(range(behind))
+    return Closeness(spec.tolerance, exact, positions(spec.not_compared))
+
+
+def in_words(spec: OutputSpec | StateSpec) -> str:
+    """Say what a state or an output declares: `within 1e-09, without round`; `""`: exactly."""
+    said = [f"within {spec.tolerance:g}"] if spec.tolerance else []
+    if spec.not_compared:
+        said.append(f"without {', '.join(spec.not_compared)}")
+    return ", ".join(said)
+
+
+def paired(
+    closeness: Closeness, left: Sequence[Numbers], right: Sequence[Numbers]
+) -> tuple[list[int], list[int]]:
+    """Return the positions of both sides that have no near counterpart on the other.
+
+    Both sides are gone through in the order of their numbers, each taken once: of records with
+    one number each, no other choice of pairs leaves fewer.
+    """
+    lefts = sorted(range(len(left)), key=left.__getitem__)
+    rights = sorted(range(len(right)), key=right.__getitem__)
+    alone: tuple[list[int], list[int]] = [], []
+    i = j = 0
+    while i < len(lefts) and j < len(rights):
+        one, other = left[lefts[i]], right[rights[j]]
+        if closeness.near(one, other):
+            i, j = i + 1, j + 1
+        elif one < other:
+            alone[0].append(lefts[i])
+            i += 1
+        else:
+            alone[1].append(rights[j])
+            j += 1
+    alone[0].extend(lefts[i:])
+    alone[1].extend(rights[j:])
+    return alone
+
+
+def state_view(rows: Iterable[Sequence[Any]], close: Closeness = EXACTLY) -> View:
     """Return what of a state is compared."""
-    return Counter(identity(tuple(row)) for row in rows)
+    return Counter(_stand_in(row, close) for row in rows)
 
 
-def output_view(output: OutputSpec, epochs: Iterable[Iterable[Sequence[Any]]]) -> View:
+def output_view(
+    output: OutputSpec, epochs: Iterable[Iterable[Sequence[Any]]], close: Closeness = EXACTLY
+) -> View:
     """Return what of an output is compared.
 
     Args:
+        output: As it is declared.
         epochs: Its records by epoch, as tuples of its columns, in order.
+        close: How closely its records have to agree.
     """
     if output.history:
-        return [Counter(identity(tuple(row)) for row in epoch) for epoch in epochs]
+        return [Counter(_stand_in(tuple(row), close) for row in epoch) for epoch in epochs]
     rows = [tuple(row) for epoch in epochs for row in epoch]
     if not output.key:
-        return Counter(map(identity, rows))
+        return Counter(_stand_in(row, close) for row in rows)
     at = [output.schema.index(name) for name in output.key]
-    return {identity([row[i] for i in at]): identity(row) for row in rows}
+    return {identity([row[i] for i in at]): _stand_in(row, close) for row in rows}
 
 
-def view_difference(left: View, right: View) -> str:
-    """Say where two views differ first; `""` when they are equal."""
+def view_difference(left: View, right: View, close: Closeness = EXACTLY) -> str:
+    """Say where two views differ first; `""` when they are equal.
+
+    Args:
+        left, right: Views of one state or output.
+        close: With which both were made.
+    """
     if isinstance(left, list) and isinstance(right, list):
         if len(left) != len(right):
             return f"{len(left)} epochs against {len(right)}"
         for epoch, pair in enumerate(zip(left, right, strict=True)):
-            if found := view_difference(*pair):
+            if found := view_difference(*pair, close):
                 return f"epoch {epoch}: {found}"
         return ""
     assert isinstance(left, dict), "both views are of one output"
     assert isinstance(right, dict), "both views are of one output"
+    if close.tolerance:
+        left, right = _differing(left, right, close)
     differing = (key for key in {**left, **right} if left.get(key) != right.get(key))
     first = next(differing, None)
     if first is None and left == right:
         return ""
     return f"{first!r}: {left.get(first, 'nothing')!r} against {right.get(first, 'nothing')!r}"
+
+
+def _differing(
+    left: dict[Any, Any], right: dict[Any, Any], close: Closeness
+) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """Return two views made with a tolerance, without what is near in both."""
+    if isinstance(left, Counter):
+        groups: dict[Hashable, tuple[list[Numbers], list[Numbers]]] = defaultdict(lambda: ([], []))
+        for side, view in enumerate((left, right)):
+            for (same, numbers), count in view.items():
+                groups[same][side].extend([numbers] * count)
+        alone: tuple[Counter[Hashable], Counter[Hashable]] = Counter(), Counter()
+        for same, sides in groups.items():
+            for side, places in enumerate(paired(close, *sides)):
+                alone[side].update((same, sides[side][at]) for at in places)
+        return alone
+    both = {
+        key
+        for key in left.keys() & right.keys()
+        if left[key][0] == right[key][0] and close.near(left[key][1], right[key][1])
+    }
+    return _except(left, both), _except(right, both)
+
+
+def _except(view: dict[Any, Any], keys: set[Any]) -> dict[Any, Any]:
+    return {key: value for key, value in view.items() if key not in keys}
+
+
+def _stand_in(row: Sequence[Any], close: Closeness) -> Hashable:
+    """Return what stands for a record in a view: its parts, or without a tolerance itself."""
+    return close.parts(row) if close.tolerance else close.parts(row)[0]
+
+
+def _without(value: Any, numbers: list[float]) -> Hashable:
+    """Return the identity of a value without its floating-point numbers, which are collected."""
+    if isinstance(value, float) and not math.isnan(value):
+        numbers.append(value)
+        return float
+    if isinstance(value, list | tuple):
+        return tuple(_without(item, numbers) for item in value)
+    if isinstance(value, dict):
+        pairs = [(identity(key), item) for key, item in value.items()]
+        # Equal keys have equal texts, so that the numbers of equal maps come in one order.
+        pairs.sort(key=lambda pair: repr(pair[0]))
+        return tuple((key, _without(item, numbers)) for key, item in pairs)
+    return identity(value)
 
 
 def identity(value: Any) -> Hashable:

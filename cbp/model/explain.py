@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from cbp.model.dataflow import Dataflow, StageNode
+from cbp.model.equality import in_words
 from cbp.model.fusion import PhysicalStage, physical_stages, split_phases
 from cbp.model.stage import Computed, InputSpec, TranslatorSpec
 
@@ -225,6 +226,7 @@ def _outputs(dataflow: Dataflow, node: StageNode) -> Iterator[OutputPlan]:
             compared = f"view: the last record per ({', '.join(output.key)})"
         else:
             compared = "all records of all epochs"
+        compared = ", ".join(filter(None, (compared, in_words(output))))
         yield OutputPlan(flow, str(output.schema), compared, readers)
 
 

@@ -122,12 +122,16 @@ class OutputSpec:
     Attributes:
         key: Columns whose last value counts when two runs are compared; empty: all.
         history: Compare epoch by epoch instead (the sequence is the result).
+        tolerance: By how much floating-point numbers may differ then (`cbp.model.equality`).
+        not_compared: Columns that are left out then.
     """
 
     name: str
     schema: Schema
     key: tuple[str, ...] = ()
     history: bool = False
+    tolerance: float = 0.0
+    not_compared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +142,16 @@ class StateSpec:
         schema: Holds every column of the stage's key, by name.
         grouping: `inner`: only groups that another input carries are called;
             `outer`: every key in state is called in every epoch.
+        tolerance: By how much floating-point numbers may differ when two runs are compared
+            (`cbp.model.equality`).
+        not_compared: Columns that are left out then.
     """
 
     name: str
     schema: Schema
     grouping: Grouping = "inner"
+    tolerance: float = 0.0
+    not_compared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,10 @@
 A recomputation begins with nothing and reads the retained input again, either increment by
 increment or all at once. What is compared follows `cbp.model.equality`: state exactly, an
 output by the last value per declared key, by all records without a key, or epoch by epoch
-if it is a history. A history is left out where its epochs are no function of the input:
+if it is a history. What follows epochs is left out where these are no function of the input:
 when all input comes at once, or behind a stage that runs when something arrives, whatever
-that is; so are messages.
+that is. So are histories, and outputs without a key of stages that read changes; messages are
+left out always.
 
 Increment by increment, a dataflow whose rules wait for what they read gives the same
 epochs however its runs were timed. So it can be compared at any snapshot, while runs go
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cbp.model.dataflow import Dataflow
+from cbp.model.equality import in_words
 from cbp.model.graph import components, predecessors
 from cbp.model.runnable import Align, CountWindow, KeyWindow, RunAll
 
@@ -90,12 +92,14 @@ class Comparison:
     Attributes:
         stage, name: Of the state or output.
         left_out: Why it is not compared; `""`: it is.
+        within: How closely, in words; `""`: exactly.
     """
 
     stage: str
     name: str
     kind: Kind
     left_out: str = ""
+    within: str = ""
 
     @property
     def table(self) -> str:
@@ -126,6 +130,7 @@ class TableVerdict:
     Attributes:
         records: Compared, of both sides.
         differing: The first that differ; more may.
+        within: How closely records had to agree, in words; `""`: exactly.
     """
 
     table: str
@@ -134,6 +139,7 @@ class TableVerdict:
     records: int = 0
     differing: tuple[Differing, ...] = ()
     because: str = ""
+    within: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +212,10 @@ def comparisons(
     for component in components(predecessors(dataflow.wiring())):
         for stage in component:
             spec = dataflow.stages[stage].translator
-            old = "an earlier version or a correction is in it, or in what it reads" * (
-                stage in changed
-            )
+            old = _CHANGED * (stage in changed)
             loopbacks = {loopback.name for loopback in spec.loopbacks}
             for state in spec.states:
-                yield Comparison(stage, state.name, "state", old)
+                yield Comparison(stage, state.name, "state", old, in_words(state))
             for output in spec.outputs:
                 kind: Kind = "history" if output.history else "view" if output.key else "records"
                 why = old
@@ -223,9 +227,11 @@ def comparisons(
                     why = "a history has other epochs when all input comes at once"
                 elif output.history and stage not in settled:
                     why = "its epochs depend on when runs were started"
-                elif kind == "records" and split == "at_once" and stage not in free:
+                elif kind == "records" and stage not in free and split == "at_once":
                     why = "it follows changes, and all at once there are fewer; declare a key"
-                yield Comparison(stage, output.name, kind, why)
+                elif kind == "records" and stage not in free and stage not in settled:
+                    why = "it follows changes, and how many depends on when runs were started"
+                yield Comparison(stage, output.name, kind, why, in_words(output))
 
 
 def _split_free(dataflow: Dataflow) -> frozenset[str]:

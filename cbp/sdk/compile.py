@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, NoReturn, cast, get_args
 
 from cbp.errors import DefinitionError, Mistake
 from cbp.model.framing import FrameBy
 from cbp.model.runnable import RunAll, RunAny
-from cbp.model.schema import Schema, is_name
+from cbp.model.schema import DataType, Schema, is_name
 from cbp.model.stage import (
     CombineSpec,
     Computed,
@@ -207,7 +207,8 @@ class Compiler:
         key = self._columns(name, "key", declared.key, schema)
         if isinstance(key, Computed):
             self._fail("key_invalid", name, "the key of an output names columns")
-        return OutputSpec(name, schema, key or (), declared.history)
+        tolerance, not_compared = self._closeness(name, declared, schema, key or ())
+        return OutputSpec(name, schema, key or (), declared.history, tolerance, not_compared)
 
     def _state(self, name: str, declared: State, key: Schema) -> StateSpec:
         schema = Schema.parse(declared.schema, where=f"{self._name}.{name}")
@@ -220,7 +221,29 @@ class Compiler:
                 )
         if declared.grouping not in get_args(Grouping):
             self._fail("grouping_unknown", name, f"{declared.grouping!r}; use 'inner' or 'outer'")
-        return StateSpec(name, schema, declared.grouping)
+        tolerance, not_compared = self._closeness(name, declared, schema, key.names)
+        return StateSpec(name, schema, declared.grouping, tolerance, not_compared)
+
+    def _closeness(
+        self, name: str, declared: Output | State, schema: Schema, key: Sequence[str]
+    ) -> tuple[float, tuple[str, ...]]:
+        """How closely its records are compared: the tolerance, and the columns left out."""
+        columns = self._columns(name, "not_compared", declared.not_compared, schema)
+        if isinstance(columns, Computed):
+            self._fail("not_compared_invalid", name, "not_compared names columns")
+        for column in columns or ():
+            if column in key:
+                self._fail("not_compared_invalid", name, f"{column!r} is of the key: compared")
+        if not 0 <= declared.tolerance < 1:
+            message = f"tolerance={declared.tolerance!r}; give a number from 0 to below 1"
+            self._fail("tolerance_invalid", name, message)
+        if declared.tolerance and not any(
+            column.name not in {*key, *(columns or ())} and _floats(column.type)
+            for column in schema.fields
+        ):
+            message = f"tolerance={declared.tolerance!r}, but no column that is compared has floats"
+            self._fail("tolerance_invalid", name, message)
+        return declared.tolerance, columns or ()
 
     def _check_record_wise(self, inputs: tuple[InputSpec, ...], found: dict[str, Any]) -> None:
         if any(isinstance(declared, Loopback) for declared in found.values()):
@@ -306,3 +329,8 @@ class Compiler:
     def _fail(self, code: str, name: str, message: str) -> NoReturn:
         where = f"{self._name}.{name}" if name else self._name
         raise DefinitionError(Mistake(code, where, message, self._place))
+
+
+def _floats(type_: DataType) -> bool:
+    """Whether values of a type are floating-point numbers, or hold some."""
+    return type_.kind in ("FLOAT", "DOUBLE") or any(map(_floats, type_.arguments))

@@ -195,11 +195,17 @@ class Output:
         schema: DDL of its records.
         key: Columns whose last value counts (an updated view); default: every record counts.
         history: The sequence of epochs is the result; compared epoch by epoch.
+        tolerance: When two runs are compared (`cbp verify`, `cbp.testing`), numbers of FLOAT and
+            DOUBLE columns may differ by this part of the larger one, and by this much where
+            they are smaller than 1; for what is computed until it changes little. 0: exactly.
+        not_compared: Columns that are left out then, such as a counter of rounds.
     """
 
     schema: str
     key: str | None = None
     history: bool = False
+    tolerance: float = 0.0
+    not_compared: str | None = None
 
 
 @dataclass(frozen=True)
@@ -213,7 +219,11 @@ class State:
     Args:
         schema: DDL; holds every column of the stage's key, by name.
         grouping: `"inner"`: only groups that some input carries; `"outer"`: every key in state.
+        tolerance: As of an `Output`; the key is compared exactly.
+        not_compared: As of an `Output`.
     """
 
     schema: str
     grouping: Grouping = "inner"
+    tolerance: float = 0.0
+    not_compared: str | None = None

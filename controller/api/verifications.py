@@ -45,6 +45,7 @@ class TableVerdictOut(Model):
     records: int = Field(description="Compared, of both sides.")
     differing: list[DifferingOut] = Field(description="The first keys that differ.")
     because: str = Field(description="Why it is left out.")
+    within: str = Field(description="How closely records agree, as declared; empty: exactly.")
 
 
 class VerificationOut(Model):
@@ -115,6 +116,7 @@ def _shown(one: Verification) -> VerificationOut:
                     for d in verdict.differing
                 ],
                 because=verdict.because,
+                within=verdict.within,
             )
             for verdict in one.tables
         ],

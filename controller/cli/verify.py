@@ -112,7 +112,7 @@ def _print(answer: dict[str, Any]) -> None:
     rows = [
         (
             verdict["table"],
-            verdict["kind"],
+            ", ".join(filter(None, (verdict["kind"], verdict["within"]))),
             verdict["status"].replace("_", " "),
             verdict["records"],
             verdict["because"],

@@ -173,6 +173,7 @@ class Verifications:
                 one.kind,
                 "left_out" if one.left_out else "open",
                 because=one.left_out,
+                within=one.within,
             )
             for one in comparisons(dataflow, request.split, changed)
         )
@@ -354,6 +355,7 @@ class Verifications:
                 "differs" if differing else "equal",
                 compared,
                 tuple(differing),
+                within=one.within,
             )
             job.show_tables()
         return any(verdict.status == "differs" for verdict in job.verdicts.values())

@@ -25,7 +25,7 @@ weights and start weight, the inflow of Omega, and dangling pages by one more gr
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import fsum
 from typing import Any
 
@@ -47,6 +47,9 @@ __all__ = ["IncrementalPageRank"]
 
 EVERY_PAGE = All("nodes")
 AFFECTED = Multicast("affected")
+
+ROUNDING = 1e-6
+"""How near ranks are at threshold 0, as a part of the rank, with the default verdict."""
 
 
 def _ends(edge: Any) -> list[int]:
@@ -103,6 +106,9 @@ class IncrementalPageRank(Translate):
             stay out of G; 0: all pages that can be reached. What stays below it adds up.
             Divided by 1-a it bounds the mean error that one change leaves, in our tests.
         broadcast: Tell every page instead of G only: what multicast is measured against.
+        within: How near the ranks of two runs on the same edges are, as a part of the rank, for
+            `cbp verify`; 0: twice what the threshold leaves, threshold / (1-a) of each rank.
+            Give more if the verdict's tolerance leaves more.
     """
 
     key = "node BIGINT"
@@ -115,11 +121,13 @@ class IncrementalPageRank(Translate):
     omega = Loopback("target BIGINT, src BIGINT, amount DOUBLE, joins BOOLEAN", route_by="target")
     nodes = State(
         "node BIGINT, rank DOUBLE, inflow DOUBLE, shared DOUBLE, weight DOUBLE, "
-        "affected BOOLEAN, round BIGINT"
+        "affected BOOLEAN, round BIGINT",
+        not_compared="shared, weight, round",
     )
     links = State("node BIGINT, links ARRAY<BIGINT>, inside ARRAY<BIGINT>")
     whole = State(
-        "node BIGINT, n BIGINT, dangling DOUBLE, told DOUBLE, weight DOUBLE, round BIGINT"
+        "node BIGINT, n BIGINT, dangling DOUBLE, told DOUBLE, weight DOUBLE, round BIGINT",
+        not_compared="told, weight, round",
     )
     pages = Output("node BIGINT, rank DOUBLE", key="node")
     moved = Output("round BIGINT, change DOUBLE")
@@ -133,13 +141,24 @@ class IncrementalPageRank(Translate):
     )
 
     def __init__(
-        self, damping: float = 0.85, threshold: float = 0.001, broadcast: bool = False
+        self,
+        damping: float = 0.85,
+        threshold: float = 0.001,
+        broadcast: bool = False,
+        within: float = 0.0,
     ) -> None:
         if not 0 < damping < 1:
             _refuse("damping", damping, "a number between 0 and 1")
         if threshold < 0:
             _refuse("threshold", threshold, "0 or more")
+        if not 0 <= within < 1:
+            _refuse("within", within, "a number from 0 to below 1")
         self._damping, self._threshold = damping, threshold
+        # Rounds, and what is below the threshold, depend on how edges came together.
+        near = within or min(0.99, 2 * threshold / (1 - damping) + ROUNDING)
+        self.nodes = replace(self.nodes, tolerance=near)
+        self.whole = replace(self.whole, tolerance=near)
+        self.pages = replace(self.pages, tolerance=near)
         self.ranks = Loopback(
             "target BIGINT, src BIGINT, kind STRING, amount DOUBLE, round BIGINT",
             route_by=route(_broadcast if broadcast else _multicast, "BIGINT"),

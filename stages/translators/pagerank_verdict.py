@@ -31,7 +31,7 @@ class PageRankVerdict(Translate):
 
     key = "one BOOLEAN"
     moved = Input("round BIGINT, change DOUBLE", route_by=by(_one_group, "BOOLEAN"))
-    last = State("one BOOLEAN, round BIGINT")
+    last = State("one BOOLEAN, round BIGINT", not_compared="round")
     converged = Output("round BIGINT")
 
     def __init__(self, tolerance: float = 1e-10) -> None:
