@@ -242,3 +242,27 @@ def test_planned_faults_crash_at_one_passage() -> None:
     with pytest.raises(Crash):
         faults("intention.after")
     assert not issubclass(Crash, Exception)
+
+
+class Near(Translate):
+    """Keeps a number that an epoch more or less moves a little, and how many there were."""
+
+    items = Input("k STRING", route_by="k")
+    ranks = State("k STRING, rank DOUBLE, rounds INT", tolerance=0.2, not_compared="rounds")
+    views = Output("k STRING, rank DOUBLE", key="k", tolerance=0.2)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        rounds = 1 + sum(row.rounds for row in group.ranks)
+        out.ranks(key.k, 1 + 0.1**rounds, rounds)
+        out.views(key.k, 1 + 0.1**rounds)
+
+
+class TooNear(Near):
+    ranks = State("k STRING, rank DOUBLE, rounds INT", tolerance=0.01, not_compared="rounds")
+
+
+def test_a_split_is_compared_as_closely_as_declared() -> None:
+    """Numbers within the tolerance, without the columns that are not compared; not beyond."""
+    check_split(Near, [["a"], ["a"], ["a", "b"]])
+    with pytest.raises(AssertionError, match="state ranks"):
+        check_split(TooNear, [["a"], ["a"], ["a", "b"]])

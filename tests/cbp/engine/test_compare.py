@@ -12,8 +12,8 @@ import pytest
 
 from cbp.engine import compare as module
 from cbp.engine import difference
-from cbp.engine.compare import SHOWN_MAX, compare_multisets, compare_views
-from cbp.model.equality import identity
+from cbp.engine.compare import SHOWN_MAX, compare_multisets, compare_near, compare_views
+from cbp.model.equality import Closeness, identity
 
 Row = tuple[Any, ...]
 
@@ -104,3 +104,47 @@ def test_a_difference_is_told_by_key_with_both_sides():
     assert (one.key, one.expected) == ("'b'", ("'b', 2",))
     assert one.found[0] == "'b', 3"
     assert len(one.found[1]) < 400
+
+
+@pytest.mark.usefixtures("_sizes")
+@pytest.mark.parametrize("seed", range(40))
+def test_what_need_only_be_near_differs_where_it_is_not(seed: int):
+    """Keys with a record that has no near counterpart; order and left out columns do not matter."""
+    draw = random.Random(seed)
+    close = Closeness(0.01, frozenset({0}), frozenset({2}))
+    rows = [(float(key), draw.random() + 10 * key, key) for key in range(30)]
+    expected = [row for row in rows for _ in range(draw.randint(1, 2))]
+    found = [(k, x * (1 + draw.uniform(-0.005, 0.005)), draw.randrange(9)) for k, x, _ in expected]
+    wrong = set(draw.sample(range(30), draw.randint(0, 3)))
+    found = [(k, x + (k in wrong) * (1 + x), n) for k, x, n in found]
+    gone = draw.randrange(30)
+    found = [row for row in found if row[0] != gone or seed % 2]
+    wrong |= set() if seed % 2 else {gone}
+    draw.shuffle(found)
+    counted: list[int] = []
+    told = compare_near(
+        in_batches(expected, 3),
+        in_batches(found, 4),
+        key=[0],
+        rows=len(expected),
+        counting=counted.append,
+        close=close,
+    )
+    assert {int(float(one.key)) for one in told} <= wrong, f"seed {seed}"
+    assert len(told) == min(SHOWN_MAX, len(wrong)), f"seed {seed}"
+    assert all(bool(one.found) == (float(one.key) != gone or bool(seed % 2)) for one in told)
+    assert sum(counted) == len(expected) + len(found)
+
+
+def test_a_view_need_only_be_near_where_it_says_so():
+    """The last records per key: numbers within the tolerance, the key exactly."""
+
+    def told(right: Row) -> list[str]:
+        sides = (in_batches([(1, 9.0, 1), (1, 1.0, 2)], 9), in_batches([right], 9))
+        close = Closeness(0.1, frozenset({0}), frozenset({2}))
+        found = compare_views(*sides, key=[0], rows=2, counting=lambda rows: None, close=close)
+        return [one.key for one in found]
+
+    assert told((1, 1.1, 7)) == []
+    assert told((1, 1.2, 7)) == ["1"]
+    assert told((2, 1.0, 2)) == ["1", "2"]

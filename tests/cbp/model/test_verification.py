@@ -51,6 +51,27 @@ def test_all_at_once_what_follows_changes_is_left_out():
     assert all(told.values())
 
 
+def test_what_follows_changes_is_left_out_where_epochs_depend_on_time():
+    """Without a key, behind a cycle; what only sources decide is compared, however it runs."""
+    told = {c.table: c.left_out for c in comparisons(pagerank(), "increments") if c.left_out}
+    assert {"flows/rank.moved", "flows/verdict.converged"} < told.keys()
+    assert "depends on when runs were started" in told["flows/rank.moved"]
+    flow = chain()
+    stages = {n: replace(s, rule=RunnableSpec(RunAny())) for n, s in flow.stages.items()}
+    again = list(comparisons(replace(flow, stages=stages), "increments"))
+    assert {c.kind for c in again} >= {"records"}
+    assert not any(c.left_out for c in again if c.kind == "records")
+
+
+def test_how_closely_is_told_as_declared():
+    """Ranks within what the threshold leaves, rounds not at all; all else exactly."""
+    near = {c.table: c.within for c in comparisons(pagerank(threshold=0.0), "increments")}
+    assert near["state/rank.nodes"] == "within 1e-06, without shared, weight, round"
+    assert near["flows/rank.pages"] == "within 1e-06"
+    assert near["state/verdict.last"] == "without round"
+    assert not any(c.within for c in comparisons(crawl_queue(), "increments"))
+
+
 def test_messages_are_left_out():
     """What a stage feeds itself depends on the split."""
     left = {c.table for c in comparisons(clustering(), "increments") if c.left_out}

@@ -215,6 +215,39 @@ def test_a_record_wise_class_has_no_key() -> None:
             "'inner' or 'outer'",
         ),
         (
+            groupwise(urls=URLS, o=Output("url STRING, x FLOAT", tolerance=-0.1)),
+            "tolerance_invalid",
+            "Made.o",
+            "from 0 to below 1",
+        ),
+        (
+            groupwise(urls=URLS, o=Output("x FLOAT, n INT", not_compared="x", tolerance=0.1)),
+            "tolerance_invalid",
+            "Made.o",
+            "no column that is compared",
+        ),
+        (
+            groupwise(urls=URLS, kept=State("url STRING, n INT", not_compared="m")),
+            "not_compared_unknown",
+            "Made.kept",
+            "no column 'm'",
+        ),
+        (
+            groupwise(urls=URLS, kept=State("url STRING, n INT", not_compared="url")),
+            "not_compared_invalid",
+            "Made.kept",
+            "of the key",
+        ),
+        (
+            groupwise(
+                urls=URLS,
+                o=Output("n INT", not_compared=by(lambda r: r.n, "INT")),  # type: ignore[arg-type]
+            ),
+            "not_compared_invalid",
+            "Made.o",
+            "names columns",
+        ),
+        (
             record_wise(a=Input("t STRING"), b=Input("t STRING")),
             "record_wise_shape",
             "Made",
