@@ -111,13 +111,13 @@ class Result:
         """
         for name, (kept, key) in self._states.items():
             close = closeness(kept, key.names)
-            ours, theirs = self.state[name], _of(other.state, name)
-            if found := view_difference(state_view(ours, close), state_view(theirs, close), close):
+            mine, its = (state_view(_of(of.state, name), close) for of in (self, other))
+            if found := view_difference(mine, its, close):
                 return f"state {name}: {found}"
         for name, spec in self._specs.items():
             close = closeness(spec, spec.key)
-            views = [output_view(spec, _of(of.outputs, name), close) for of in (self, other)]
-            if found := view_difference(*views, close):
+            mine, its = (output_view(spec, _of(of.outputs, name), close) for of in (self, other))
+            if found := view_difference(mine, its, close):
                 return f"output {name}: {found}"
         return ""
 

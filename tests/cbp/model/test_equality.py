@@ -82,8 +82,8 @@ NEAR_HISTORY = OutputSpec("o", RANKS, history=True, tolerance=0.1, not_compared=
 def test_numbers_may_differ_as_declared(spec: OutputSpec, left: Any, right: Any, says: str) -> None:
     """Floating-point numbers only, nested ones too, by a part of them; all else not at all."""
     close = closeness(spec, spec.key)
-    views = [output_view(spec, [[row]], close) for row in (left, right)]
-    found = view_difference(*views, close)
+    one, other = (output_view(spec, [[row]], close) for row in (left, right))
+    found = view_difference(one, other, close)
     assert says in found
     assert bool(found) == bool(says)
 
