@@ -148,6 +148,22 @@ def test_frames_stand_no_further_than_their_records(world: World) -> None:
     assert again.closes[-1] > pictures[1]["two epochs"]["keys"]
 
 
+def test_what_is_redone_frames_what_it_read(world: World) -> None:
+    """No position is kept at this cut: records are redone, and the rest is left as it arrived."""
+    picture = play(world)[3]
+    assert number(picture) not in map(str, positions(world))
+    back(world, number(picture), pause=True)
+    keys = world.store.connectors("two")["keys"]["items"]
+    assert [increment.index for increment in keys.arrived] == [2, 3, 4]
+    assert tables(world.picture()) == tables(picture)
+
+
+def positions(world: World) -> list[int]:
+    folder = world.store.dataflow("two").folder
+    log = world.controller._runs.log(folder)
+    return [position.number for position in log.positions()]
+
+
 def _made(world: World, flow: str) -> list[Any]:
     return [one for one in world.store.punctuations("two").items if one.flow == flow]
 
