@@ -49,6 +49,19 @@ class BagSql(TranslateSql):
     }
 
 
+class JoinedSql(TranslateSql):
+    """Counts by a join whose one side is the state."""
+
+    urls, counts, totals = UrlCount.urls, UrlCount.counts, UrlCount.totals
+    queries = {  # noqa: RUF012
+        "arrived": "SELECT url, count(*) AS n FROM urls GROUP BY url",
+        "summed": "SELECT a.url, a.n + coalesce(c.n, 0L) AS n "
+        "FROM arrived a LEFT JOIN counts c ON a.url <=> c.url",
+        "counts": "SELECT * FROM summed",
+        "totals": "SELECT * FROM summed",
+    }
+
+
 class ClockSql(TranslateSql):
     """Outer state, by DataFrames; what is not emitted again dies."""
 
@@ -69,6 +82,7 @@ class ClockSql(TranslateSql):
 
 PAIRS: dict[str, tuple[type[Declared], type[Declared]]] = {
     "url_count": (UrlCount, UrlCountSql),
+    "joined": (UrlCount, JoinedSql),
     "bag": (Bag, BagSql),
     "clock": (Clock, ClockSql),
 }

@@ -24,7 +24,7 @@ Int64s = npt.NDArray[np.int64]
 
 _FOUND_SHARE = 512
 """State records that weigh as much as one that arrived: of most, none is found. If all are,
-since groups are large, where they lie takes 24 bytes each: 400 MB for a window's weight."""
+since groups are large, where they lie takes 24 bytes each: 200 MB for a window's weight."""
 
 
 def neighbors(sizes: Mapping[int, int], *, buckets: int, most: int) -> list[tuple[int, ...]]:

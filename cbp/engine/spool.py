@@ -141,7 +141,8 @@ class Spool:
         for run in self._runs:
             run.seal()
         if not ordered:
-            self._runs = [run.by_hash() for run in self._runs]
+            for at, run in enumerate(self._runs):  # one by one: should one fail, all are known
+                self._runs[at] = run.by_hash()
 
     def records(self, flow: int) -> int:
         """Return how many records of an input arrived, or are stood for by one that did."""

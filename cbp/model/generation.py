@@ -120,12 +120,8 @@ def closes_dropped(generations: Sequence[Generation]) -> frozenset[int]:
     """
     return frozenset(
         number
-        for place, one in enumerate(generations)
-        if all(
-            stage.epoch <= later.start(name)
-            for later in generations[place + 1 :]
-            for name, stage in one.position.stages.items()
-        )
+        for one in generations
+        if kept_positions(generations, one.number, [one.position])
         for number in one.closes_dropped
     )
 

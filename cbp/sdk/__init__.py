@@ -2,6 +2,7 @@
 
 from cbp.model.connector import Connector, Decision
 from cbp.model.publication import PublishPolicy
+from cbp.model.retention import RetentionWish
 from cbp.model.routing import ALL, All, Multicast
 from cbp.model.runnable import (
     Align,
@@ -36,6 +37,7 @@ __all__ = [
     "Phase",
     "Phases",
     "PublishPolicy",
+    "RetentionWish",
     "RunAll",
     "RunAny",
     "Schema",

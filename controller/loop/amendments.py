@@ -1,7 +1,7 @@
 """Amendments: what an operator changes about a dataflow's past, while nothing of it runs.
 
     hold     no run of it starts, none is published in the background; other dataflows go on
-    quiet    runs under way are cancelled and waited for; what is finished is published
+    quiet    runs under way are cancelled or waited for, and what is finished is published
     amend    one commit point beside the tables, and redo behind it
     release  it runs on from there
 
@@ -91,7 +91,7 @@ class Amendments:
         look = partial(
             self._rollbacks.plan, to=to, who=who, why=why, drop_later=drop_later, request=request
         )
-        self._require_free(name)  # one that is not finished stands nowhere yet
+        self._ticker.require_free(name)  # one that is not finished stands nowhere yet
         look(self._store.dataflow(name))  # refused before anything is cancelled
         with self._quiet(name, "is being rolled back", cancel=True) as record:
             if pause:
@@ -153,6 +153,7 @@ class Amendments:
         with self._quiet(name, "is being corrected", cancel=False):
             # Again: it may have changed meanwhile.
             record = self._corrections.check(name, stage, state, corrections)
+            self._runs.publish(record)
             return self._corrections.make(record, note, corrections)
 
     def corrections(self, name: str) -> Sequence[Corrected]:
@@ -164,7 +165,7 @@ class Amendments:
         with self._exclusive(name):
             if self._ticker.held.get(name) == UNFINISHED:
                 self._rollbacks.finish(self._store.dataflow(name))
-                self._release(name)
+                self._ticker.release(name)
 
     def hold_unfinished(self) -> None:
         """Hold the dataflows whose roll-backs recovery could not finish."""
@@ -180,9 +181,7 @@ class Amendments:
 
     @contextmanager
     def _quiet(self, name: str, reason: str, *, cancel: bool) -> Iterator[DataflowRecord]:
-        with self._ticker.lock:
-            self._require_free(name)
-            self._ticker.held[name] = reason
+        self._ticker.hold(name, reason)
         try:
             if cancel:
                 self.cancel_all(name)
@@ -190,27 +189,13 @@ class Amendments:
                 why = f"a run has not ended within {CANCEL_SECONDS:.0f} s"
                 raise DataflowBusyError(name, why)
             with self._exclusive(name):
-                self._runs.publish(self._store.dataflow(name))
                 yield self._store.dataflow(name)
         finally:
             # Should the store not answer now, the dataflow stays held.
             self._ticker.held[name] = UNFINISHED
             if not self._open(self._store.dataflow(name)):
-                self._release(name)
+                self._ticker.release(name)
             self._wake()
-
-    def _require_free(self, name: str) -> None:
-        """Raise `DataflowBusyError` for a dataflow that is amended, changed or deleted."""
-        because = self._ticker.held.get(name, "")
-        if name in self._ticker.deleting:
-            because = "is being deleted"
-        if because:
-            raise DataflowBusyError(name, f"it {because}")
-
-    def _release(self, name: str) -> None:
-        """Let a dataflow run, but by no tick that has seen it as it was before."""
-        with self._ticker.lock:
-            del self._ticker.held[name]
 
     def _open(self, record: DataflowRecord) -> bool:
         return self._runs.log(record.folder).generation > record.generation

@@ -83,8 +83,10 @@ class Answers:
 
     def keep_time(self) -> None:
         """Stop the stages whose Runnable hangs; their threads are left alone."""
-        for question, error in self._questions.give_up_late():
+        late = self._questions.give_up_late()
+        for question, _ in late:  # all of them, though the store should fail at the first
             self._asked.pop(question.key, None)
+        for question, error in late:
             told = error.as_dict()
             _log.warning("runnable.gave_up", dataflow=question.key[0], error=told)
             self._store.pause_stage(*question.key, error.message, told)
@@ -111,7 +113,7 @@ class Answers:
     def forget(self, dataflow: str) -> None:
         """Want nothing any more of a dataflow that is deleted, or has become another."""
         self._questions.drop(lambda key: key[0] == dataflow)
-        for key in [key for key in self._asked if key[0] == dataflow]:
+        for key in [key for key in list(self._asked) if key[0] == dataflow]:
             self._asked.pop(key, None)
 
     def begin(self) -> None:

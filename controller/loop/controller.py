@@ -303,6 +303,7 @@ class Controller:
         with self._ticker.lock:
             for record in self._store.dataflows():
                 self._engine.forget(record.folder)
+                self._punctuations.forget(record.name)
             self._runs.begin(epoch)
             self._framer.begin()
             self._answers.begin()

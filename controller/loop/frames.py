@@ -307,12 +307,14 @@ class Framer:
         assert connector.framing is not None, "asked of framed inputs only"
         flow, last = node.wiring[connector.input], connector.framing.last
         key = record.name, node.name, connector.input, last
-        if key not in self._idle_since:
-            for old in [one for one in self._idle_since if one[:3] == key[:3]]:
-                del self._idle_since[old]
+        with self._lock:
+            since = self._idle_since.get(key)
+        if since is None:
             try:
                 since = self._store.increment(record.name, flow, last).created_at
             except CbpError:
                 since = self._clock()
-            self._idle_since[key] = since
-        return self._idle_since[key]
+            with self._lock:
+                others = {k: v for k, v in self._idle_since.items() if k[:3] != key[:3]}
+                self._idle_since = {**others, key: since}
+        return since

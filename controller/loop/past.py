@@ -93,10 +93,10 @@ class Past:
         wiring = {name: dict(unit.leader.wiring) for name, unit in units.items()}
         framed = _framed(units)
         origin = self._origin(record, wiring, framed)
-        base = (
-            None if everything else _base(origin, log, cut, self._holds_nothing_later(record, cut))
-        )
-        base = base or _base(origin, log, cut)
+        kept = [origin, *log.positions()]
+        nothing_later = self._holds_nothing_later(record, cut)
+        base = None if everything else _base(kept, log, cut, nothing_later)
+        base = base or _base(kept, log, cut)
         if base is None:
             why = "no position before it is kept for its stages"
             raise RollbackImpossibleError(record.name, why)
@@ -106,11 +106,12 @@ class Past:
             for intention in records_of(log, stage, base.stages[stage].epoch, epoch)
         ]
         redo.sort(key=lambda intention: intention.prepared_ms)
-        closes = self._closes(record, base) if framed else []
+        number = self.store.next_punctuation(record.name)
+        closes = self._closes(record, base, number) if framed else []
         later = tuple(one.number for one in closes if one.closed_ms > cut.at_ms)
         if not everything:
             closes = [one for one in closes if one.number not in later]
-        arrivals = self._arrivals(record, cut, everything=everything)
+        arrivals = self._arrivals(record, base, cut, everything=everything)
         with (
             tempfile.TemporaryDirectory(prefix="cbp-rollback-") as folder,
             closing(open_store(f"sqlite:///{folder}/scratch.db")) as scratch,
@@ -120,13 +121,15 @@ class Past:
             scratch.change(record, wiring, framed, position=base, at=self.clock())
             for place, one in enumerate(closes):
                 scratch.punctuate(record.name, replace(one, number=base.punctuations + place))
-            _let_arrive(scratch, record.name, arrivals)
+            for one in arrivals:
+                claim = scratch.add_claim(_claim(record.name, one))
+                scratch.accept(replace(claim, status="accepted"), one)
             framer = self._framer(scratch)
             for intention in redo:
                 self._frame(scratch, framer, record, units[intention.stage], intention)
                 scratch.commit(intention, finished_at=self.clock())
             position = scratch.position(record.name)
-        number = self.store.next_punctuation(record.name)
+        # What was closed since then comes behind this position: `number` is not asked again.
         again, dropped = (later, ()) if everything else ((), later)
         return Stood(replace(position, punctuations=number), again, dropped)
 
@@ -135,15 +138,19 @@ class Past:
         at = datetime.fromtimestamp(cut.at_ms / 1000, UTC)
 
         def came_before(increment: Increment) -> bool:
+            if "." in increment.flow:  # made of what came before it
+                return True
             try:
                 found = self.store.increment(record.name, increment.flow, increment.index)
             except NotFoundError:
                 return True  # forgotten, so long ago
-            return "." in increment.flow or found.created_at <= at
+            return found.created_at <= at
 
         def closed_before(number: int) -> bool:
+            if not number:
+                return True
             newest = next(self.punctuations.log(record.folder).since(number - 1), None)
-            return not number or newest is None or newest.closed_ms <= cut.at_ms
+            return newest is None or newest.closed_ms <= cut.at_ms
 
         return lambda position: (
             all(map(came_before, position.newest)) and closed_before(position.punctuations)
@@ -185,9 +192,8 @@ class Past:
             wake=lambda: None,
         )
 
-    def _closes(self, record: DataflowRecord, base: Position) -> list[Punctuation]:
-        """Return the closes since a position, oldest first."""
-        end = self.store.next_punctuation(record.name)
+    def _closes(self, record: DataflowRecord, base: Position, end: int) -> list[Punctuation]:
+        """Return the closes since a position and before a number, oldest first."""
         logged = self.punctuations.log(record.folder).since(base.punctuations)
         found = [one for one in logged if one.number < end]
         if base.punctuations + len(found) < end:
@@ -196,19 +202,20 @@ class Past:
         return found
 
     def _arrivals(
-        self, record: DataflowRecord, cut: Cut, *, everything: bool
-    ) -> dict[str, list[IncrementRecord]]:
-        """Return what arrived at the sources, as far as the store knows, oldest first."""
-        found: dict[str, list[IncrementRecord]] = {}
+        self, record: DataflowRecord, base: Position, cut: Cut, *, everything: bool
+    ) -> list[IncrementRecord]:
+        """Return what arrived at the sources since a position, oldest first of each."""
+        found: list[IncrementRecord] = []
+        stood = {increment.flow: increment.index + 1 for increment in base.newest}
         at = datetime.fromtimestamp(cut.at_ms / 1000, UTC)
         for source in self.catalog.compiled(record).sources:
-            arrived: list[IncrementRecord] = []
-            for index in reversed(range(self.store.next_index(record.name, source))):
+            for index in range(stood.get(source, 0), self.store.next_index(record.name, source)):
                 try:
-                    arrived.append(self.store.increment(record.name, source, index))
+                    arrived = self.store.increment(record.name, source, index)
                 except NotFoundError:
-                    break  # the store begins here; whether it is enough, the redo tells
-            found[source] = [one for one in reversed(arrived) if everything or one.created_at <= at]
+                    continue  # forgotten; whether the rest is enough, the redo tells
+                if everything or arrived.created_at <= at:
+                    found.append(arrived)
         return found
 
     def _origin(
@@ -276,15 +283,19 @@ def records_of(log: IntentionLog, stage: str, start: int, stop: int) -> list[Int
 
 
 def _base(
-    origin: Position,
+    kept: Sequence[Position],
     log: IntentionLog,
     cut: Cut,
     fits: Callable[[Position], bool] = lambda position: True,
 ) -> Position | None:
-    """Return the newest position before a cut from which every record is there."""
-    for position in reversed([origin, *log.positions()]):
+    """Return the newest position before a cut from which every record is there.
+
+    Args:
+        kept: Ascending; the first is where the newest version began.
+    """
+    for position in reversed(kept):
         if (
-            position.version == origin.version
+            position.version == kept[0].version
             and all(
                 stage.epoch <= cut.epochs[name]
                 and (stage.epoch == cut.epochs[name] or (log.oldest(name) or 0) <= stage.epoch)
@@ -300,17 +311,6 @@ def _framed(units: Mapping[str, PhysicalStage]) -> set[tuple[str, str]]:
     return {
         (name, spec.name) for name, unit in units.items() for spec in unit.leader.translator.framed
     }
-
-
-def _let_arrive(
-    scratch: Store, dataflow: str, arrivals: Mapping[str, Sequence[IncrementRecord]]
-) -> None:
-    for source, arrived in arrivals.items():
-        due = scratch.next_index(dataflow, source)
-        for one in arrived:
-            if one.increment.index >= due:
-                claim = scratch.add_claim(_claim(dataflow, one))
-                scratch.accept(replace(claim, status="accepted"), one)
 
 
 def _claim(dataflow: str, arrived: IncrementRecord) -> ClaimRecord:

@@ -7,7 +7,7 @@
 Nothing is framed in between (`lock`), so no frame that is made later could hold records of
 both sides. After a crash `recover` does step (3), before anything is framed. Should the
 store fail at step (3) in a service that lives on, nothing of the dataflow is framed until
-`catch_up` has done it; so it is in a new process whose recovery failed before.
+`catch_up` has done it; so it is in a new process, or term, whose recovery failed before.
 
 Guaranteed: asking again with one key makes no second punctuation, also after a restart
 (tests/controller/test_punctuations.py). A key is forgotten with the store, for
@@ -79,7 +79,7 @@ class Punctuations:
         self._store, self._files, self._clock, self._catalog = store, files, clock, catalog
         self._guard = threading.Lock()
         self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
-        # Whose store is known to have everything that the log has; a new process knows of none.
+        # Whose store is known to have everything that the log has; of none in a new term.
         self._current: set[str] = set()
 
     def lock(self, dataflow: str) -> threading.RLock:
@@ -145,7 +145,7 @@ class Punctuations:
             self._current.add(record.name)
 
     def forget(self, dataflow: str) -> None:
-        """Drop what is kept about a dataflow that was deleted."""
+        """Drop what is kept about a dataflow that was deleted, or that others have led since."""
         with self._guard:
             self._current.discard(dataflow)
 

@@ -18,7 +18,7 @@ from datetime import datetime
 import structlog
 
 from cbp.engine.base import RunPlan
-from cbp.errors import CbpError
+from cbp.errors import CbpError, DataflowBusyError
 from cbp.model.connector import Connector
 from cbp.model.dataflow import StageNode
 from cbp.model.fusion import PhysicalStage
@@ -90,6 +90,29 @@ class Ticker:
         self._answers = answers
         self._parallel_max, self._random_hex = parallel_max, random_hex
         self._last_id_ms = 0
+
+    def hold(self, dataflow: str, because: str) -> None:
+        """Let a dataflow start no runs until it is released.
+
+        Raises:
+            DataflowBusyError: If it is held already, or is being deleted.
+        """
+        with self.lock:
+            self.require_free(dataflow)
+            self.held[dataflow] = because
+
+    def require_free(self, dataflow: str) -> None:
+        """Raise `DataflowBusyError` for a dataflow that is held, or is being deleted."""
+        because = self.held.get(dataflow, "")
+        if dataflow in self.deleting:
+            because = "is being deleted"
+        if because:
+            raise DataflowBusyError(dataflow, f"it {because}")
+
+    def release(self, dataflow: str) -> None:
+        """Let a dataflow run, but by no tick that has seen it as it was before."""
+        with self.lock:
+            del self.held[dataflow]
 
     def tick(self) -> Schedule:
         """Look at all queues, start what can run, and remember why the rest waits."""

@@ -128,11 +128,7 @@ class Versions:
         record = self._expected(name, expected_version)
         if dry_run:
             return self.changes.plan(record, document, dataflow, choice)
-        with self.ticker.lock:
-            if name in self.ticker.held or name in self.ticker.deleting:
-                because = self.ticker.held.get(name, "is being deleted")
-                raise DataflowBusyError(name, f"it {because}")
-            self.ticker.held[name] = "is changed to a new version"
+        self.ticker.hold(name, "is changed to a new version")
         try:
             if not self.runs.wait(name, timeout=CHANGE_SECONDS):
                 why = f"a run has not ended after {CHANGE_SECONDS:.0f} s"
@@ -149,9 +145,7 @@ class Versions:
             # Should the store not answer now, every tick asks it again
             self.ticker.held[name] = UNFINISHED
             if not self.changes.unfinished(self.store.dataflow(name)):
-                # Not while a tick goes on that has seen the old version.
-                with self.ticker.lock:
-                    del self.ticker.held[name]
+                self.ticker.release(name)
 
     def recover(self, record: DataflowRecord) -> None:
         """Finish a change that a crash interrupted, then arrivals; before runs are redone."""

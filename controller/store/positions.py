@@ -93,11 +93,7 @@ class Positions:
                     restore_queue(connection, position.dataflow, name, input_, held)
                     if connector.framing is not None:
                         write_frames(connection, position.dataflow, name, connector)
-            connection.execute(
-                update_table(dataflows)
-                .where(dataflows.c.name == position.dataflow)
-                .values(punctuations=position.punctuations)
-            )
+            close_again(connection, position)
 
     def rewind(self, generation: Generation, *, at: datetime) -> None:
         """See `Store.rewind`.
@@ -135,7 +131,7 @@ class Positions:
                     restore_queue(connection, dataflow, name, input_, held)
                     if connector.framing is not None:
                         write_frames(connection, dataflow, name, connector)
-            close_again(connection, generation.position.dataflow, generation.position)
+            close_again(connection, position)
             _touch(connection, dataflow, ends, at)
             connection.execute(
                 update_table(dataflows)
@@ -168,13 +164,14 @@ def _forget_undone(
     return later
 
 
-def close_again(connection: Connection, dataflow: str, position: Position) -> None:
-    """Let the closes wait that came behind a position to which a dataflow was put.
+def close_again(connection: Connection, position: Position) -> None:
+    """Let the closes wait that came behind the position to which its dataflow was put.
 
     Of a roll-back: what it dropped is in no connector of its position; that it was asked for
     stays known.
     """
-    here, number = punctuations.c.dataflow == dataflow, punctuations.c.number
+    dataflow, number = position.dataflow, punctuations.c.number
+    here = punctuations.c.dataflow == dataflow
     later = select(punctuations).where(here, number >= position.punctuations).order_by(number)
     for row in connection.execute(later).all():
         keep_close(connection, dataflow, punctuation_of(row))

@@ -76,7 +76,7 @@ class Versions:
                     held = [*standing(connector), *later]
                     restore_queue(connection, record.name, stage, input_, held)
             # Made between the version's description and this: they count for the new one.
-            close_again(connection, record.name, position)
+            close_again(connection, position)
 
 
 def _remove_wiring(connection: Connection, dataflow: str) -> None:

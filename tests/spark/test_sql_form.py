@@ -89,6 +89,7 @@ def test_every_epoch_equals_the_groupwise_form(
     engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"), hash_mask=hash_mask)
     driver = Driver(engine, in_sql, tmp_path / "t")
     assert_same(groupwise, driver, epochs, ordered=False, source="r")
+    assert not list((tmp_path / "cache").rglob("*.called"))
 
 
 def test_results_that_are_one_frame_are_evaluated_once(spark: Any) -> None:

@@ -8,10 +8,10 @@
 
 An increment that would not be shuffled (`cbp.engine.arrange`) is worked on in parts: each
 task has a plan of its own over the keys that it owns, a job of one partition, for which
-Spark shuffles and sorts nothing. Its first Python task reads the keys from the files and
-finds the called groups; what it found is there for every other use of a state, and for the
-Python task that settles the results (`cbp.engine.vectorised.called`). Results that are one
-frame are evaluated once.
+Spark shuffles and broadcasts nothing by itself. Its first Python task reads the keys from
+the files and finds the called groups; what it found is there for every other use of a state,
+and for the Python task that settles the results (`cbp.engine.vectorised.called`). Results that
+are one frame are evaluated once.
 
 A larger increment is one plan: Spark shuffles the keys to the tasks that find their state,
 whatever the author's plan asks for, and keys and results to the tasks that settle.
@@ -144,6 +144,10 @@ class _Part:
         """Make the plan and run it; return what its settling tasks reported."""
         width = self.task.tasks if self.part is None else 1
         self.executor.spark.conf.set("spark.sql.shuffle.partitions", str(width))
+        if self.part is not None:
+            # Within one task nothing is saved by sending a side of a join through the driver,
+            # and Spark takes the state, which comes from Python, to be some bytes.
+            self.executor.spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
         frame = self._settled(self._results())
         going()
         return [row.body for row in frame.collect()]

@@ -25,6 +25,7 @@ import errno
 import os
 import re
 import threading
+import time
 import uuid
 from collections import OrderedDict
 from functools import lru_cache
@@ -48,6 +49,9 @@ HELD_OVERHEAD = 8 << 10
 HELD_BYTES_MAX = 64 << 20
 """Rows that lie in no copy and are kept for the next run: small files, and what found no space."""
 
+SCRATCH_SECONDS_MAX = 3600.0
+"""Age from which a scratch file is one that its task, which is gone, has left over."""
+
 _SWEEP_EVERY = 64
 _UNSORTED = {b"cbp.order": b"physical"}
 """Marks a copy whose rows do not ascend by hash; nobody writes such files but the black box."""
@@ -69,6 +73,7 @@ class IndexCache:
 
     def __init__(self, folder: str, *, bytes_max: int = BYTES_MAX_DEFAULT) -> None:
         self._folder = Path(folder) / _boot_id()
+        self._scratch = self._folder.with_name(f"{self._folder.name}-scratch")
         self._bytes_max = bytes_max
         self._open: OrderedDict[str, IndexedFile] = OrderedDict()
         self._held: OrderedDict[str, IndexedFile] = OrderedDict()
@@ -141,10 +146,14 @@ class IndexCache:
     def scratch(self, name: str) -> Path:
         """Return where a task may put a file of its own, which no other task names.
 
-        Whoever puts it there removes it; one that is left over goes like an old copy.
+        Whoever puts it there removes it. What is left over, since a worker was killed, goes
+        when it is old; whoever still maps it keeps it.
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
-        return self._folder / name
+        with contextlib.suppress(OSError):
+            for path in self._scratch.iterdir():
+                if time.time() - path.stat().st_mtime > SCRATCH_SECONDS_MAX:
+                    path.unlink()
+        return self._scratch / name
 
     def _kept(self, name: str) -> IndexedFile | None:
         with self._lock:

@@ -13,6 +13,7 @@ what it wrote down. Where Spark shuffles, the keys come to both with their recor
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -85,7 +86,7 @@ class LookUpTask(StageTask):
     """Finds state records of called groups; its plan is `with_called_keys`.
 
     Attributes:
-        job: Names the scratch file of a plan of one task; no other job has it.
+        job: Names, with the part, the scratch file of a plan of one task; no other run has it.
     """
 
     job: str = ""
@@ -107,16 +108,24 @@ class LookUpTask(StageTask):
             for _ in self._noted():
                 pass
             found = self._found()
-        assert found is not None, "it was just written"
-        return found
+        return found or self._kept()
 
     def forget(self) -> None:
         """Remove what was written down."""
-        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._path.unlink()
 
     @property
     def _path(self) -> Path:
-        return self.open_cache().scratch(f"{self.job}-{self.part}-{self.attempt}.called")
+        return self.open_cache().scratch(f"{self.job}-{self.part}.called")
+
+    def _kept(self) -> Called:
+        """Look up once more, into memory: nothing can be written down, or a twin removed it."""
+        self.counts.update(dict.fromkeys(self.counts, 0))
+        calls: dict[tuple[int, ...], list[Call]] = {}
+        for buckets, call in self._calls(self._arranged()):
+            calls.setdefault(buckets, []).append(call)
+        return Called(calls, self.counts)
 
     def _found(self) -> Called | None:
         return read_called(self._path, list(self.plan.states))

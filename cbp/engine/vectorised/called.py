@@ -6,13 +6,13 @@
 A plan of Spark may ask for a state several times, and what it gave is settled in a process
 of its own; within one task of Spark they are on one machine. The file holds Arrow streams,
 one behind the other, and is mapped by its readers: nothing is copied, and memory is that of
-the page cache.
+the page cache. Attempts of a task on one machine share it, whatever job of Spark they are of.
 
     per call:  (key columns, _hash), then per state (its columns, _group, _file, _position)
     at last:   (figure, value)
 
-Guaranteed: a file that has its name is whole. Not guaranteed: that there is one; whoever
-finds none looks up again, with the same result.
+Guaranteed: a file that has its name is whole. Not guaranteed: that there is one (no space,
+another machine, a map that is refused); whoever finds none looks up again, with the same result.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Called:
 
 
 class CallsFile:
-    """Writes calls one by one; `finish` gives the file its name.
+    """Writes calls one by one; `finish` gives the file its name. Without space there is none.
 
     Args:
         path: The name; nobody else writes it with other calls.
@@ -66,7 +66,10 @@ class CallsFile:
     def __init__(self, path: Path, states: Sequence[str]) -> None:
         self._path, self._states = path, tuple(states)
         self._temporary = path.with_name(f"{uuid.uuid4().hex}.tmp")
-        self._sink = pa.OSFile(str(self._temporary), "wb")
+        self._sink: pa.OSFile | None = None
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._sink = pa.OSFile(str(self._temporary), "wb")
 
     def write(self, buckets: tuple[int, ...], call: Call) -> None:
         """Append a call for groups of these buckets."""
@@ -84,22 +87,32 @@ class CallsFile:
         """Write the figures, and let readers find the file."""
         names, values = list(figures), list(map(float, figures.values()))
         self._append(pa.table({"figure": pa.array(names, pa.string()), "value": values}))
-        self._sink.close()
-        self._temporary.rename(self._path)
+        if self._sink is not None:
+            with contextlib.suppress(OSError):
+                self._sink.close()
+                self._temporary.rename(self._path)
 
     def close(self) -> None:
         """Leave nothing behind of a file that was not finished."""
-        self._sink.close()
-        with contextlib.suppress(FileNotFoundError):
+        if self._sink is not None:
+            with contextlib.suppress(OSError):
+                self._sink.close()
+            self._sink = None
+        with contextlib.suppress(OSError):
             self._temporary.unlink()
 
     def _append(self, table: pa.Table) -> None:
-        with pa.ipc.new_stream(self._sink, table.schema) as writer:
-            writer.write_table(table)
+        if self._sink is None:
+            return
+        try:
+            with pa.ipc.new_stream(self._sink, table.schema) as writer:
+                writer.write_table(table)
+        except OSError:
+            self.close()
 
 
 def read_called(path: Path, states: Sequence[str]) -> Called | None:
-    """Return what a finished file holds; `None` if there is none.
+    """Return what a finished file holds; `None` if there is none, or none that can be mapped.
 
     Args:
         path: Its name.
@@ -107,7 +120,7 @@ def read_called(path: Path, states: Sequence[str]) -> Called | None:
     """
     try:
         source = pa.memory_map(str(path))
-    except FileNotFoundError:
+    except OSError:
         return None
     calls: dict[tuple[int, ...], list[Call]] = {}
     while True:

@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cbp.engine.bucket import WINDOW_ROWS
 from cbp.engine.hashing import bucket_of
 from cbp.engine.neighbors import neighbors, parted, state_weight
 
@@ -36,10 +37,10 @@ def test_no_two_stay_apart_that_may_be_together(sizes: dict[int, int], most: int
 
 def test_large_states_stay_apart() -> None:
     """Where all that is found lies has to fit in memory; called for as a whole, much sooner."""
-    for whole, together in ((False, 8_000_000), (True, 16_000)):
+    for whole, together in ((False, 4_000_000), (True, 8_000)):
         for records, apart in ((together, 1), (3 * together, 2)):
             sizes = dict.fromkeys((0, 1), 10 + state_weight(records, whole=whole))
-            assert len(neighbors(sizes, buckets=16, most=32_768)) == apart
+            assert len(neighbors(sizes, buckets=16, most=WINDOW_ROWS)) == apart
 
 
 @given(HASHES, st.sampled_from([2, 8, 256]))

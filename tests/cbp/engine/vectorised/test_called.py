@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +21,7 @@ from cbp.engine.executor import LocalExecutor
 from cbp.engine.hashing import hash_columns
 from cbp.engine.layout import bucket_shift
 from cbp.engine.state.bucket import Found
+from cbp.engine.state.index import IndexCache
 from cbp.engine.taskplan import TaskPlan
 from cbp.engine.vectorised import reader
 from cbp.engine.vectorised.arrived import LookUpTask, SettleTask, with_called_keys, with_results
@@ -175,6 +178,50 @@ def test_what_a_plan_gives_is_settled_like_groups(
     some = epochs() if asks else epochs()[:1]
     assert_same(dataflow, driver, some, ordered=False)
     assert not list((tmp_path / "cache").rglob("*.called"))
+
+
+@pytest.mark.parametrize("fails", ["open", "write", "rename", "map"])
+def test_without_room_to_write_it_down_groups_are_looked_up_again(
+    fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache without space, or maps, slows a run down; it does not fail, and leaves no file."""
+    executor = PlanExecutor(asks=2)
+    engine = DirectEngine(executor, cache=str(tmp_path / "cache"))
+    driver = Driver(engine, dataflow_of("url_count"), tmp_path / "t")
+
+    def full(*args: Any) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    opened = pa.OSFile
+    if fails == "open":
+
+        def scarce(path: str, mode: str) -> Any:
+            return full() if path.endswith(".tmp") else opened(path, mode)
+
+        monkeypatch.setattr(pa, "OSFile", scarce)
+    elif fails == "write":
+        monkeypatch.setattr(pa.ipc, "new_stream", full)
+    elif fails == "rename":
+        monkeypatch.setattr(Path, "rename", full)
+    else:
+        monkeypatch.setattr("cbp.engine.vectorised.called.pa.memory_map", full)
+    assert_same(driver.dataflow, driver, epochs(), ordered=False)
+    assert driver.figures[-1]["records_in"] == 9
+    assert not list((tmp_path / "cache").rglob("*.called"))
+    assert not list((tmp_path / "cache").rglob("*.tmp"))
+
+
+def test_scratch_files_that_are_left_over_go_when_they_are_old(tmp_path: Path) -> None:
+    """A killed worker leaves one; the next tasks of the machine remove it, but no new one."""
+    cache = IndexCache(str(tmp_path))
+    for name in ("old", "new"):
+        path = cache.scratch(name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"x")
+    os.utime(cache.scratch("old"), (0, 0))
+    assert not cache.scratch("another").exists()
+    assert not cache.scratch("old").exists()
+    assert cache.scratch("new").exists()
 
 
 def test_state_is_looked_up_once_per_task(tmp_path: Path) -> None:
