@@ -30,7 +30,7 @@ from cbp.model.connector import Connector, Decision
 from cbp.model.memo import json_memo
 from cbp.model.stage import RunnableSpec
 
-__all__ = ["consult", "names_only_what_waits"]
+__all__ = ["consult"]
 
 
 def consult(
@@ -70,15 +70,6 @@ def consult(
             place=_line(error, runnable.place),
             cause=f"{type(error).__name__}: {error}",
         ) from error
-
-
-def names_only_what_waits(decision: Decision, connectors: Mapping[str, Connector]) -> bool:
-    """Tell whether a checked decision, taken on an earlier look, can still be carried out."""
-    try:
-        _check(decision, connectors)
-    except DecisionInvalidError:
-        return False
-    return True
 
 
 def _check(decision: Any, connectors: Mapping[str, Connector]) -> None:

@@ -6,8 +6,8 @@ input only; records behind it begin a new frame, whatever their key. Made by an 
 (`request`), by a marker in a drop folder (`marker`), or because nothing has come for as
 long as the input allows (`idle`).
 
-A roll-back leaves punctuations where they stand, as it leaves what arrived: one may then wait
-for increments that its flow had and will have again.
+A roll-back leaves punctuations where they stand, as it leaves what arrived, unless both are
+dropped: one may then wait for increments that its flow had and will have again.
 
 Where a punctuation stands is recorded before anybody frames what comes behind it, so
 frames are a function of the flow and its punctuations: after a loss they come again, under

@@ -70,7 +70,8 @@ class Amendments:
             to: See `cbp.model.rollback`.
             who: Who asks for it.
             why: The reason, kept with the roll-back.
-            drop_later: Do not queue again what arrived at sources since.
+            drop_later: Do not queue again what arrived at sources since, nor close again what was
+                closed since.
             pause: Leave the dataflow paused.
             request: Names the request: one that was done is not done again; `""`: unnamed.
 

@@ -5,9 +5,9 @@ Who has not answered by then is waited for by nobody. Its stage says so, the oth
 answer wakes the next tick. Rules that we ship look at lists and are asked in place.
 
 An answer belongs to what was asked: a version, generation and epoch of a dataflow, and the
-increments that waited then. More may have come meanwhile. A decision to read is then as good
-as one of an earlier tick, if what it names still waits; that nothing is to be read yet is
-asked again.
+increments that waited then. More may have come meanwhile, and nothing went: only the commit of
+an epoch takes from a queue. So a decision to read is as good as one of an earlier tick; that
+nothing is to be read yet is asked again.
 
 Guaranteed (tests/controller/test_answers.py): a Runnable that never returns stops its
 stage only, with its line, and no tick waits for it twice; an answer to an earlier question
@@ -26,9 +26,10 @@ import structlog
 
 from cbp.errors import AuthorCodeError, CbpError
 from cbp.model.connector import Connector, Decision
-from cbp.model.consult import consult, names_only_what_waits
+from cbp.model.consult import consult
 from cbp.model.schedule import Answer, StageView
-from controller.loop.questions import Question, Questions, StageId
+from controller.loop.questions import Question, Questions
+from controller.loop.underway import StageId
 from controller.store.base import Store
 
 __all__ = ["GRACE_SECONDS", "Answers"]
@@ -171,6 +172,5 @@ def _counts(asked: _Asked, of: tuple[Life, int], view: StageView) -> bool:
     if not asked.answer.done() or asked.answer.exception() is not None:
         return True
     decision = asked.answer.result()
-    return asked.connectors == view.connectors or (
-        decision.runnable and names_only_what_waits(decision, view.connectors)
-    )
+    # Meanwhile something may have come, and nothing went: what it reads still waits.
+    return decision.runnable or asked.connectors == view.connectors

@@ -2,7 +2,7 @@
 
 Guaranteed: what is finished is published before the store forgets it, unless the folder
 goes; a folder that goes is renamed first, so that a crash leaves it whole, or to the next
-start (tests/controller/test_operating.py, test_recovery.py).
+start (tests/controller/test_publication.py, test_recovery.py).
 Not guaranteed: that a dataflow whose runs do not end is forgotten; it then runs on.
 """
 

@@ -33,7 +33,8 @@ from cbp.model.increment import Increment
 from cbp.model.punctuation import idle_at
 from cbp.model.stage import InputSpec
 from controller.loop.punctuations import Punctuations
-from controller.loop.questions import Question, Questions, StageId
+from controller.loop.questions import Question, Questions
+from controller.loop.underway import StageId
 from controller.store.base import DataflowRecord, Store
 
 __all__ = ["Framer"]

@@ -24,10 +24,9 @@ from datetime import datetime
 from typing import TypeVar
 
 from cbp.errors import AnswerLateError
+from controller.loop.underway import StageId
 
-__all__ = ["Question", "Questions", "StageId"]
-
-StageId = tuple[str, str]
+__all__ = ["Question", "Questions"]
 
 _T = TypeVar("_T")
 

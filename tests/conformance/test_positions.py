@@ -102,6 +102,17 @@ def test_a_position_holds_where_framing_stands(store: SqlStore) -> None:
     assert (found.closes, found.arrived[-1].index, store.next_punctuation("d")) == ((2,), 2, 1)
     assert before["s"]["i"].queue != found.queue
     store.delete("d")
+    store.register(a_dataflow(), CHAIN, framed={("s", "i")})
+    for _ in range(3):
+        arrive(store)
+    second = Punctuation(1, "a", 3, "request", "tuesday", 6)
+    store.punctuate("d", Punctuation(0, "a", 2, "request", "monday", 5))
+    store.punctuate("d", second)  # told before the position was
+    store.restore(later, at=at(2))
+    assert store.connectors("d")["s"]["i"].closes == (2, 3)
+    store.punctuate("d", second)
+    assert (store.connectors("d")["s"]["i"].closes, store.next_punctuation("d")) == ((2, 3), 2)
+    store.delete("d")
     store.register(a_dataflow(), CHAIN)
     with pytest.raises(InvariantError):
         store.restore(later, at=at(3))  # here the input is not framed

@@ -12,10 +12,20 @@ from typing import Any, ClassVar
 import pytest
 
 from cbp import Connector, Decision
+from cbp.engine.faults import NO_FAULTS, PlannedFaults
+from cbp.errors import OperatingError
 from controller.loop.threads import Here, Threads
 from tests.controller.world import ONE, Deferred, Sum, World
 
 LIMIT = 60.0
+CHAIN: dict[str, Any] = {
+    "name": "chain",
+    "sources": ONE["sources"],
+    "stages": {
+        "sum": {"translator": "sum", "inputs": {"items": "a"}},
+        "last": {"translator": "slow", "inputs": {"items": "sum.totals"}},
+    },
+}
 WAIT_SECONDS = 30
 
 
@@ -200,6 +210,58 @@ def test_an_answer_of_an_undone_life_starts_nothing(tmp_path: Path, held: thread
     answerers.run_next()
     world.controller.tick()
     assert world.store.runs("bad").items[0].read["items"] == (0,)
+    world.close()
+
+
+def test_an_answer_behind_a_roll_back_of_what_feeds_it_starts_nothing(
+    tmp_path: Path, held: threading.Event
+) -> None:
+    """The stage itself stands where it stood, at its first epoch; its queue does not."""
+    held.set()
+    answerers = Deferred()
+    world = World(tmp_path, answerers=answerers)
+    world.translators["slow"] = Slow
+    world.restart()
+    world.controller.register(CHAIN)
+    for number in range(2):
+        world.arrive("chain", "a", ("x", number))
+        world.controller.tick()
+    assert len(answerers.waiting) == 1
+    world.controller.amendments.roll_back("chain", "0", who="me", why="wrong", pause=True)
+    answerers.run_next()
+    world.controller.resume("chain")
+    world.controller.tick()
+    assert len(answerers.waiting) == 1
+    world.close()
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_what_is_late_is_wanted_no_more_whatever_fails(
+    away: bool, tmp_path: Path, held: threading.Event
+) -> None:
+    """Of several that are late; nobody waits for ever for one whose stage could not be told."""
+    answerers = Deferred()
+    world = World(tmp_path, answerers=answerers, runnable_seconds_max=LIMIT)
+    world.translators["slow"] = Slow
+    world.restart()
+    for name in ("b", "c"):
+        document = copy.deepcopy(ONE)
+        document["name"], document["stages"]["sum"]["translator"] = name, "slow"
+        world.controller.register(document)
+        world.arrive(name, "a", ("x", 1))
+    world.controller.tick()
+    assert len(answerers.waiting) == 2
+    world.clock.advance(seconds=LIMIT + 1)
+    if away:
+        world.faults.to = PlannedFaults("sql_commit.before", error=OperatingError("away"))
+        with pytest.raises(OperatingError):
+            world.controller.tick()
+        world.faults.to = NO_FAULTS
+    world.controller.tick()
+    stopped = [world.store.stages(name)[0].error for name in ("b", "c")]
+    asked = len(answerers.waiting) - 2
+    assert sum(error is not None for error in stopped) + asked == 2
+    held.set()
     world.close()
 
 

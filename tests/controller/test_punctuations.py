@@ -17,6 +17,7 @@ from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import FlowUnframedError, NotFoundError, OperatingError
 from cbp.model.framing import Framing, Keyed, segments
 from cbp.model.increment import DataFile, Increment
+from cbp.model.punctuation import Punctuation
 from controller.loop import housekeeping
 from tests.controller.lost import SourceLogs
 from tests.controller.world import DIAMOND, ONE, SCHEMA, Deferred, FileEngine, Sum, World
@@ -203,6 +204,25 @@ def test_a_close_that_recovery_could_not_tell_is_told_before_the_next(seen: Seen
     seen.world.ticks()
     assert seen.frames == [(0, 7, 1), (1, 7, 2)]
     assert seen.world.controller.problem == ""
+
+
+def test_a_close_of_another_leader_is_told_before_the_next(
+    seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It died behind the log entry; who leads again, and could not recover, learns of it."""
+    seen.world.arrive("one", "a", ("x", 7))
+    seen.world.ticks()
+    seen.close("sunday")
+    controller = seen.world.controller
+    controller.follow("another one leads")
+    log = controller._punctuations.log(seen.world.store.dataflow("one").folder)
+    log.put(Punctuation(1, "a", 1, "request", "request/monday", 5))
+    with monkeypatch.context() as patch:
+        patch.setattr(controller._recovery, "recover", lambda **more: None)
+        patch.setattr(type(controller._versions), "recover", lambda self, record: None)
+        controller.lead(2)
+    assert (seen.close("tuesday"), seen.close("monday")) == (2, 1)
+    assert controller.problem == ""
 
 
 def test_idle_time_closes_an_input(tmp_path: Path) -> None:

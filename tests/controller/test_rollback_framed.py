@@ -14,6 +14,7 @@ from cbp.engine.direct import LocalEngine
 from cbp.errors import RollbackImpossibleError
 from cbp.model.increment import Increment
 from controller.loop import housekeeping
+from controller.loop.past import Past
 from tests.controller.lost import lose_the_store
 from tests.controller.test_framed_runs import ByKey, ByStretch
 from tests.controller.world import SCHEMA, Deferred, World
@@ -201,17 +202,29 @@ def test_a_lost_store_finds_frames_and_closes_again(world: World, tmp_path: Path
     new.close()
 
 
-def test_a_close_beside_a_roll_back_is_not_lost(world: World) -> None:
-    """Made between its plan and its end, it stands behind all that had arrived."""
+@pytest.mark.parametrize("when", ["planned", "put"])
+def test_a_close_beside_a_roll_back_is_not_lost(
+    when: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made while it is planned, or behind that, it stands behind all that had arrived."""
     pictures = play(world)
+    arrivals, plans = Past._arrivals, []
 
     def close(point: str) -> None:
-        if point == "generation.after":
+        if point == "generation.after" and when == "put":
             world.controller.close("two", "a")
 
+    def plan(*args: Any, **more: Any) -> Any:
+        plans.append(args)
+        if len(plans) == 2 and when == "planned":  # the first is made before it stands still
+            world.controller.close("two", "a")
+        return arrivals(*args, **more)
+
+    monkeypatch.setattr(Past, "_arrivals", plan)
     world.faults.to = close
     back(world, number(pictures[2]), pause=True)
     world.faults.to = lambda point: None
+    assert len(plans) == 2
     assert world.store.connectors("two")["keys"]["items"].closes == (2, 5)
     world.controller.resume("two")
     world.ticks()
