@@ -121,9 +121,9 @@ class Past:
             scratch.change(record, wiring, framed, position=base, at=self.clock())
             for place, one in enumerate(closes):
                 scratch.punctuate(record.name, replace(one, number=base.punctuations + place))
-            for one in arrivals:
-                claim = scratch.add_claim(_claim(record.name, one))
-                scratch.accept(replace(claim, status="accepted"), one)
+            for arrived in arrivals:
+                claim = scratch.add_claim(_claim(record.name, arrived))
+                scratch.accept(replace(claim, status="accepted"), arrived)
             framer = self._framer(scratch)
             for intention in redo:
                 self._frame(scratch, framer, record, units[intention.stage], intention)

@@ -105,12 +105,12 @@ def test_a_position_holds_where_framing_stands(store: SqlStore) -> None:
     store.register(a_dataflow(), CHAIN, framed={("s", "i")})
     for _ in range(3):
         arrive(store)
-    second = Punctuation(1, "a", 3, "request", "tuesday", 6)
+    tuesday = Punctuation(1, "a", 3, "request", "tuesday", 6)
     store.punctuate("d", Punctuation(0, "a", 2, "request", "monday", 5))
-    store.punctuate("d", second)  # told before the position was
+    store.punctuate("d", tuesday)  # told before the position was
     store.restore(later, at=at(2))
     assert store.connectors("d")["s"]["i"].closes == (2, 3)
-    store.punctuate("d", second)
+    store.punctuate("d", tuesday)
     assert (store.connectors("d")["s"]["i"].closes, store.next_punctuation("d")) == ((2, 3), 2)
     store.delete("d")
     store.register(a_dataflow(), CHAIN)
