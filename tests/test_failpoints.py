@@ -1,9 +1,11 @@
 """Every durable effect of the product passes a named failpoint, or is listed here with its reason.
 
-A call that makes, renames, removes or syncs a file counts as durable. The function that
-makes it fires a failpoint itself, or stands in `COVERED` (its callers fire one) or in
-`NOT_DURABLE` (nothing that a restart needs). Calls through the port of
-`cbp/engine/files.py` are covered by the port.
+A call that makes, renames, removes or syncs a file counts as durable, and so does one that opens or
+ends a transaction of the database: in `controller/store`, the only package that may know SQLAlchemy
+(an import contract), and elsewhere by the name that the store gives it. Who makes it fires a
+failpoint itself, or stands in `COVERED` (its callers fire one) or in `NOT_DURABLE` (nothing that a
+restart needs). Calls through the port of `cbp/engine/files.py`, and through `Database.write`, are
+covered by these.
 """
 
 from __future__ import annotations
@@ -27,6 +29,9 @@ COVERED = {
     "controller/ingest/increments.py:close": "called by _close_part, before its points",
     "controller/ingest/increments.py:rename": "called by _close_part, between its points",
     "controller/ingest/increments.py:abandon": "a temporary, which a start removes",
+    "controller/store/database.py:write_schema": "called by write, which passes sql_commit",
+    "controller/store/migrate.py:migrate": "one transaction, before the store is open: a death in "
+    "it leaves the schema of before (tests/conformance/test_migrations.py)",
     "controller/ingest/drop_folder.py:_receive": "an upload that is not claimed; claim follows",
 }
 NOT_DURABLE = {
@@ -49,6 +54,7 @@ NOT_DURABLE = {
     "controller/loop/folder.py:remove_purged": "left over from a purge; done again at each start",
     "controller/settings.py:ensure_token": "a secret of its own, made anew if lost",
     "controller/store/database.py:_prepare": "an empty folder",
+    "controller/store/database.py:read": "a transaction that writes nothing",
 }
 
 _OS = {
@@ -56,11 +62,18 @@ _OS = {
     "symlink", "truncate", "unlink",
 }  # fmt: skip
 _PATH = {"mkdir", "rename", "rmdir", "symlink_to", "touch", "unlink", "write_bytes", "write_text"}
+_SQL = {"begin", "begin_nested", "commit"}
+"""Of SQLAlchemy, in the package that may know it."""
+_SQL_ANYWHERE = {"write_schema"}
+_STORE = "controller/store/"
 _OPENING = {"open", "OSFile", "NamedTemporaryFile", "mkstemp", "fdopen"}
 
 
-def durable_calls(function: ast.FunctionDef) -> Iterator[str]:
-    """Yield the durable calls of a function."""
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def durable_calls(function: Function, *, sql: bool = False) -> Iterator[str]:
+    """Yield the durable calls of a function; `sql` tells whether it may know SQLAlchemy."""
     for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
         if isinstance(call.func, ast.Name):
             if call.func.id == "open" and _writes(call):
@@ -73,6 +86,7 @@ def durable_calls(function: ast.FunctionDef) -> Iterator[str]:
             found = owner == "shutil" or name in _OS
         else:
             found = name in _PATH or (name in _OPENING and _writes(call))
+            found |= name in _SQL_ANYWHERE or (sql and name in _SQL)
         if found:
             yield f"{owner}.{name}"
 
@@ -86,38 +100,43 @@ def _writes(call: ast.Call) -> bool:
     return any(set(mode) & set("wxa+") and len(mode) <= 3 for mode in modes)
 
 
-def fires(function: ast.FunctionDef) -> bool:
+def fires(function: Function) -> bool:
     """Tell whether a function passes a failpoint."""
     calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
     names = {ast.unparse(call.func).rpartition(".")[2].lstrip("_") for call in calls}
     return bool(names & {"fault", "faults"})
 
 
-def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
+def functions() -> Iterator[tuple[str, Function]]:
     """Yield every function of the product under `file:name`."""
     for package in ("cbp", "controller"):
         for file in sorted((REPOSITORY / package).rglob("*.py")):
             parts = file.relative_to(REPOSITORY).parts
             if not LEFT_OUT & set(parts):
                 for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-                    if isinstance(node, ast.FunctionDef):
+                    if isinstance(node, Function):
                         yield f"{'/'.join(parts)}:{node.name}", node
+
+
+def effects(name: str, function: Function) -> list[str]:
+    """Return the durable calls of a function of the product, by its name."""
+    return sorted(set(durable_calls(function, sql=name.startswith(_STORE))))
 
 
 def test_every_durable_call_has_a_failpoint() -> None:
     """Who adds an effect on disk gives it a name where a test can crash, or says why not."""
     listed = COVERED.keys() | NOT_DURABLE.keys()
     bare = {
-        name: sorted(set(durable_calls(function)))
+        name: found
         for name, function in functions()
-        if name not in listed and not fires(function) and any(durable_calls(function))
+        if name not in listed and not fires(function) and (found := effects(name, function))
     }
     assert bare == {}, "fire a failpoint around it, or list it with its reason"
 
 
 def test_the_exceptions_are_all_needed() -> None:
     """A name in the lists that has no durable call any more is taken out."""
-    needed = {name for name, function in functions() if any(durable_calls(function))}
+    needed = {name for name, function in functions() if effects(name, function)}
     assert (COVERED.keys() | NOT_DURABLE.keys()) - needed == set()
 
 
@@ -134,3 +153,18 @@ def f():
         "os.rename", "path.unlink", "shutil.rmtree", "open", "pa.OSFile",
     ]  # fmt: skip
     assert not fires(function)
+
+
+def test_the_scan_sees_transactions() -> None:
+    """Where SQLAlchemy may be known, those that begin or end; in coroutines, too."""
+    code = """
+async def f():
+    with engine.begin() as c: c.execute(x)
+    with c.begin_nested(): c.commit(); database.write_schema(); database.write(); self.run.begin
+"""
+    (function,) = ast.parse(code).body
+    assert isinstance(function, ast.AsyncFunctionDef)
+    everywhere = ["database.write_schema"]
+    assert list(durable_calls(function)) == everywhere
+    in_store = ["engine.begin", "c.begin_nested", "c.commit", *everywhere]
+    assert sorted(durable_calls(function, sql=True)) == sorted(in_store)
