@@ -101,6 +101,31 @@ def test_crashes_at_any_passage_of_a_point_change_nothing(
     world.close()
 
 
+@pytest.mark.service
+@pytest.mark.parametrize(
+    ("point", "every"),
+    [
+        *((f"sql_commit.{side}", every) for side in ("before", "after") for every in (1, 2, 3)),
+        *((f"{effect}.after", 2) for effect in ("job", "intention", "log_entry")),
+    ],
+)
+def test_crashes_on_postgresql_change_nothing(
+    point: str,
+    every: int,
+    tmp_path: Path,
+    unbroken: dict[str, Any],
+    new_postgres_database: Callable[[], str],
+) -> None:
+    """The part of the matrix in which the database takes part: what was not committed is undone."""
+    world = World(tmp_path, database_url=new_postgres_database())
+    assert world.store._database.label.startswith("postgresql")
+    crashes = play(world, *[PlannedFaults(point, passage=every) for _ in range(CRASHES)])
+    assert crashes >= min(CRASHES, 7 // every)
+    assert world.picture() == unbroken
+    assert world.store.intended_runs() == []
+    world.close()
+
+
 @pytest.mark.parametrize(
     "point",
     [

@@ -368,7 +368,11 @@ class Switch:
 
 
 class World:
-    """One service on one folder; `restart` is what happens after a kill."""
+    """One service on one folder; `restart` is what happens after a kill.
+
+    Args:
+        database_url: Of an empty database; a SQLite file in the folder unless told.
+    """
 
     def __init__(
         self,
@@ -377,13 +381,15 @@ class World:
         executor: Executor | None = None,
         parallel_max: int = 2,
         engine: Callable[..., Engine] | None = None,
+        database_url: str = "",
         **more: Any,
     ) -> None:
         root.mkdir(exist_ok=True)
         self.root, self.faults, self.clock = root, Switch(), ManualClock()
         self.tables = str(root / "tables")
         self.files = LocalFiles(self.faults)
-        self.store = open_store(f"sqlite:///{root}/cbp.db", faults=self.faults)
+        url = database_url or f"sqlite:///{root}/cbp.db"
+        self.store = open_store(url, faults=self.faults)
         self.executor, self._parallel_max = executor or Inline(), parallel_max
         self._make_engine, self._more = engine or FileEngine, more
         self.translators: dict[str, Any] = {"sum": Sum, "join": Join, "upper": Upper}
