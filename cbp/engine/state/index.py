@@ -4,8 +4,9 @@ Random keys make every Parquet reader read the whole file, whatever the hit rate
 mapped copy answers `searchsorted` by touching a few pages. A copy is only a cache:
 
 - It belongs to one file: its name holds table id, path and size, and data files
-  never change. It is made under another name and renamed, never written in place,
-  since a file that shrinks under a map kills the process.
+  never change. The name stands in its content too: a copy of another file, however it
+  came to lie under this name, is made anew. It is made under another name and renamed,
+  never written in place, since a file that shrinks under a map kills the process.
 - It is not synced. Instead its folder is named after the boot of this machine, so
   that pages lost with the power are never trusted.
 - Whatever goes wrong with it (no space, truncated, `mmap` refused), the Parquet
@@ -53,7 +54,10 @@ SCRATCH_SECONDS_MAX = 3600.0
 """Age from which a scratch file is one that its task, which is gone, has left over."""
 
 _SWEEP_EVERY = 64
-_UNSORTED = {b"cbp.order": b"physical"}
+_COPY = b"cbp.copy"
+"""Names, in a copy's schema, the copy that it is; one without it is from before, and made anew."""
+
+_ORDER, _PHYSICAL = b"cbp.order", b"physical"
 """Marks a copy whose rows do not ascend by hash; nobody writes such files but the black box."""
 
 
@@ -141,7 +145,7 @@ class IndexCache:
             self._hold(name, IndexedFile(_one_batch(content)))
             return
         with contextlib.suppress(OSError):
-            self._write(name, _one_batch(content))
+            self._write(name, _one_batch(content), in_order=True)
 
     def scratch(self, name: str) -> Path:
         """Return where a task may put a file of its own, which no other task names.
@@ -205,9 +209,10 @@ class IndexCache:
             return None
         except pa.ArrowException:
             return None
-        if batch.num_rows != rows:
+        told = batch.schema.metadata or {}
+        if batch.num_rows != rows or told.get(_COPY) != name.encode():
             return None
-        mapped = IndexedFile(batch, sorted_=batch.schema.metadata != _UNSORTED)
+        mapped = IndexedFile(batch.replace_schema_metadata(), sorted_=_ORDER not in told)
         with self._lock:
             self._open[name] = mapped
             self._open.move_to_end(name)
@@ -218,17 +223,17 @@ class IndexCache:
     def _make(self, source: str, name: str, rows: int, *, copy: bool) -> IndexedFile:
         batch = _one_batch(_read(source, rows))
         in_order = ascending(batch)
-        if not in_order:
-            batch = batch.replace_schema_metadata(_UNSORTED)
         if copy:
             with contextlib.suppress(OSError):
-                self._write(name, batch)
+                self._write(name, batch, in_order=in_order)
                 mapped = self._map(name, rows)
                 if mapped is not None:
                     return mapped
         return self._hold(name, IndexedFile(batch, sorted_=in_order))
 
-    def _write(self, name: str, batch: pa.RecordBatch) -> None:
+    def _write(self, name: str, batch: pa.RecordBatch, *, in_order: bool) -> None:
+        told = {_COPY: name.encode()} if in_order else {_COPY: name.encode(), _ORDER: _PHYSICAL}
+        batch = batch.replace_schema_metadata(told)
         self._folder.mkdir(parents=True, exist_ok=True)
         temporary = self._folder / f"{uuid.uuid4().hex}.tmp"
         try:

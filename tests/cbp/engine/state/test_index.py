@@ -66,14 +66,52 @@ def test_a_truncated_copy_is_made_anew(table: Path, tmp_path: Path, left: int) -
     assert open_file(IndexCache(str(tmp_path / "cache")), table).batch.equals(expected)
 
 
+def plant(copy: Path, content: pa.RecordBatch) -> None:
+    """Put an Arrow file in the place of a copy."""
+    copy.unlink()  # never in place: a map of the old one may live
+    with pa.OSFile(str(copy), "wb") as sink, pa.ipc.new_file(sink, content.schema) as writer:
+        writer.write_batch(content)
+
+
 def test_a_copy_of_another_file_is_not_used(table: Path, tmp_path: Path) -> None:
-    """A copy with other rows than the log says is replaced."""
+    """A copy of another file with as many rows, under this file's name, is made anew."""
+    cache = tmp_path / "cache"
+    size = (table / "run.parquet").stat().st_size
+    expected = open_file(IndexCache(str(cache)), table).batch
+    (copy,) = copies(cache)
+    other = pq.read_table(table / "run.parquet").set_column(1, "url", pa.array(["other"] * ROWS))
+    pq.write_table(other, table / "other.parquet")
+    for table_id, path in (("id", "other.parquet"), ("another table", "run.parquet")):
+        IndexCache(str(cache)).put(table_id, path, size=size, content=other)
+        (foreign,) = (found for found in copies(cache) if found != copy)
+        foreign.rename(copy)
+        assert open_file(IndexCache(str(cache)), table).batch.equals(expected)
+    (copy,) = copies(cache)  # the file's own again, which serves without the file
+    (table / "run.parquet").unlink()
+    own = IndexCache(str(cache)).open(str(table), "id", "run.parquet", size=size, rows=ROWS)
+    assert own.batch.equals(expected)
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+def test_a_copy_that_does_not_say_whose_it_is_is_made_anew(
+    rows: int, table: Path, tmp_path: Path
+) -> None:
+    """One of a version before copies had names in them, or of nobody, is replaced."""
     expected = open_file(IndexCache(str(tmp_path / "cache")), table).batch
     (copy,) = copies(tmp_path / "cache")
-    other = expected.slice(0, 7)
-    copy.unlink()
-    with pa.OSFile(str(copy), "wb") as sink, pa.ipc.new_file(sink, other.schema) as writer:
-        writer.write_batch(other)
+    told = pa.ipc.open_file(str(copy)).schema.metadata
+    for metadata in (None, {**told, b"cbp.copy": b""}):
+        plant(copy, expected.slice(ROWS - rows).replace_schema_metadata(metadata))
+        assert open_file(IndexCache(str(tmp_path / "cache")), table).batch.equals(expected)
+        assert pa.ipc.open_file(str(copy)).schema.metadata == told
+
+
+def test_a_copy_with_other_rows_than_the_log_says_is_made_anew(table: Path, tmp_path: Path) -> None:
+    """Also one that bears the right name: what is missing is never a smaller state."""
+    expected = open_file(IndexCache(str(tmp_path / "cache")), table).batch
+    (copy,) = copies(tmp_path / "cache")
+    told = pa.ipc.open_file(str(copy)).schema.metadata
+    plant(copy, expected.slice(0, 7).replace_schema_metadata(told))
     assert open_file(IndexCache(str(tmp_path / "cache")), table).batch.num_rows == ROWS
 
 
