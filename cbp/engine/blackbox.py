@@ -8,7 +8,8 @@ both run the same author's code and leave the same tables, so each can go on whe
 other stopped.
 
 Guaranteed: the results of the direct engine (tests/cbp/engine/test_blackbox.py).
-Not guaranteed: to read a table with deletion vectors, which it never writes; it refuses.
+Not guaranteed: to read a table with deletion vectors, which it never writes; it refuses. So
+it does translators in SQL, which find their state themselves.
 
 Source: CBP (SoCC'10), section 4.5, "Black-box" execution.
 """
@@ -28,6 +29,7 @@ from cbp.engine.bucket import state_file_schema
 from cbp.engine.destinations import destinations
 from cbp.engine.executor import LocalExecutor
 from cbp.engine.layout import COUNT, TO, shuffle_layout
+from cbp.engine.limits import require_python
 from cbp.engine.records import share_of
 from cbp.engine.replication import state_flow
 from cbp.engine.spool import Spool
@@ -39,6 +41,7 @@ from cbp.engine.task import StageTask
 from cbp.engine.taskplan import TaskPlan
 from cbp.engine.taskstate import dropped
 from cbp.errors import InvariantError, TableFeatureError
+from cbp.model.dataflow import StageNode
 from cbp.model.increment import DataFile, Increment
 from cbp.model.stage import InputSpec, StateSpec, TranslatorSpec
 
@@ -190,6 +193,10 @@ class _Arrived(BucketState):
 
 class LocalBlackboxExecutor(LocalExecutor):
     """Carries out black-box tasks one after the other in this process, without Spark."""
+
+    def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
+        """Raise for translators in SQL."""
+        require_python(dataflow, nodes)
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
         """Run the same task code as Spark's workers."""

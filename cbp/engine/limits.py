@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from cbp.errors import DefinitionError, Mistake
+from collections.abc import Sequence
+
+from cbp.errors import DataflowInvalidError, DefinitionError, Mistake
+from cbp.model.dataflow import StageNode
 from cbp.model.stage import TranslatorSpec
 
-__all__ = ["require_no_spark"]
+__all__ = ["require_no_spark", "require_python"]
 
 
 def require_no_spark(stage: str, spec: TranslatorSpec) -> None:
@@ -20,3 +23,27 @@ def require_no_spark(stage: str, spec: TranslatorSpec) -> None:
             "as Translate or TranslateArrow to run it without"
         )
         raise DefinitionError(Mistake("spark_needed", f"stages.{stage}", message, spec.place))
+
+
+def require_python(dataflow: str, nodes: Sequence[StageNode]) -> None:
+    """Raise where a task is given its state, and a translator's code is a plan of Spark.
+
+    Such a plan finds its state itself, in the files that are there: what arrived with the
+    input would be passed over.
+
+    Raises:
+        DataflowInvalidError: Rule `black_box_in_sql`, with each stage and its place.
+    """
+    mistakes = [
+        Mistake(
+            "black_box_in_sql",
+            f"stages.{node.name}",
+            f"{node.translator.name} is written in Spark SQL, which the black-box mode does not "
+            "run: run it with the direct engine, or write it as Translate or TranslateArrow",
+            node.translator.place,
+        )
+        for node in nodes
+        if node.translator.form == "sql"
+    ]
+    if mistakes:
+        raise DataflowInvalidError(dataflow, mistakes)

@@ -4,6 +4,8 @@ Batches come sorted by (flow, bucket, hash, key, order), or are put in the order
 unsigned hashes here. Each flow stays one run, so that flows can be read in any order
 without buffering one to reach the other.
 
+Memory: of a run on disk, one number per bucket; nothing that grows with its records.
+
 Source: CBP (SoCC'10), section 4.5.4, "Flow separation in Map-Reduce".
 """
 
@@ -15,7 +17,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -42,15 +43,25 @@ class _Run:
         self._file: pa.OSFile | None = None
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
         self.table: pa.Table | None = None
-        self.bucket_column: npt.NDArray[np.int32] = np.empty(0, np.int32)
+        self.sizes: Counter[int] = Counter()
+        self.rows = 0
 
     def append(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
+        self._count(batch)
         size = batch.nbytes
         self._bytes += size
         self.bytes += size
         if self._bytes > SPOOL_BYTES:
             self._spill(batch.schema)
+
+    def _count(self, batch: pa.RecordBatch) -> None:
+        buckets = batch.column(batch.schema.get_field_index("_bucket")).to_numpy()
+        starts = np.flatnonzero(np.diff(buckets, prepend=buckets[:1] - 1))
+        sizes = np.diff(starts, append=len(buckets))
+        for bucket, size in zip(buckets[starts].tolist(), sizes.tolist(), strict=True):
+            self.sizes[bucket] += size
+        self.rows += len(buckets)
 
     def _spill(self, schema: pa.Schema) -> None:
         if self._writer is None:
@@ -73,8 +84,10 @@ class _Run:
             self.table = pa.ipc.open_file(pa.memory_map(str(self._path))).read_all()
         elif self._batches:
             self.table = pa.Table.from_batches(self._batches)
-        if self.table is not None:
-            self.bucket_column = self.table.column("_bucket").to_numpy()
+
+    def before(self, bucket: int) -> int:
+        """Return how many records lie before a bucket's; they ascend by bucket."""
+        return sum(size for at, size in self.sizes.items() if at < bucket)
 
     def by_hash(self) -> _Run:
         """Return a sealed run with the same rows in the order of their unsigned hashes."""
@@ -159,7 +172,7 @@ class Spool:
 
     def arrived(self, flow: int) -> int:
         """Return how many rows of a flow arrived: combined records as one, copies as several."""
-        return len(self._runs[flow].bucket_column)
+        return self._runs[flow].rows
 
     def row_bytes(self, flow: int) -> int:
         """Return how many bytes a row of a flow takes, on average."""
@@ -173,11 +186,7 @@ class Spool:
         """Return how many records of its own each of these buckets has."""
         found: Counter[int] = Counter()
         for run in self._runs[: len(self.layout.flows)]:
-            column = run.bucket_column  # ascending
-            if len(column):
-                starts = np.concatenate([[0], np.flatnonzero(np.diff(column)) + 1])
-                sizes = np.diff(starts, append=len(column))
-                found.update(dict(zip(column[starts].tolist(), sizes.tolist(), strict=True)))
+            found.update(run.sizes)
         return dict(found)
 
     def shared(self, flow: int) -> pa.Table:
@@ -194,6 +203,5 @@ class Spool:
         run = self._runs[flow]
         if run.table is None:
             return self._schema.empty_table()
-        start = int(np.searchsorted(run.bucket_column, first, "left"))
-        stop = int(np.searchsorted(run.bucket_column, last, "right"))
-        return run.table.slice(start, stop - start)
+        start = run.before(first)
+        return run.table.slice(start, run.before(last + 1) - start)

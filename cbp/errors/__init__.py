@@ -34,6 +34,7 @@
     |  |- DataflowBusyError       a dataflow is being amended, or a run of it does not end
     |  |- RollbackImpossibleError  a dataflow cannot be taken back that far
     |  |- RebuildIncompleteError  some dataflows could not be brought back from their folders
+    |  |- SparkSettingError       Spark does not check what a retried stage gives
     |  |- TimeLimitError          the author's code did not end in time
     |  |- NotFoundError           a name, key or table that does not exist
     |  |- AlreadyExistsError      a name that is taken
@@ -81,6 +82,7 @@ from cbp.errors.operating import (
     RebuildIncompleteError,
     RollbackImpossibleError,
     RunCancelledError,
+    SparkSettingError,
     TimeLimitError,
 )
 from cbp.errors.tables import (
@@ -131,6 +133,7 @@ __all__ = [
     "RouteFlowError",
     "RouteKeyError",
     "RunCancelledError",
+    "SparkSettingError",
     "TableFeatureError",
     "TableForeignError",
     "TableReleasedError",

@@ -23,6 +23,7 @@ __all__ = [
     "RebuildIncompleteError",
     "RollbackImpossibleError",
     "RunCancelledError",
+    "SparkSettingError",
     "TimeLimitError",
 ]
 
@@ -124,6 +125,23 @@ class TimeLimitError(OperatingError):
             "raise run_seconds_max, then resume",
             what=what,
             seconds=seconds,
+        )
+
+
+class SparkSettingError(OperatingError):
+    """Spark runs with a setting under which a retried stage may give other records."""
+
+    code = "spark_setting_unsafe"
+    retryable = False
+
+    def __init__(self, setting: str, *, found: str, expected: str) -> None:
+        super().__init__(
+            f"Spark runs with {setting}={found}, the engine needs {expected}: else a stage that "
+            "is tried again may lose or double records; take the setting out of the options that "
+            "are given to Spark, and let no other session start before the service's",
+            setting=setting,
+            found=found,
+            expected=expected,
         )
 
 

@@ -77,6 +77,7 @@ STATUS: Mapping[str, int] = {
     "table_feature_unsupported": 409,
     "table_foreign_writer": 409,
     "file_system_unsafe": 500,
+    "spark_setting_unsafe": 500,
     "log_conflict": 503,
     "lease_lost": 503,
     "disk_full": 503,

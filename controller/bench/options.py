@@ -80,7 +80,8 @@ _EDGES, _EDGES_CLUSTERING = 10, 5
 NODES_MIN = 100
 DENSITY = 8
 """A graph has at most one in so many of the links that its nodes could have."""
-_FORMS = ("groupwise", "arrow", "sql")
+_IN_SQL = "sql"
+_FORMS = ("groupwise", "arrow", _IN_SQL)
 _WRITTEN: dict[str, tuple[str, ...]] = {URL_COUNT: _FORMS, CRAWL_QUEUE: _FORMS[:2]}
 """The forms of a workload's translators; of the others, the first."""
 
@@ -186,6 +187,8 @@ class BenchOptions:
         for form in self.forms:
             _one_of("form", form, _FORMS)
             self._check_written(form)
+            if form == _IN_SQL and self.master == NO_SPARK:
+                raise BenchRefusedError("form", f"{form} needs Spark; give a --master")
 
     def _check_written(self, form: str) -> None:
         written = _WRITTEN.get(self.workload, _FORMS[:1])
@@ -243,6 +246,9 @@ class BenchOptions:
             if name not in _ANY_DATAFLOW:
                 raise BenchRefusedError("against", f"{name} has no form of our translators")
             self._check_written(form)
+        if form == _IN_SQL:
+            why = f"{name} does not run SQL, as {OURS} alone does (--form {_IN_SQL})"
+            raise BenchRefusedError("against", f"{why}; name {name} or {name}/arrow")
 
     def _check_soak(self) -> None:
         if self.against:

@@ -29,6 +29,9 @@ from tests.sql_forms import FAILING, PAIRS, Hangs, totals_by
 pytestmark = pytest.mark.spark
 
 
+KEYS = [("DOUBLE", "BINARY", "DECIMAL(18,2)"), ("STRING", "DATE", "TIMESTAMP")]
+
+
 def dataflow_of(*translators: Declared) -> Dataflow:
     """Wire each translator, `t0` to `tn`, to a source for its only input, `r0` to `rn`."""
     builder = DataflowBuilder("sql_form")
@@ -74,17 +77,17 @@ def test_every_epoch_equals_the_groupwise_form(
     """Outputs of every epoch as multisets, and state, are the same.
 
     Inner and outer grouping, deleted state, several records per group; as keys null, NaN,
-    both zeros, decimals and bytes.
+    both zeros, decimals, bytes, dates, times and a megabyte of text, all of several columns.
     """
     rows = {"groupwise": 2_000, "arrow": 2_000, "sql": 50_000 if tasks == 1 else 1}
     monkeypatch.setattr("cbp.engine.planning.ROWS_PER_TASK", rows)
     monkeypatch.setattr("cbp.engine.spark.executor.ARRANGED_READS_MAX", reads)
     pairs = [(wise(), sql()) for wise, sql in PAIRS.values()]
     epochs = records_of(dataflow_of(*(pair[0] for pair in pairs)), seed=tasks, epochs=2)
-    types = ("DOUBLE", "BINARY", "DECIMAL(18,2)")
-    for epoch, records in zip(epochs, epochs_of_keys(types, seed=tasks), strict=True):
-        epoch[str(len(pairs))] = records
-    pairs.append(totals_by(types))
+    for types in KEYS:
+        for epoch, records in zip(epochs, epochs_of_keys(types, seed=tasks), strict=True):
+            epoch[str(len(pairs))] = records[::2]
+        pairs.append(totals_by(types))
     groupwise, in_sql = (dataflow_of(*form) for form in zip(*pairs, strict=True))
     engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"), hash_mask=hash_mask)
     driver = Driver(engine, in_sql, tmp_path / "t")

@@ -5,7 +5,7 @@ What several groups get is copied for each of them by the tasks that read it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,15 +18,22 @@ from cbp.engine.blackbox import (
     require_all_state,
     with_state_as_input,
 )
+from cbp.engine.limits import require_python
 from cbp.engine.spark.executor import SparkExecutor
 from cbp.engine.spark.work import RESULT, reported, task_identity
 from cbp.engine.taskplan import TaskPlan
+from cbp.model.dataflow import StageNode
 
 __all__ = ["SparkBlackboxExecutor"]
 
 
 class SparkBlackboxExecutor(SparkExecutor):
     """Carries out the tasks of a run on Spark, state included; see `cbp.engine.blackbox`."""
+
+    def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
+        """Raise for keys in SQL that Spark does not take, and for translators in SQL."""
+        require_python(dataflow, nodes)
+        super().refuse(dataflow, nodes)
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
         """Run the job, and check that no state record was lost on the way."""

@@ -40,6 +40,7 @@ from cbp.engine.records import record_shares
 from cbp.engine.route import computes, sql_column, sql_columns
 from cbp.engine.spark.expressions import Expressions, failed_expression
 from cbp.engine.spark.placement import Placement
+from cbp.engine.spark.session import require_safe
 from cbp.engine.spark.work import (
     PLACE,
     RESULT,
@@ -95,9 +96,13 @@ class SparkExecutor:
     Args:
         spark: The session.
         kind: What a task is.
+
+    Raises:
+        SparkSettingError: If the session does not compare what a retried stage gives.
     """
 
     def __init__(self, spark: SparkSession, *, kind: type[StageTask] = StageTask) -> None:
+        require_safe(spark)
         self.spark, self._kind = spark, kind
         self._cancelled: set[str] = set()
         self._placement = Placement(spark.sparkContext)

@@ -2,6 +2,9 @@
 
 One session per process; runs of several stages share it, each in its own thread and
 under its own job tag. Nothing here listens beyond the loopback interface by default.
+
+Guaranteed: what a retried stage gives is compared with what it gave, whoever started the
+session and whatever it was told (`require_safe`).
 """
 
 from __future__ import annotations
@@ -15,7 +18,16 @@ from types import MappingProxyType
 from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
 
-__all__ = ["SparkSettings", "start_session"]
+from cbp.errors import SparkSettingError
+
+__all__ = ["SparkSettings", "require_safe", "start_session"]
+
+_ORDER_CHECKED = "spark.sql.shuffle.orderIndependentChecksum"
+_REQUIRED = {
+    f"{_ORDER_CHECKED}.enabled": "true",
+    f"{_ORDER_CHECKED}.enableFullRetryOnMismatch": "true",
+}
+"""A retried stage must give the same records, or start over as a whole."""
 
 _SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -39,9 +51,7 @@ _SETTINGS = {
     # Wrong records would be worse than a failed run: never skip a file.
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
-    # A retried stage must give the same records, or start over as a whole.
-    "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
-    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
+    **_REQUIRED,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
@@ -55,7 +65,8 @@ class SparkSettings:
     Attributes:
         master: `local[*]`, `spark://host:7077`, ...
         driver_memory: Of this process's JVM, such as `1g`.
-        conf: More Spark settings; they win over the built-in ones.
+        conf: More Spark settings; they win over the built-in ones, but for those that
+            `require_safe` asks for.
     """
 
     master: str = "local[*]"
@@ -65,7 +76,11 @@ class SparkSettings:
 
 
 def start_session(settings: SparkSettings) -> SparkSession:
-    """Start, or return, this process's session."""
+    """Start, or return, this process's session.
+
+    Raises:
+        SparkSettingError: If it runs with settings under which results are not safe.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if settings.master.startswith("local"):
@@ -74,4 +89,20 @@ def start_session(settings: SparkSettings) -> SparkSession:
     builder = builder.config("spark.driver.memory", settings.driver_memory)
     for key, value in {**_SETTINGS, **settings.conf}.items():
         builder = builder.config(key, value)
-    return configure_spark_with_delta_pip(builder).getOrCreate()
+    session = configure_spark_with_delta_pip(builder).getOrCreate()
+    require_safe(session)
+    return session
+
+
+def require_safe(session: SparkSession) -> None:
+    """Refuse a session that does not compare what a retried stage gives.
+
+    It is read back, since a session that was there before, or the user, may say otherwise.
+
+    Raises:
+        SparkSettingError: For the first setting that differs.
+    """
+    for setting, expected in _REQUIRED.items():
+        found = str(session.conf.get(setting, "nothing"))
+        if found.lower() != expected:
+            raise SparkSettingError(setting, found=found, expected=expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 from cbp.engine.blackbox import BlackboxTask, LocalBlackboxExecutor
 from cbp.engine.direct import DirectEngine, LocalEngine
 from cbp.engine.reference import ReferenceEngine
-from cbp.errors import InvariantError, TableFeatureError
+from cbp.errors import DataflowInvalidError, InvariantError, TableFeatureError
 from stages.flows.clustering import clustering
 from stages.flows.pagerank import pagerank
+from stages.translators.url_count_sql import UrlCountSql
 from tests.cbp.engine.test_direct import CASES, NARROW, assert_same, dataflow_of, epochs_of
 from tests.driver import Driver
 
@@ -140,6 +142,22 @@ def test_deletion_vectors_are_refused(tmp_path: Path) -> None:
     driver.feed("s_urls", [{"url": "u8"}])
     with pytest.raises(TableFeatureError):
         driver.run_until_idle()
+
+
+def test_sql_is_refused(tmp_path: Path) -> None:
+    """A plan of Spark would look for state where none is: at registration, and by a run."""
+    dataflow = dataflow_of("url_count")
+    in_sql = replace(dataflow.stages["stage"], translator=UrlCountSql().spec())
+    engine = blackbox(tmp_path)
+    engine.check("d", [dataflow.stages["stage"]])
+    driver = Driver(engine, replace(dataflow, stages={"stage": in_sql}), tmp_path / "tables")
+    driver.feed("s_urls", [{"url": "a"}])
+    for asked in (lambda: engine.check("d", [in_sql]), driver.run_until_idle):
+        with pytest.raises(DataflowInvalidError) as caught:
+            asked()
+        (mistake,) = caught.value.mistakes
+        assert (mistake.code, mistake.where) == ("black_box_in_sql", "stages.stage")
+        assert "url_count_sql.py:" in mistake.place
 
 
 def test_lost_state_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""One group of twenty million state records in a worker of one gigabyte; `-m soak -s`.
+"""One group of twenty million records, state or input, in a worker of a gigabyte; `-m soak -s`.
 
 What counts is anonymous memory (`RssAnon`): pages of mapped files are the system's to drop.
 It is sampled twenty times a second in the process itself. `CBP_HUGE_ROWS` sets the size.
@@ -21,13 +21,10 @@ ROWS = int(os.environ.get("CBP_HUGE_ROWS", "20000000"))
 BYTES_MAX = 1 << 30
 
 
-@pytest.mark.parametrize("grouping", ["inner", "outer"])
-def test_a_group_larger_than_memory_is_read_and_written_again(
-    grouping: str, tmp_path: Path
-) -> None:
-    """Grown from nothing, echoed with some changes, then shuffled: always below a gigabyte."""
-    command = [sys.executable, "-m", "tests.huge", grouping, str(ROWS), str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(tmp_path)}
+def require_bounded(module: str, grouping: str, folder: Path) -> None:
+    """Run a module's epochs in a process of their own, and judge each of them."""
+    command = [sys.executable, "-m", module, grouping, str(ROWS), str(folder)]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(folder)}
     done = subprocess.run(
         command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
     )
@@ -37,3 +34,17 @@ def test_a_group_larger_than_memory_is_read_and_written_again(
         step = json.loads(line)
         assert step["anonymous_bytes_peak"] < BYTES_MAX, step
         assert step["records"] == step["expected"], step
+
+
+@pytest.mark.parametrize("grouping", ["inner", "outer"])
+def test_a_group_larger_than_memory_is_read_and_written_again(
+    grouping: str, tmp_path: Path
+) -> None:
+    """Grown from nothing, echoed with some changes, then shuffled: always below a gigabyte."""
+    require_bounded("tests.huge", grouping, tmp_path)
+
+
+@pytest.mark.parametrize("grouping", ["inner", "outer"])
+def test_an_input_of_a_group_larger_than_memory_is_read(grouping: str, tmp_path: Path) -> None:
+    """All records of an increment for one key, without its state and with it: below a gigabyte."""
+    require_bounded("tests.huge_input", grouping, tmp_path)

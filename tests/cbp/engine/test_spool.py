@@ -1,0 +1,98 @@
+"""What arrived, by flow and bucket: in memory or on disk, the same records, few bytes kept."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cbp import Input, Output, Translate
+from cbp.engine import spool
+from cbp.engine.layout import shuffle_layout
+from cbp.engine.spool import Spool
+
+
+class _Two(Translate):
+    left = Input("k STRING, n BIGINT", route_by="k")
+    right = Input("k STRING, n BIGINT", route_by="k")
+    out = Output("k STRING")
+
+    def translate(self, key: object, group: object, out: object) -> None:
+        """Never called."""
+
+
+LAYOUT = shuffle_layout(_Two().spec())
+
+
+def batch(flows: list[int], buckets: list[int], first: int) -> pa.RecordBatch:
+    """Return records in the layout, numbered from `first`."""
+    many = len(flows)
+    return pa.RecordBatch.from_pydict(
+        {
+            "_flow": pa.array(flows, pa.int8()),
+            "_bucket": pa.array(buckets, pa.int32()),
+            "_hash": pa.array(np.arange(first, first + many)),
+            "k0": pa.array(["k"] * many),
+            "p0": pa.array(np.arange(first, first + many)),
+            "_seq": pa.array(np.arange(first, first + many)),
+        }
+    )
+
+
+@pytest.mark.parametrize("bytes_max", [0, 1 << 30], ids=["disk", "memory"])
+@given(
+    records=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 5)), max_size=30).map(sorted),
+    size=st.integers(1, 7),
+)
+def test_every_bucket_has_its_records_however_they_come(
+    bytes_max: int, records: list[tuple[int, int]], size: int
+) -> None:
+    """Each flow's records of any range of buckets, in their order, cut into any batches."""
+    before, spool.SPOOL_BYTES = spool.SPOOL_BYTES, bytes_max
+    try:
+        with Spool(LAYOUT) as kept:
+            parts = [records[at : at + size] for at in range(0, len(records), size)]
+            kept.take(
+                batch([f for f, _ in part], [b for _, b in part], at * size)
+                for at, part in enumerate(parts)
+            )
+            assert kept.sizes() == Counter(b for _, b in records)
+            for flow in (0, 1):
+                mine = [(n, b) for n, (f, b) in enumerate(records) if f == flow]
+                assert kept.arrived(flow) == len(mine)
+                for first in range(6):
+                    for last in range(first, 6):
+                        wanted = [n for n, b in mine if first <= b <= last]
+                        table = kept.between(flow, first, last)
+                        assert table.column("_seq").to_pylist() == wanted
+    finally:
+        spool.SPOOL_BYTES = before
+
+
+def test_what_is_kept_of_a_large_flow_does_not_grow_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 400,000 records on disk less than a byte each is kept, and none by bucket."""
+    monkeypatch.setattr(spool, "SPOOL_BYTES", 1 << 16)
+    size, many = 2_000, 200
+
+    def made() -> Iterator[pa.RecordBatch]:
+        for at in range(many):
+            yield batch([0] * size, [at // 50] * size, at * size)
+
+    tracemalloc.start()
+    try:
+        with Spool(LAYOUT) as kept:
+            kept.take(made())
+            assert kept.sizes() == dict.fromkeys(range(4), size * many // 4)
+            assert kept.between(0, 1, 2).num_rows == size * many // 2
+            _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < size * many

@@ -1,0 +1,49 @@
+"""The session: what a result rests on is read back from Spark, not only asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cbp.engine.spark import SparkExecutor, SparkSettings, start_session
+from cbp.engine.spark.blackbox import SparkBlackboxExecutor
+from cbp.errors import DataflowInvalidError, SparkSettingError
+from stages.translators.url_count_sql import UrlCountSql
+from tests.spark.test_sql_form import dataflow_of
+
+pytestmark = pytest.mark.spark
+
+CHECKSUM = "spark.sql.shuffle.orderIndependentChecksum"
+REQUIRED = [f"{CHECKSUM}.enabled", f"{CHECKSUM}.enableFullRetryOnMismatch"]
+
+
+@pytest.fixture
+def restored(spark: Any) -> Iterator[Any]:
+    """Give the one session, and take back afterwards what a test set in it."""
+    before = {setting: spark.conf.get(setting) for setting in REQUIRED}
+    yield spark
+    for setting, value in before.items():
+        spark.conf.set(setting, value)
+
+
+@pytest.mark.parametrize("setting", REQUIRED)
+def test_a_setting_that_makes_retries_unsafe_is_refused(setting: str, restored: Any) -> None:
+    """Given by the user, or found in a session that somebody else made."""
+    with pytest.raises(SparkSettingError) as caught:
+        start_session(SparkSettings(master="local[2]", conf={setting: "false"}))
+    assert caught.value.details == {"setting": setting, "found": "false", "expected": "true"}
+    other = restored.newSession()
+    SparkExecutor(other)
+    other.conf.set(setting, "false")
+    with pytest.raises(SparkSettingError, match=setting):
+        SparkExecutor(other)
+
+
+def test_the_black_box_refuses_sql(spark: Any) -> None:
+    """A plan of Spark finds its state itself, which the black box has shuffled."""
+    dataflow = dataflow_of(UrlCountSql())
+    with pytest.raises(DataflowInvalidError) as caught:
+        SparkBlackboxExecutor(spark).refuse(dataflow.name, [dataflow.stages["t0"]])
+    assert [mistake.code for mistake in caught.value.mistakes] == ["black_box_in_sql"]
