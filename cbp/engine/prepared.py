@@ -1,6 +1,9 @@
 """From the descriptors that tasks return to what a run prepared; pure.
 
-Nothing here grows with the data: a descriptor stands for a file.
+Not guaranteed: that it stays small. A descriptor stands for a file, and all of a run's are
+collected by the driver: they grow with the files that it writes and touches, so with the
+buckets and bytes that it changes. Above some ten thousand files a run had better leave shards
+of actions beside the tables; there are none.
 """
 
 from __future__ import annotations
