@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +154,8 @@ def test_sql_is_refused(tmp_path: Path) -> None:
     engine.check("d", [dataflow.stages["stage"]])
     driver = Driver(engine, replace(dataflow, stages={"stage": in_sql}), tmp_path / "tables")
     driver.feed("s_urls", [{"url": "a"}])
-    for asked in (lambda: engine.check("d", [in_sql]), driver.run_until_idle):
+    ways: list[Callable[[], None]] = [partial(engine.check, "d", [in_sql]), driver.run_until_idle]
+    for asked in ways:
         with pytest.raises(DataflowInvalidError) as caught:
             asked()
         (mistake,) = caught.value.mistakes
