@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -152,7 +153,8 @@ def test_sql_is_refused(tmp_path: Path) -> None:
     in_sql = replace(dataflow.stages["stage"], translator=UrlCountSql().spec())
     engine = blackbox(tmp_path)
     engine.check("d", [dataflow.stages["stage"]])
-    driver = Driver(engine, replace(dataflow, stages={"stage": in_sql}), tmp_path / "tables")
+    driver = Driver(engine, dataflow, tmp_path / "tables")
+    driver.dataflow = replace(dataflow, stages=MappingProxyType({"stage": in_sql}))
     driver.feed("s_urls", [{"url": "a"}])
     ways: list[Callable[[], None]] = [partial(engine.check, "d", [in_sql]), driver.run_until_idle]
     for asked in ways:
