@@ -160,7 +160,8 @@ def test_a_torn_publication_keeps_its_timestamp(before: int, tmp_path: Path) -> 
     (whole,) = entries(tmp_path, tables[1])[known[1] :]
     assert whole[0].in_commit_ms == torn[0].in_commit_ms < later
     compacted = [actions[0].in_commit_ms for actions in entries(tmp_path)[known[0] + 1 :]]
-    assert compacted == ([torn[0].in_commit_ms + 1] if before == 7 else []), before
+    # From the fourth run on there are files enough for one to be made of them.
+    assert compacted == ([torn[0].in_commit_ms + 1] if before >= 3 else [])
 
 
 @pytest.mark.parametrize("every", [1, 4])
