@@ -1,11 +1,12 @@
 """Thousands of small runs of a whole service, in this process, without Spark.
 
 Every file takes the way of a user's: upload, claim, increment, queue, run, record,
-publication, commit, house-keeping. Four figures must be flat once everything old goes as
-fast as something new comes: seconds per run, bytes on disk, memory, and open files.
+publication, commit, house-keeping. Once everything old goes as fast as something new comes,
+seconds per run, memory and open files must be flat: a soak in which they grow fails (`grown`). Of
+each accepted file some hundred bytes stay on disk for good, so its growth is told, per run.
 
-Compared are medians of the second and the last quarter of the samples: the first quarter
-fills what is kept. Retention is as short as it can be, so that this begins early.
+Compared are medians of the tenth of the samples in the middle and of the last tenth: what is kept
+was filled before. Retention is as short as it can be, so that this is early.
 Not shown: what only Spark's process would do (`cbp bench url-count --soak` is for that).
 """
 
@@ -17,7 +18,7 @@ import os
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,14 @@ from controller.app import Service
 from controller.bench.errors import BenchRefusedError
 from controller.settings import Settings
 
-__all__ = ["FIGURES", "ServiceSample", "ServiceSoak", "draw_service_soak", "service_soak"]
+__all__ = [
+    "FIGURES",
+    "ServiceSample",
+    "ServiceSoak",
+    "draw_service_soak",
+    "grown",
+    "service_soak",
+]
 
 NAME, SOURCE, STAGE = "soak", "pages", "count"
 SAMPLES = 200
@@ -42,6 +50,9 @@ FIGURES = {
     "handles": "open files",
 }
 """Figure to what it is, in words."""
+
+LIMITED = ("seconds", "memory_bytes", "handles")
+"""The figures that must not grow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +81,14 @@ class ServiceSoak:
     """What was found.
 
     Attributes:
-        growth: Figure to the median of its last quarter over that of its second quarter.
+        growth: Figure to the median of its last tenth over that of its tenth in the middle.
+        disk_bytes_per_run: How much more lies on disk for each run between these two.
         sizes: What lies on disk in the end, by the kind of file: bytes.
     """
 
     runs: int
     growth: dict[str, float]
+    disk_bytes_per_run: float
     samples: tuple[ServiceSample, ...]
     sizes: dict[str, int]
 
@@ -123,20 +136,40 @@ def service_soak(
                 on_sample(samples[-1])
     finally:
         service.stop()
-    return ServiceSoak(runs, growth_of(samples), tuple(samples), _sizes(folder))
+    return ServiceSoak(
+        runs, growth_of(samples), disk_growth_of(samples), tuple(samples), _sizes(folder)
+    )
 
 
-def growth_of(samples: list[ServiceSample]) -> dict[str, float]:
-    """Return each figure's median of the last quarter over that of the second quarter."""
-    quarter = max(len(samples) // 4, 1)
+def growth_of(samples: Sequence[ServiceSample]) -> dict[str, float]:
+    """Return each figure's median of the last tenth over that of the tenth in the middle."""
+    middle, last = _tenths(samples)
+    return {figure: _median(last, figure) / _median(middle, figure) for figure in FIGURES}
 
-    def median(part: list[ServiceSample], figure: str) -> float:
-        return float(statistics.median(getattr(one, figure) for one in part))
 
-    return {
-        figure: median(samples[-quarter:], figure) / median(samples[quarter : 2 * quarter], figure)
-        for figure in FIGURES
-    }
+def disk_growth_of(samples: Sequence[ServiceSample]) -> float:
+    """Return how many bytes more lie on disk per run, between the same two tenths."""
+    middle, last = _tenths(samples)
+    more = _median(last, "disk_bytes") - _median(middle, "disk_bytes")
+    return more / (_median(last, "runs") - _median(middle, "runs"))
+
+
+def grown(found: ServiceSoak, growth_max: float) -> dict[str, float]:
+    """Return, in words, the figures that must not grow and grew more than so many times."""
+    too_much = [name for name in LIMITED if found.growth[name] > growth_max]
+    return {FIGURES[name]: found.growth[name] for name in too_much}
+
+
+def _tenths(
+    samples: Sequence[ServiceSample],
+) -> tuple[Sequence[ServiceSample], Sequence[ServiceSample]]:
+    tenth = max(len(samples) // 10, 1)
+    start = (len(samples) - tenth) // 2
+    return samples[start : start + tenth], samples[-tenth:]
+
+
+def _median(part: Sequence[ServiceSample], figure: str) -> float:
+    return float(statistics.median(getattr(one, figure) for one in part))
 
 
 def draw_service_soak(found: ServiceSoak, path: Path) -> None:

@@ -15,6 +15,7 @@ __all__ = [
     "PortTakenError",
     "ServiceProblemError",
     "ServiceUnreachableError",
+    "SoakGrewError",
     "StagesStoppedError",
     "TokenMissingError",
 ]
@@ -95,6 +96,23 @@ class ChecksFailedError(OperatingError):
 
     def __init__(self, names: list[str]) -> None:
         super().__init__(f"{len(names)} check(s) failed: {', '.join(names)}", checks=names)
+
+
+class SoakGrewError(OperatingError):
+    """Something grew with the number of runs of `cbp soak`, which it must not."""
+
+    code = "soak_grew"
+    retryable = False
+
+    def __init__(self, runs: int, grown: Mapping[str, float], growth_max: float) -> None:
+        told = ", ".join(f"{words} by {growth:.2f}" for words, growth in grown.items())
+        super().__init__(
+            f"from the middle to the end of {runs} runs grew: {told}; "
+            f"--growth-max allows {growth_max}",
+            runs=runs,
+            grown=dict(grown),
+            growth_max=growth_max,
+        )
 
 
 class FilesRefusedError(OperatingError):

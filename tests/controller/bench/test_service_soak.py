@@ -7,15 +7,32 @@ from pathlib import Path
 import pytest
 
 from controller.bench import BenchRefusedError, draw_service_soak, service_soak
-from controller.bench.service_soak import FIGURES, ServiceSample, growth_of
+from controller.bench.service_soak import (
+    FIGURES,
+    ServiceSample,
+    ServiceSoak,
+    disk_growth_of,
+    grown,
+    growth_of,
+)
 
 
-def test_growth_is_of_the_last_quarter_over_the_second() -> None:
-    """What the first quarter fills does not count; the middle one of a quarter does."""
-    sizes = [1, 5, 9, 9, 10, 100, 10, 10, 10, 10, 10, 10, 20, 20, 900, 20]
-    samples = [ServiceSample(n, 1.0, size, 1, 7, 3) for n, size in enumerate(sizes)]
-    grown = growth_of(samples)
-    assert grown == {"seconds": 1.0, "disk_bytes": 2.0, "memory_bytes": 1.0, "handles": 1.0}
+def test_growth_is_of_the_last_tenth_over_the_one_in_the_middle() -> None:
+    """What is filled before does not count, nor does what one sample of a tenth shows."""
+    sizes = [*range(13), 10, 100, 10, *[11] * 11, 20, 900, 20]
+    samples = [ServiceSample(2 * n, 1.0, size, 1, 7, 3) for n, size in enumerate(sizes)]
+    assert len(samples) == 30
+    growth = growth_of(samples)
+    assert growth == {"seconds": 1.0, "disk_bytes": 2.0, "memory_bytes": 1.0, "handles": 1.0}
+    assert disk_growth_of(samples) == 10 / (2 * 14)
+
+
+def test_what_grows_more_than_it_may_is_told_but_the_disk() -> None:
+    """In words, with how much; as much as allowed is allowed."""
+    growth = {"seconds": 1.21, "disk_bytes": 5.0, "memory_bytes": 1.2, "handles": 2.0}
+    found = ServiceSoak(100, growth, 400.0, (), {})
+    assert grown(found, 1.2) == {"seconds per run": 1.21, "open files": 2.0}
+    assert grown(found, 2.0) == {}
 
 
 def test_a_service_runs_all_of_them(tmp_path: Path) -> None:
@@ -32,6 +49,6 @@ def test_a_service_runs_all_of_them(tmp_path: Path) -> None:
 
 
 def test_too_few_runs_are_refused(tmp_path: Path) -> None:
-    """Quarters of them would say nothing."""
+    """Tenths of them would say nothing."""
     with pytest.raises(BenchRefusedError):
         service_soak(tmp_path, 10)

@@ -1,13 +1,20 @@
-"""`cbp soak`: runs a service of its own, prints the four figures, writes and draws them."""
+"""`cbp soak`: runs a service of its own, prints, writes and draws the figures; growth fails it."""
 
 from __future__ import annotations
 
 import json
+import os
+from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
 import structlog
 
+from controller.app import Service
 from tests.controller.cli.conftest import Cbp
+
+LEAKED_BYTES = 8 << 20
+"""Of each run: some hundred megabytes in half of forty."""
 
 
 def test_the_figures_are_printed_written_and_drawn(cbp: Cbp, tmp_path: Path) -> None:
@@ -16,13 +23,37 @@ def test_the_figures_are_printed_written_and_drawn(cbp: Cbp, tmp_path: Path) -> 
     written, picture = tmp_path / "soak.json", tmp_path / "soak.png"
     root = tmp_path / "kept"
     root.mkdir()
-    outcome = cbp("soak", "--runs", "40", "--json", written, "--picture", picture, "--root", root)
+    outcome = cbp(
+        *("soak", "--runs", "40", "--json", written, "--picture", picture, "--root", root),
+        *("--growth-max", "50"),  # so few runs tell nothing about time
+    )
     structlog.configure(**before)
     assert outcome.status == 0, outcome.err
     for words in ("seconds per run", "bytes on disk", "resident memory", "open files", "growth"):
         assert words in outcome.out
+    assert "more per run" in outcome.out
     found = json.loads(written.read_text())
     assert (found["runs"], len(found["samples"])) == (40, 40)
     assert picture.stat().st_size > 1000
     assert [path.name[:9] for path in root.iterdir()] == ["cbp-soak-"]
     assert cbp("soak", "--runs", "10").status == 2
+
+
+def test_a_leak_fails_the_soak(cbp: Cbp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory and files that each run leaves behind end it with status 1, and are named."""
+    before, kept = structlog.get_config(), list[bytes]()
+    scan = Service.scan
+    with ExitStack() as opened:
+
+        def leaking(service: Service) -> None:
+            scan(service)
+            kept.append(b"x" * LEAKED_BYTES)
+            opened.enter_context(open(os.devnull, "rb"))
+
+        monkeypatch.setattr(Service, "scan", leaking)
+        outcome = cbp("soak", "--runs", "40")
+        structlog.configure(**before)
+    assert outcome.status == 1
+    assert "--growth-max allows 1.2" in outcome.err
+    for words in ("resident memory in bytes by", "open files by"):
+        assert words in outcome.err
