@@ -10,11 +10,13 @@ from typing import Any
 from cbp import (
     All,
     Input,
+    KeyWindow,
     Loopback,
     Multicast,
     Output,
     RunAny,
     State,
+    StaticTable,
     Translate,
     TranslateRecords,
     by,
@@ -312,6 +314,25 @@ class FramedWords(TranslateRecords):
 
     def translate(self, record: Any, out: Any) -> None:
         out.words(*record)
+
+
+class Looked(Translate):
+    """Windows of several frames at once, beside a table that is read in every epoch."""
+
+    key = "k BIGINT"
+    runnable = StaticTable(("names",), KeyWindow(width=2))
+    items = Input("k BIGINT, t INT NOT NULL", route_by="k", frame_by="t")
+    names = Input("k BIGINT, name STRING", route_by="k")
+    seen = State("k BIGINT, n INT")
+    lines = Output("k BIGINT, line STRING", history=True)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        n = sum(row.n for row in group.seen)
+        names = [row.name for row in group.names]
+        for row in group.items:
+            out.lines(k=key.k, line=f"{row.t}:{names}:{n}")
+            n += 1
+        out.seen(k=key.k, n=n)
 
 
 class Shelf(Translate):

@@ -11,13 +11,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from cbp import Input, Output, State, Translate, TranslateSql
+from cbp import Input, Output, RunAny, State, Translate, TranslateSql
 from cbp.sdk.translate import Declared
 from stages.translators.url_count import UrlCount
 from stages.translators.url_count_sql import UrlCountSql
+from tests.chains import SCHEMA, Tally
 from tests.flows import Clock
 
-__all__ = ["FAILING", "PAIRS", "Hangs", "totals_by"]
+__all__ = ["FAILING", "PAIRS", "Days", "DaysSql", "Hangs", "TallySql", "totals_by"]
 
 
 class Bag(Translate):
@@ -86,6 +87,47 @@ PAIRS: dict[str, tuple[type[Declared], type[Declared]]] = {
     "bag": (Bag, BagSql),
     "clock": (Clock, ClockSql),
 }
+
+
+class Days(Translate):
+    """Counts by URL, of three frames at most in one epoch."""
+
+    runnable = RunAny(batch=3)
+    visits = Input("url STRING, day INT NOT NULL", route_by="url", frame_by="day")
+    counts = State("url STRING, n BIGINT")
+    totals = Output("url STRING, n BIGINT, last INT", history=True)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        days = [row.day for row in group.visits]
+        n = len(days) + sum(row.n for row in group.counts)
+        out.counts(url=key.url, n=n)
+        out.totals(url=key.url, n=n, last=max(days))
+
+
+class DaysSql(TranslateSql):
+    runnable = RunAny(batch=3)
+    visits, counts, totals = Days.visits, Days.counts, Days.totals
+    queries = {  # noqa: RUF012
+        "here": "SELECT url, count(*) AS n, max(day) AS last FROM visits GROUP BY url",
+        "totals": "SELECT h.url, h.n + coalesce(c.n, 0L) AS n, h.last "
+        "FROM here h LEFT JOIN counts c ON h.url <=> c.url",
+        "counts": "SELECT url, n FROM totals",
+    }
+
+
+class TallySql(TranslateSql):
+    """What `tests.chains.Tally` does; its order by `v` alone decides nothing else."""
+
+    items = Input(SCHEMA, route_by="k")
+    seen, o, p = Tally.seen, Tally.o, Tally.p
+    queries = {  # noqa: RUF012
+        "numbered": "SELECT i.k, i.v, coalesce(s.n, 0L) + row_number() OVER "
+        "(PARTITION BY i.k ORDER BY i.v) AS n FROM items i LEFT JOIN seen s ON i.k <=> s.k",
+        "o": "SELECT pmod(n, 4L) AS k, v FROM numbered",
+        "sums": "SELECT k, max(n) AS n FROM numbered GROUP BY k",
+        "p": "SELECT k, CAST(n AS STRING) AS v FROM sums",
+        "seen": "SELECT k, n FROM sums WHERE n % 5 <> 0",
+    }
 
 
 class _Totals(Translate):

@@ -27,6 +27,7 @@ from cbp.errors import AuthorCodeError, DataflowInvalidError, IncrementDamagedEr
 from tests.cbp.engine.test_direct import CASES, NARROW, assert_same, dataflow_of, order_free
 from tests.chains import WrongSums, chain, hosts, other_key, sums
 from tests.driver import Driver
+from tests.kernel import with_kernel
 from tests.keys import COMPOSED, dataflow_of_keys, epochs_of_keys
 
 pytestmark = pytest.mark.spark
@@ -250,19 +251,20 @@ def test_a_new_worker_is_a_fork_that_has_the_engine_imported(spark: Any) -> None
 
 
 def read_by_all(spark: Any, path: str) -> list[list[str]]:
-    """Return what Spark, Polars and delta-rs read of the state of `members`."""
+    """Return what Spark, Delta Kernel, Polars and delta-rs read of the state of `members`."""
     columns = ["site", "url", "at"]
     by_spark = [r.asDict() for r in spark.read.format("delta").load(path).select(columns).collect()]
     by_polars = pl.scan_delta(path).select(columns).collect().to_dicts()
     query = deltalake.QueryBuilder().register("state", deltalake.DeltaTable(path))
     by_delta_rs = pa.table(query.execute("SELECT site, url, at FROM state").read_all()).to_pylist()
-    return [order_free(rows) for rows in (by_spark, by_polars, by_delta_rs)]
+    by_kernel = with_kernel(spark, path, *columns)
+    return [order_free(rows) for rows in (by_spark, by_kernel, by_polars, by_delta_rs)]
 
 
-def test_three_readers_see_exactly_the_state(
+def test_four_readers_see_exactly_the_state(
     engine: DirectEngine, spark: Any, tmp_path: Path
 ) -> None:
-    """Spark, Polars and delta-rs read the state as of the published epoch, and no later one."""
+    """Spark, Kernel, Polars and delta-rs read the published state, and no later one."""
     dataflow = dataflow_of("members")
     driver = Driver(engine, dataflow, tmp_path / "t", publish_every=2)
     reference = ReferenceEngine(dataflow)
@@ -275,11 +277,11 @@ def test_three_readers_see_exactly_the_state(
             published = order_free(reference.state("stage", "urls"))
     path = str(tmp_path / "t" / "state/stage.urls")
     assert published
-    assert read_by_all(spark, path) == [published] * 3
+    assert read_by_all(spark, path) == [published] * 4
     driver.publish()
     now = order_free(reference.state("stage", "urls"))
     assert now != published
-    assert read_by_all(spark, path) == [now] * 3
+    assert read_by_all(spark, path) == [now] * 4
 
 
 def test_an_authors_error_names_place_key_and_input(engine: DirectEngine, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Stages that run together give what they give one by one, epoch by epoch.
 
-Random graphs of record-wise and groupwise stages; the same files, tables and tasks as
+Random graphs of record-wise, groupwise and vectorised stages; the same files, tables and tasks as
 in the product, without Spark (tests/spark runs the crawl queue fused).
 """
 
@@ -16,12 +16,16 @@ from hypothesis import strategies as st
 
 from cbp import DataflowBuilder
 from cbp.engine import bucket, planning, records, task
+from cbp.engine.base import RunPlan
 from cbp.engine.blackbox import LocalBlackboxExecutor
 from cbp.engine.direct import DirectEngine, LocalEngine
+from cbp.engine.executor import LocalExecutor
 from cbp.engine.reference import ReferenceEngine
+from cbp.engine.taskplan import TaskPlan
 from cbp.errors import AuthorCodeError
 from cbp.model.dataflow import Dataflow
 from tests import chains
+from tests.cbp.engine.vectorised.test_forms import in_arrow
 from tests.chains import SCHEMA, Broken, Pair, Spread, Tally, chain
 from tests.driver import Driver
 
@@ -54,8 +58,13 @@ _rows = st.fixed_dictionaries(
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_fused_and_apart_are_the_reference(engine: str, data: st.DataObject) -> None:
-    """Every flow has the same increments with the same records in the same order; so has state."""
+    """Every flow has the same increments with the same records in the same order; so has state.
+
+    Any of the groupwise stages may be vectorised, wherever it stands.
+    """
     dataflow = data.draw(graphs())
+    grouped = [n for n, s in dataflow.stages.items() if not s.translator.record_wise]
+    vectorised = data.draw(st.sets(st.sampled_from(grouped)) if grouped else st.just(set()))
     arrivals = st.one_of(st.just([]), *[st.lists(_rows, min_size=8, max_size=16)] * 3)
     epochs = data.draw(st.lists(arrivals, min_size=1, max_size=2))
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
@@ -63,11 +72,12 @@ def test_fused_and_apart_are_the_reference(engine: str, data: st.DataObject) -> 
         patch.setattr(records, "WINDOW_ROWS", 2)
         patch.setattr(records, "ROWS_PER_TASK_MIN", data.draw(st.sampled_from([5, 100])))
         patch.setitem(planning.ROWS_PER_TASK, "groupwise", 4)
+        patch.setitem(planning.ROWS_PER_TASK, "arrow", 4)
         patch.setattr(task, "THEN_RECORDS_MAX", data.draw(st.sampled_from([3, 1000])))
         drivers = [
             Driver(
                 _engine(engine, f"{folder}/{fused}"),
-                dataflow,
+                in_arrow(dataflow, vectorised),
                 Path(folder, f"t{fused}"),
                 fused=fused,
             )
@@ -125,13 +135,25 @@ def test_every_member_shows_its_work(
     assert mine["records_out"] == sum(theirs["records_out"] for theirs in apart.figures)
 
 
-def test_an_empty_arrival_leaves_empty_increments_everywhere(tmp_path: Path) -> None:
+class NoJobs(LocalExecutor):
+    """Carries out nothing."""
+
+    def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
+        raise AssertionError(f"{plan.run} of {plan.node.name} asks for a job")
+
+
+@pytest.mark.parametrize("fused", [False, True], ids=["apart", "fused"])
+def test_an_empty_arrival_leaves_empty_increments_everywhere(tmp_path: Path, fused: bool) -> None:
     """An epoch without records costs no job, and every member's flows get their increment."""
-    driver = Driver(LocalEngine(cache=str(tmp_path / "c")), chain(), tmp_path / "t", fused=True)
+    engine = DirectEngine(NoJobs(), cache=str(tmp_path / "c"))
+    driver = Driver(engine, chain(), tmp_path / "t", fused=fused)
     driver.feed("src", [])
     driver.run_until_idle()
     flows = [f"{stage}.{output}" for stage in ("first", "count", "last") for output in "op"]
     assert [driver.outputs(flow) for flow in flows] == [[[]]] * 6
+    driver.feed("src", [{"k": 1, "v": "a"}])
+    with pytest.raises(AssertionError, match="asks for a job"):
+        driver.run_until_idle()
 
 
 @pytest.mark.parametrize(("value", "stage"), [("fail", "first"), ("x", "last")])

@@ -34,6 +34,7 @@ from tests.cbp.engine.delta.harness import (
     with_polars,
     with_spark,
 )
+from tests.kernel import with_kernel
 
 Read = Callable[[str], list[int]]
 
@@ -246,6 +247,31 @@ def test_spark_reads_exactly_the_published_rows(tmp_path: Path, spark: Any) -> N
     for _ in range(2):
         assert with_spark(spark, out) == [0, 0, 1, 1, 2]
         assert with_spark(spark, out, "where _epoch = 2") == [0, 1]
+        table.checkpoint()
+        table.clean_log(0)
+
+
+@pytest.mark.spark
+def test_kernel_reads_exactly_the_published_rows(tmp_path: Path, spark: Any) -> None:
+    """The same life of a table for Delta Kernel, which neither Spark nor delta-rs read by.
+
+    Its keys belong to their numbers, and buckets come from the log; an output table too.
+    """
+    state = StateTable(str(tmp_path / "t"), int(time.time() * 1000) - 3_600_000)
+
+    def read(path: str) -> list[int]:
+        rows = with_kernel(spark, path, "url", "n")
+        assert all(row["url"] == f"u{row['n']}" for row in rows)
+        return sorted(row["n"] for row in rows)
+
+    check_everywhere(state, read)
+    assert {row["_bucket"] for row in with_kernel(spark, state.path, "_bucket")} == {0, 1, None}
+    out = str(tmp_path / "out")
+    table = output_table(out)
+    for _ in range(2):
+        rows = with_kernel(spark, out, "n", "_epoch")
+        assert sorted(row["n"] for row in rows) == [0, 0, 1, 1, 2]
+        assert sorted(row["n"] for row in rows if row["_epoch"] == 2) == [0, 1]
         table.checkpoint()
         table.clean_log(0)
 

@@ -7,6 +7,7 @@ does the same; the flows are those of tests/cbp/engine/test_direct.py and tests/
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -32,10 +33,12 @@ REMOTE = ("parcels", "probe", "outer_probe")
 GROUPED = [c for c in CASES if not CASES[c][0]().spec().record_wise and c not in REMOTE]
 
 
-def in_arrow(dataflow: Dataflow) -> Dataflow:
-    """Return a dataflow of groupwise stages with all of them vectorised."""
+def in_arrow(dataflow: Dataflow, only: Collection[str] | None = None) -> Dataflow:
+    """Return a dataflow with groupwise stages vectorised: these, or all that it has."""
     stages = {
         name: replace(node, translator=arrow_form(node.translator))
+        if only is None or name in only
+        else node
         for name, node in dataflow.stages.items()
     }
     return replace(dataflow, stages=MappingProxyType(stages))
