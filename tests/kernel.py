@@ -1,6 +1,6 @@
 """Read a Delta table with Delta Kernel (Java), through the JVM of a Spark session.
 
-Kernel reads the log by itself; none of Spark's or delta-rs' code is on the way. Its jars
+Kernel reads log, files and vectors by itself: Spark lends its JVM, and no session. Its jars
 come with delta-spark.
 """
 

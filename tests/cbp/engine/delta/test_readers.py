@@ -253,7 +253,7 @@ def test_spark_reads_exactly_the_published_rows(tmp_path: Path, spark: Any) -> N
 
 @pytest.mark.spark
 def test_kernel_reads_exactly_the_published_rows(tmp_path: Path, spark: Any) -> None:
-    """The same life of a table for Delta Kernel, which neither Spark nor delta-rs read by.
+    """The same life of a table for Delta Kernel in Java, which reads the log by itself.
 
     Its keys belong to their numbers, and buckets come from the log; an output table too.
     """
