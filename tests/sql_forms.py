@@ -109,9 +109,10 @@ class DaysSql(TranslateSql):
     visits, counts, totals = Days.visits, Days.counts, Days.totals
     queries = {  # noqa: RUF012
         "here": "SELECT url, count(*) AS n, max(day) AS last FROM visits GROUP BY url",
-        "totals": "SELECT h.url, h.n + coalesce(c.n, 0L) AS n, h.last "
+        "now": "SELECT h.url, h.n + coalesce(c.n, 0L) AS n, h.last "
         "FROM here h LEFT JOIN counts c ON h.url <=> c.url",
-        "counts": "SELECT url, n FROM totals",
+        "totals": "SELECT * FROM now",
+        "counts": "SELECT url, n FROM now",
     }
 
 

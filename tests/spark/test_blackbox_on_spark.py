@@ -22,8 +22,8 @@ pytestmark = pytest.mark.spark
         ("sequences", 40),  # order, over two inputs
         ("clock", 40),  # outer: who has no input is called as well
         ("parcels", 40),  # two states, one of them outer; written for other keys
-        ("reach", 6),  # two states and messages
-        ("outer_probe", 5),  # ALL, addresses, messages
+        ("reach", 4),  # two states and messages
+        ("outer_probe", 4),  # ALL, addresses, messages
     ],
 )
 def test_every_epoch_equals_the_reference(

