@@ -38,7 +38,8 @@ def random_chain(chance: random.Random) -> tuple[Dataflow, Dataflow, list[str]]:
     """
     builder = DataflowBuilder("forms")
     flow = builder.source("src", SCHEMA).name
-    forms, shape = {}, []
+    forms: dict[str, str] = {}
+    shape: list[str] = []
     for form in chance.sample(FORMS, len(FORMS)):
         for kind in chance.choice([[form], ["record-wise", form]]):
             name = f"{kind.replace('-', '')}{len(shape)}"
