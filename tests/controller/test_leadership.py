@@ -20,6 +20,7 @@ from controller.app import Service, create_app
 from controller.cli.client import ServiceClient
 from controller.loop import Fence, Leadership
 from controller.settings import Settings, load_settings
+from controller.store import leases
 from tests.controller.api.fakes import AppTransport
 from tests.controller.test_app import DOCUMENT, TOKEN, count, drop
 
@@ -153,20 +154,20 @@ def test_the_fence_stays_in_its_process() -> None:
 @pytest.fixture
 def pair(
     tmp_path: Path, new_postgres_database: Callable[[], str]
-) -> Iterator[Callable[[int], Service]]:
+) -> Iterator[Callable[..., Service]]:
     """Give a function that makes services on one PostgreSQL database and one folder."""
     url = new_postgres_database()
     with ExitStack() as stack:
 
-        def make(port: int) -> Service:
-            service = Service(settings_of(tmp_path, url, port))
+        def make(port: int, lease_seconds: float = 1.0) -> Service:
+            service = Service(settings_of(tmp_path, url, port, lease_seconds))
             stack.callback(service.stop)
             return service
 
         yield make
 
 
-def settings_of(root: Path, url: str, port: int) -> Settings:
+def settings_of(root: Path, url: str, port: int, lease_seconds: float = 1.0) -> Settings:
     return load_settings(
         root=root,
         cache=root / f"cache-{port}",
@@ -178,7 +179,7 @@ def settings_of(root: Path, url: str, port: int) -> Settings:
         scan_seconds=0.1,
         tick_seconds=0.1,
         drain_seconds=10,
-        lease_seconds=1.0,
+        lease_seconds=lease_seconds,
     )
 
 
@@ -236,6 +237,46 @@ def test_a_leader_that_lost_its_lease_writes_nothing_and_comes_back_as_a_followe
     drop(other, "a")
     until(lambda: count(one, "a") == 1)
     assert [stage.paused_because for stage in one.store.stages("urls")] == [""]
+
+
+@pytest.mark.service
+def test_a_clock_of_the_database_that_jumps_applies_nothing_twice(
+    pair: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Set ahead, it ends the lease of one that may still act by its own clock, while runs go on.
+
+    Both act then, and the records tell one after the other. Set back, it prolongs the lease, which
+    the leader's next renewal makes as long as it should be.
+    """
+    ahead_ms, now_ms = [0], leases._now_ms
+    monkeypatch.setattr(leases, "_now_ms", lambda connection: now_ms(connection) + ahead_ms[0])
+    one, other = pair(18501, SECONDS), pair(18502, SECONDS)
+    one.start()
+    one.controller.register(DOCUMENT)
+    other.start()
+    for number in range(4):
+        drop(one, "a", name=f"{number}.jsonl")
+    until(lambda: count(other, "a") > 0)
+    one.leadership.keep = lambda: None  # type: ignore[method-assign]  # it hears of nothing
+    ahead_ms[0] = 3_600_000
+    other.leadership.keep()
+    assert (other.leadership.role, one.leadership.role) == (Role.LEADS, Role.LEADS)
+    drop(other, "a", name="late.jsonl")
+    until(lambda: count(other, "a") == 5)
+    del one.leadership.keep
+    one.leadership.keep()
+    until(lambda: one.leadership.role is Role.FOLLOWS)
+    ahead_ms[0] = -3_600_000
+    until(lambda: other.leadership.role is Role.LEADS)
+    other.leadership.keep()
+    lease, database_ms = other.store.lease()
+    assert lease.expires_ms - database_ms <= SECONDS * 1000
+    drop(other, "a", name="back.jsonl")
+    until(lambda: count(one, "a") == 6)
+    records = sorted((other.settings.root / "tables/urls/_intentions/count").iterdir())
+    epochs = [json.loads(file.read_text())["leader_epoch"] for file in records]
+    assert (len(epochs), epochs) == (6, sorted(epochs))
+    assert set(epochs) >= {1, 2}
 
 
 @pytest.mark.service

@@ -1,11 +1,14 @@
-"""Two controllers on PostgreSQL and a Spark cluster; whoever it hits, the tables are the same.
+"""Several controllers on PostgreSQL, and Spark; whoever it hits, the tables are the same.
 
 Real processes. Victims of SIGKILL, drawn by a seed: the controller that leads, the one
 that follows, an executor of the standalone cluster, a Python worker. After the last one
-the tables must equal an unbroken run (`workload.py`).
+the tables must equal an unbroken run (`workload.py`). Two controllers share a Spark cluster; where
+the engine is local there are three, so that two compete for each lease. Whoever survives the death
+of a leader answers reads at once, and one of them leads within ten seconds.
 
 `CBP_KILLS` sets how many (4 by default, one of each), `CBP_SEED` which and when; `CBP_CHECK_EVERY`
-checks the tables in between, too; `CBP_WAIT_SECONDS` is the patience with a busy machine.
+checks the tables in between, too; `CBP_WAIT_SECONDS` is the patience with a busy machine. Of up to
+`FEW_KILLS` every take-over is timed strictly; of more their median: a busy machine makes some late.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.postgres import PostgresMissingError, PostgresServer
-from tests.machine import needs
+from tests.machine import needs, needs_postgres_driver
 from tests.system.processes import Instance, SparkCluster, until
 from tests.system.wire import Wire
 from tests.system.workload import Workload
@@ -41,13 +44,19 @@ SEED = int(os.environ.get("CBP_SEED", "1"))
 CHECK_EVERY = int(os.environ.get("CBP_CHECK_EVERY", "25"))
 RUN_SECONDS = 3.0
 TAKE_OVER_SECONDS_MAX = 10.0
+FEW_KILLS = 20
 VICTIMS = {"worker": 10, "executor": 6, "leader": 3, "follower": 1}
 
 
 class Deployment:
-    """Two instances on one database, behind a wire, and a cluster."""
+    """Instances on one database, behind a wire: two and a cluster, or three without Spark.
+
+    Attributes:
+        take_overs: Seconds from each leader's death or stop until another one led.
+    """
 
     def __init__(self, root: Path, stack: ExitStack, *, spark: bool) -> None:
+        needs_postgres_driver()
         with needs("postgres", PostgresMissingError):
             self.postgres = PostgresServer(durable=True)
         stack.callback(self.postgres.close)
@@ -66,13 +75,14 @@ class Deployment:
         if self.cluster is not None:
             settings["spark_master"] = self.cluster.url
             settings["spark_conf"] = {"spark.cores.max": "1", "spark.executor.memory": "512m"}
-        self.instances = [Instance(root, name, **settings) for name in ("a", "b")]
+        names = ("a", "b") if spark else ("a", "b", "c")
+        self.instances = [Instance(root, name, **settings) for name in names]
         for instance in self.instances:
             stack.callback(instance.kill)
         self.take_overs: list[float] = []
 
     def start(self) -> None:
-        """Start both and wait for them."""
+        """Start all and wait for them."""
         for instance in self.instances:
             instance.start()
         for instance in self.instances:
@@ -89,14 +99,24 @@ class Deployment:
         until(leads, "nobody leads")
         return found[0]
 
-    def other(self, instance: Instance) -> Instance:
-        """Return the other one."""
-        return next(one for one in self.instances if one is not instance)
+    def others(self, instance: Instance) -> list[Instance]:
+        """Return all but one."""
+        return [one for one in self.instances if one is not instance]
 
-    def take_over(self, gone: Instance) -> None:
-        """Note how long the other one takes to lead, from now on."""
-        other = self.other(gone)
-        self.take_overs.append(until(lambda: other.answers() == "leads", "no take-over"))
+    def take_over(self, gone: Instance, work: Workload) -> None:
+        """Read from all others at once, and note how long one of them takes to lead."""
+        started, others = time.monotonic(), self.others(gone)
+        for one in others:
+            work.read(one.settings)
+        until(lambda: any(one.answers() == "leads" for one in others), "no take-over")
+        self.take_overs.append(time.monotonic() - started)
+
+    def shift_lease(self, milliseconds: int) -> None:
+        """Let the lease end so much later, as when the database's clock is set back."""
+        import psycopg
+
+        with psycopg.connect(self.postgres.url.format("postgres")) as connection:
+            connection.execute("UPDATE leases SET expires_ms = expires_ms + %s", [milliseconds])
 
 
 @pytest.fixture
@@ -129,7 +149,7 @@ def test_whoever_is_killed_the_tables_are_those_of_an_unbroken_run(
         if work.files - killed.total() < 3:
             work.drop()
         time.sleep(chance.uniform(0, RUN_SECONDS))
-        killed[victim] += _kill(deployment, victim, chance)
+        killed[victim] += _kill(deployment, work, victim, chance)
         if killed.total() % CHECK_EVERY == 0:
             work.wait_until_idle(*settings)
             work.check()
@@ -137,11 +157,12 @@ def test_whoever_is_killed_the_tables_are_those_of_an_unbroken_run(
     work.wait_until_idle(*settings)
     work.check()
     print(f"killed: {dict(killed)}; take-overs: {[round(s, 1) for s in deployment.take_overs]} s")
+    ordered = sorted(deployment.take_overs)
     # A machine that is busy with other things makes every process late, not the lease.
-    assert sorted(deployment.take_overs)[len(deployment.take_overs) // 2] < TAKE_OVER_SECONDS_MAX
+    assert ordered[-1 if KILLS <= FEW_KILLS else len(ordered) // 2] < TAKE_OVER_SECONDS_MAX
 
 
-def _kill(deployment: Deployment, victim: str, chance: random.Random) -> int:
+def _kill(deployment: Deployment, work: Workload, victim: str, chance: random.Random) -> int:
     """Kill one; tell how many were killed: a worker may have ended by itself."""
     assert deployment.cluster is not None
     if victim in ("worker", "executor"):
@@ -154,11 +175,13 @@ def _kill(deployment: Deployment, victim: str, chance: random.Random) -> int:
             return 1
         return 0
     leader = deployment.leader()
-    deployment.other(leader).wait()
-    gone = leader if victim == "leader" else deployment.other(leader)
+    others = deployment.others(leader)
+    for one in others:
+        one.wait()
+    gone = leader if victim == "leader" else chance.choice(others)
     gone.kill()
     if gone is leader:
-        deployment.take_over(gone)
+        deployment.take_over(gone, work)
     gone.start()
     return 1
 
@@ -175,7 +198,7 @@ def test_a_leader_that_was_stopped_for_too_long_records_nothing_any_more(
             work.drop()
         time.sleep(chance.uniform(0.2, 0.8))
         zombie.send(signal.SIGSTOP)
-        deployment.take_over(zombie)
+        deployment.take_over(zombie, work)
         successor = deployment.leader()
         work.drop()
         work.wait_until_idle(successor.settings)
@@ -186,7 +209,7 @@ def test_a_leader_that_was_stopped_for_too_long_records_nothing_any_more(
         assert all(epochs == sorted(epochs) for epochs in before.values())
         work.check()
     assert len({epoch for epochs in work.leaders().values() for epoch in epochs}) > 1
-    assert max(deployment.take_overs) < 2 * TAKE_OVER_SECONDS_MAX
+    assert max(deployment.take_overs) < TAKE_OVER_SECONDS_MAX
 
 
 def test_a_database_that_restarts_is_slow_or_goes_away_loses_nothing(
@@ -231,12 +254,34 @@ def test_a_database_that_restarts_is_slow_or_goes_away_loses_nothing(
 def test_clocks_that_jump_change_nothing(
     deploy: Callable[[bool], tuple[Deployment, Workload]],
 ) -> None:
-    """An hour back, a day forward, and back again, while runs are under way."""
+    """Of each instance by itself, and the database's, in the middle of runs; then the leader dies.
+
+    A lease that ends at once is one that the database's clock, set ahead, ends; nobody may take
+    one that it prolongs, and the leader that lives makes it as long as it should be.
+    """
     deployment, work = deploy(False)
-    settings = [one.settings for one in deployment.instances]
-    for seconds in (0, -3600, 86_400, 0):
-        for instance in deployment.instances:
+    settings, midway = [one.settings for one in deployment.instances], 0
+    jumps = [((0, -3600, 86_400), 0), ((-86_400, 3600, 0), -3_600_000), ((7200, 0, -60), 3_600_000)]
+    for clocks, lease_ms in jumps:
+        before = work.epochs()
+        for _ in range(4):
+            work.drop()
+        until(lambda: work.epochs() != before, "nothing runs")  # noqa: B023
+        for instance, seconds in zip(deployment.instances, clocks, strict=True):
             instance.clock.write_text(str(seconds))
+        deployment.shift_lease(lease_ms)
+        midway += min(work.epochs().values()) < work.files
         work.drop()
         work.wait_until_idle(*settings)
+    assert midway == len(jumps), "the clocks jumped while nothing ran"
     work.check()
+    work.drop()
+    gone = deployment.leader()
+    gone.kill()
+    deployment.take_over(gone, work)
+    work.drop()
+    work.wait_until_idle(*(one.settings for one in deployment.others(gone)))
+    work.check()
+    leaders = work.leaders()
+    assert all(epochs == sorted(epochs) for epochs in leaders.values()), leaders
+    assert max(deployment.take_overs) < TAKE_OVER_SECONDS_MAX

@@ -91,6 +91,24 @@ class Workload:
         """Compare what lies on disk with an unbroken run; everything is idle."""
         check_tables(dataflow.compiled(self._document, self.settings), self.folder, self._dropped)
 
+    def epochs(self) -> dict[str, int]:
+        """Return how many epochs of each stage are recorded, by the records on disk."""
+        return IntentionLog(self.folder, LocalFiles()).next_epochs()
+
+    def read(self, settings: Settings) -> None:
+        """Read stages, tables and records of every flow from one instance, as a client may.
+
+        Raises:
+            ServiceProblemError, ServiceUnreachableError: It does not answer them.
+        """
+        with ServiceClient(settings) as client:
+            client.get("dataflows", NAME)
+            client.get("dataflows", NAME, "snapshot")
+            for node in dataflow.compiled(self._document, self.settings).stages.values():
+                for output in node.translator.outputs:
+                    flow = ("flows", f"{node.name}.{output.name}", "records")
+                    client.get_pairs("dataflows", NAME, *flow, query=[("limit", "5")])
+
     def tells(self, what: str) -> bool:
         """Tell the dataflow to `pause` or to `resume`; return whether that was taken."""
         try:
