@@ -255,13 +255,13 @@ def test_a_clock_of_the_database_that_jumps_applies_nothing_twice(
     one.controller.register(DOCUMENT)
     other.start()
     for number in range(4):
-        drop(one, "a", name=f"{number}.jsonl")
+        drop(one, "a", f"u{number}", name=f"{number}.jsonl")
     until(lambda: count(other, "a") > 0)
     one.leadership.keep = lambda: None  # type: ignore[method-assign]  # it hears of nothing
     ahead_ms[0] = 3_600_000
     other.leadership.keep()
     assert (other.leadership.role, one.leadership.role) == (Role.LEADS, Role.LEADS)
-    drop(other, "a", name="late.jsonl")
+    drop(other, "a", "late", name="late.jsonl")
     until(lambda: count(other, "a") == 5)
     del one.leadership.keep
     one.leadership.keep()
@@ -271,7 +271,7 @@ def test_a_clock_of_the_database_that_jumps_applies_nothing_twice(
     other.leadership.keep()
     lease, database_ms = other.store.lease()
     assert lease.expires_ms - database_ms <= SECONDS * 1000
-    drop(other, "a", name="back.jsonl")
+    drop(other, "a", "back", name="back.jsonl")
     until(lambda: count(one, "a") == 6)
     records = sorted((other.settings.root / "tables/urls/_intentions/count").iterdir())
     epochs = [json.loads(file.read_text())["leader_epoch"] for file in records]
