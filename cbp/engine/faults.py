@@ -38,6 +38,7 @@ EFFECTS: tuple[str, ...] = (
     "dead_record",
     "snapshot",
     "intention",
+    "term",
     "description",
     "generation",
     "correction",

@@ -30,7 +30,13 @@ from urllib.parse import unquote, urlsplit
 
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.filesystems import LOCAL, log_store_class, scheme_of
-from cbp.errors import DiskFullError, FileSystemUnsafeError, NotFoundError, OperatingError
+from cbp.errors import (
+    DiskFullError,
+    FileSystemUnsafeError,
+    LogConflictError,
+    NotFoundError,
+    OperatingError,
+)
 
 __all__ = ["Exists", "Files", "LocalFiles", "StoredFile", "Written", "files_for", "local_path"]
 
@@ -77,8 +83,21 @@ class Files(Protocol):
     when a file to be read is absent and OperatingError for any other failure.
     """
 
-    def put_if_absent(self, path: str, data: bytes, *, what: str = "log_entry") -> Written | Exists:
-        """Create a file with `data` unless it exists; missing folders are made."""
+    def put_if_absent(
+        self, path: str, data: bytes, *, what: str = "log_entry", staged: str = ""
+    ) -> Written | Exists:
+        """Create a file with `data` unless it exists; missing folders are made.
+
+        Args:
+            path: Its name.
+            data: Its bytes.
+            what: See above.
+            staged: A folder of the same file system in which the bytes wait; `""`: beside it.
+                Whoever takes its name away refuses every put that waits in it, or will.
+
+        Raises:
+            LogConflictError: If the folder `staged` is not there; nothing is put.
+        """
 
     def write_durable(self, path: str, data: bytes, *, what: str = "data_file") -> None:
         """Create or replace a file, whole or not at all; missing folders are made."""
@@ -162,10 +181,20 @@ class LocalFiles:
 
     faults: Faults = NO_FAULTS
 
-    def put_if_absent(self, path: str, data: bytes, *, what: str = "log_entry") -> Written | Exists:
+    def put_if_absent(
+        self, path: str, data: bytes, *, what: str = "log_entry", staged: str = ""
+    ) -> Written | Exists:
         """Create a file with `data` unless it exists; see `Files`."""
-        path = local_path(path)
-        with _operating(path), self._temporary(path, data) as temporary:
+        path, staged = local_path(path), local_path(staged)
+        try:
+            return self._put_if_absent(path, data, what, staged)
+        except NotFoundError as exc:
+            if staged and not os.path.isdir(staged):
+                raise LogConflictError(path) from exc
+            raise
+
+    def _put_if_absent(self, path: str, data: bytes, what: str, staged: str) -> Written | Exists:
+        with _operating(path), self._temporary(path, data, staged) as temporary:
             self.faults(f"{what}.before")
             try:
                 os.link(temporary, path)
@@ -268,11 +297,11 @@ class LocalFiles:
             return os.stat(path).st_size
 
     @contextmanager
-    def _temporary(self, path: str, data: bytes) -> Iterator[str]:
-        """Write `data` durably beside `path` under a name of its own, and remove it."""
+    def _temporary(self, path: str, data: bytes, staged: str = "") -> Iterator[str]:
+        """Write `data` durably under a name of its own, beside `path` or staged, and remove it."""
         folder, name = os.path.split(path)
         self.make_dirs(folder or ".")
-        temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex}{_TEMPORARY}")
+        temporary = os.path.join(staged or folder, f".{name}.{uuid.uuid4().hex}{_TEMPORARY}")
         try:
             with open(temporary, "xb") as file:
                 file.write(data)

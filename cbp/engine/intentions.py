@@ -100,15 +100,19 @@ class IntentionLog:
         older = (one.number for one in self.generations if one.position.version < version)
         return max(older, default=0)
 
-    def put_generation(self, generation: Generation) -> None:
+    def put_generation(self, generation: Generation, *, staged: str = "") -> None:
         """Begin a generation: the commit point of a roll-back; succeeds again for the same.
 
+        Args:
+            generation: The next one.
+            staged: As of `Files.put_if_absent`.
+
         Raises:
-            LogConflictError: If another controller began it otherwise.
+            LogConflictError: If another controller began it otherwise, or leads now.
         """
         path = self._generation_path(generation.number)
         data = json.dumps(generation.to_json(), separators=(",", ":")).encode()
-        result = self._files.put_if_absent(path, data, what="generation")
+        result = self._files.put_if_absent(path, data, what="generation", staged=staged)
         if isinstance(result, Exists) and result.data != data:
             raise LogConflictError(path)
         self.__dict__.pop("generations", None)

@@ -39,6 +39,7 @@ from cbp.model.succession import Succession, succeed
 from controller.loop.catalog import Catalog
 from controller.loop.description import Begin, Description, Descriptions
 from controller.loop.runs import Runs
+from controller.loop.terms import Terms
 from controller.store.base import DataflowRecord, Store
 
 __all__ = ["Changed", "Changes", "require_planned", "stage_wiring"]
@@ -87,13 +88,14 @@ class Changes:
         files: Files,
         catalog: Catalog,
         runs: Runs,
+        terms: Terms,
         clock: Callable[[], datetime],
         compile_: Callable[[Any], Dataflow],
         prepare: Callable[[DataflowRecord, Dataflow], object],
         new_id: Callable[[], str],
     ) -> None:
         self._store, self._engine, self._files, self._catalog = store, engine, files, catalog
-        self._runs, self._clock, self._compile = runs, clock, compile_
+        self._runs, self._terms, self._clock, self._compile = runs, terms, clock, compile_
         self._prepare, self._new_id = prepare, new_id
         self._descriptions = Descriptions(files)
 
@@ -131,7 +133,7 @@ class Changes:
         Raises:
             ChangeRefusedError: With every reason; nothing happened.
             DataflowBusyError: If what is recorded cannot be finished now; nothing happened.
-            LogConflictError: If another controller changed it.
+            LogConflictError: If another controller changed it, or leads now.
             OperatingError: If it took over and could not be finished: see `finish`.
         """
         self._runs.finish_all(record)
@@ -155,7 +157,7 @@ class Changes:
         description = Description(
             found.version, document, found.succession.leaders, shape_of(after), begin
         )
-        self._descriptions.put(record.folder, description)
+        self._descriptions.put(record.folder, description, staged=self._terms.folder)
         _log.info("dataflow.changed", dataflow=record.name, version=found.version)
         self.finish(record)
         return replace(found, done=True)
@@ -164,6 +166,16 @@ class Changes:
         """Tell whether the newest version of a dataflow is not the store's."""
         newest = self._descriptions.newest(record.folder)
         return newest is not None and newest.version > record.version
+
+    def cut_short(self, record: DataflowRecord) -> bool:
+        """Tell whether the store has a version's document, and does not stand where it began.
+
+        So it is where a registration died that took over a folder.
+        """
+        newest = self._descriptions.newest(record.folder)
+        if newest is None or newest.version <= record.version:
+            return False
+        return dict(newest.document) == dict(record.document)
 
     def finish(self, record: DataflowRecord) -> DataflowRecord:
         """Redo what follows the newest description; does nothing where it is done.

@@ -67,8 +67,12 @@ class Controller:
         )
         self._catalog, self._versions = parts.catalog, parts.versions
         self._runs, self._ticker, self._recovery = parts.runs, parts.ticker, parts.recovery
-        self._framer, self._punctuations = parts.framer, parts.punctuations
-        self._answers = parts.answers
+        self._terms, self._framer, self._punctuations = (
+            parts.terms,
+            parts.framer,
+            parts.punctuations,
+        )
+        self._answers, self._terms = parts.answers, parts.terms
         self._reading, self._deletion = parts.reading, parts.deletion
         self.amendments, self.housekeeping = parts.amendments, parts.housekeeping
         self.explaining, self.snapshots = parts.explaining, parts.snapshots
@@ -299,8 +303,13 @@ class Controller:
 
         Args:
             epoch: Of the lease; stands in every record.
+
+        Raises:
+            LeaseLostError: If another one has taken it meanwhile.
+            OperatingError: If what others may still put cannot be cut off.
         """
         with self._ticker.lock:
+            self._terms.begin(epoch)
             for record in self._store.dataflows():
                 self._engine.forget(record.folder)
                 self._punctuations.forget(record.name)

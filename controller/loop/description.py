@@ -179,15 +179,20 @@ class Descriptions:
             found |= set(begin.anew if begin else ())
         return frozenset(found)
 
-    def put(self, folder: str, description: Description) -> None:
+    def put(self, folder: str, description: Description, *, staged: str = "") -> None:
         """Make a new version durable: the step by which it takes over.
 
+        Args:
+            folder: Of the dataflow.
+            description: Of its next version.
+            staged: As of `Files.put_if_absent`.
+
         Raises:
-            LogConflictError: If another controller put one of this number.
+            LogConflictError: If another controller put one of this number, or leads now.
         """
         path = path_of(folder, description.version)
         data = json.dumps(description.to_json(), allow_nan=False, sort_keys=True, indent=1)
-        result = self.files.put_if_absent(path, data.encode(), what="description")
+        result = self.files.put_if_absent(path, data.encode(), what="description", staged=staged)
         if isinstance(result, Exists) and result.data != data.encode():
             raise LogConflictError(path)
 

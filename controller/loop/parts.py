@@ -38,6 +38,7 @@ from controller.loop.retention import SEVEN_DAYS, Inputs, Keep
 from controller.loop.rollback import Rollbacks
 from controller.loop.runs import RetryPolicy, Runs
 from controller.loop.snapshots import Snapshots
+from controller.loop.terms import Terms
 from controller.loop.threads import Here
 from controller.loop.tick import Ticker
 from controller.loop.verification import Verifications
@@ -96,6 +97,7 @@ class Parts:
 
     catalog: Catalog
     runs: Runs
+    terms: Terms
     punctuations: Punctuations
     framer: Framer
     answers: Answers
@@ -140,7 +142,14 @@ def assemble(
         faults=given.faults,
         seconds_max=given.run_seconds_max,
     )
-    punctuations = Punctuations(store=store, files=files, clock=clock, catalog=catalog)
+    terms = Terms(
+        store=store,
+        files=files,
+        root=given.tables_root,
+        random_hex=given.random_hex,
+        faults=given.faults,
+    )
+    punctuations = Punctuations(store=store, files=files, terms=terms, clock=clock, catalog=catalog)
     framer = Framer(
         store=store,
         engine=engine,
@@ -157,7 +166,7 @@ def assemble(
         wake=wake,
         seconds_max=given.runnable_seconds_max,
     )
-    rollbacks = Rollbacks(store, engine, files, catalog, runs, framer, punctuations, clock)
+    rollbacks = Rollbacks(store, engine, files, catalog, runs, framer, punctuations, terms, clock)
     recovery = Recovery(
         store=store,
         engine=engine,
@@ -193,6 +202,7 @@ def assemble(
             files=files,
             catalog=catalog,
             runs=runs,
+            terms=terms,
             clock=clock,
             compile_=given.registry.compile,
             prepare=prepare,
@@ -260,6 +270,7 @@ def assemble(
     return Parts(
         catalog=catalog,
         runs=runs,
+        terms=terms,
         punctuations=punctuations,
         framer=framer,
         answers=answers,

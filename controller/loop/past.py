@@ -185,7 +185,11 @@ class Past:
             store=scratch,
             engine=_Located(self.engine, self.files),
             punctuations=_Told(
-                store=scratch, files=self.files, clock=self.clock, catalog=self.catalog
+                store=scratch,
+                files=self.files,
+                terms=self.punctuations.terms,
+                clock=self.clock,
+                catalog=self.catalog,
             ),
             clock=self.clock,
             threads=Here(),

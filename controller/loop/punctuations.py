@@ -28,6 +28,7 @@ from cbp.engine.files import Exists, Files
 from cbp.errors import FlowUnframedError, LogConflictError, NotFoundError
 from cbp.model.punctuation import Punctuation, Reason
 from controller.loop.catalog import Catalog
+from controller.loop.terms import Terms
 from controller.store.base import DataflowRecord, Store
 
 __all__ = ["PunctuationLog", "Punctuations"]
@@ -41,16 +42,21 @@ class PunctuationLog:
     def __init__(self, folder: str, files: Files) -> None:
         self._folder, self._files = f"{folder}/_punctuations", files
 
-    def put(self, punctuation: Punctuation) -> None:
+    def put(self, punctuation: Punctuation, *, staged: str = "") -> None:
         """Make a punctuation durable; succeeds again for the same one.
 
+        Args:
+            punctuation: The next one.
+            staged: As of `Files.put_if_absent`.
+
         Raises:
-            LogConflictError: If another one is recorded under this number already.
+            LogConflictError: If another one is recorded under this number already, or another
+                controller leads now.
         """
         path = self._path(punctuation.number)
         self._files.make_dirs(self._folder)
         data = json.dumps(punctuation.to_json(), separators=(",", ":")).encode()
-        result = self._files.put_if_absent(path, data, what="punctuation")
+        result = self._files.put_if_absent(path, data, what="punctuation", staged=staged)
         if isinstance(result, Exists) and json.loads(result.data) != punctuation.to_json():
             raise LogConflictError(path)
 
@@ -71,12 +77,19 @@ class PunctuationLog:
 
 
 class Punctuations:
-    """Makes punctuations; safe to use from several threads."""
+    """Makes punctuations, each in the term of who leads; safe to use from several threads."""
 
     def __init__(
-        self, *, store: Store, files: Files, clock: Callable[[], datetime], catalog: Catalog
+        self,
+        *,
+        store: Store,
+        files: Files,
+        terms: Terms,
+        clock: Callable[[], datetime],
+        catalog: Catalog,
     ) -> None:
         self._store, self._files, self._clock, self._catalog = store, files, clock, catalog
+        self.terms = terms
         self._guard = threading.Lock()
         self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
         # Whose store is known to have everything that the log has; of none in a new term.
@@ -124,7 +137,7 @@ class Punctuations:
                 input=input_,
             )
             self._current.discard(record.name)
-            self.log(record.folder).put(made)
+            self.log(record.folder).put(made, staged=self.terms.folder)
             self._store.punctuate(record.name, made)
             self._current.add(record.name)
         _log.info("flow.closed", dataflow=record.name, flow=flow, at=made.at, reason=reason)

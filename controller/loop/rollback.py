@@ -38,6 +38,7 @@ from controller.loop.frames import Framer
 from controller.loop.past import Past, records_of
 from controller.loop.punctuations import Punctuations
 from controller.loop.runs import Runs
+from controller.loop.terms import Terms
 from controller.store.base import DataflowRecord, Store
 
 __all__ = ["RollbackPlan", "Rollbacks"]
@@ -78,9 +79,10 @@ class Rollbacks:
         runs: Runs,
         framer: Framer,
         punctuations: Punctuations,
+        terms: Terms,
         clock: Callable[[], datetime],
     ) -> None:
-        self._store, self._engine, self._files = store, engine, files
+        self._store, self._engine, self._files, self._terms = store, engine, files, terms
         self._catalog, self._runs, self._clock = catalog, runs, clock
         self._framer, self._descriptions = framer, Descriptions(files)
         self._past = Past(store, engine, files, catalog, punctuations, self._descriptions, clock)
@@ -151,12 +153,13 @@ class Rollbacks:
 
         Raises:
             DataflowBusyError: If what is recorded cannot be finished now; nothing happened.
-            LogConflictError: If another controller did something meanwhile.
+            LogConflictError: If another controller did something meanwhile, or leads now.
             OperatingError: If it could not be finished: recovery, or `finish`, goes on.
         """
         with self._runs.publisher.lock(record.name):
             self._runs.require_finished(record.name)
-            self._runs.log(record.folder).put_generation(plan.generation)
+            log = self._runs.log(record.folder)
+            log.put_generation(plan.generation, staged=self._terms.folder)
             self.finish(record)
 
     def finish(self, record: DataflowRecord) -> bool:

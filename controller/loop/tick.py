@@ -18,7 +18,7 @@ from datetime import datetime
 import structlog
 
 from cbp.engine.base import RunPlan
-from cbp.errors import CbpError, DataflowBusyError
+from cbp.errors import CbpError, DataflowBusyError, LogConflictError
 from cbp.model.connector import Connector
 from cbp.model.dataflow import StageNode
 from cbp.model.fusion import PhysicalStage
@@ -216,7 +216,11 @@ class Ticker:
             if not node.translator.framed or stage.paused_because:
                 continue
             connectors = found.connectors[stage.stage]
-            idle = self._framer.close_idle(found.record, node, connectors)
+            try:
+                idle = self._framer.close_idle(found.record, node, connectors)
+            except LogConflictError as error:
+                self._runs.depose(error.message)
+                return
             if idle or self._framer.waits(found.record, node, connectors):
                 yield found.record, node
 

@@ -100,8 +100,10 @@ class Versions:
             require_planned(record, dataflow, found)
             self.changes.bring_tables(record, dataflow, found)
             self.prepare(record, dataflow)
+            # Behind its version until it stands where that began: a crash is then finished.
+            early = replace(record, version=found.version - (found.begin is not None))
             with self.ticker.lock:
-                self.store.register(record, *stage_wiring(dataflow, found.leaders))
+                self.store.register(early, *stage_wiring(dataflow, found.leaders))
                 if claimed.before:
                     self._take_over(record, dataflow, found)
         _log.info("dataflow.registered", dataflow=record.name, taken_over=claimed.before)
@@ -186,7 +188,13 @@ class Versions:
     def _finish(self, record: DataflowRecord) -> bool:
         """Finish what a crash left of a change; tell whether the dataflow may run."""
         try:
+            if self.changes.cut_short(record):
+                # Where the version began speaks of them: afterwards they would be queued anew.
+                self._bring_arrivals(record)
             self.changes.finish(record)
+        except LogConflictError as error:
+            self.runs.depose(error.message)
+            return False
         except CbpError as error:
             self.ticker.held[record.name] = UNFINISHED
             _log.error("change.not_finished", dataflow=record.name, error=error.as_dict())
@@ -195,14 +203,16 @@ class Versions:
             del self.ticker.held[record.name]
         return True
 
-    def _recover_arrivals(self, record: DataflowRecord) -> None:
+    def _bring_arrivals(self, record: DataflowRecord) -> None:
         arrivals = self.arrivals()
-        if arrivals is None:
-            return
-        try:
+        if arrivals is not None:
             dataflow = self.catalog.compiled(record)
             arrivals.prepare(record, dataflow)
             arrivals.recover(record, dataflow)
+
+    def _recover_arrivals(self, record: DataflowRecord) -> None:
+        try:
+            self._bring_arrivals(record)
         except LogConflictError as error:
             self.runs.depose(error.message)
         except CbpError as error:

@@ -21,14 +21,8 @@ STANDS = ("stall", "suspend")
 STATEMENT = "statement"
 """No failpoint: behind any statement of a transaction that writes."""
 
-NEVER_STANDS = (
-    # Inside a transaction: PostgreSQL ends it, SQLite has one process.
-    "sql_commit.before",
-    # Between the fence and a put that is right at its moment only: "Known limits" says so.
-    "description.before",
-    "generation.before",
-    "punctuation.before",
-)
+NEVER_STANDS = ("sql_commit.before",)
+"""Inside a transaction: PostgreSQL ends it, SQLite has one process."""
 
 # Where the product calls the operating system itself, it gets what that would raise.
 _ON_DISK_BY_PORT = ("sql_commit", "job", "intention")

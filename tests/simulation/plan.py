@@ -63,9 +63,9 @@ STALLS = {
     "work": ("log_entry.before", "log_entry.before", "job.after", "intention.after"),
     "tick": tuple(f"{effect}.before" for effect in HOUSEKEEPING),
     "correct": ("correction.after", "log_entry.before", "intention.after"),
-    "close": ("punctuation.after",),
-    "back": ("generation.after", "log_entry.before", "log_entry.after"),
-    "change": ("data_file.after", "description.after", "log_entry.before"),
+    "close": ("punctuation.before", "punctuation.after"),
+    "back": ("generation.before", "generation.after", "log_entry.before", "log_entry.after"),
+    "change": ("data_file.after", "description.before", "description.after", "log_entry.before"),
 }
 LONG_SHARE = 0.06
 OPERATED_SHARE = 0.25

@@ -28,6 +28,7 @@ from controller.loop.punctuations import PunctuationLog, Punctuations
 from controller.loop.recovery import Recovery
 from controller.loop.rollback import Rollbacks
 from controller.loop.runs import Runs
+from controller.loop.terms import Terms
 from controller.loop.versions import Versions
 from controller.store.sql import SqlStore
 from tests.simulation import operations, plan
@@ -132,7 +133,7 @@ def records_are_replaced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(plan, "LEASED_SHARE", 1.0)
     patch.setattr(plan, "STALLS", {"work": ("log_entry.before",)})
 
-    def planted(self: Files, path: str, data: bytes, *, what: str = "log_entry") -> Written:
+    def planted(self: Files, path: str, data: bytes, *, what: str = "log_entry", **_: Any) -> Any:
         self.write_durable(path, data, what=what)
         return Written()
 
@@ -198,6 +199,12 @@ def neither_leases_nor_epochs_are_asked(patch: pytest.MonkeyPatch) -> None:
     """The same, and the store takes what an old epoch of the lease writes."""
     leases_are_not_asked(patch)
     patch.setattr(SqlStore, "fence", lambda self, epoch: setattr(self._database, "fence", None))
+
+
+def terms_never_end(patch: pytest.MonkeyPatch) -> None:
+    """Who led before puts what it was about to put, as nobody has taken its folder away."""
+    patch.setattr(plan, "LEASED_SHARE", 1.0)
+    patch.setattr(Terms, "begin", lambda self, epoch: None)
 
 
 def names_are_not_synced(patch: pytest.MonkeyPatch) -> None:
@@ -282,6 +289,20 @@ def test_only_the_fence_stops_a_leader_that_does_not_know_that_it_was_deposed(
     assert first < SEEDS_MAX, f"{SEEDS_MAX} seeds did not find it"
     seeds = max(first + 1, 12)
     assert first_found(bench, leases_are_not_asked, seeds=seeds) == seeds, "the fence let it pass"
+
+
+@pytest.mark.parametrize(
+    ("verb", "effect"),
+    [("change", "description"), ("back", "generation"), ("close", "punctuation")],
+)
+def test_what_a_term_that_ended_puts_is_found(
+    bench: Bench, verb: str, effect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version, a roll-back or a close that comes behind a take-over does harm."""
+    monkeypatch.setattr(plan, "OPERATED_SHARE", 1.0)
+    monkeypatch.setattr(plan, "STALLS", {verb: (f"{effect}.before",)})
+    monkeypatch.setattr(operations, "MIXES", ((verb,),))
+    assert found(bench, terms_never_end, power=False), f"{SEEDS_MAX} seeds did not find it"
 
 
 @pytest.mark.parametrize("plant", LOSSES, ids=[p.__name__ for p in LOSSES])

@@ -102,6 +102,8 @@ def test_the_port_is_that_of_local_files(tmp_path: Path, store: LogStoreFiles) -
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(OperatingError):
         store.put_if_absent(f"{tmp_path}/file/1.json", b"x\n")
+    with pytest.raises(FileSystemUnsafeError):
+        store.put_if_absent(f"{folder}/2.json", b"x\n", staged=folder)
 
 
 @pytest.mark.parametrize("side", ["before", "after"])

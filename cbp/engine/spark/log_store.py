@@ -26,7 +26,12 @@ from py4j.protocol import Py4JJavaError
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import Exists, StoredFile, Written
 from cbp.engine.filesystems import log_store_class, scheme_of, setting_of
-from cbp.errors import DiskFullError, NotFoundError, OperatingError
+from cbp.errors import (
+    DiskFullError,
+    FileSystemUnsafeError,
+    NotFoundError,
+    OperatingError,
+)
 
 __all__ = ["LogStoreFiles", "log_store_files"]
 
@@ -71,8 +76,18 @@ class LogStoreFiles:
             made = getattr(made, part)
         self._store = made(conf)
 
-    def put_if_absent(self, path: str, data: bytes, *, what: str = "log_entry") -> Written | Exists:
-        """Create a file with the text `data` unless it exists; see `Files`."""
+    def put_if_absent(
+        self, path: str, data: bytes, *, what: str = "log_entry", staged: str = ""
+    ) -> Written | Exists:
+        """Create a file with the text `data` unless it exists; see `Files`.
+
+        Raises:
+            FileSystemUnsafeError: With `staged`: a LogStore knows one condition of a put only.
+        """
+        if staged:
+            why = "a LogStore refuses a name that is taken, not a writer that was deposed"
+            how = "put what amends a dataflow on a POSIX path"
+            raise FileSystemUnsafeError(path, scheme_of(path), why, how)
         text = data.decode().removesuffix("\n")
         stored = f"{text}\n".encode()
         lines = self._jvm.java.util.Collections.singletonList(text).iterator()
