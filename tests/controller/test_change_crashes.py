@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,37 @@ def test_a_lost_store_begins_with_the_newest_version(
     assert world.picture() == late
     world.ticks()
     assert world.sums()["late"] == 1
+
+
+def test_who_dies_while_a_later_version_is_brought_back_finishes_that(world: Changing) -> None:
+    """Killed behind every commit, a rebuild leads to the queues and increments of no crash."""
+    world.controller.register(ONE)
+    for number in range(2):
+        world.arrive("d", "a", ("x", number))
+    world.ticks()
+    world.change(document(sum="sum", more="sum"))
+    world.arrive("d", "a", ("x", 2))
+    wanted = world.picture()
+    page = world.store.increments("d", "a", limit=500)
+    increments = [item.increment for item in reversed(page.items)]
+    for passage in itertools.count(1):
+        world.store.delete("d")
+        world.restart()
+        world.controller.arrivals = SourceLogs(world, "d", increments)
+        world.faults.to = PlannedFaults("sql_commit.after", passage=passage)
+        try:
+            world.controller.rebuild()
+            break
+        except Crash:
+            world.faults.to = NO_FAULTS
+            world.restart()
+            world.controller.arrivals = SourceLogs(world, "d", increments)
+            world.controller.recover()
+        assert world.picture() == wanted, f"killed behind commit {passage}"
+        known = world.store.increments("d", "a", limit=500).items
+        assert [item.increment for item in reversed(known)] == increments
+    world.faults.to = NO_FAULTS
+    assert passage > len(increments)
 
 
 def test_a_version_that_cannot_be_finished_starts_nothing_until_it_is(world: Changing) -> None:
