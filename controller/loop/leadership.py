@@ -11,7 +11,7 @@ Invariants (tests/controller/test_leadership.py): an effect passes the fence onl
 the time that the lease was granted for; the store is fenced with the epoch from the first
 write of a term until nothing of that term is under way. Not guaranteed by the clock: that
 a process which is stopped between the fence and its effect does not finish that effect.
-Then the epoch refuses it in the store, and `put_if_absent` in the logs.
+Then the epoch refuses it in the store, and `put_if_absent` in the logs (`controller.loop.terms`).
 """
 
 from __future__ import annotations

@@ -111,7 +111,8 @@ class Past:
         later = tuple(one.number for one in closes if one.closed_ms > cut.at_ms)
         if not everything:
             closes = [one for one in closes if one.number not in later]
-        arrivals = self._arrivals(record, base, cut, everything=everything)
+        until = None if everything else cut
+        arrivals = self._arrivals(record, base, until, _last_read(redo, units))
         with (
             tempfile.TemporaryDirectory(prefix="cbp-rollback-") as folder,
             closing(open_store(f"sqlite:///{folder}/scratch.db")) as scratch,
@@ -206,20 +207,32 @@ class Past:
         return found
 
     def _arrivals(
-        self, record: DataflowRecord, base: Position, cut: Cut, *, everything: bool
+        self, record: DataflowRecord, base: Position, cut: Cut | None, read: Mapping[str, int]
     ) -> list[IncrementRecord]:
-        """Return what arrived at the sources since a position, oldest first of each."""
+        """Return what arrived at the sources since a position, oldest first of each.
+
+        A clock may have gone back: what came before something that is there is there, too.
+
+        Args:
+            record: The dataflow.
+            base: The position.
+            cut: What arrived behind it is left out; `None`: nothing is.
+            read: Source to the newest increment that records up to the cut read.
+        """
         found: list[IncrementRecord] = []
         stood = {increment.flow: increment.index + 1 for increment in base.newest}
-        at = datetime.fromtimestamp(cut.at_ms / 1000, UTC)
         for source in self.catalog.compiled(record).sources:
+            arrived: list[IncrementRecord] = []
             for index in range(stood.get(source, 0), self.store.next_index(record.name, source)):
                 try:
-                    arrived = self.store.increment(record.name, source, index)
+                    arrived.append(self.store.increment(record.name, source, index))
                 except NotFoundError:
                     continue  # forgotten; whether the rest is enough, the redo tells
-                if everything or arrived.created_at <= at:
-                    found.append(arrived)
+            if cut is not None:
+                at, last = datetime.fromtimestamp(cut.at_ms / 1000, UTC), read.get(source, -1)
+                there = [one.created_at <= at or one.increment.index <= last for one in arrived]
+                arrived = arrived[: max((n for n, kept in enumerate(there, 1) if kept), default=0)]
+            found += arrived
         return found
 
     def _origin(
@@ -315,6 +328,19 @@ def _framed(units: Mapping[str, PhysicalStage]) -> set[tuple[str, str]]:
     return {
         (name, spec.name) for name, unit in units.items() for spec in unit.leader.translator.framed
     }
+
+
+def _last_read(records: Sequence[Intention], units: Mapping[str, PhysicalStage]) -> dict[str, int]:
+    """Return flow to the newest increment that records read of it, at inputs without frames."""
+    found: dict[str, int] = {}
+    for one in records:
+        leader = units[one.stage].leader
+        framed = {spec.name for spec in leader.translator.framed}
+        for input_, indexes in (*one.read.items(), *one.remove.items()):
+            if input_ not in framed and input_ in leader.wiring:
+                flow = leader.wiring[input_]
+                found[flow] = max(found.get(flow, -1), *indexes, -1)
+    return found
 
 
 def _claim(dataflow: str, arrived: IncrementRecord) -> ClaimRecord:

@@ -30,7 +30,7 @@ from controller.ingest.source_log import SourceEntry, SourceLog
 from controller.loop.description import Description, Descriptions
 from tests.simulation.model import Broken, Record
 from tests.simulation.operations import framed_flows
-from tests.simulation.operator import Operator
+from tests.simulation.operator import Operator, milliseconds
 from tests.simulation.replay import Recorded, Replay
 from tests.simulation.world import NAME, World
 
@@ -243,9 +243,12 @@ class History:
         ]
         consistent = max(times, default=0) < min(undone, default=2**62)
         require(consistent, f"P2: rolled back to {goal}, into the middle of something")
-        stage, _, epoch = goal.partition(":")
         if "-" in goal:
+            at = milliseconds(goal)
+            stands = max(times, default=0) <= at < min(undone, default=2**62)
+            require(stands, f"P2: rolled back to {goal} ({at}), keeps {times}, undid {undone}")
             return
+        stage, _, epoch = goal.partition(":")
         if epoch:
             stop = kept[stage].stop
             require(stop == int(epoch) + 1, f"P2: rolled back to {goal}, stands at {stop}")

@@ -47,6 +47,7 @@ MIXES: tuple[tuple[str, ...], ...] = (
     ("correct", "change"),
     ("back", "change"),
     ("close", "marker"),
+    ("close", "marker", "back"),
     ("close", "marker", "correct", "change"),
     ("correct", "back", "change", "collect"),
 )

@@ -10,23 +10,32 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+from cbp.engine.files import LocalFiles
+from cbp.engine.intentions import IntentionLog
 from cbp.errors import (
     ChangeRefusedError,
     DataflowBusyError,
+    DefinitionError,
     FlowUnframedError,
     NotFoundError,
     RollbackImpossibleError,
 )
 from cbp.model.change import Choice
 from cbp.model.correction import Correction
+from controller.loop.description import Descriptions
 from tests.simulation.model import Broken
 from tests.simulation.operations import framed_flows, next_version
 from tests.simulation.world import NAME, World
 
-__all__ = ["Back", "Operator"]
+__all__ = ["Back", "Operator", "milliseconds"]
+
+
+def milliseconds(goal: str) -> int:
+    """Return a time that a roll-back goes to, since 1970."""
+    return int(datetime.fromisoformat(goal).timestamp() * 1000)
 
 
 @dataclass(frozen=True)
@@ -130,6 +139,10 @@ class Operator:
             if self._reaches(goal):
                 raise
             return
+        except DefinitionError:
+            if not self._lies_ahead(goal):
+                raise
+            return
         if made.request != request:
             message = f"P5: {made} is told of {request}"
             raise Broken(message)
@@ -145,23 +158,46 @@ class Operator:
         return str(max(0, sum(one.epoch for one in stages) - distance))
 
     def _reaches(self, goal: str) -> bool:
-        """Tell whether a roll-back to there must not be refused."""
-        if not self.world.plan.kept or "-" in goal:
-            return False
-        record = self.world.store.dataflow(NAME)
-        if record.version > 1:
+        """Tell whether a roll-back to there must not be refused.
+
+        It may be where records that it needs are gone, or behind the begin of the version.
+        """
+        if not self.world.plan.kept:
             return False
         log = self.world.log()
+        description = Descriptions(LocalFiles()).newest(self.world.folder)
+        begins = {} if description is None else description.begins
         stages = [one.stage for one in self.world.store.stages(NAME)]
-        if all(not log.oldest(stage) for stage in stages):
-            return True
+        oldest = {stage: log.oldest(stage) or 0 for stage in stages}
+        if all(not epoch or epoch < begins.get(stage, 0) for stage, epoch in oldest.items()):
+            return not self._is_before(goal, begins, log)
         position = log.oldest_position()
-        stage, _, epoch = goal.partition(":")
-        if position is None:
+        if position is None or "-" in goal:
             return False
+        stage, _, epoch = goal.partition(":")
         if epoch:
             return int(epoch) + 1 >= position.stages[stage].epoch
         return int(goal) >= position.number
+
+    def _is_before(self, goal: str, begins: Mapping[str, int], log: IntentionLog) -> bool:
+        """Tell whether a goal lies behind what some stage did before a version began."""
+        stage, _, epoch = goal.partition(":")
+        if "-" not in goal and not epoch:
+            return int(goal) < sum(begins.values())
+        found = (log.read(one, begin - 1) for one, begin in begins.items() if begin)
+        last = max((one.prepared_ms for one in found if one is not None), default=0)
+        if "-" in goal:
+            return milliseconds(goal) < last
+        named = log.read(stage, int(epoch))
+        return named is None or named.prepared_ms < last
+
+    def _lies_ahead(self, goal: str) -> bool:
+        """Tell whether what was named was undone since, by another roll-back."""
+        epochs = {one.stage: one.epoch for one in self.world.store.stages(NAME)}
+        stage, _, epoch = goal.partition(":")
+        if epoch:
+            return int(epoch) >= epochs.get(stage, 0)
+        return "-" not in goal and int(goal) > sum(epochs.values())
 
     # versions
 

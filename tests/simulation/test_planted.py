@@ -21,7 +21,9 @@ from cbp.model import fusion, succession
 from controller.ingest.claims import Claims, OpenClaims
 from controller.ingest.intake import Intake
 from controller.ingest.source_log import SourceLog
+from controller.loop import rollback
 from controller.loop.amendments import Amendments
+from controller.loop.description import Descriptions
 from controller.loop.housekeeping import Housekeeping
 from controller.loop.leadership import Leadership
 from controller.loop.punctuations import PunctuationLog, Punctuations
@@ -143,7 +145,14 @@ def records_are_replaced(patch: pytest.MonkeyPatch) -> None:
 def corrections_forget_their_request(patch: pytest.MonkeyPatch) -> None:
     """Who asks again after a death corrects a second time."""
     patch.setattr(operations, "MIXES", (("correct",),))
-    patch.setattr(Amendments, "corrections", lambda self, name: [])
+    correct = Amendments.correct
+
+    def planted(self: Any, *args: Any, **more: Any) -> Any:
+        with pytest.MonkeyPatch.context() as blind:  # only who asks, not who is asked later
+            blind.setattr(self, "corrections", lambda name: [])
+            return correct(self, *args, **more)
+
+    patch.setattr(Amendments, "correct", planted)
 
 
 def closes_are_in_the_store_only(patch: pytest.MonkeyPatch) -> None:
@@ -168,6 +177,59 @@ def tables_go_back_first(patch: pytest.MonkeyPatch) -> None:
         carry_out(self, record, plan)
 
     patch.setattr(Rollbacks, "carry_out", planted)
+
+
+def closes_stand_again_though_they_are_dropped(patch: pytest.MonkeyPatch) -> None:
+    """The record of a roll-back does not say which closes it dropped."""
+    patch.setattr(operations, "MIXES", (("close", "marker", "back"),))
+    look = Rollbacks.plan
+
+    def planted(self: Any, *args: Any, **more: Any) -> Any:
+        found = look(self, *args, **more)
+        return replace(found, generation=replace(found.generation, closes_dropped=()))
+
+    patch.setattr(Rollbacks, "plan", planted)
+
+
+def times_mean_the_begin(patch: pytest.MonkeyPatch) -> None:
+    """A roll-back to a time goes to before everything."""
+    patch.setattr(operations, "MIXES", (("back",),))
+    find = rollback.find_cut
+
+    def planted(goal: Any, *args: Any) -> Any:
+        return find(goal if goal.at_ms is None else replace(goal, at_ms=0), *args)
+
+    patch.setattr(rollback, "find_cut", planted)
+
+
+def times_are_refused(patch: pytest.MonkeyPatch) -> None:
+    """No roll-back to a time is possible."""
+    patch.setattr(operations, "MIXES", (("back",),))
+    find = rollback.find_cut
+
+    def planted(goal: Any, *args: Any) -> Any:
+        return find(goal, *args) if goal.at_ms is None else None
+
+    patch.setattr(rollback, "find_cut", planted)
+
+
+def begins_of_versions_are_refused(patch: pytest.MonkeyPatch) -> None:
+    """A roll-back to where the version began is refused, not only one behind that."""
+    patch.setattr(operations, "MIXES", (("back", "change"),))
+    begins = Descriptions.begins
+
+    def planted(self: Any, record: Any) -> Any:
+        found, at_ms = begins(self, record)
+        return {stage: epoch + 1 for stage, epoch in found.items()}, at_ms
+
+    cut = Rollbacks._cut
+
+    def planted_cut(self: Any, *args: Any) -> Any:
+        with pytest.MonkeyPatch.context() as late:
+            late.setattr(Descriptions, "begins", planted)
+            return cut(self, *args)
+
+    patch.setattr(Rollbacks, "_cut", planted_cut)
 
 
 def unfinished_versions_are_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -238,6 +300,10 @@ OPERATIONS: list[Plant] = [
     closes_are_in_the_store_only,
     closes_are_told_by_recovery_only,
     tables_go_back_first,
+    closes_stand_again_though_they_are_dropped,
+    times_mean_the_begin,
+    times_are_refused,
+    begins_of_versions_are_refused,
     unfinished_versions_are_forgotten,
     rebuilt_stages_wait_behind_their_writer,
 ]
