@@ -52,7 +52,7 @@ class Cut:
 
     Attributes:
         epochs: Stage to its next epoch there.
-        at_ms: A time at which the dataflow stood there.
+        at_ms: A time at which the dataflow stood there; that which was named, if one was.
     """
 
     epochs: Mapping[str, int]
@@ -105,7 +105,7 @@ def find_cut(goal: Goal, spans: Mapping[str, range], time_of: TimeOf) -> Cut | N
             raise _ahead(named, last)
         return _cut(spans, time_of, time_of(goal.stage, goal.epoch)) if goal.epoch in span else None
     if goal.number is None:
-        return _cut(spans, time_of, min(goal.at_ms or 0, newest))
+        return _cut(spans, time_of, goal.at_ms or 0)
     total = sum(span.stop for span in spans.values())
     if goal.number > total:
         raise _ahead(str(goal.number), str(total))

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,26 @@ def test_later_inputs_can_be_dropped(world: World, tmp_path: Path) -> None:
     again = lose_the_store(world, tmp_path / "new", {"a": 4})
     assert again.picture() == world.picture()
     again.close()
+
+
+def test_what_came_before_something_that_stays_is_not_dropped(world: World) -> None:
+    """Nor what a record that stays has read, though the clock went back behind its arrival."""
+    world.controller.register(ONE)
+    world.clock.advance(10)
+    world.arrive("one", "a", ("x", 1))
+    world.clock.advance(-5)
+    world.ticks()
+    world.controller.pause("one")
+    world.clock.advance(1)
+    for back_by in (-10, 5, -10):
+        world.clock.advance(-back_by)
+        world.arrive("one", "a", ("x", 1))
+    to = (world.clock() - timedelta(seconds=8)).isoformat()
+    assert dict(plan(world, "sum:0", name="one", drop_later=True).generation.dropped) == {"a": 3}
+    planned = plan(world, to, name="one", drop_later=True)
+    assert planned.cut.epochs == {"sum": 1}
+    assert dict(planned.generation.dropped) == {"a": 1}
+    assert planned.queued == {"sum.items": 2}
 
 
 def test_a_lost_store_finds_the_newest_generation(world: World, tmp_path: Path) -> None:

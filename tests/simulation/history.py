@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from cbp.engine.files import LocalFiles
@@ -218,7 +219,12 @@ class History:
         ]
         ends = _ends(generation.position)
         for source, many in generation.dropped.items():
-            dropped.append((generation, source, range(ends[source] - many, ends[source])))
+            gone = range(ends[source] - many, ends[source])
+            dropped.append((generation, source, gone))
+            if "-" in asked.goal:
+                came = [self.entries[source][index].accepted_at for index in gone]
+                late = all(one > datetime.fromisoformat(asked.goal) for one in came)
+                require(late, f"P1: {gone} of {source} dropped for {asked.goal}, came {came}")
         require(generation.prepared_ms > old.since_ms, "P3: two amendments at one time")
         self.eras.append(
             Era(

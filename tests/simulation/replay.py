@@ -92,8 +92,10 @@ class Replay(ReferenceEngine):
                         self._close(consumer)
 
     def drop(self, source: str, indexes: range) -> None:
-        """Take increments of a source out of all queues."""
+        """Take increments of a source out of all queues; what is framed was fed without them."""
         for stage, input_ in self.dataflow.consumers(source):
+            if (stage, input_) in self._framings:
+                continue
             connector = self._connectors[stage][input_]
             unread = tuple(i for i in indexes if i in [q.index for q in connector.waiting])
             self._connectors[stage][input_] = connector.after((), unread)
