@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,7 +14,7 @@ from cbp import Connector, Decision
 from cbp.engine.faults import NO_FAULTS, PlannedFaults
 from cbp.errors import OperatingError
 from controller.loop.threads import Here, Threads
-from tests.controller.world import ONE, Deferred, Sum, World
+from tests.controller.world import ONE, Deferred, Sum, World, until
 
 LIMIT = 60.0
 CHAIN: dict[str, Any] = {
@@ -65,14 +64,6 @@ def two(root: Path, **more: Any) -> World:
 
 def epoch(world: World, name: str) -> int:
     return world.store.stages(name)[0].epoch
-
-
-def until(condition: Callable[[], Any]) -> None:
-    """Poll; what is waited for happens in another thread."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.01)
 
 
 def test_a_runnable_that_never_returns_stops_its_stage_only(

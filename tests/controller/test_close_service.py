@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from controller.app import Service
 from controller.settings import load_settings
 from stages.flows.set_diff import document
-
-WAIT_SECONDS = 60
+from tests.controller.world import until
 
 
 @pytest.fixture
@@ -31,14 +28,6 @@ def service(tmp_path: Path) -> Iterator[Service]:
     made.start()
     yield made
     made.stop()
-
-
-def until(condition: Callable[[], Any]) -> None:
-    """Poll: the service works in threads of its own."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.02)
 
 
 def drop(service: Service, side: str, name: str, *urls: str) -> None:

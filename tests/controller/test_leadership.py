@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,9 +22,9 @@ from controller.settings import Settings, load_settings
 from controller.store import leases
 from tests.controller.api.fakes import AppTransport
 from tests.controller.test_app import DOCUMENT, TOKEN, count, drop
+from tests.controller.world import until
 
 SECONDS = 10.0
-WAIT_SECONDS = 30.0
 
 
 class FakeStore:
@@ -181,13 +180,6 @@ def settings_of(root: Path, url: str, port: int, lease_seconds: float = 1.0) -> 
         drain_seconds=10,
         lease_seconds=lease_seconds,
     )
-
-
-def until(what: Callable[[], bool]) -> None:
-    """Return once something holds."""
-    end = time.monotonic() + WAIT_SECONDS
-    while not what():
-        assert time.monotonic() < end, "it never came"
 
 
 @pytest.mark.service

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
@@ -38,18 +37,12 @@ from tests.controller.test_rollback_framed import play as play_framed
 from tests.controller.test_rollback_framed import standing
 from tests.controller.world import DIAMOND, FUSED, ONE, Deferred, World
 
+pytestmark = pytest.mark.usefixtures("without_syncs")
+
 TINY = Retention(versions_min=1, versions_max=1, seconds=0, attempt_seconds=0)
 POINTS = [
     f"{e}.{s}" for e in ("generation", "log_entry", "sql_commit") for s in ("before", "after")
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _fast() -> Iterator[None]:
-    """Leave out the syncs: a crash inside a process loses nothing that was written."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda handle: None)
-        yield
 
 
 @pytest.fixture

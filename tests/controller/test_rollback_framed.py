@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,13 +29,7 @@ DOCUMENT: dict[str, Any] = {
 }
 IDLE = 60.0
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _fast() -> Iterator[None]:
-    """Leave out the syncs: a crash inside a process loses nothing that was written."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda handle: None)
-        yield
+pytestmark = pytest.mark.usefixtures("without_syncs")
 
 
 def begun(root: Path, document: dict[str, Any] = DOCUMENT, **more: Any) -> World:

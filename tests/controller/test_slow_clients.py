@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from controller.cli.client import ServiceClient
 from controller.demo.service import free_port
 from controller.settings import Settings, load_settings
 from tests.controller.test_app import DOCUMENT, TOKEN
+from tests.controller.world import until
 
 # More than starlette has threads for all of its routes.
 SLOW = 45
@@ -155,11 +156,3 @@ def head(method: str, path: str, *more: str) -> bytes:
 def upload_head(number: int, *, bytes_: int) -> bytes:
     path = f"dataflows/urls/sources/visits/files?name=slow-{number}.jsonl"
     return head("POST", path, f"Content-Length: {bytes_}")
-
-
-def until(what: Callable[[], bool]) -> None:
-    """Return once something holds."""
-    end = time.monotonic() + WAIT_SECONDS
-    while not what():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.02)

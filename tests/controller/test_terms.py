@@ -70,11 +70,11 @@ def begin(world: Instances, stages: str = "hourly") -> Controller:
     return one
 
 
-def overtake(world: Instances, point: str) -> None:
+def overtake(world: Instances, at: str) -> None:
     """At the next passage of a point, let another instance lead and go on."""
 
-    def act(passed: str) -> None:
-        if passed == point:
+    def act(point: str) -> None:
+        if point == at:
             world.faults.to = NO_FAULTS
             world.lead()
             world.arrive("d", "a", ("x", 2))
@@ -151,8 +151,8 @@ def test_who_was_overtaken_while_it_began_cuts_off_nobody(world: Instances) -> N
     """Its folder goes, that of its successor stays; whatever it was about to do, it may not."""
     begin(world)
 
-    def act(passed: str) -> None:
-        if passed == "term.before":
+    def act(point: str) -> None:
+        if point == "term.before":
             world.faults.to = NO_FAULTS
             world.lead()
 

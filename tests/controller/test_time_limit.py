@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from cbp.engine.base import RunPlan
 from cbp.model.intention import RunStatus
 from controller.loop.threads import Threads
 from controller.loop.underway import GIVE_UP_SECONDS
-from tests.controller.world import ONE, SCHEMA, Deferred, Sum, World
+from tests.controller.world import ONE, SCHEMA, Deferred, Sum, World, until
 
 LIMIT = 60.0
 WAIT_SECONDS = 30
@@ -176,14 +175,6 @@ class Hangs(Sum):
     @classmethod
     def anew(cls) -> None:
         cls.entered, cls.held = threading.Event(), threading.Event()
-
-
-def until(condition: Callable[[], Any]) -> None:
-    """Poll; what is waited for happens in another thread."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.01)
 
 
 def test_framing_that_hangs_stops_its_stage_only(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -519,6 +520,14 @@ __all__ = [
     "ManualClock",
     "World",
 ]
+
+
+def until(condition: Callable[[], Any], *, seconds: float = 60) -> None:
+    """Poll; what is waited for happens in another thread."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.01)
 
 
 def only_stage(world: World, name: str = "one") -> Any:

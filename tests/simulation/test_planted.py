@@ -18,6 +18,7 @@ from cbp.engine.files import Files, LocalFiles, Written
 from cbp.engine.publication import Entry
 from cbp.errors import OperatingError
 from cbp.model import fusion, succession
+from cbp.model.rollback import find_cut
 from controller.ingest.claims import Claims, OpenClaims
 from controller.ingest.intake import Intake
 from controller.ingest.source_log import SourceLog
@@ -194,10 +195,9 @@ def closes_stand_again_though_they_are_dropped(patch: pytest.MonkeyPatch) -> Non
 def times_mean_the_begin(patch: pytest.MonkeyPatch) -> None:
     """A roll-back to a time goes to before everything."""
     patch.setattr(operations, "MIXES", (("back",),))
-    find = rollback.find_cut
 
     def planted(goal: Any, *args: Any) -> Any:
-        return find(goal if goal.at_ms is None else replace(goal, at_ms=0), *args)
+        return find_cut(goal if goal.at_ms is None else replace(goal, at_ms=0), *args)
 
     patch.setattr(rollback, "find_cut", planted)
 
@@ -205,10 +205,9 @@ def times_mean_the_begin(patch: pytest.MonkeyPatch) -> None:
 def times_are_refused(patch: pytest.MonkeyPatch) -> None:
     """No roll-back to a time is possible."""
     patch.setattr(operations, "MIXES", (("back",),))
-    find = rollback.find_cut
 
     def planted(goal: Any, *args: Any) -> Any:
-        return find(goal, *args) if goal.at_ms is None else None
+        return find_cut(goal, *args) if goal.at_ms is None else None
 
     patch.setattr(rollback, "find_cut", planted)
 
