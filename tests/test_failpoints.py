@@ -52,6 +52,7 @@ NOT_DURABLE = {
     "controller/ingest/drop_folder.py:upload": "what was never acknowledged",
     "controller/ingest/folders.py:_try_move": "a probe",
     "controller/loop/folder.py:remove_purged": "left over from a purge; done again at each start",
+    "controller/loop/terms.py:_remove": "what no name leads to; done again at each term",
     "controller/settings.py:ensure_token": "a secret of its own, made anew if lost",
     "controller/store/database.py:_prepare": "an empty folder",
     "controller/store/database.py:read": "a transaction that writes nothing",

@@ -91,7 +91,7 @@ class Terms:
             raise LeaseLostError(epoch, f"epoch {lease.epoch} leads at {lease.address}")
         for name in self._files.list_names(self._root):
             if name.startswith(_ENDED):
-                shutil.rmtree(local_path(f"{self._root}/{name}"), ignore_errors=True)
+                self._remove(name)
             elif name[0].isdigit() and int(name.partition("-")[0]) < number:
                 self._end(name)
         self.folder = f"{self._root}/{mine}"
@@ -99,24 +99,33 @@ class Terms:
 
     def _make(self, name: str) -> None:
         self._files.make_dirs(self._root)
-        with self._effect(name) as path:
+        with _operating(path := self._path(name)):
+            self._faults("term.before")
             os.mkdir(path)
+            self._files.sync_dir(self._root)
+            self._faults("term.after")
 
     def _end(self, name: str) -> None:
         """Take a folder's name away: from then on nothing in it can be linked or made."""
-        with self._effect(name) as path:
-            away = local_path(f"{self._root}/{_ENDED}{name}")
-            os.rename(path, away)
-        shutil.rmtree(away, ignore_errors=True)  # the rest is removed by the next term
-
-    @contextmanager
-    def _effect(self, name: str) -> Iterator[str]:
-        path = local_path(f"{self._root}/{name}")
-        try:
+        with _operating(path := self._path(name)):
             self._faults("term.before")
-            yield path
+            os.rename(path, self._path(_ENDED + name))
             self._files.sync_dir(self._root)
             self._faults("term.after")
-        except OSError as error:
-            message = f"{path} cannot be made or removed: {error.strerror or error}"
-            raise OperatingError(message, path=path) from error
+        self._remove(_ENDED + name)
+
+    def _remove(self, name: str) -> None:
+        """Remove a folder that has ended, as far as it goes; the next term does the rest."""
+        shutil.rmtree(self._path(name), ignore_errors=True)
+
+    def _path(self, name: str) -> str:
+        return local_path(f"{self._root}/{name}")
+
+
+@contextmanager
+def _operating(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        message = f"{path} cannot be made or removed: {error.strerror or error}"
+        raise OperatingError(message, path=path) from error
