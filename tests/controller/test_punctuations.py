@@ -217,10 +217,12 @@ def test_a_close_of_another_leader_is_told_before_the_next(
     controller.follow("another one leads")
     log = controller._punctuations.log(seen.world.store.dataflow("one").folder)
     log.put(Punctuation(1, "a", 1, "request", "request/monday", 5))
+    lease = seen.world.store.take_lease("again", "", milliseconds=0)
+    assert lease is not None
     with monkeypatch.context() as patch:
         patch.setattr(controller._recovery, "recover", lambda **more: None)
         patch.setattr(type(controller._versions), "recover", lambda self, record: None)
-        controller.lead(2)
+        controller.lead(lease.epoch)
     assert (seen.close("tuesday"), seen.close("monday")) == (2, 1)
     assert controller.problem == ""
 
