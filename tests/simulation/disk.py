@@ -20,10 +20,10 @@ import os
 import random
 import shutil
 import stat
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 __all__ = ["Disk"]
 
@@ -59,13 +59,26 @@ class Disk:
             self._keep(found.st_ino, path)
             return
         self._folders.add(found.st_ino)
-        now = dict(_listing(path))
-        for name, inode in now.items():
+        self.names[found.st_ino] = now = {}
+        for name, inode in _listing(path):
             if os.path.isdir(f"{path}/{name}"):
                 self._folders.add(inode)
-            else:
-                self._keep(inode, f"{path}/{name}")
-        self.names[found.st_ino] = now
+            elif not self._keep(inode, f"{path}/{name}"):
+                continue  # another process moved it away meanwhile
+            now[name] = inode
+
+    def durable(self) -> dict[str, list[Any]]:
+        """Return what is durable as JSON values, for `learn`; empty if nothing is."""
+        if not self.names and not self.sizes:
+            return {}
+        names = [[folder, names] for folder, names in self.names.items()]
+        return {"names": names, "sizes": [*self.sizes.items()], "folders": sorted(self._folders)}
+
+    def learn(self, durable: Mapping[str, list[Any]]) -> None:
+        """Add what another one, with the same shadow, knew to be durable later than this one."""
+        self.names.update(durable["names"])
+        self.sizes.update(durable["sizes"])
+        self._folders.update(durable["folders"])
 
     def lose(self, rng: random.Random) -> None:
         """Leave of the disk what may be found after a loss of power."""
@@ -76,10 +89,19 @@ class Disk:
         self._restore_renamed(before, kept)
         self._rebuild(kept, rng)
 
-    def _keep(self, inode: int, path: str) -> None:
-        # A link keeps the inode from being used again, and its content readable.
-        with suppress(FileExistsError):
-            os.link(path, self.shadow / str(inode))
+    def _keep(self, inode: int, path: str) -> bool:
+        """Link a file to its shadow; `False` when its path names it no more."""
+        kept = self.shadow / str(inode)
+        if not kept.exists():
+            # A link keeps the inode from being used again, and its content readable.
+            try:
+                os.link(path, kept)
+            except FileNotFoundError:
+                return False
+            if kept.stat().st_ino != inode:
+                kept.unlink()
+                return False
+        return True
 
     def _settle(
         self, folder: int, path: str, choose: object, kept: dict[int, dict[str, int]]

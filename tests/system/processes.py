@@ -46,10 +46,20 @@ class Instance:
         root: Of all of them.
         name: Of this one.
         logs: Where it writes what it says, and looks for its clock.
+        environment: What its processes find in theirs beside it.
         settings: More settings than those that make it fast.
     """
 
-    def __init__(self, root: Path, name: str, *, logs: Path | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        root: Path,
+        name: str,
+        *,
+        logs: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> None:
+        self._more = dict(environment or {})
         self.name, self._logs = name, logs or root
         self.clock = self._logs / f"{name}.clock"
         settings.setdefault("cache", root / f"cache-{name}")
@@ -162,6 +172,7 @@ class Instance:
             "CBP_TEST_CLOCK": str(self.clock),
             "PYTHONPATH": str(REPOSITORY),
             "SPARK_LOCAL_IP": "127.0.0.1",
+            **self._more,
         }
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,7 @@ def test_a_full_disk_stops_work_and_loses_nothing(disk: Path, tmp_path: Path) ->
     chance = random.Random(SEED)
     print(f"seed {SEED}")
     # What producers drop lies elsewhere: theirs is not the disk that is full.
-    elsewhere = {"cache": tmp_path / "cache", "drop_root": tmp_path / "drop"}
+    elsewhere: dict[str, Any] = {"cache": tmp_path / "cache", "drop_root": tmp_path / "drop"}
     service = Instance(disk, "one", engine="local", logs=tmp_path, **elsewhere)
     service.start()
     try:

@@ -1,0 +1,130 @@
+"""The machine loses its power under a service, again and again, and the tables are right.
+
+Real processes: all are killed at once, in the middle of runs, and of the disk nothing is left but
+what they had synced (`lossy.py`); then the service is started. With engine local by default; with
+engine spark, whose Python workers write the files, by `-m soak` (a minute per loss).
+
+`CBP_LOSSES` sets how many (3), `CBP_SEED` when and what survives of what was not synced.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.system.lossy import LossyDisk, Recorder
+from tests.system.processes import Instance, until
+from tests.system.workload import Workload
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(1800)]
+
+LOSSES = int(os.environ.get("CBP_LOSSES", "3"))
+SEED = int(os.environ.get("CBP_SEED", "1"))
+RUN_SECONDS = 1.5
+
+
+@pytest.mark.parametrize(
+    "engine", ["local", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.soak])]
+)
+def test_a_machine_that_loses_its_power_loses_nothing_that_was_acknowledged(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was dropped durably is applied once, whatever was written and not synced."""
+    chance = random.Random(SEED)
+    print(f"seed {SEED}, {LOSSES} losses")
+    disk = LossyDisk(tmp_path / "machine")
+    # Producers sync what they drop, and do so from this process.
+    monkeypatch.setattr(os, "fsync", Recorder(tmp_path / "machine").fsync)
+    cache, database = tmp_path / "cache", tmp_path / "database"
+    database.mkdir()
+    service = Instance(
+        disk.root,
+        "one",
+        logs=tmp_path,
+        environment=disk.environment,
+        engine=engine,
+        cache=cache,
+        database_url=f"sqlite:///{database}/cbp.db",
+        spark_master="local[2]",
+        spark_driver_memory="512m",
+    )
+    lost, midway = [], 0
+    try:
+        service.start()
+        service.wait()
+        work = Workload(service.settings, tmp_path, chance)
+        work.register()
+        for _ in range(LOSSES):
+            before = work.epochs()
+            for _ in range(4):
+                work.drop()
+            until(lambda: work.epochs() != before, "nothing runs")  # noqa: B023
+            time.sleep(chance.uniform(0, RUN_SECONDS))
+            service.kill()
+            midway += min(work.epochs().values()) < work.files
+            lost.append(disk.lose(chance))
+            shutil.rmtree(cache)
+            service.start()
+            service.wait()
+        work.wait_until_idle()
+        work.check()
+    finally:
+        service.kill()
+    print(f"bytes lost: {lost}; {midway} times in the middle of runs")
+    assert midway > 0, "the power went only while nothing ran"
+    assert any(lost), "everything had been synced whenever the power went"
+
+
+WRITER = """
+import os, signal
+for name, sync in (("kept", True), ("gone", False)):
+    with open(f"{root}/{{name}}", "wb") as file:
+        file.write(b"1" * 10_000)
+        file.flush()
+        if sync:
+            os.fsync(file.fileno())
+            file.write(b"2" * 10_000)
+    if sync:
+        folder = os.open("{root}", os.O_RDONLY)
+        os.fsync(folder)
+if os.fork() == 0:
+    os.rename("{root}/kept", "{root}/moved")
+    os.fsync(folder)
+    os.rename("{root}/moved", "{root}/moved-again")
+    os.kill(os.getppid(), signal.SIGKILL)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_only_what_a_process_synced_outlives_it(tmp_path: Path) -> None:
+    """Names and contents apart, of processes that it forked as well; the rest is chosen."""
+    found = set()
+    for seed in range(8):
+        place = tmp_path / str(seed)
+        disk = LossyDisk(place)
+        writer = subprocess.run(
+            [sys.executable, "-c", WRITER.format(root=disk.root)],
+            env={**os.environ, **disk.environment},
+            timeout=60,
+            check=False,
+        )
+        assert writer.returncode == -signal.SIGKILL
+        disk.lose(random.Random(seed))
+        names = {path.name for path in disk.root.iterdir()}
+        kept = names - {"gone"}
+        assert kept and kept <= {"moved", "moved-again"}, "a rename is at one end at least"
+        data = (disk.root / min(kept)).read_bytes()
+        assert data[:10_000] == b"1" * 10_000
+        found.add((min(kept), "gone" in names, len(data) < 20_000))
+    assert {kept for kept, _, _ in found} == {"moved", "moved-again"}
+    assert {gone for _, gone, _ in found} == {True, False}
+    assert any(cut for _, _, cut in found)
