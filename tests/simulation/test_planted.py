@@ -19,6 +19,7 @@ from cbp.engine.publication import Entry
 from cbp.errors import OperatingError
 from cbp.model import fusion, succession
 from cbp.model.rollback import find_cut
+from controller.ingest import drop_folder
 from controller.ingest.claims import Claims, OpenClaims
 from controller.ingest.intake import Intake
 from controller.ingest.source_log import SourceLog
@@ -268,6 +269,11 @@ def terms_never_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Terms, "begin", lambda self, epoch: None)
 
 
+def a_lost_store_forgets_the_quarantine(patch: pytest.MonkeyPatch) -> None:
+    """Rejected files lie in their folder, and a database that is rebuilt lists none of them."""
+    patch.setattr(drop_folder, "restore_quarantined", lambda place, store, faults: 0)
+
+
 def names_are_not_synced(patch: pytest.MonkeyPatch) -> None:
     """A file is synced, the folder that holds its name is not."""
     patch.setattr(LocalFiles, "sync_dir", lambda self, path: None)
@@ -293,6 +299,7 @@ CRASHES: list[Plant] = [
     newest_record_is_skipped,
     tables_publish_one_by_one,
     records_are_replaced,
+    a_lost_store_forgets_the_quarantine,
 ]
 OPERATIONS: list[Plant] = [
     corrections_forget_their_request,

@@ -74,18 +74,22 @@ class LossyDisk:
         self._journal.write_bytes(_line(disk))
 
     def lose(self, chance: random.Random) -> int:
-        """Leave what survives; every process that wrote was killed. Return what went, in bytes."""
+        """Leave what survives; every process that wrote was killed.
+
+        Returns:
+            How many files went, came back, or have another size.
+        """
         disk = Disk(self.root, self._shadow)
         for line in self._journal.read_bytes().splitlines(keepends=True):
             if line.endswith(b"\n"):  # else its writer was killed, and its sync had not returned
                 disk.learn(json.loads(line))
-        before = self._bytes()
+        before = self._files()
         disk.lose(chance)
         self._journal.write_bytes(_line(disk))
-        return before - self._bytes()
+        return len({path for path, _ in before ^ self._files()})
 
-    def _bytes(self) -> int:
-        return sum(path.stat().st_size for path in self.root.rglob("*") if path.is_file())
+    def _files(self) -> set[tuple[Path, int]]:
+        return {(path, path.stat().st_size) for path in self.root.rglob("*") if path.is_file()}
 
 
 def _parts(place: Path) -> tuple[Path, Path, Path]:
