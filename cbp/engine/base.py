@@ -41,8 +41,11 @@ from cbp.model.verification import Comparison
 
 __all__ = [
     "Engine",
+    "Page",
+    "Place",
     "PreparedRun",
     "RunPlan",
+    "Versions",
     "flow_table",
     "source_folder",
     "stage_tables",
@@ -115,6 +118,32 @@ class PreparedRun:
     outputs: Mapping[str, Increment]
     changes: tuple[TableChange, ...]
     figures: Mapping[str, float] = field(default_factory=dict)
+
+
+Place = tuple[int, int]
+"""Where a page of a table begins; `(0, 0)`: at the first record."""
+
+Page = tuple[list[dict[str, Any]], Place | None]
+"""Records, and the place of the next page; `None`: there are no more."""
+
+
+class Versions(Protocol):
+    """What reads one stage's tables as of any version that is kept.
+
+    Every method raises `VersionGoneError`, or of a state `VersionUnreadableError`.
+    """
+
+    def look_up(self, state: str, key: Mapping[str, Any], version: int) -> list[dict[str, Any]]:
+        """Return the records of one key of a state; empty when there is none."""
+        ...
+
+    def state_page(self, state: str, version: int, start: Place, limit: int) -> Page:
+        """Return at most `limit` records of a state from a place on; in any fixed order."""
+        ...
+
+    def output_page(self, output: str, version: int, start: Place, limit: int) -> Page:
+        """Return at most `limit` records of an output from a place on, in the flow's order."""
+        ...
 
 
 class Engine(Protocol):
@@ -325,6 +354,10 @@ class Engine(Protocol):
         self, folder: str, node: StageNode, state: str, key: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
         """Return the published state records of one key; empty when there is none."""
+        ...
+
+    def versions(self, folder: str, node: StageNode) -> Versions:
+        """Return what reads a stage's tables as of any version that is kept."""
         ...
 
     def read(

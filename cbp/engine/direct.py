@@ -27,6 +27,7 @@ from cbp.engine.files import Files, LocalFiles
 from cbp.engine.frame import frame_increment
 from cbp.engine.located import located
 from cbp.engine.opened import OpenTables
+from cbp.engine.pages import VersionReader
 from cbp.engine.planning import Planner
 from cbp.engine.preparing import Preparer
 from cbp.engine.publication import CHANGE, app_id, begun_ms, live_files, plan_entries
@@ -240,6 +241,11 @@ class DirectEngine:
         table = self._tables.state(folder, node, state)
         cache = index_cache(self._cache)
         return look_up(table, node, state, key, cache, hash_mask=self._hash_mask)
+
+    def versions(self, folder: str, node: StageNode) -> VersionReader:
+        """Return what reads a stage's tables as of a version; see `Engine.versions`."""
+        cache = index_cache(self._cache)
+        return VersionReader(self._tables.table, folder, node, cache, hash_mask=self._hash_mask)
 
     def read(
         self, folder: str, increments: Sequence[Increment], *, offset: int, limit: int

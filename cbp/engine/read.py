@@ -24,7 +24,7 @@ from cbp.model.dataflow import StageNode
 from cbp.model.increment import DataFile, Increment
 from cbp.model.schema import Schema
 
-__all__ = ["look_up", "read_records", "read_state_rows", "recalled"]
+__all__ = ["look_up", "read_records", "read_state_rows", "recalled", "state_rows"]
 
 
 def look_up(
@@ -56,7 +56,7 @@ def look_up(
     if not len(found.hashes):
         return []
     wanted = unify([key[c.name] for c in columns])
-    rows = _rows(bucket.take(found, schema.names), schema)
+    rows = state_rows(bucket.take(found, schema.names), schema)
     return [row for row in rows if unify([row[c.name] for c in columns]) == wanted]
 
 
@@ -67,10 +67,11 @@ def read_state_rows(
     schema = _schema(node, state)
     for number in sorted(table.live):
         for part in BucketState(table, cache, (number,)).records(schema.names):
-            yield from _rows(part, schema)
+            yield from state_rows(part, schema)
 
 
-def _rows(part: pa.Table, schema: Schema) -> Iterator[dict[str, Any]]:
+def state_rows(part: pa.Table, schema: Schema) -> Iterator[dict[str, Any]]:
+    """Yield records of a state as they are shown: columns by name."""
     types = [f.type for f in schema.fields]
     for row in decode_columns(part, schema.names, types):
         yield dict(zip(schema.names, row, strict=True))

@@ -23,6 +23,8 @@
     |  |  |- PlacementDiffersError  its records lie by another hash or number of buckets
     |  |  '- TableReleasedError   its fence was taken away
     |  |- RepairImpossibleError   what a table showed cannot be brought back
+    |  |- VersionGoneError        a version of a table is not kept any more
+    |  |- VersionUnreadableError  one that was written before its stage was changed
     |  |- TableFeatureError       a table uses a feature we refuse to write
     |  |- ForeignWriterError      somebody else wrote into a managed table
     |  |- FileSystemUnsafeError   nothing there keeps two writers of one name apart
@@ -94,6 +96,8 @@ from cbp.errors.tables import (
     TableFeatureError,
     TableForeignError,
     TableReleasedError,
+    VersionGoneError,
+    VersionUnreadableError,
 )
 
 __all__ = [
@@ -138,5 +142,7 @@ __all__ = [
     "TableForeignError",
     "TableReleasedError",
     "TimeLimitError",
+    "VersionGoneError",
+    "VersionUnreadableError",
     "error_from_dict",
 ]

@@ -20,6 +20,8 @@ __all__ = [
     "TableFeatureError",
     "TableForeignError",
     "TableReleasedError",
+    "VersionGoneError",
+    "VersionUnreadableError",
 ]
 
 
@@ -98,6 +100,37 @@ class TableFeatureError(OperatingError):
             f"{path} uses {', '.join(features)}, which this engine refuses to write",
             path=path,
             features=list(features),
+        )
+
+
+class VersionGoneError(OperatingError):
+    """A version of a table that was to be read is not kept any more."""
+
+    code = "version_gone"
+    retryable = False
+
+    def __init__(self, path: str, version: int) -> None:
+        super().__init__(
+            f"version {version} of {path} is not kept any more; read a newer one, or begin again "
+            "at the first page (`keep_hours` says how long versions stay)",
+            path=path,
+            version=version,
+        )
+
+
+class VersionUnreadableError(OperatingError):
+    """A version of a state's table was written for another version of its stage."""
+
+    code = "version_unreadable"
+    retryable = False
+
+    def __init__(self, path: str, version: int, why: str) -> None:
+        super().__init__(
+            f"version {version} of {path} was written before its stage was changed: {why}; "
+            "open it with a Delta reader, as `cbp snapshot` tells",
+            path=path,
+            version=version,
+            why=why,
         )
 
 

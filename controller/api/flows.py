@@ -9,6 +9,7 @@ from fastapi import Header, Query, Request
 
 from cbp.errors import NotFoundError
 from cbp.model.punctuation import Punctuation
+from controller.api.moments import MomentPageQuery, as_of
 from controller.api.problems import IdempotencyKeyReusedError
 from controller.api.routing import ServicesParameter, page_size, problems, router
 from controller.api.schemas import Page, PageQuery, PunctuationOut, Records
@@ -19,15 +20,19 @@ __all__ = ["routes"]
 routes = router("flows")
 
 
-@routes.get("/dataflows/{name}/flows/{flow}/records", responses=problems(404))
+@routes.get("/dataflows/{name}/flows/{flow}/records", responses=problems(404, 410))
 def read(
-    name: str, flow: str, services: ServicesParameter, query: Annotated[PageQuery, Query()]
+    name: str, flow: str, services: ServicesParameter, query: Annotated[MomentPageQuery, Query()]
 ) -> Records:
-    """Read a page of a flow; the flow of a source is named like the source."""
+    """Read a page of a flow; the flow of a source is named like the source.
+
+    As of an epoch or a time: the flow of a stage as that snapshot shows it, whatever is
+    published meanwhile. Otherwise new increments come behind the last page.
+    """
     if flow not in services.controller.dataflow(name).flows():
         raise NotFoundError(kind="flow", name=f"{name}/{flow}")
     limit = page_size(services, query)
-    records, cursor = services.controller.read_flow(name, flow, query.cursor, limit)
+    records, cursor = services.controller.read_flow(name, flow, query.cursor, limit, as_of(query))
     return Records(items=[json_value(record) for record in records], cursor=cursor)
 
 

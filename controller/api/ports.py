@@ -25,6 +25,7 @@ from cbp.model.waiting import Wait
 from controller.loop.change import Changed
 from controller.loop.housekeeping import Garbage
 from controller.loop.notes import Corrected
+from controller.loop.reading import AsOf
 from controller.loop.rollback import RollbackPlan
 from controller.store.base import ClaimRecord, DataflowRecord, Store
 
@@ -305,13 +306,30 @@ class Controller(Protocol):
         ...
 
     def look_up(
-        self, dataflow: str, stage: str, state: str, key: Mapping[str, Any]
+        self,
+        dataflow: str,
+        stage: str,
+        state: str,
+        key: Mapping[str, Any],
+        as_of: AsOf | None = None,
     ) -> list[dict[str, Any]]:
         """Return the published state records of one key."""
         ...
 
+    def page_state(
+        self,
+        dataflow: str,
+        stage: str,
+        state: str,
+        cursor: str | None,
+        limit: int,
+        as_of: AsOf | None = None,
+    ) -> tuple[Sequence[Mapping[str, Any]], str | None]:
+        """Return at most `limit` records of a state and the cursor of the next page."""
+        ...
+
     def read_flow(
-        self, dataflow: str, flow: str, cursor: str | None, limit: int
+        self, dataflow: str, flow: str, cursor: str | None, limit: int, as_of: AsOf | None = None
     ) -> tuple[Sequence[Mapping[str, Any]], str | None]:
         """Return at most `limit` records of a flow and the cursor of the next page."""
         ...

@@ -82,6 +82,8 @@ STATUS: Mapping[str, int] = {
     "lease_lost": 503,
     "disk_full": 503,
     "increment_damaged": 500,
+    "version_gone": 410,
+    "version_unreadable": 409,
     "run_cancelled": 409,
     "dataflow_busy": 409,
     "rollback_impossible": 409,

@@ -6,25 +6,16 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import Query
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
-from controller.api.problems import RequestInvalidError
+from controller.api.moments import MomentQuery, as_of
 from controller.api.routing import ServicesParameter, problems, router
 from controller.api.schemas import Model
+from controller.loop.reading import AsOf
 
 __all__ = ["routes"]
 
 routes = router("snapshots")
-
-
-class SnapshotQuery(Model):
-    """Which snapshot a client wants; none of these: the newest."""
-
-    epoch: int | None = Field(None, ge=0, description="The first that shows this epoch.")
-    stage: str | None = Field(
-        None, max_length=200, description="Whose epoch; by default every stage's."
-    )
-    at: AwareDatetime | None = Field(None, description="The newest one as of this time.")
 
 
 class TableOut(Model):
@@ -49,16 +40,12 @@ class SnapshotOut(Model):
 
 @routes.get("/dataflows/{name}/snapshot", responses=problems(404))
 def take(
-    name: str, services: ServicesParameter, query: Annotated[SnapshotQuery, Query()]
+    name: str, services: ServicesParameter, query: Annotated[MomentQuery, Query()]
 ) -> SnapshotOut:
     """Return versions of all tables that show the same publications, while runs go on."""
-    if query.stage is not None and query.epoch is None:
-        message = "a stage needs an epoch"
-        mistake = {"code": "epoch_missing", "where": "query.stage", "message": message}
-        raise RequestInvalidError([mistake])
-    at_ms = None if query.at is None else int(query.at.timestamp() * 1000)
+    asked = as_of(query) or AsOf()
     found = services.controller.snapshots.take(
-        name, epoch=query.epoch, stage=query.stage, at_ms=at_ms
+        name, epoch=asked.epoch, stage=asked.stage, at_ms=asked.at_ms
     )
     return SnapshotOut(
         dataflow=found.dataflow,

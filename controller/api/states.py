@@ -1,14 +1,22 @@
-"""State: point look-up by key. Columns of the key are query parameters, typed by the schema."""
+"""State: point look-up by key, and all of it by pages; as of now, of an epoch, or of a time.
+
+Columns of the key are query parameters, typed by the schema. So what else a look-up is asked
+begins with `_`, as no column does: `_null`, `_epoch`, `_stage`, `_at`.
+"""
 
 from __future__ import annotations
 
-from fastapi import Request
+from typing import Annotated
+
+from fastapi import Query, Request
+from pydantic import AwareDatetime
 
 from cbp.errors import NotFoundError
 from cbp.model.dataflow import Dataflow
 from cbp.model.schema import Schema
 from controller.api.keys import NULL_PARAMETER, parse_key
-from controller.api.routing import ServicesParameter, problems, router
+from controller.api.moments import MomentPageQuery, MomentQuery, as_of
+from controller.api.routing import ServicesParameter, page_size, problems, router
 from controller.api.schemas import Records
 from controller.api.values import json_value
 
@@ -31,22 +39,55 @@ _KEY_PARAMETERS = {
 }
 
 
+_MOMENT = ("_epoch", "_stage", "_at")
+
+
 @routes.get(
     "/dataflows/{name}/state/{stage}/{state}",
     openapi_extra=_KEY_PARAMETERS,
-    responses=problems(404),
+    responses=problems(404, 409, 410),
 )
 def look_up(
-    name: str, stage: str, state: str, request: Request, services: ServicesParameter
+    name: str,
+    stage: str,
+    state: str,
+    request: Request,
+    services: ServicesParameter,
+    epoch: Annotated[int | None, Query(alias="_epoch", ge=0)] = None,
+    epoch_of: Annotated[str | None, Query(alias="_stage", max_length=200)] = None,
+    at: Annotated[AwareDatetime | None, Query(alias="_at")] = None,
 ) -> Records:
     """Return the published state records of one key; 404 when there is none."""
     schema = _key_schema(services.controller.dataflow(name), stage, state)
-    key = parse_key(schema, request.query_params.multi_items())
-    found = services.controller.look_up(name, stage, state, key)
+    pairs = [one for one in request.query_params.multi_items() if one[0] not in _MOMENT]
+    key = parse_key(schema, pairs)
+    moment = as_of(MomentQuery(epoch=epoch, stage=epoch_of, at=at), prefix="_")
+    found = services.controller.look_up(name, stage, state, key, moment)
     if not found:
         shown = ", ".join(f"{column}={json_value(value)}" for column, value in key.items())
         raise NotFoundError(kind="state record", name=f"{name}/{stage}.{state} {shown}")
     return Records(items=[json_value(record) for record in found])
+
+
+@routes.get("/dataflows/{name}/state/{stage}/{state}/records", responses=problems(404, 409, 410))
+def page(
+    name: str,
+    stage: str,
+    state: str,
+    services: ServicesParameter,
+    query: Annotated[MomentPageQuery, Query()],
+) -> Records:
+    """Read a page of a state, by the hash of its key.
+
+    All pages are of one snapshot, that of the first page: complete and without doubles while
+    runs go on.
+    """
+    _key_schema(services.controller.dataflow(name), stage, state)
+    limit = page_size(services, query)
+    records, cursor = services.controller.page_state(
+        name, stage, state, query.cursor, limit, as_of(query)
+    )
+    return Records(items=[json_value(record) for record in records], cursor=cursor)
 
 
 def _key_schema(dataflow: Dataflow, stage: str, state: str) -> Schema:

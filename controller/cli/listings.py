@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from controller.cli import moments
 from controller.cli.output import age, bytes_text, clock, print_json, print_table, print_text
 from controller.cli.session import AsJson, Cursor, DataflowName, Limit, session
 
@@ -13,6 +14,8 @@ __all__ = [
     "cancel_command",
     "claims_command",
     "increments_command",
+    "print_more",
+    "print_records",
     "records_command",
     "runs_command",
 ]
@@ -89,7 +92,7 @@ def increments_command(
         for item in answer["items"]
     ]
     print_table(("flow", "index", "records", "size", "arrived"), rows, empty="no increments")
-    _print_more(answer)
+    print_more(answer)
 
 
 def claims_command(
@@ -126,7 +129,7 @@ def claims_command(
         for item in answer["items"]
     ]
     print_table(("source", "file", "status", "increment", "reason"), rows, empty="no files yet")
-    _print_more(answer)
+    print_more(answer)
 
 
 def records_command(
@@ -135,18 +138,20 @@ def records_command(
     flow: FlowName,
     limit: Limit = 20,
     cursor: Cursor = None,
+    epoch: moments.Epoch = None,
+    stage: moments.Stage = None,
+    at: moments.At = None,
     json_: AsJson = False,
 ) -> None:
-    """Print records of a flow, oldest first."""
+    """Print records of a flow, oldest first; as it is, or as a snapshot shows it."""
+    asked = {"limit": limit, "cursor": cursor, **moments.moment(epoch, stage, at)}
     with session(context).connect() as service:
-        answer = service.get(
-            "dataflows", dataflow, "flows", flow, "records", limit=limit, cursor=cursor
-        )
+        answer = service.get("dataflows", dataflow, "flows", flow, "records", **asked)
     if json_:
         print_json(answer)
         return
     print_records(answer["items"], empty="no records yet")
-    _print_more(answer)
+    print_more(answer)
 
 
 def print_records(items: list[dict[str, Any]], *, empty: str) -> None:
@@ -171,7 +176,7 @@ def _print_runs(answer: dict[str, Any]) -> None:
         for item in answer["items"]
     ]
     print_table(columns, rows, empty="no runs yet")
-    _print_more(answer)
+    print_more(answer)
 
 
 def _print_run(run: dict[str, Any]) -> None:
@@ -197,6 +202,7 @@ def _reason(reason: dict[str, Any] | None) -> str:
     return f"{reason.get('message', reason.get('code', ''))}{line}"
 
 
-def _print_more(answer: dict[str, Any]) -> None:
+def print_more(answer: dict[str, Any]) -> None:
+    """Tell how to get the next page, if there is one."""
     if answer["cursor"]:
         print_text(f"more with: --cursor {answer['cursor']}", "dim")

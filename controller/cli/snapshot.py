@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from controller.cli.moments import At, Epoch, Stage, moment
 from controller.cli.output import clock, print_json, print_table, print_text
 from controller.cli.session import AsJson, DataflowName, session
 
@@ -30,15 +31,6 @@ SNIPPETS: dict[Reader, tuple[str, str]] = {
 }
 """Reader to its import and its line per table."""
 
-Epoch = Annotated[
-    int | None, typer.Option(min=0, help="The first that shows this epoch.", show_default=False)
-]
-Stage = Annotated[
-    str | None, typer.Option(help="Whose epoch; by default every stage's.", show_default=False)
-]
-At = Annotated[
-    datetime | None, typer.Option(help="The newest as of this time (UTC).", show_default=False)
-]
 Latest = Annotated[bool, typer.Option("--latest", help="The newest one; that is the default.")]
 For = Annotated[
     Reader | None, typer.Option("--for", help="Print Python for this reader.", show_default=False)
@@ -58,13 +50,8 @@ def snapshot_command(
     """Show versions of all tables of a dataflow that belong together, while runs go on."""
     if latest and (epoch is not None or at is not None):
         raise typer.BadParameter("--latest goes without --epoch and --at")  # noqa: EM101
-    query = {
-        "epoch": epoch,
-        "stage": stage,
-        "at": None if at is None else at.replace(tzinfo=UTC).isoformat(),
-    }
     with session(context).connect() as service:
-        answer = service.get("dataflows", dataflow, "snapshot", **query)
+        answer = service.get("dataflows", dataflow, "snapshot", **moment(epoch, stage, at))
     if json_:
         snippets = {name: snippet(name, answer["tables"]) for name in SNIPPETS}
         print_json({**answer, "python": snippets})

@@ -1,4 +1,4 @@
-"""The command `cbp state`: look up state records by key."""
+"""The command `cbp state`: look up state records by key, or page through all of them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import Annotated
 import typer
 
 from controller.cli.client import NULL_PARAMETER
-from controller.cli.listings import print_records
+from controller.cli.listings import print_more, print_records
+from controller.cli.moments import At, Epoch, Stage, moment
 from controller.cli.output import print_json
-from controller.cli.session import AsJson, DataflowName, session
+from controller.cli.session import AsJson, Cursor, DataflowName, Limit, session
 
 __all__ = ["pair", "state_command"]
 
 StateName = Annotated[str, typer.Argument(metavar="STAGE.STATE", show_default=False)]
 Key = Annotated[
-    list[str], typer.Argument(metavar="COLUMN=VALUE...", help="The key.", show_default=False)
+    list[str] | None,
+    typer.Argument(metavar="COLUMN=VALUE...", help="The key; none: all.", show_default=False),
 ]
 Null = Annotated[list[str] | None, typer.Option("--null", help="A key column that is null.")]
 
@@ -24,22 +26,39 @@ def state_command(
     context: typer.Context,
     dataflow: DataflowName,
     name: StateName,
-    key: Key,
+    key: Key = None,
     null: Null = None,
+    limit: Limit = 20,
+    cursor: Cursor = None,
+    epoch: Epoch = None,
+    stage: Stage = None,
+    at: At = None,
     json_: AsJson = False,
 ) -> None:
-    """Look up the state records of one key: cbp state clicks count.counts url=a."""
-    stage, dot, state = name.partition(".")
+    """Look up the state records of one key: cbp state clicks count.counts url=a.
+
+    Without a key: all records, page by page, as one snapshot shows them.
+    """
+    of, dot, state = name.partition(".")
     if not dot:
         raise typer.BadParameter("expected STAGE.STATE, such as count.counts")  # noqa: EM101
-    query = [pair(text) for text in key if text]
+    path = ("dataflows", dataflow, "state", of, state)
+    query = [pair(text) for text in key or () if text]
     query += [(NULL_PARAMETER, column) for column in null or ()]
     with session(context).connect() as service:
-        answer = service.get_pairs("dataflows", dataflow, "state", stage, state, query=query)
+        if query:
+            when = moment(epoch, stage, at, prefix="_")
+            query += [(name, str(value)) for name, value in when.items() if value is not None]
+            answer = service.get_pairs(*path, query=query)
+        else:
+            asked = {"limit": limit, "cursor": cursor, **moment(epoch, stage, at)}
+            answer = service.get(*path, "records", **asked)
     if json_:
         print_json(answer)
-    else:
-        print_records(answer["items"], empty="no record")
+        return
+    print_records(answer["items"], empty="no record")
+    if not query:
+        print_more(answer)
 
 
 def pair(text: str) -> tuple[str, str]:

@@ -27,6 +27,7 @@ from controller.loop.change import Changed
 from controller.loop.folder import remove_purged
 from controller.loop.outlook import Outlook, look_out
 from controller.loop.parts import Environment, assemble
+from controller.loop.reading import AsOf
 from controller.loop.rebuild import bring_back
 from controller.loop.tick import PAUSED_BY_HAND
 from controller.loop.versions import Arrivals
@@ -362,16 +363,33 @@ class Controller:
         }
 
     def read_flow(
-        self, dataflow: str, flow: str, cursor: str | None, limit: int
+        self, dataflow: str, flow: str, cursor: str | None, limit: int, as_of: AsOf | None = None
     ) -> tuple[Sequence[Mapping[str, Any]], str | None]:
         """Return a page of a flow; see `Reading.read_flow`."""
-        return self._reading.read_flow(dataflow, flow, cursor, limit)
+        return self._reading.read_flow(dataflow, flow, cursor, limit, as_of)
 
     def look_up(
-        self, dataflow: str, stage: str, state: str, key: Mapping[str, Any]
+        self,
+        dataflow: str,
+        stage: str,
+        state: str,
+        key: Mapping[str, Any],
+        as_of: AsOf | None = None,
     ) -> list[dict[str, Any]]:
         """Return the state records of one key; see `Reading.look_up`."""
-        return self._reading.look_up(dataflow, stage, state, key)
+        return self._reading.look_up(dataflow, stage, state, key, as_of)
+
+    def page_state(
+        self,
+        dataflow: str,
+        stage: str,
+        state: str,
+        cursor: str | None,
+        limit: int,
+        as_of: AsOf | None = None,
+    ) -> tuple[Sequence[Mapping[str, Any]], str | None]:
+        """Return a page of a state; see `Reading.page_state`."""
+        return self._reading.page_state(dataflow, stage, state, cursor, limit, as_of)
 
     def read_state(self, dataflow: str, stage: str, state: str) -> Iterator[dict[str, Any]]:
         """Yield every state record; see `Reading.read_state`."""

@@ -280,7 +280,7 @@ def assemble(
         deletion=deletion,
         amendments=amendments,
         housekeeping=housekeeping,
-        reading=Reading(store=store, engine=engine, catalog=catalog),
+        reading=Reading(store=store, engine=engine, catalog=catalog, snapshots=snapshots),
         explaining=Explaining(store=store, engine=engine, catalog=catalog, runs=runs),
         snapshots=snapshots,
         verifications=verifications,

@@ -1,40 +1,70 @@
-"""Reading what is published: records of a flow, page by page, and state by key.
+"""Reading what is published: records of a flow and of a state, page by page, and state by key.
 
 A flow's cursor is `<increment>.<offset>`: it stays good while the increment exists,
 and new increments come behind it, so that a reader can follow a flow.
 
-Invariant: pages of any size, put together, are the flow (tests/controller/test_reading.py).
+Whatever is read *as of* an epoch or a time is read from the versions of one snapshot
+(`controller.loop.snapshots`), so that reads of several tables agree. So are the pages of a state,
+as of the newest snapshot if nothing is said. Their cursor is `v<version>.<place>`: the version
+goes with it, and what is published meanwhile is not seen.
+
+Invariants: pages of any size, put together, are the flow (tests/controller/test_reading.py), or
+the table of one version (tests/controller/test_consistent_reads.py).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from cbp.engine.base import Engine
+from cbp.engine.base import Engine, Place, flow_table, state_table
 from cbp.errors import DefinitionError, Mistake, NotFoundError
 from cbp.model.dataflow import StageNode
 from cbp.model.increment import Increment
 from controller.loop.catalog import Catalog
+from controller.loop.snapshots import Snapshots
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["Reading"]
+__all__ = ["AsOf", "Reading"]
 
 _CURSOR = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})\Z")
+_PLACE = re.compile(r"v([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,18})\Z")
 # Empty increments cost a look-up each: a page ends after so many, with a cursor.
 INCREMENTS_MAX = 1000
+
+
+_Page = tuple[list[dict[str, Any]], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """Which snapshot is read; nothing of it: the newest. As of `Snapshots.take`.
+
+    Attributes:
+        epoch: The first one that shows this epoch of `stage`, or of every stage.
+        stage: Whose epoch; only with one.
+        at_ms: The newest one as of this time, milliseconds since 1970.
+    """
+
+    epoch: int | None = None
+    stage: str | None = None
+    at_ms: int | None = None
 
 
 class Reading:
     """Reads tables through the engine; sees published epochs only."""
 
-    def __init__(self, *, store: Store, engine: Engine, catalog: Catalog) -> None:
+    def __init__(
+        self, *, store: Store, engine: Engine, catalog: Catalog, snapshots: Snapshots
+    ) -> None:
         self._store, self._engine, self._catalog = store, engine, catalog
+        self._snapshots = snapshots
 
     def read_flow(
-        self, dataflow: str, flow: str, cursor: str | None, limit: int
-    ) -> tuple[list[dict[str, Any]], str | None]:
+        self, dataflow: str, flow: str, cursor: str | None, limit: int, as_of: AsOf | None = None
+    ) -> _Page:
         """Return at most `limit` records of a flow and the cursor of the next page.
 
         Args:
@@ -42,17 +72,27 @@ class Reading:
             flow: `source` or `stage.output`.
             cursor: Of the page before; `None` for the first page.
             limit: Most records of the page (> 0).
+            as_of: Read the flow of a stage as a snapshot shows it; `None`: follow it.
 
         Returns:
             Records in the order of the flow; the cursor is `None` at its end.
 
         Raises:
-            NotFoundError: If there is no such flow.
-            DefinitionError: Rule `cursor_invalid`.
+            NotFoundError: If there is no such flow, or snapshot.
+            VersionGoneError: If the snapshot that is asked for, or began the pages, is gone.
+            DefinitionError: Rule `cursor_invalid`, or `source_unversioned`.
         """
         record, compiled = self._catalog.find(dataflow)
         if flow not in compiled.flows():
             raise NotFoundError(kind="flow", name=f"{dataflow}/{flow}")
+        if as_of is not None or (cursor is not None and _PLACE.match(cursor)):
+            if flow in compiled.sources:
+                message = "a source has no epochs; name the flow of a stage, as `stage.output`"
+                raise DefinitionError(Mistake("source_unversioned", flow, message))
+            stage, _, output = flow.partition(".")
+            version, place = self._begin(dataflow, flow_table(stage, output), cursor, as_of)
+            reader = self._engine.versions(record.folder, compiled.stages[stage])
+            return _paged(version, *reader.output_page(output, version, place, limit))
         index, offset = _position(cursor)
         if flow in compiled.sources and index < (oldest := self._oldest(dataflow, flow)):
             index, offset = oldest, 0
@@ -70,7 +110,12 @@ class Reading:
         return page, None if index >= end else f"{index}.{offset}"
 
     def look_up(
-        self, dataflow: str, stage: str, state: str, key: Mapping[str, Any]
+        self,
+        dataflow: str,
+        stage: str,
+        state: str,
+        key: Mapping[str, Any],
+        as_of: AsOf | None = None,
     ) -> list[dict[str, Any]]:
         """Return the published state records of one key; empty when there is none.
 
@@ -79,9 +124,12 @@ class Reading:
             stage: Of the dataflow.
             state: Of the stage.
             key: Every column of the stage's key, with values of its types.
+            as_of: As a snapshot shows it; `None`: as the table is now.
 
         Raises:
-            NotFoundError: If there is no such dataflow, stage or state.
+            NotFoundError: If there is no such dataflow, stage, state or snapshot.
+            VersionGoneError: If the snapshot's files are gone.
+            VersionUnreadableError: If the stage was changed since the snapshot.
             CodeDriftedError: If what is installed would search it by other columns.
             DefinitionError: Rule `key_invalid`, naming the key's columns.
         """
@@ -90,7 +138,53 @@ class Reading:
         if columns is None or set(key) != set(columns.names):
             message = f"expected the columns ({columns}), got ({', '.join(key)})"
             raise DefinitionError(Mistake("key_invalid", f"stages.{stage}.{state}", message))
-        return self._engine.look_up(record.folder, node, state, key)
+        if as_of is None:
+            return self._engine.look_up(record.folder, node, state, key)
+        version, _ = self._begin(dataflow, state_table(stage, state), None, as_of)
+        return self._engine.versions(record.folder, node).look_up(state, key, version)
+
+    def page_state(
+        self,
+        dataflow: str,
+        stage: str,
+        state: str,
+        cursor: str | None,
+        limit: int,
+        as_of: AsOf | None = None,
+    ) -> _Page:
+        """Return at most `limit` records of a state and the cursor of the next page.
+
+        Args:
+            dataflow, stage, state: Names.
+            cursor: Of the page before; `None` for the first page.
+            limit: Most records of the page (> 0).
+            as_of: Which snapshot; `None`: the newest when the first page is read.
+
+        Returns:
+            Records by the hash of their key; the cursor is `None` at the end of the state.
+
+        Raises:
+            As `look_up`; DefinitionError of rule `cursor_invalid`.
+        """
+        record, node = self._state(dataflow, stage, state)
+        version, place = self._begin(dataflow, state_table(stage, state), cursor, as_of)
+        reader = self._engine.versions(record.folder, node)
+        return _paged(version, *reader.state_page(state, version, place, limit))
+
+    def _begin(
+        self, dataflow: str, table: str, cursor: str | None, as_of: AsOf | None
+    ) -> tuple[int, Place]:
+        """Return the version of a table to read, and where: that of a cursor, or a snapshot's."""
+        if cursor is not None:
+            match = _PLACE.match(cursor)
+            if match is None:
+                raise _cursor_invalid(cursor)
+            return int(match[1]), (int(match[2]), int(match[3]))
+        asked = as_of or AsOf()
+        found = self._snapshots.take(
+            dataflow, epoch=asked.epoch, stage=asked.stage, at_ms=asked.at_ms
+        )
+        return found.tables[table].version, (0, 0)
 
     def read_state(self, dataflow: str, stage: str, state: str) -> Iterator[dict[str, Any]]:
         """Yield every published state record, bucket by bucket; raises as `look_up`."""
@@ -122,6 +216,14 @@ def _position(cursor: str | None) -> tuple[int, int]:
         return 0, 0
     match = _CURSOR.match(cursor)
     if match is None:
-        message = f"{cursor!r} is no cursor of a flow; use the one that the page before gave"
-        raise DefinitionError(Mistake("cursor_invalid", "cursor", message))
+        raise _cursor_invalid(cursor)
     return int(match[1]), int(match[2])
+
+
+def _cursor_invalid(cursor: str) -> DefinitionError:
+    message = f"{cursor!r} is no cursor of these pages; use the one that the page before gave"
+    return DefinitionError(Mistake("cursor_invalid", "cursor", message))
+
+
+def _paged(version: int, rows: list[dict[str, Any]], behind: Place | None) -> _Page:
+    return rows, None if behind is None else f"v{version}.{behind[0]}.{behind[1]}"

@@ -25,7 +25,15 @@ import pyarrow.parquet as pq
 
 from cbp import Input, Output, State, Translate, TranslateRecords
 from cbp.engine.arrow import arrow_schema
-from cbp.engine.base import Engine, PreparedRun, RunPlan, flow_table, source_folder, state_table
+from cbp.engine.base import (
+    Engine,
+    PreparedRun,
+    RunPlan,
+    Versions,
+    flow_table,
+    source_folder,
+    state_table,
+)
 from cbp.engine.faults import NO_FAULTS, Crash, Faults
 from cbp.engine.files import Files, LocalFiles
 from cbp.engine.prepared import empty_outputs
@@ -230,6 +238,9 @@ class FileEngine:
     ) -> list[Record]:
         rows = self.read_state(folder, node, state)
         return [row for row in rows if all(row[name] == value for name, value in key.items())]
+
+    def versions(self, folder: str, node: StageNode) -> Versions:
+        raise NotImplementedError
 
     def read(
         self, folder: str, increments: Sequence[Increment], *, offset: int, limit: int

@@ -34,6 +34,7 @@ from cbp.sdk import Input, Output, State, Translate
 from controller.api import create_api
 from controller.loop.change import Changed
 from controller.loop.housekeeping import Garbage
+from controller.loop.reading import AsOf
 from controller.registry import Registry
 from controller.settings import Settings
 from controller.store.base import (
@@ -314,14 +315,33 @@ class FakeController:
         return {stage: Wait("input", words, NOON) for stage, words in self.reasons.items()}
 
     def look_up(
-        self, dataflow: str, stage: str, state: str, key: Mapping[str, Any]
+        self,
+        dataflow: str,
+        stage: str,
+        state: str,
+        key: Mapping[str, Any],
+        as_of: AsOf | None = None,
     ) -> list[dict[str, Any]]:
-        self.asked.append(("look_up", dataflow, stage, state, dict(key)))
+        self.asked.append(("look_up", dataflow, stage, state, dict(key), as_of))
         return [row for row in self.state if key.items() <= row.items()]
 
-    def read_flow(
-        self, dataflow: str, flow: str, cursor: str | None, limit: int
+    def page_state(
+        self,
+        dataflow: str,
+        stage: str,
+        state: str,
+        cursor: str | None,
+        limit: int,
+        as_of: AsOf | None = None,
     ) -> tuple[Sequence[Mapping[str, Any]], str | None]:
+        self.asked.append(("page_state", dataflow, stage, state, as_of))
+        page = _page(self.state, cursor, limit)
+        return page.items, page.cursor
+
+    def read_flow(
+        self, dataflow: str, flow: str, cursor: str | None, limit: int, as_of: AsOf | None = None
+    ) -> tuple[Sequence[Mapping[str, Any]], str | None]:
+        self.asked.append(("read_flow", dataflow, flow, as_of))
         page = _page(self.flow, cursor, limit)
         return page.items, page.cursor
 

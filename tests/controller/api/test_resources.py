@@ -13,6 +13,7 @@ import pytest
 
 from controller.api.idempotency import IdempotencyKeys
 from controller.api.schemas import PAGE_SIZE_MAX
+from controller.loop.reading import AsOf
 from tests.controller.api.fakes import DOCUMENT, Service
 
 DATAFLOW = "/api/v1/dataflows/clicks"
@@ -165,7 +166,45 @@ def test_a_key_is_typed_by_the_schema(client: httpx.Client, filled: Service) -> 
     answer = client.get(f"{DATAFLOW}/state/count/counts", params={"url": "a", "site": "7"})
     assert answer.json()["items"] == [{"url": "a", "site": 7, "n": 3}]
     asked = filled.controller.asked[-1]
-    assert asked == ("look_up", "clicks", "count", "counts", {"url": "a", "site": 7})
+    assert asked == ("look_up", "clicks", "count", "counts", {"url": "a", "site": 7}, None)
+
+
+AT = "2026-11-01T12:00:00.250Z"
+AT_MS = 1_793_534_400_250
+
+
+@pytest.mark.parametrize(
+    ("query", "asked"),
+    [
+        ({}, None),
+        ({"epoch": 3}, AsOf(3)),
+        ({"epoch": 0, "stage": "count"}, AsOf(0, "count")),
+        ({"at": AT}, AsOf(at_ms=AT_MS)),
+    ],
+)
+def test_tables_are_read_as_of_an_epoch_or_a_time(
+    client: httpx.Client, filled: Service, query: dict[str, Any], asked: AsOf | None
+) -> None:
+    """A key, a page of a state and one of a flow alike; of a key by names that no column has."""
+    key = {"url": "a", "site": "7", **{f"_{name}": value for name, value in query.items()}}
+    for path, parameters in (
+        ("state/count/counts", key),
+        ("state/count/counts/records", query),
+        ("flows/count.totals/records", query),
+    ):
+        answer = client.get(f"{DATAFLOW}/{path}", params=parameters)
+        assert answer.status_code == 200, answer.text
+        assert filled.controller.asked[-1][-1] == asked
+
+
+@pytest.mark.parametrize("path", ["count/counts/records", "count/counts"])
+def test_a_moment_is_checked_like_any_parameter(client: httpx.Client, path: str) -> None:
+    """A stage without an epoch, an epoch below 0, a time without a zone."""
+    key = {} if path.endswith("records") else {"url": "a", "site": "7"}
+    sign = "" if path.endswith("records") else "_"
+    for name, value in (("stage", "count"), ("epoch", "-1"), ("at", "2026-11-01T12:00:00")):
+        answer = client.get(f"{DATAFLOW}/state/{path}", params={**key, f"{sign}{name}": value})
+        assert answer.status_code == 422, (name, answer.text)
 
 
 @pytest.mark.parametrize(

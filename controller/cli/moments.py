@@ -1,0 +1,39 @@
+"""Options that say which snapshot a command reads; the same of every command."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+__all__ = ["At", "Epoch", "Stage", "moment"]
+
+_DAY = "%Y-%m-%d"
+_FORMATS = [
+    _DAY,
+    *(f"{_DAY}{sep}%H:%M:%S{part}" for sep in "T " for part in ("", ".%f", "%z", ".%f%z")),
+]
+
+Epoch = Annotated[
+    int | None, typer.Option(min=0, help="The first that shows this epoch.", show_default=False)
+]
+Stage = Annotated[
+    str | None, typer.Option(help="Whose epoch; by default every stage's.", show_default=False)
+]
+At = Annotated[
+    datetime | None,
+    typer.Option(
+        formats=_FORMATS, help="The newest as of this time (UTC unless told).", show_default=False
+    ),
+]
+
+
+def moment(
+    epoch: int | None, stage: str | None, at: datetime | None, *, prefix: str = ""
+) -> dict[str, int | str | None]:
+    """Return the query parameters for these options; those that are not given are `None`."""
+    if at is not None and at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    given = {"epoch": epoch, "stage": stage, "at": None if at is None else at.isoformat()}
+    return {f"{prefix}{name}": value for name, value in given.items()}

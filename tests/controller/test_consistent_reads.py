@@ -1,0 +1,281 @@
+"""Reads over REST as of a snapshot: several tables agree, and pages are whole, while runs go on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbp.engine.direct import LocalEngine
+from cbp.engine.state import compaction
+from cbp.errors import CbpError, VersionUnreadableError
+from cbp.model.change import Choice
+from controller.api import create_api
+from controller.cli.session import Session
+from controller.loop.reading import AsOf, Reading
+from controller.settings import Settings
+from tests.controller.api.fakes import TOKEN, AppTransport, FakeDropFolder
+from tests.controller.diamond import KEPT, bystander, started
+from tests.controller.world import DIAMOND, World
+
+WORDS = ("a", "b", "c", "d", "e")
+
+pytestmark = pytest.mark.usefixtures("without_syncs")
+
+
+class Follower:
+    """Another instance of the service: it answers reads, from a memory of its own."""
+
+    def __init__(self, world: World) -> None:
+        self._leader = world.controller
+        self.snapshots = bystander(world)
+        self._reading = Reading(
+            store=world.store,
+            engine=self.snapshots._engine,
+            catalog=world.controller._catalog,
+            snapshots=self.snapshots,
+        )
+        self.read_flow = self._reading.read_flow
+        self.look_up = self._reading.look_up
+        self.page_state = self._reading.page_state
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._leader, name)
+
+
+class Client:
+    """Reads over REST, page by page."""
+
+    def __init__(self, world: World, controller: Any) -> None:
+        settings = Settings(root=world.root, token=TOKEN)
+        app = create_api(
+            controller=controller,
+            store=world.store,
+            drop_folder=FakeDropFolder(),
+            settings=settings,
+        )
+        self.session = Session(settings, AppTransport(app))
+
+    def get(self, *path: str, **query: Any) -> Any:
+        with self.session.connect() as service:
+            return service.get("dataflows", "diamond", *path, **query)
+
+    def page(self, table: str, cursor: str | None = None, limit: int = 2, **query: Any) -> Any:
+        kind, _, name = table.partition("/")
+        path = ("flows", name) if kind == "flows" else ("state", *name.split("."))
+        return self.get(*path, "records", limit=limit, cursor=cursor, **query)
+
+    def all(self, table: str, limit: int = 2, **query: Any) -> list[dict[str, Any]]:
+        records, cursor = [], None
+        while True:
+            answer = self.page(table, cursor, limit, **query)
+            assert len(answer["items"]) <= limit
+            records += answer["items"]
+            if (cursor := answer["cursor"]) is None:
+                return records
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path, engine=LocalEngine, retention=KEPT)
+    yield made
+    made.close()
+
+
+class Expected:
+    """What plain Python makes of the arrivals: the tables behind every epoch."""
+
+    def __init__(self, world: World, seed: int = 5) -> None:
+        self._world, self._draw = world, random.Random(seed)
+        self._last: dict[str, dict[str, int]] = {"a": {}, "b": {}}
+        self.sums: list[dict[str, int]] = []
+        self.both: list[dict[str, int]] = []
+        self.totals: list[list[tuple[str, int, int]]] = []
+
+    def arrive(self) -> None:
+        """Let one increment of each source arrive; nothing runs."""
+        epoch = len(self.sums)
+        for source, sums in self._last.items():
+            drawn = [(self._draw.choice(WORDS), self._draw.randrange(9)) for _ in range(3)]
+            self._world.arrive("diamond", source, *drawn)
+            for word, n in drawn:
+                sums[word] = sums.get(word, 0) + n
+            if source == "a":
+                told = {word: sums[word] for word, _ in drawn}
+                before = self.totals[-1] if self.totals else []
+                self.totals.append([*before, *((w, n, epoch) for w, n in sorted(told.items()))])
+        self.sums.append(dict(self._last["a"]))
+        words = self._last["a"].keys() | self._last["b"].keys()
+        self.both.append({w: sum(s.get(w, 0) for s in self._last.values()) for w in words})
+        self._world.clock.advance(1)
+
+
+def check(client: Client, expected: Expected, epochs: dict[str, int], **moment: Any) -> None:
+    """Check three tables, and a key, against what the epochs of one snapshot made."""
+    left, join = epochs["left"], epochs["join"]
+    sums = {} if left < 0 else expected.sums[left]
+    kept = client.all("state/left.sums", **moment)
+    assert len(kept) == len(sums)
+    assert {row["word"]: row["n"] for row in kept} == sums
+    told = [(r["word"], r["n"], r["_epoch"]) for r in client.all("flows/left.totals", **moment)]
+    assert sorted(told, key=lambda r: (r[2], r[0])) == (expected.totals[left] if left >= 0 else [])
+    pairs = {row["word"]: row["l"] + row["r"] for row in client.all("state/join.pairs", **moment)}
+    assert pairs == ({} if join < 0 else expected.both[join])
+    for word in sums and sorted(sums)[:1]:
+        named = {f"_{name}": value for name, value in moment.items()}
+        (row,) = client.get("state", "left", "sums", word=word, **named)["items"]
+        assert row["n"] == sums[word]
+
+
+def test_tables_read_over_rest_agree_at_every_log_entry(world: World):
+    """Whatever is published meanwhile: state, flows and keys of one snapshot's time."""
+    started(world)
+    client, expected, seen = Client(world, Follower(world)), Expected(world), set()
+
+    def look(point: str) -> None:
+        if point == "log_entry.after":
+            taken = client.get("snapshot")
+            check(client, expected, taken["epochs"], at=taken["at"])
+            seen.add(tuple(taken["epochs"].values()))
+
+    for _ in range(4):
+        expected.arrive()
+        world.faults.to = look
+        world.ticks()
+        world.faults.to = lambda point: None
+    assert len(seen) > 4
+
+
+@pytest.mark.parametrize("table", ["state/left.sums", "flows/left.totals"])
+def test_pages_are_whole_while_runs_go_on(world: World, table: str):
+    """Every record of the first page's snapshot, once; new first pages see what came since."""
+    started(world)
+    client, expected = Client(world, world.controller), Expected(world)
+    for _ in range(3):
+        expected.arrive()
+        world.ticks()
+    records, cursor, pages = [], None, 0
+    moment: dict[str, Any] = {"epoch": 2} if table.startswith("flows") else {}
+    while True:
+        answer = client.page(table, cursor, 2, **moment)
+        records += [(row["word"], row["n"]) for row in answer["items"]]
+        expected.arrive()
+        world.ticks()
+        pages += 1
+        if (cursor := answer["cursor"]) is None:
+            break
+    assert pages > 2
+    wanted = expected.sums[2].items()
+    if table.startswith("flows"):
+        wanted = [(word, n) for word, n, _ in expected.totals[2]]
+    assert sorted(records) == sorted(wanted)
+    now = {row["word"]: row["n"] for row in client.all("state/left.sums")}
+    assert now == expected.sums[-1] != expected.sums[2]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 100])
+def test_every_epoch_can_be_read_again(world: World, limit: int, monkeypatch: pytest.MonkeyPatch):
+    """Over compactions of states and outputs, and what a roll-back undid, by its time."""
+    monkeypatch.setattr(compaction, "FANOUT", 3)
+    started(world)
+    client, expected = Client(world, world.controller), Expected(world)
+    for _ in range(10):
+        expected.arrive()
+        world.ticks()
+    for epoch in (0, 4, 7, 9):
+        check(client, expected, {"left": epoch, "join": epoch}, epoch=epoch)
+        own = client.all("state/left.sums", limit, epoch=epoch, stage="left")
+        assert {row["word"]: row["n"] for row in own} == expected.sums[epoch]
+        flow = client.all("flows/left.totals", limit, epoch=epoch)
+        assert len(flow) == len(expected.totals[epoch])
+    before = client.get("snapshot")["at"]
+    to = str(3 * 4)  # four epochs of each of the three stages
+    world.controller.amendments.roll_back("diamond", to, who="me", why="", pause=True)
+    world.ticks()
+    now = client.get("snapshot")
+    assert set(now["epochs"].values()) == {3}
+    check(client, expected, now["epochs"], at=now["at"])
+    check(client, expected, {"left": 9, "join": 9}, at=before)
+
+
+def test_what_is_not_kept_is_told(world: World):
+    """A cursor whose version is collected, and an epoch: coded errors, never fewer records."""
+    started(world)
+    client, expected = Client(world, world.controller), Expected(world)
+    for _ in range(3):
+        expected.arrive()
+        world.ticks()
+    cursors = {t: client.page(t, epoch=0, limit=1)["cursor"] for t in ("state/left.sums",)}
+    cursors["flows/left.totals"] = client.page("flows/left.totals", epoch=1, limit=1)["cursor"]
+    for _ in range(70):
+        expected.arrive()
+        world.ticks()
+    world.clock.advance(7200)
+    expected.arrive()
+    world.ticks()
+    folder = world.store.dataflow("diamond").folder
+    for node in world.controller.dataflow("diamond").stages.values():
+        world.engine.collect(folder, node, queued=set, retention=KEPT)
+    for table, cursor in cursors.items():
+        assert code_of(lambda t=table, c=cursor: client.page(t, c)) == "version_gone"
+    assert code_of(lambda: client.page("state/left.sums", "v999.0.0")) == "version_gone"
+    for epoch in (0, 900):
+        assert code_of(lambda e=epoch: client.page("flows/left.totals", epoch=e)) == "not_found"
+    check(client, expected, dict.fromkeys(("left", "join"), len(expected.sums) - 1), at=None)
+
+
+def test_a_file_that_is_collected_meanwhile_is_told(world: World):
+    """Between the version and its files: an error, not a page with less."""
+    started(world)
+    client, expected = Client(world, world.controller), Expected(world)
+    expected.arrive()
+    world.ticks()
+    folder = Path(world.store.dataflow("diamond").folder)
+    for file in (folder / "flows/left.totals").rglob("*.parquet"):
+        file.unlink()
+    assert code_of(lambda: client.page("flows/left.totals", epoch=0)) == "version_gone"
+
+
+def test_a_state_from_before_a_change_is_refused(world: World):
+    """Its buckets are others, so that a key would be looked for in the wrong files."""
+    started(world)
+    client, expected = Client(world, world.controller), Expected(world)
+    expected.arrive()
+    world.ticks()
+    before = client.get("snapshot")["at"]
+    world.clock.advance(1)
+    stages = {**DIAMOND["stages"], "left": {**DIAMOND["stages"]["left"], "buckets": 4}}
+    world.controller.change({**DIAMOND, "stages": stages}, choice=Choice())
+    world.clock.advance(1)
+    assert code_of(lambda: client.all("state/left.sums", at=before)) == "version_unreadable"
+    as_of = AsOf(at_ms=int(world.clock().timestamp() * 1000) - 1500)
+    with pytest.raises(VersionUnreadableError, match="buckets"):
+        world.controller.look_up("diamond", "left", "sums", {"word": "a"}, as_of)
+    now = {row["word"]: row["n"] for row in client.all("state/left.sums")}
+    assert now == expected.sums[0]
+
+
+def test_what_cannot_be_read_so_is_refused(world: World):
+    """A source has no epochs; a cursor of other pages is none of these."""
+    started(world)
+    client = Client(world, world.controller)
+    assert code_of(lambda: client.page("flows/a", epoch=0)) == "source_unversioned"
+    assert code_of(lambda: client.page("state/left.sums", "0.0")) == "cursor_invalid"
+    assert code_of(lambda: client.page("flows/left.totals", "0.0", at=when(world))) == (
+        "cursor_invalid"
+    )
+    assert code_of(lambda: client.page("state/left.no")) == "not_found"
+
+
+def when(world: World) -> str:
+    return world.clock().isoformat()
+
+
+def code_of(call: Callable[[], Any]) -> str:
+    with pytest.raises(CbpError) as caught:
+        call()
+    mistakes = caught.value.details.get("mistakes")
+    return mistakes[0]["code"] if mistakes else caught.value.code  # type: ignore[index]
