@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cbp.engine.delta.tables import open_table
 from cbp.engine.direct import LocalEngine
 from cbp.engine.state import compaction
 from cbp.errors import CbpError, VersionUnreadableError
@@ -141,12 +143,12 @@ def test_tables_read_over_rest_agree_at_every_log_entry(world: World):
             check(client, expected, taken["epochs"], at=taken["at"])
             seen.add(tuple(taken["epochs"].values()))
 
-    for _ in range(4):
+    for _ in range(3):
         expected.arrive()
         world.faults.to = look
         world.ticks()
         world.faults.to = lambda point: None
-    assert len(seen) > 4
+    assert len(seen) > 3
 
 
 @pytest.mark.parametrize("table", ["state/left.sums", "flows/left.totals"])
@@ -160,7 +162,7 @@ def test_pages_are_whole_while_runs_go_on(world: World, table: str):
     records, cursor, pages = [], None, 0
     moment: dict[str, Any] = {"epoch": 2} if table.startswith("flows") else {}
     while True:
-        answer = client.page(table, cursor, 2, **moment)
+        answer = client.page(table, cursor, 1, **moment)
         records += [(row["word"], row["n"]) for row in answer["items"]]
         expected.arrive()
         world.ticks()
@@ -168,7 +170,7 @@ def test_pages_are_whole_while_runs_go_on(world: World, table: str):
         if (cursor := answer["cursor"]) is None:
             break
     assert pages > 2
-    wanted = expected.sums[2].items()
+    wanted = list(expected.sums[2].items())
     if table.startswith("flows"):
         wanted = [(word, n) for word, n, _ in expected.totals[2]]
     assert sorted(records) == sorted(wanted)
@@ -176,8 +178,7 @@ def test_pages_are_whole_while_runs_go_on(world: World, table: str):
     assert now == expected.sums[-1] != expected.sums[2]
 
 
-@pytest.mark.parametrize("limit", [1, 3, 100])
-def test_every_epoch_can_be_read_again(world: World, limit: int, monkeypatch: pytest.MonkeyPatch):
+def test_every_epoch_can_be_read_again(world: World, monkeypatch: pytest.MonkeyPatch):
     """Over compactions of states and outputs, and what a roll-back undid, by its time."""
     monkeypatch.setattr(compaction, "FANOUT", 3)
     started(world)
@@ -187,10 +188,9 @@ def test_every_epoch_can_be_read_again(world: World, limit: int, monkeypatch: py
         world.ticks()
     for epoch in (0, 4, 7, 9):
         check(client, expected, {"left": epoch, "join": epoch}, epoch=epoch)
-        own = client.all("state/left.sums", limit, epoch=epoch, stage="left")
-        assert {row["word"]: row["n"] for row in own} == expected.sums[epoch]
-        flow = client.all("flows/left.totals", limit, epoch=epoch)
-        assert len(flow) == len(expected.totals[epoch])
+        for limit in (1, 3, 100):
+            own = client.all("state/left.sums", limit, epoch=epoch, stage="left")
+            assert {row["word"]: row["n"] for row in own} == expected.sums[epoch]
     before = client.get("snapshot")["at"]
     to = str(3 * 4)  # four epochs of each of the three stages
     world.controller.amendments.roll_back("diamond", to, who="me", why="", pause=True)
@@ -201,16 +201,18 @@ def test_every_epoch_can_be_read_again(world: World, limit: int, monkeypatch: py
     check(client, expected, {"left": 9, "join": 9}, at=before)
 
 
-def test_what_is_not_kept_is_told(world: World):
+def test_what_is_not_kept_is_told(world: World, monkeypatch: pytest.MonkeyPatch):
     """A cursor whose version is collected, and an epoch: coded errors, never fewer records."""
+    defaults: dict[str, Any] = open_table.__kwdefaults__ or {}
+    monkeypatch.setitem(defaults, "checkpoint_interval", 4)
     started(world)
     client, expected = Client(world, world.controller), Expected(world)
     for _ in range(3):
         expected.arrive()
         world.ticks()
-    cursors = {t: client.page(t, epoch=0, limit=1)["cursor"] for t in ("state/left.sums",)}
-    cursors["flows/left.totals"] = client.page("flows/left.totals", epoch=1, limit=1)["cursor"]
-    for _ in range(70):
+    tables = ("state/left.sums", "flows/left.totals")
+    cursors = {table: client.page(table, epoch=0, limit=1)["cursor"] for table in tables}
+    for _ in range(8):
         expected.arrive()
         world.ticks()
     world.clock.advance(7200)
@@ -220,10 +222,10 @@ def test_what_is_not_kept_is_told(world: World):
     for node in world.controller.dataflow("diamond").stages.values():
         world.engine.collect(folder, node, queued=set, retention=KEPT)
     for table, cursor in cursors.items():
-        assert code_of(lambda t=table, c=cursor: client.page(t, c)) == "version_gone"
+        assert code_of(partial(client.page, table, cursor)) == "version_gone"
     assert code_of(lambda: client.page("state/left.sums", "v999.0.0")) == "version_gone"
     for epoch in (0, 900):
-        assert code_of(lambda e=epoch: client.page("flows/left.totals", epoch=e)) == "not_found"
+        assert code_of(partial(client.page, "flows/left.totals", epoch=epoch)) == "not_found"
     check(client, expected, dict.fromkeys(("left", "join"), len(expected.sums) - 1), at=None)
 
 
@@ -277,5 +279,4 @@ def when(world: World) -> str:
 def code_of(call: Callable[[], Any]) -> str:
     with pytest.raises(CbpError) as caught:
         call()
-    mistakes = caught.value.details.get("mistakes")
-    return mistakes[0]["code"] if mistakes else caught.value.code  # type: ignore[index]
+    return str(caught.value.details.get("rule") or caught.value.as_dict()["error_code"])

@@ -37,3 +37,31 @@ def test_the_command_prints_versions_and_python(cbp: Cbp, tmp_path: Path):
     assert run("--latest", "--epoch", "0").status == 2
     assert run("--stage", "left", "--json").json["error_code"] == "request_invalid"
     made.world.close()
+
+
+def test_states_and_flows_are_read_as_of_a_moment(cbp: Cbp, tmp_path: Path):
+    """By key and by pages, of an epoch and at a snapshot's own time; the cursor goes on."""
+    made = live(tmp_path / "live")
+    made.world.controller.register(DIAMOND)
+    for n in (1, 5):
+        made.world.arrive("diamond", "a", ("a", n), ("b", n))
+        made.world.arrive("diamond", "b", ("a", n))
+        made.world.clock.advance(1.25)
+        made.world.ticks()
+
+    def items(*arguments: str) -> Any:
+        return cbp(*arguments, "--json", session=made.session).json["items"]
+
+    at = cbp("snapshot", "diamond", "--epoch", "0", "--json", session=made.session).json["at"]
+    for moment in (["--epoch", "0"], ["--at", at]):
+        assert items("state", "diamond", "left.sums", "word=a", *moment) == [{"word": "a", "n": 1}]
+        kept = items("state", "diamond", "left.sums", *moment)
+        assert sorted(row["n"] for row in kept) == [1, 1]
+        assert {row["n"] for row in items("records", "diamond", "left.totals", *moment)} == {1}
+    assert items("state", "diamond", "left.sums", "word=a") == [{"word": "a", "n": 6}]
+    first = cbp("state", "diamond", "left.sums", "--limit", "1", session=made.session)
+    cursor = first.out.rpartition("more with: --cursor ")[2].strip()
+    rest = items("state", "diamond", "left.sums", "--cursor", cursor)
+    assert [row["n"] for row in rest] == [6]
+    assert rest[0]["word"] not in first.out.splitlines()[-2]
+    made.world.close()
