@@ -323,12 +323,13 @@ class Engine(Protocol):
         ...
 
     def first_shown(
-        self, folder: str, dataflow: str, node: StageNode, epoch: int
+        self, folder: str, dataflow: str, node: StageNode, epoch: int, generation: int
     ) -> Mapping[str, TableVersion]:
         """Return, of each of a stage's tables that shows an epoch, the oldest version that does.
 
-        Of what was collected, the oldest version that can still be read stands in; its
-        `epoch` then tells.
+        It is of the generation that the epoch was recorded in. A table that the epoch did not
+        change shows it with a later one, in a later version. Of what was collected, the oldest
+        version that can still be read stands in; its `epoch` then tells.
         """
         ...
 

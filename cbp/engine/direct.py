@@ -200,12 +200,13 @@ class DirectEngine:
         }
 
     def first_shown(
-        self, folder: str, dataflow: str, node: StageNode, epoch: int
+        self, folder: str, dataflow: str, node: StageNode, epoch: int, generation: int
     ) -> dict[str, TableVersion]:
         """Return the oldest versions that show an epoch; see `Engine.first_shown`."""
+        tables = {name: self._tables.table(f"{folder}/{name}") for name in stage_tables(node)}
         found = {
-            name: version_showing(self._tables.table(f"{folder}/{name}"), name, dataflow, epoch)
-            for name in stage_tables(node)
+            name: version_showing(table, name, dataflow, epoch, generation)
+            for name, table in tables.items()
         }
         return {name: version for name, version in found.items() if version is not None}
 

@@ -40,13 +40,10 @@ def version_at(table: ManagedTable, name: str, dataflow: str, at_ms: int | None)
 
 
 def version_showing(
-    table: ManagedTable, name: str, dataflow: str, epoch: int
+    table: ManagedTable, name: str, dataflow: str, epoch: int, generation: int
 ) -> TableVersion | None:
-    """Return the oldest readable version that shows an epoch; `None`: none does yet.
-
-    What a roll-back has undone is not looked at.
-    """
-    generation = shown_generation(table.refresh().txns)
+    """Return the oldest readable version that shows an epoch of a generation; `None`: none yet."""
+    table.refresh()
     application = app_id(dataflow, name, RECORDS, generation)
     if table.snapshot.txns.get(application, -1) < epoch:
         return None

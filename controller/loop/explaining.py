@@ -15,6 +15,7 @@ from cbp.errors import NotFoundError
 from cbp.model.account import Account, changes_of, consumed, reason
 from cbp.model.explain import Plan, explain
 from cbp.model.fusion import PhysicalStage
+from cbp.model.generation import home_of
 from cbp.model.increment import Increment
 from cbp.model.intention import Intention, RunStatus
 from cbp.model.picture import dot, mermaid, picture
@@ -138,7 +139,9 @@ class Explaining:
         if run.status is not RunStatus.COMMITTED:
             return {}
         versions: dict[str, int] = {}
+        generations = self._runs.log(record.folder).generations
+        home = home_of(generations, unit.leader.name, run.epoch)
         for member in unit.members:
-            found = self._engine.first_shown(record.folder, record.name, member, run.epoch)
+            found = self._engine.first_shown(record.folder, record.name, member, run.epoch, home)
             versions.update((table, shown.version) for table, shown in found.items())
         return versions

@@ -20,6 +20,7 @@ from cbp.engine.collect import Retention
 from cbp.engine.intentions import IntentionLog
 from cbp.errors import InvariantError, NotFoundError
 from cbp.model.fusion import PhysicalStage
+from cbp.model.generation import home_of
 from cbp.model.intention import Intention
 from cbp.model.snapshot import Snapshot, TableVersion, earlier
 from controller.loop.catalog import Catalog
@@ -155,20 +156,32 @@ class Snapshots:
     def _published_ms(self, record: DataflowRecord, unit: PhysicalStage, epoch: int) -> int:
         """Return when an epoch of a physical stage was published.
 
-        An epoch that changed no table was published with the one before it, or nothing.
+        All tables that an epoch changed were published at one time; the others show it later,
+        with another one. An epoch that changed no table was there once it was recorded.
         """
-        leader = unit.leader.name
+        leader, log = unit.leader.name, self._runs.log(record.folder)
         missing = NotFoundError(kind="published epoch", name=f"{epoch} of {record.name}.{leader}")
-        known = self._runs.log(record.folder).next_epochs().get(leader, 0)
-        if epoch >= known:
+        if epoch >= log.next_epochs().get(leader, 0):
             raise missing
-        stamps = []
-        for node in unit.members:
-            found = self._engine.first_shown(record.folder, record.name, node, epoch)
-            stamps += [version.stamp_ms for version in found.values()]
-        if not stamps:
+        generation = home_of(log.generations, leader, epoch)
+        found = [
+            (version.stamp_ms, version.epoch, node)
+            for node in unit.members
+            for version in self._engine.first_shown(
+                record.folder, record.name, node, epoch, generation
+            ).values()
+        ]
+        if not found:
             raise missing
-        return max(stamps)
+        stamp_ms, shown, node = min(found, key=lambda one: one[:2])
+        if shown <= epoch:
+            return stamp_ms
+        # Several were published at once, or it changed nothing, or its version is collected.
+        self._engine.shown(record.folder, record.name, node, at_ms=stamp_ms - 1)
+        recorded = log.read(leader, epoch)
+        if recorded is not None and not any(one.data_change for one in recorded.changes):
+            return recorded.prepared_ms
+        return stamp_ms
 
 
 def _open(log: IntentionLog, leader: str) -> tuple[Intention, ...]:

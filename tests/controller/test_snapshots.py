@@ -101,6 +101,37 @@ def test_any_epoch_that_is_readable_can_be_read_again(world: World):
     assert (middle.epochs["left"], middle.epochs["join"]) == (2, 1)
 
 
+def test_an_epoch_that_left_a_table_alone_is_not_a_later_one(world: World):
+    """Nothing later is shown; one that changes no table at all is what was before it."""
+    started(world)
+    for n in (1, 0, 2, None, 3):
+        some = () if n is None else (("a", n),)
+        world.arrive("diamond", "a", *some)
+        world.arrive("diamond", "b", *some)
+        world.clock.advance(1)
+        world.ticks()
+    for epoch, shown in enumerate((0, 1, 2, 2, 4)):
+        found = world.controller.snapshots.take("diamond", epoch=epoch, stage="left")
+        assert found.epochs["left"] == shown
+        check(found)
+
+
+def test_an_epoch_from_before_a_roll_back_is_read_as_it_was(world: World):
+    """Its versions are those of the generation that recorded it."""
+    started(world)
+    taken = []
+    for _ in range(4):
+        arrive_and_run(world)
+        taken.append(world.controller.snapshots.take("diamond"))
+    world.controller.amendments.roll_back("diamond", "9", who="me", why="", pause=True)
+    world.ticks()
+    assert set(world.controller.snapshots.take("diamond").epochs.values()) == {2}
+    for epoch in range(3):
+        found = world.controller.snapshots.take("diamond", epoch=epoch)
+        assert found.epochs == taken[epoch].epochs
+        check(found)
+
+
 def versions(snapshot: Snapshot) -> dict[str, int]:
     return {table: shown.version for table, shown in snapshot.tables.items()}
 

@@ -162,7 +162,7 @@ class FileEngine:
         raise NotImplementedError
 
     def first_shown(
-        self, folder: str, dataflow: str, node: StageNode, epoch: int
+        self, folder: str, dataflow: str, node: StageNode, epoch: int, generation: int
     ) -> Mapping[str, TableVersion]:
         names = {table: self._files.list_names(f"{folder}/{table}/log") for table in _tables(node)}
         return {t: TableVersion(epoch, epoch, 0) for t, log in names.items() if len(log) > epoch}
