@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from cbp.engine.direct import LocalEngine
 from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
@@ -121,6 +123,32 @@ def test_crashes_on_postgresql_change_nothing(
     assert world.store._database.label.startswith("postgresql")
     crashes = play(world, *[PlannedFaults(point, passage=every) for _ in range(CRASHES)])
     assert crashes >= min(CRASHES, 7 // every)
+    assert world.picture() == unbroken
+    assert world.store.intended_runs() == []
+    world.close()
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("every", [2, 3, 7])
+def test_deaths_inside_a_transaction_on_postgresql_change_nothing(
+    every: int,
+    tmp_path: Path,
+    unbroken: dict[str, Any],
+    new_postgres_database: Callable[[], str],
+) -> None:
+    """Between its statements, at every n-th one that writes: what it wrote so far is undone."""
+    world = World(tmp_path, database_url=new_postgres_database())
+    written = itertools.count(1)
+
+    @event.listens_for(world.store._database._engine, "after_cursor_execute")
+    def die(connection: Any, cursor: Any, statement: str, *more: Any) -> None:
+        if statement.startswith(("INSERT", "UPDATE", "DELETE")):
+            number = next(written)
+            if number % every == 0 and number // every <= CRASHES:
+                point = f"statement {number}"
+                raise Crash(point)
+
+    assert play(world) == CRASHES
     assert world.picture() == unbroken
     assert world.store.intended_runs() == []
     world.close()
