@@ -40,6 +40,7 @@ from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import files_for
 from cbp.errors import CbpError, LeaseLostError, LogConflictError
 from cbp.model.lease import Role
+from cbp.model.places import Places
 from cbp.model.retention import InputRetention
 from controller.api import create_api
 from controller.ingest import DropFolder, IngestLimits
@@ -141,7 +142,9 @@ class Service:
                 files=files,
                 clock=_now,
                 tables_root=settings.tables.rstrip("/"),
-                parallel_max=settings.parallel_runs_max,
+                places=Places(
+                    settings.parallel_runs_max, settings.slow_run_seconds, settings.slow_runs_max
+                ),
                 retry=RetryPolicy(settings.failures_max, settings.retry_delays_seconds),
                 executor=self._threads,
                 framers=self._framers,

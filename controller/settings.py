@@ -49,6 +49,9 @@ class Settings(BaseSettings):
         engine: `spark`, or `local`: the same files without Spark, in this process.
         allow_remote: Listen to other machines than this one.
         parallel_runs_max: Runs under way at a time, over all dataflows.
+        slow_run_seconds: A run that takes longer holds no place, so that others start beside it;
+            0: it does. So with framing.
+        slow_runs_max: Runs without a place at a time.
         run_seconds_max: Time limit of one run, and of framing one increment; 0: none. A stage
             may have its own.
         runnable_seconds_max: Time limit of one answer of an author's Runnable; 0: none.
@@ -96,7 +99,9 @@ class Settings(BaseSettings):
     spark_driver_memory: str = Field(default="1g", pattern=r"^[1-9][0-9]*[kmgtKMGT]$")
     spark_conf: dict[str, str] = Field(default_factory=dict, repr=False)
     parallel_runs_max: int = Field(default=2, ge=1, le=64)
-    run_seconds_max: float = Field(default=6 * 3600.0, ge=0, le=30 * 24 * 3600)
+    slow_run_seconds: float = Field(default=120.0, ge=0, le=30 * 24 * 3600)
+    slow_runs_max: int = Field(default=8, ge=0, le=64)
+    run_seconds_max: float = Field(default=2 * 3600.0, ge=0, le=30 * 24 * 3600)
     runnable_seconds_max: float = Field(default=60.0, ge=0, le=24 * 3600)
     failures_max: int = Field(default=3, ge=1, le=100)
     retry_delays_seconds: Annotated[tuple[float, ...], NoDecode] = Field((1.0, 5.0), min_length=1)

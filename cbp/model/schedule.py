@@ -3,7 +3,7 @@
 `decide` is called at every tick with a picture of all stages and returns the runs to
 start. Its rules:
 
-- Epochs of one stage are serial; at most `parallel_max` runs at a time.
+- Epochs of one stage are serial; how many runs at a time, and of whom, says `cbp.model.places`.
 - Priorities age: whoever has waited longest since its last start goes first; among
   equals, upstream first (`cbp.model.graph`). So between two starts of a stage every other
   stage that can run starts too: that is a *phase*, and nothing starves.
@@ -18,7 +18,7 @@ Source: CBP (SoCC'10), section 4.2, "Scheduling with bottleneck detection".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -27,6 +27,7 @@ from cbp.errors import CbpError, CycleUndrainedError
 from cbp.model.connector import Connector, Decision
 from cbp.model.consult import consult
 from cbp.model.graph import components, cycles
+from cbp.model.places import Places, Taken
 from cbp.model.pressure import FlowLimit, Reader, held
 from cbp.model.stage import RunnableSpec
 from cbp.model.waiting import Kind, Wait, open_frames
@@ -60,6 +61,7 @@ class StageView:
         epoch: Number of the next run.
         waiting_since: When it could first have run, or last started; orders the starts.
         running: Whether a run of it is under way.
+        running_since: When that began; `None`: just now.
         active: Whether the dataflow and the stage are wanted to run.
         paused_because: Why it is not active, in words.
         stopped: Whether it stopped by itself, and nobody paused it.
@@ -79,6 +81,7 @@ class StageView:
     connectors: Mapping[str, Connector]
     waiting_since: datetime
     running: bool = False
+    running_since: datetime | None = None
     active: bool = True
     paused_because: str = ""
     stopped: bool = False
@@ -169,13 +172,13 @@ class _Case:
     writers: Mapping[str, str] = field(default_factory=dict)
 
 
-def decide(stages: Iterable[StageView], *, now: datetime, parallel_max: int) -> Schedule:
+def decide(stages: Iterable[StageView], *, now: datetime, places: Places) -> Schedule:
     """Choose the runs to start now; explain the others.
 
     Args:
         stages: Of all dataflows.
         now: Aware, in UTC.
-        parallel_max: Runs at a time, over all dataflows.
+        places: For runs, over all dataflows.
     """
     cases = {view.id: _judged(view, now) for view in stages}
     for dataflow in sorted({dataflow for dataflow, _ in cases}):
@@ -186,14 +189,9 @@ def decide(stages: Iterable[StageView], *, now: datetime, parallel_max: int) -> 
         cases.values(),
         key=lambda c: (c.view.waiting_since, c.view.epoch, c.position, *c.view.id),
     )
-    free = max(0, parallel_max - sum(case.view.running for case in order))
-    ready = [case for case in order if case.decision is not None and not case.reason]
-    for place, case in enumerate(ready[free:]):
-        before = f", behind {place} other" + "s" * (place != 1) if place else ""
-        case.reason = f"waits for one of {parallel_max} places for runs{before}"
-        case.kind = "place"
+    starts = _placed(order, now, places)
     return Schedule(
-        tuple(_start(case) for case in ready[:free]),
+        tuple(_start(case) for case in starts),
         {
             id_: Wait(case.kind, case.reason, case.view.waiting_since, case.behind, case.error)
             for id_, case in cases.items()
@@ -202,6 +200,29 @@ def decide(stages: Iterable[StageView], *, now: datetime, parallel_max: int) -> 
         {id_: case.error for id_, case in cases.items() if case.error is not None},
         {id_: error for id_, case in cases.items() if (error := _circling(case)) is not None},
     )
+
+
+def _placed(order: Sequence[_Case], now: datetime, places: Places) -> list[_Case]:
+    """Give those that can run their places, in this order; tell the others what they wait for."""
+    ready = [case for case in order if case.decision is not None and not case.reason]
+    views = [case.view for case in order if case.view.running]
+    taken = [Taken(*view.id, view.running_since) for view in views]
+    starts = []
+    while (chosen := places.next(taken, [case.view.dataflow for case in ready], now)) is not None:
+        starts.append(ready.pop(chosen))
+        taken.append(Taken(*starts[-1].view.id))
+    slow = {(work.dataflow, work.stage) for work in places.slow(taken, now)}
+    for before, case in enumerate(ready):
+        case.kind = "place"
+        if slow and places.used_up(case.view.dataflow, taken):
+            case.reason = f"waits for one of the {places.most} runs of its dataflow to end"
+        else:
+            behind = f", behind {before} other" + "s" * (before != 1) if before else ""
+            case.reason = f"waits for one of {places.most} places for runs{behind}"
+    for case in order:
+        if case.view.id in slow:
+            case.reason += f", for more than {places.slow_seconds:g} s: it holds no place"
+    return starts
 
 
 def _start(case: _Case) -> Start:

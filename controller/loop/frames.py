@@ -5,8 +5,8 @@ that it ended; a punctuation stands between two of them. That is a function of t
 its punctuations alone, so after a loss of the store the same frames come again, under the
 same numbers, before records that name them are redone.
 
-One piece of work is what waits at one stage; `parallel_max` at a time, those of stages that
-had no turn for longest first. Reading takes as long as it takes; what it found is recorded
+One piece of work is what waits at one stage. Places are given as to runs (`cbp.model.places`),
+to stages that had no turn for longest first. Reading takes as long as it takes; what it found is recorded
 in one short step, if the work is still wanted then. Work that takes longer than the time
 limit is given up, its stage stops, and it counts no more.
 
@@ -17,7 +17,7 @@ its stage only, with its line; nothing of a dataflow that was deleted is recorde
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from datetime import datetime
 from functools import partial
@@ -30,6 +30,7 @@ from cbp.model.connector import Connector
 from cbp.model.dataflow import StageNode
 from cbp.model.framing import Segment
 from cbp.model.increment import Increment
+from cbp.model.places import Places, Taken
 from cbp.model.punctuation import idle_at
 from cbp.model.stage import InputSpec
 from controller.loop.punctuations import Punctuations
@@ -60,7 +61,7 @@ class Framer:
     Args:
         threads: Where pieces of work go.
         wake: Called when one has ended.
-        parallel_max: Pieces of work at a time.
+        places: For pieces of work.
         seconds_max: Time limit of one output increment; 0: none.
     """
 
@@ -73,12 +74,13 @@ class Framer:
         clock: Callable[[], datetime],
         threads: Executor,
         wake: Callable[[], None],
-        parallel_max: int = 2,
+        places: Places,
         seconds_max: float = 0.0,
     ) -> None:
         self._store, self._engine, self._punctuations = store, engine, punctuations
         self._clock, self._wake, self._seconds_max = clock, wake, seconds_max
-        self._questions = Questions(threads=threads, clock=clock, most=parallel_max)
+        self._questions = Questions(threads=threads, clock=clock)
+        self._places = places
         self._lock = threading.Lock()
         self._turns: dict[StageId, int] = {}
         self._idle_since: dict[tuple[str, str, str, int], datetime] = {}
@@ -87,12 +89,19 @@ class Framer:
 
     def start(self, found: Iterable[tuple[DataflowRecord, StageNode]]) -> None:
         """Begin to frame what waits at these stages, as far as there are places."""
-        waiting = sorted(found, key=lambda one: self._turns.get((one[0].name, one[1].name), -1))
-        for record, node in waiting:
+        asked = self._questions.busy()
+        waiting = [one for one in found if (one[0].name, one[1].name) not in asked]
+        waiting.sort(key=lambda one: self._turns.get((one[0].name, one[1].name), -1))
+        while (chosen := self._next(waiting)) is not None:
+            record, node = waiting.pop(chosen)
             question = self._question(record, node)
             if self._questions.ask(question, partial(self._work, record, node, question)):
                 with self._lock:
                     self._turns[question.key] = max(self._turns.values(), default=0) + 1
+
+    def _next(self, waiting: Sequence[tuple[DataflowRecord, StageNode]]) -> int | None:
+        taken = [Taken(*key, since) for key, since in self._questions.busy().items()]
+        return self._places.next(taken, [record.name for record, _ in waiting], self._clock())
 
     def waits(
         self, record: DataflowRecord, node: StageNode, connectors: Mapping[str, Connector]
@@ -105,7 +114,7 @@ class Framer:
 
     def busy(self) -> set[StageId]:
         """Return the stages that are being worked for."""
-        return self._questions.busy()
+        return set(self._questions.busy())
 
     def forget(self, dataflow: str) -> None:
         """Want nothing any more of a dataflow that is deleted, or taken elsewhere."""

@@ -21,6 +21,7 @@ from cbp.engine.collect import ONE_DAY, Retention
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import Files
 from cbp.model.dataflow import Dataflow
+from cbp.model.places import Places
 from controller.loop.amendments import Amendments
 from controller.loop.answers import Answers
 from controller.loop.catalog import Catalog
@@ -57,7 +58,7 @@ class Environment:
         registry: The translators that a document may name.
         clock: Returns the time, aware and in UTC.
         tables_root: Folder or URI, without a slash at its end.
-        parallel_max: Runs at the same time, over all dataflows.
+        places: For runs, over all dataflows, and as many for framing.
         executor: Carries out runs.
         random_hex: Returns that many random bytes, in hexadecimal.
         retention: How long a table's past stays readable.
@@ -76,7 +77,7 @@ class Environment:
     files: Files
     clock: Callable[[], datetime]
     tables_root: str
-    parallel_max: int
+    places: Places
     retry: RetryPolicy
     executor: Executor
     faults: Faults = NO_FAULTS
@@ -157,6 +158,7 @@ def assemble(
         clock=clock,
         threads=given.framers or given.executor,
         wake=wake,
+        places=given.places,
         seconds_max=given.run_seconds_max,
     )
     answers = Answers(
@@ -185,7 +187,7 @@ def assemble(
         recovery=recovery,
         framer=framer,
         answers=answers,
-        parallel_max=given.parallel_max,
+        places=given.places,
         random_hex=given.random_hex,
     )
 

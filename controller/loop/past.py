@@ -33,6 +33,7 @@ from cbp.model.framing import Framing, Segment
 from cbp.model.fusion import PhysicalStage
 from cbp.model.increment import Increment
 from cbp.model.intention import Intention
+from cbp.model.places import Places
 from cbp.model.position import Position, StagePosition
 from cbp.model.punctuation import Punctuation
 from cbp.model.rollback import Cut
@@ -195,6 +196,7 @@ class Past:
             clock=self.clock,
             threads=Here(),
             wake=lambda: None,
+            places=Places(1),
         )
 
     def _closes(self, record: DataflowRecord, base: Position, end: int) -> list[Punctuation]:

@@ -40,7 +40,8 @@ class Question:
         function, place: The author's code, and its `file.py:12`.
         seconds_max: Its time limit; 0: none.
         setting: The name of the setting that this limit comes from.
-        since: When it was asked; set by `Questions`.
+        since: When it, or its present part, was asked; set by `Questions`, as `begun` is.
+        begun: When it was asked.
     """
 
     key: StageId
@@ -49,6 +50,7 @@ class Question:
     seconds_max: float
     setting: str
     since: datetime | None = None
+    begun: datetime | None = None
 
 
 class Questions:
@@ -56,22 +58,20 @@ class Questions:
 
     Args:
         threads: Where authors answer.
-        most: Questions at a time; 0: as many as there are stages.
     """
 
-    def __init__(self, *, threads: Executor, clock: Callable[[], datetime], most: int = 0) -> None:
-        self._threads, self._clock, self._most = threads, clock, most
+    def __init__(self, *, threads: Executor, clock: Callable[[], datetime]) -> None:
+        self._threads, self._clock = threads, clock
         self._lock = threading.Lock()
         self._open: dict[StageId, Question] = {}
         self._stopping = False
 
     def ask(self, question: Question, answer: Callable[[], _T]) -> Future[_T] | None:
-        """Begin to ask; `None` while its stage is asked already, or all places are taken."""
+        """Begin to ask; `None` while its stage is asked already."""
         with self._lock:
-            full = self._most and len(self._open) >= self._most
-            if self._stopping or full or question.key in self._open:
+            if self._stopping or question.key in self._open:
                 return None
-            question.since = self._clock()
+            question.since = question.begun = self._clock()
             self._open[question.key] = question
         return self._threads.submit(self._answered, question, answer)
 
@@ -85,10 +85,10 @@ class Questions:
         with self._lock:
             question.since, question.function, question.place = self._clock(), function, place
 
-    def busy(self) -> set[StageId]:
-        """Return the stages that are asked."""
+    def busy(self) -> dict[StageId, datetime | None]:
+        """Return the stages that are asked, with when that began."""
         with self._lock:
-            return set(self._open)
+            return {key: question.begun for key, question in self._open.items()}
 
     def give_up_late(self) -> list[tuple[Question, AnswerLateError]]:
         """Want those no more that take longer than they may; return them."""

@@ -170,6 +170,10 @@ class Runs:
         """Return the stages that have a run under way, with its id."""
         return self._under_way.busy()
 
+    def since(self) -> dict[StageId, datetime]:
+        """Return the stages that have a run under way, with when it was handed in."""
+        return self._under_way.since()
+
     def parked(self) -> dict[StageId, Parked]:
         """Return the stages whose last run waits to be finished."""
         with self._lock:

@@ -23,6 +23,7 @@ from cbp.model.connector import Connector
 from cbp.model.dataflow import StageNode
 from cbp.model.fusion import PhysicalStage
 from cbp.model.intention import RunStatus
+from cbp.model.places import Places
 from cbp.model.schedule import Schedule, StageView, Start, decide
 from cbp.model.waiting import Wait
 from controller.loop.answers import Answers
@@ -77,7 +78,7 @@ class Ticker:
         recovery: Recovery,
         framer: Framer,
         answers: Answers,
-        parallel_max: int,
+        places: Places,
         random_hex: Callable[[int], str],
     ) -> None:
         self.lock = threading.Lock()
@@ -88,7 +89,7 @@ class Ticker:
         self._store, self._clock, self._catalog = store, clock, catalog
         self._runs, self._recovery, self._framer = runs, recovery, framer
         self._answers = answers
-        self._parallel_max, self._random_hex = parallel_max, random_hex
+        self._places, self._random_hex = places, random_hex
         self._last_id_ms = 0
 
     def hold(self, dataflow: str, because: str) -> None:
@@ -132,13 +133,13 @@ class Ticker:
             self._recovery.settle()
             # Taken before loading: a run that ends meanwhile then counts as running once more,
             # and never as a stage that is free with a queue from before its end.
-            busy = self._runs.busy()
+            busy = self._runs.since()
             records = self._store.dataflows()
             self._publish(records, {name for name, _ in busy})
             return self._decide_and_start(records, busy)
 
     def _decide_and_start(
-        self, records: Sequence[DataflowRecord], busy: Mapping[StageId, str]
+        self, records: Sequence[DataflowRecord], busy: Mapping[StageId, datetime]
     ) -> Schedule:
         views: dict[StageId, tuple[DataflowRecord, StageRecord, StageView]] = {}
         broken: dict[StageId, Wait] = {}
@@ -166,7 +167,7 @@ class Ticker:
         schedule = decide(
             (answered.get(key, view) for key, (_, _, view) in views.items()),
             now=now,
-            parallel_max=self._parallel_max,
+            places=self._places,
         )
         waits = {**schedule.waits, **broken}
         for (dataflow, stage_name), failure in schedule.failed.items():
@@ -230,7 +231,7 @@ class Ticker:
         unit: PhysicalStage,
         stage: StageRecord,
         connectors: Mapping[str, Connector],
-        busy: Mapping[StageId, str],
+        busy: Mapping[StageId, datetime],
     ) -> StageView:
         node, key = unit.leader, (record.name, stage.stage)
         because = stage.paused_because
@@ -249,6 +250,7 @@ class Ticker:
             connectors=connectors,
             waiting_since=stage.waiting_since,
             running=key in busy,
+            running_since=busy.get(key),
             active=not because,
             paused_because=because,
             stopped=bool(stage.paused_because) and stage.paused_because != PAUSED_BY_HAND,

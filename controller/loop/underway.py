@@ -81,6 +81,11 @@ class UnderWay:
         with self._lock:
             return {key: work.run for key, work in self._busy.items()}
 
+    def since(self) -> dict[StageId, datetime]:
+        """Return the stages that are busy, with when their work was handed in."""
+        with self._lock:
+            return {key: work.since for key, work in self._busy.items()}
+
     def submit(self, work: Work, function: Callable[[], object]) -> None:
         """Hand work to the executor; its stage must be free."""
         with self._lock:

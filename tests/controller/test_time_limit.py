@@ -155,6 +155,54 @@ def test_a_stage_has_its_own_limit(tmp_path: Path, runs: Deferred) -> None:
     world.close()
 
 
+TWICE = {
+    "name": "bad",
+    "sources": {"a": {"schema": SCHEMA}},
+    "stages": {
+        name: {"translator": "sum", "inputs": {"items": "a"}} for name in ("one", "two", "three")
+    },
+}
+
+
+@pytest.mark.parametrize("dataflows", [1, 2])
+def test_two_that_hang_never_stall_a_third(
+    tmp_path: Path, runs: Deferred, dataflows: int
+) -> None:
+    """Two stages, of one dataflow or of two, have both places: another waits two minutes at most.
+
+    From then on it runs as if they were not there, long before their time limit; their own
+    dataflow starts no more of its stages.
+    """
+    world = World(tmp_path, executor=runs)
+    bad = [{**TWICE, "name": f"bad{n}"} for n in range(dataflows)]
+    for document in [*bad, {**ONE, "name": "good"}]:
+        world.controller.register(document)
+    for document in bad:
+        world.arrive(str(document["name"]), "a", ("x", 1))
+    world.controller.tick()
+    assert len(runs.waiting) == 2, "they have all places, and never end"
+    for number in range(3):
+        world.arrive("good", "a", ("x", number))
+    world.clock.advance(119)
+    world.controller.tick()
+    assert world.controller.waits("good")["sum"].kind == "place"
+    world.clock.advance(1)
+    hung = list(runs.waiting)
+    for epoch in range(1, 4):
+        for _ in range(4):
+            world.controller.tick()
+            own = [work for work in runs.waiting if work not in hung]
+            for work in own[:1] if dataflows == 1 else own:
+                runs.waiting.remove(work)
+                work[1]()
+        assert world.store.stages("good")[0].epoch >= epoch
+    if dataflows == 1:
+        assert len(world.controller._runs.busy()) == 2, "it has as many runs as there are places"
+        words = world.controller.waits("bad0")["two"].words
+        assert "for more than 120 s: it holds no place" in words or "of its dataflow" in words
+    world.close()
+
+
 # real threads
 
 
@@ -175,6 +223,12 @@ class Hangs(Sum):
     @classmethod
     def anew(cls) -> None:
         cls.entered, cls.held = threading.Event(), threading.Event()
+
+
+class Hourly(Sum):
+    """Cuts its input by a column."""
+
+    items = Input(SCHEMA, route_by="word", frame_by="n")
 
 
 def test_framing_that_hangs_stops_its_stage_only(tmp_path: Path) -> None:
@@ -207,6 +261,37 @@ def test_framing_that_hangs_stops_its_stage_only(tmp_path: Path) -> None:
     world.controller.retry("bad", "sum")
     world.controller.tick()
     until(lambda: not world.store.connectors("bad")["sum"]["items"].arrived)
+    world.close()
+
+
+@pytest.mark.parametrize("dataflows", [1, 2])
+def test_framing_that_hangs_twice_leaves_others_a_place(tmp_path: Path, dataflows: int) -> None:
+    """It holds no place once it is slow; another dataflow, too, is framed, and runs."""
+    Hangs.anew()
+    world = World(tmp_path, framers=Threads("frame"))
+    world.translators |= {"hangs": Hangs, "hourly": Hourly}
+    world.restart()
+    bad = [{**TWICE, "name": f"bad{n}"} for n in range(dataflows)]
+    for document in [*bad, {**ONE, "name": "good"}]:
+        made = copy.deepcopy(document)
+        for stage in made["stages"].values():
+            stage["translator"] = "hourly" if made["name"] == "good" else "hangs"
+        world.controller.register(made)
+        if made["name"] != "good":
+            world.arrive(made["name"], "a", ("x", 1))
+    world.controller.tick()
+    assert Hangs.entered.wait(WAIT_SECONDS)
+    assert len(world.controller._framer.busy()) == 2
+    world.arrive("good", "a", ("x", 1), ("x", 2))
+    world.controller.tick()
+    assert len(world.store.connectors("good")["sum"]["items"].arrived) == 1, "it waits its turn"
+    world.clock.advance(120)
+    world.controller.tick()
+    until(lambda: not world.store.connectors("good")["sum"]["items"].arrived)
+    world.controller.tick()
+    assert world.store.stages("good")[0].epoch == 1
+    Hangs.held.set()
+    world.controller.stop()
     world.close()
 
 

@@ -44,6 +44,7 @@ from cbp.model.explain import PhysicalLimits
 from cbp.model.framing import Keyed, Segment, framing_keys, segments
 from cbp.model.increment import DataFile, Increment
 from cbp.model.intention import Intention, TableChange
+from cbp.model.places import Places
 from cbp.model.schedule import Schedule
 from cbp.model.snapshot import TableVersion
 from cbp.model.stage import InputSpec
@@ -423,7 +424,7 @@ class World:
                 files=self.files,
                 clock=self.clock,
                 tables_root=self.tables,
-                parallel_max=self._parallel_max,
+                places=Places(self._parallel_max),
                 retry=RetryPolicy(3, (1.0, 5.0)),
                 executor=self.executor,
                 faults=self.faults,

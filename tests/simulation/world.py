@@ -41,6 +41,7 @@ from cbp.engine.taskplan import TaskPlan
 from cbp.errors import NotFoundError
 from cbp.model.dataflow import Dataflow
 from cbp.model.lease import Role
+from cbp.model.places import Places
 from cbp.model.retention import InputRetention
 from controller.ingest import DropFolder, ScanReport
 from controller.ingest.listing import CLOSE_NAME
@@ -335,7 +336,7 @@ class World:
                 files=self.files,
                 clock=lambda: self.now,
                 tables_root=self.tables,
-                parallel_max=3,
+                places=Places(3),
                 retry=RetryPolicy(3, (1.0, 5.0)),
                 executor=self.executor,
                 faults=fence,

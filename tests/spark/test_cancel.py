@@ -44,6 +44,32 @@ def until(world: World, condition: Callable[[], Any]) -> None:
         world.controller.wait(0.05)
 
 
+def test_a_hung_run_of_many_records_leaves_room(spark: Any, tmp_path: Path) -> None:
+    """Its tasks hang on every processor that Spark plans for; another dataflow runs beside it."""
+    gate = tmp_path / "gate"
+    world = World(
+        tmp_path / "w",
+        executor=Threads("run"),
+        engine=lambda **options: DirectEngine(SparkExecutor(spark), cache=options["cache"]),
+    )
+    world.translators["stuck"] = Stuck
+    world.restart()
+    document = copy.deepcopy(ONE)
+    document["name"], stage = "bad", document["stages"]["sum"]
+    stage |= {"translator": "stuck", "parameters": {"gate": str(gate)}}
+    world.controller.register(document)
+    world.controller.register({**ONE, "name": "good"})
+    world.arrive("bad", "a", *((f"w{n}", n) for n in range(4_500)))
+    until(world, lambda: len(list(tmp_path.glob("gate.*"))) == spark.sparkContext.defaultParallelism)
+    world.arrive("good", "a", *((f"w{n}", n) for n in range(4_500)))
+    until(world, lambda: world.store.stages("good")[0].epoch == 1)
+    assert world.store.stages("bad")[0].epoch == 0
+    gate.touch()
+    until(world, lambda: world.store.stages("bad")[0].epoch == 1)
+    assert len(world.flow("bad", "sum.totals")) == 4_500
+    world.close()
+
+
 def test_a_hung_translator_is_stopped_and_others_run(spark: Any, tmp_path: Path) -> None:
     """Cancelled by name and by its limit: its workers end, nothing of it is published.
 

@@ -1,7 +1,10 @@
 """The Spark session of the service: settings that matter, each with its reason.
 
 One session per process; runs of several stages share it, each in its own thread and
-under its own job tag. Nothing here listens beyond the loopback interface by default.
+under its own job tag. On one machine Spark may run twice as many tasks as there are processors,
+and plans for as many as there are: a run whose tasks hang leaves as many to others, and
+the operating system shares the processors among them. Nothing here listens beyond the
+loopback interface by default.
 
 Guaranteed: what a retried stage gives is compared with what it gave, whoever started the
 session and whatever it was told (`require_safe`).
@@ -10,9 +13,11 @@ session and whatever it was told (`require_safe`).
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 
 from delta import configure_spark_with_delta_pip
@@ -20,7 +25,7 @@ from pyspark.sql import SparkSession
 
 from cbp.errors import SparkSettingError
 
-__all__ = ["SparkSettings", "require_safe", "start_session"]
+__all__ = ["SparkSettings", "require_safe", "start_session", "with_room"]
 
 _ORDER_CHECKED = "spark.sql.shuffle.orderIndependentChecksum"
 _REQUIRED = {
@@ -67,11 +72,13 @@ class SparkSettings:
         driver_memory: Of this process's JVM, such as `1g`.
         conf: More Spark settings; they win over the built-in ones, but for those that
             `require_safe` asks for.
+        room: Whether a local master gets room for a second run; see the module header.
     """
 
     master: str = "local[*]"
     driver_memory: str = "1g"
     app_name: str = "cbp"
+    room: bool = True
     conf: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -85,9 +92,10 @@ def start_session(settings: SparkSettings) -> SparkSession:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if settings.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.master(settings.master).appName(settings.app_name)
+    master, own = with_room(settings.master) if settings.room else (settings.master, {})
+    builder = SparkSession.builder.master(master).appName(settings.app_name)
     builder = builder.config("spark.driver.memory", settings.driver_memory)
-    for key, value in {**_SETTINGS, **settings.conf}.items():
+    for key, value in {**_SETTINGS, **own, **settings.conf}.items():
         builder = builder.config(key, value)
     session = configure_spark_with_delta_pip(builder).getOrCreate()
     require_safe(session)
@@ -106,3 +114,30 @@ def require_safe(session: SparkSession) -> None:
         found = str(session.conf.get(setting, "nothing"))
         if found.lower() != expected:
             raise SparkSettingError(setting, found=found, expected=expected)
+
+
+def with_room(master: str) -> tuple[str, dict[str, str]]:
+    """Return a local master with room for a second run beside one whose tasks hang.
+
+    Args:
+        master: As in `SparkSettings`; of what is not `local[n]` or `local[*]`, nothing changes.
+
+    Returns:
+        The master, and the settings by which Spark plans for the processors that there are.
+    """
+    found = re.fullmatch(r"local\[(\d+|\*)(,\d+)?\]", master)
+    if found is None:
+        return master, {}
+    slots = _processors() if found[1] == "*" else int(found[1])
+    room = f"local[{2 * slots}{found[2] or ''}]"
+    return room, {"spark.default.parallelism": str(slots)}
+
+
+def _processors() -> int:
+    """Return the processors that this process may use, as the JVM counts them."""
+    count = len(os.sched_getaffinity(0))
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return count
+    return count if quota == "max" else max(1, min(count, -(-int(quota) // int(period))))

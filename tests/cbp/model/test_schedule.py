@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from cbp.errors import OperatingError
 from cbp.model.connector import Connector, Decision
 from cbp.model.increment import DataFile, Increment
+from cbp.model.places import Places
 from cbp.model.pressure import FlowLimit
 from cbp.model.runnable import CountWindow, Rule, RunAll, RunAny
 from cbp.model.schedule import TURNS_MAX, Answer, StageView, decide
@@ -29,17 +30,17 @@ def view(stage: str, *, waited: int = 0, running: bool = False, ready: bool = Tr
 
 
 def started(*views: StageView, parallel_max: int = 9) -> list[str]:
-    return [s.stage for s in decide(views, now=NOW, parallel_max=parallel_max).starts]
+    return [s.stage for s in decide(views, now=NOW, places=Places(parallel_max)).starts]
 
 
 def reason(one: StageView, *others: StageView, parallel_max: int = 9) -> str:
-    schedule = decide([one, *others], now=NOW, parallel_max=parallel_max)
+    schedule = decide([one, *others], now=NOW, places=Places(parallel_max))
     return schedule.waiting["flow", one.stage]
 
 
 def test_a_runnable_stage_starts_with_what_it_reads() -> None:
     """A start carries the epoch and the decision of the stage's Runnable."""
-    (start,) = decide([replace(view("a"), epoch=3)], now=NOW, parallel_max=1).starts
+    (start,) = decide([replace(view("a"), epoch=3)], now=NOW, places=Places(1)).starts
     assert (start.dataflow, start.stage, start.epoch) == ("flow", "a", 3)
     assert start.decision.read == {"items": (4,)}
 
@@ -52,11 +53,11 @@ def test_a_runnable_that_was_asked_elsewhere_is_not_asked_again() -> None:
 
     asked = replace(view("a"), runnable=RunnableSpec(ask, "a.py:7"))
     decision = Decision({"items": (4,)})
-    (start,) = decide([replace(asked, answer=Answer(decision))], now=NOW, parallel_max=1).starts
+    (start,) = decide([replace(asked, answer=Answer(decision))], now=NOW, places=Places(1)).starts
     assert start.decision == decision
     assert reason(replace(asked, answer=Answer())) == "waits for the answer of ask (a.py:7)"
     failed = replace(asked, answer=Answer(error=OperatingError("no")))
-    schedule = decide([failed], now=NOW, parallel_max=1)
+    schedule = decide([failed], now=NOW, places=Places(1))
     assert (schedule.starts, [e.message for e in schedule.failed.values()]) == ((), ["no"])
 
 
@@ -79,6 +80,19 @@ def test_running_stages_count_against_the_limit() -> None:
     more = replace(view("d"), waiting_since=NOW)
     assert reason(more, *views, parallel_max=2).endswith("places for runs, behind 1 other")
     assert started(*views, parallel_max=1) == []
+
+
+def test_the_last_place_is_not_for_a_dataflow_that_has_the_others() -> None:
+    """It goes to another dataflow that waits, though that waited less; who is slow says so."""
+    busy = replace(view("a", running=True), running_since=NOW)
+    views = [busy, view("b", waited=9), replace(view("c"), dataflow="other")]
+    assert started(*views, parallel_max=2) == ["c"]
+    slow = replace(busy, running_since=NOW - timedelta(seconds=300))
+    assert started(slow, *views[1:], parallel_max=2) == ["b", "c"]
+    assert reason(slow) == "runs epoch 0, for more than 120 s: it holds no place"
+    both = [replace(slow, stage=name) for name in ("d", "e")]
+    waits = reason(views[1], *both, parallel_max=2)
+    assert waits == "waits for one of the 2 runs of its dataflow to end"
 
 
 def test_a_paused_stage_says_why() -> None:
@@ -112,7 +126,7 @@ def test_everybody_starts_runs_or_has_a_reason(
         view(f"s{i}", waited=waited, running=running, ready=ready)
         for i, (waited, running, ready) in enumerate(stages)
     ]
-    schedule = decide(views, now=NOW, parallel_max=parallel_max)
+    schedule = decide(views, now=NOW, places=Places(parallel_max))
     starting = {(start.dataflow, start.stage) for start in schedule.starts}
     assert starting.isdisjoint(schedule.waiting)
     assert starting | schedule.waiting.keys() == {(v.dataflow, v.stage) for v in views}
@@ -216,7 +230,7 @@ def test_a_cycle_that_does_not_drain_is_shown() -> None:
         linked("a", {"b.out": 1, "s": 0}, RunAny(), turns=TURNS_MAX, place="code.py:3"),
         linked("b", {"a.out": 1}, turns=TURNS_MAX - 1),
     ]
-    circling = decide(views, now=NOW, parallel_max=2).circling
+    circling = decide(views, now=NOW, places=Places(2)).circling
     assert circling.keys() == {("flow", "a")}
     error = circling["flow", "a"]
     assert error.message.startswith("the cycle a -> b -> a does not drain: 1000 epochs")

@@ -19,6 +19,7 @@ from cbp.model.connector import Connector
 from cbp.model.consult import consult
 from cbp.model.graph import inner_inputs
 from cbp.model.increment import DataFile, Increment
+from cbp.model.places import Places
 from cbp.model.pressure import FlowLimit
 from cbp.model.runnable import CountWindow, RunAll, RunAny
 from cbp.model.schedule import Schedule, StageView, Start, decide
@@ -80,7 +81,7 @@ class Simulation:
             )
             for name, stage in self.stages.items()
         )
-        return decide(views, now=self.now, parallel_max=self.parallel)
+        return decide(views, now=self.now, places=Places(self.parallel))
 
     def run(self) -> int:
         """Go on until nothing moves; return the number of runs."""

@@ -11,6 +11,7 @@ import pytest
 from cbp.model.connector import Connector, Queued
 from cbp.model.framing import Framing
 from cbp.model.increment import DataFile, Increment
+from cbp.model.places import Places
 from cbp.model.pressure import FlowLimit
 from cbp.model.runnable import Align, RunAll
 from cbp.model.schedule import StageView, decide
@@ -36,7 +37,7 @@ def stage(name: str, *connectors: Connector, **more: Any) -> StageView:
 
 
 def wait(one: StageView, *others: StageView, places: int = 9) -> Wait:
-    return decide([one, *others], now=NOW, parallel_max=places).waits["d", one.stage]
+    return decide([one, *others], now=NOW, places=Places(places)).waits["d", one.stage]
 
 
 def test_an_open_frame_is_said_with_its_key() -> None:
@@ -83,7 +84,7 @@ def test_a_reason_has_its_kind() -> None:
     failing = RunnableSpec(lambda connectors, memo: 1 / 0, "x.py:1")  # type: ignore[arg-type,return-value]
     assert wait(stage("s", ready, runnable=failing)).kind == "stopped"
     assert wait(stage("s", ready), stage("r", ready), places=1).kind == "place"
-    assert decide([stage("s", ready)], now=NOW, parallel_max=1).waits == {}
+    assert decide([stage("s", ready)], now=NOW, places=Places(1)).waits == {}
 
 
 def test_back_pressure_and_who_is_behind_it() -> None:
@@ -113,6 +114,6 @@ def test_who_gets_no_place_says_since_when(places: int) -> None:
         )
         for n in range(4)
     ]
-    schedule = decide(views, now=NOW, parallel_max=places)
+    schedule = decide(views, now=NOW, places=Places(places))
     assert [start.stage for start in schedule.starts] == ["s3", "s2"][:places]
     assert schedule.waits["d", "s0"].since == NOW

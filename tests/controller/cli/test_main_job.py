@@ -17,6 +17,7 @@ import yaml
 
 from cbp.engine.direct import LocalEngine
 from cbp.engine.files import files_for
+from cbp.model.places import Places
 from cbp.sdk import Input, Output, State, Translate
 from controller.api import create_api
 from controller.cli.session import Session
@@ -73,7 +74,7 @@ class World:
                 files=files,
                 clock=lambda: datetime.now(UTC),
                 tables_root=self.settings.tables,
-                parallel_max=2,
+                places=Places(2),
                 retry=RetryPolicy(3, (0.0,)),
                 executor=_Inline(),
             )
