@@ -27,7 +27,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from itertools import groupby
 from typing import Any
 
@@ -52,7 +52,7 @@ class FrameBy:
 
     Attributes:
         function: `record -> key`; with memo, `(record, memo) -> (key, memo)`. A key is a
-            number, a text, a date or a time.
+            number, a text, a date or a time; one with a zone counts in UTC.
         memo: Whether it remembers; its memo is JSON and `None` at first.
         column: The column that it reads, where it is no function of the author's.
         place: `file.py:12` of the function.
@@ -231,12 +231,17 @@ def _joined(files: Sequence[DataFile]) -> tuple[DataFile, ...]:
 
 
 def _framing_key(value: Any) -> FramingKey:
-    """Return a key as it is kept: times and dates become texts that sort like them."""
+    """Return a key as it is kept: times, in UTC if they have a zone, and dates become texts.
+
+    Those sort like what they stand for.
+    """
     if type(value) in (int, str):
         key: FramingKey = value
         return key
     if isinstance(value, datetime):
-        return value.replace(tzinfo=None).isoformat(" ", "auto")
+        # A local time comes twice when clocks go back: one time is one key, in UTC.
+        utc = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+        return utc.isoformat(" ", "auto")
     if isinstance(value, date):
         return value.isoformat()
     raise FramingKeyError(value)

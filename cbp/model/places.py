@@ -10,8 +10,8 @@ end, from holding all places:
 - *A dataflow has as many runs as there are places*, the slow ones included: what hangs
   uses up its own dataflow's share, not the surplus of all.
 
-So a dataflow that can run waits `slow_seconds` for a place at most, unless `slow_most` others
-hang, which the time limit of runs ends.
+So a dataflow that can run waits for a place for `slow_seconds` at most per dataflow that
+hangs; once `slow_most` runs hang, for their time limit.
 
 Why nobody starves: the rules only choose among those that wait, oldest first. Let X be the
 oldest that waits, of dataflow D. X is passed over while D holds all places but one, and then one
@@ -58,9 +58,7 @@ class Places:
     slow_seconds: float = 120.0
     slow_most: int = 8
 
-    def next(
-        self, taken: Collection[Taken], waiting: Sequence[str], now: datetime
-    ) -> int | None:
+    def next(self, taken: Collection[Taken], waiting: Sequence[str], now: datetime) -> int | None:
         """Choose who gets a place now.
 
         Args:
@@ -85,7 +83,9 @@ class Places:
             return ()
         begun = now - timedelta(seconds=self.slow_seconds)
         late = [work for work in taken if work.since is not None and work.since <= begun]
-        return sorted(late, key=lambda work: (work.since or now, work.dataflow, work.stage))[: self.slow_most]
+        return sorted(late, key=lambda work: (work.since or now, work.dataflow, work.stage))[
+            : self.slow_most
+        ]
 
     def used_up(self, dataflow: str, taken: Collection[Taken]) -> bool:
         """Tell whether a dataflow has all the runs that it may have, the slow ones included."""

@@ -9,6 +9,9 @@ it runs (a window of 100 increments, a limit of 10). So a reader that is *hungry
 over its limit: it is not runnable though every input from outside its cycle holds
 something, and nobody of its cycle runs or can run. Nothing but more input helps it.
 
+Of a framed input counts what waits to be framed, too: framing needs no run, so it drains
+that by itself. The open frame counts not: only more input ends it.
+
 Why this cannot deadlock: let P be held. Some reader R of P is over its limit and not
 hungry. R can start, or is itself held, and then the argument goes on behind R, where
 the components end; or an input of R is empty, and whoever feeds it is not held, since R
@@ -30,7 +33,7 @@ __all__ = ["DEFAULT_LIMIT", "FlowLimit", "Reader", "held"]
 
 @dataclass(frozen=True, slots=True)
 class FlowLimit:
-    """How much of a flow may wait unread at one reader; `None`: any amount.
+    """How much of a flow may wait at one reader, unread or to be framed; `None`: any amount.
 
     Attributes:
         increments, records, bytes: Each >= 1; the first that is reached counts.
@@ -53,10 +56,11 @@ class FlowLimit:
 
     def reached(self, connector: Connector) -> str:
         """Say what waits, in words, when it reaches a limit; else `""`."""
+        found = (*connector.unread, *connector.arrived)
         waiting = {
-            "increments": len(connector.unread),
-            "records": connector.records,
-            "bytes": connector.bytes,
+            "increments": len(found),
+            "records": sum(increment.records for increment in found),
+            "bytes": sum(increment.bytes for increment in found),
         }
         for name, limit in self.to_json().items():
             if waiting[name] >= limit:

@@ -160,7 +160,8 @@ class RunnableSpec:
 
     Attributes:
         function: A rule of `cbp.model.runnable`, or the author's function.
-        place: `file.py:12` of the function, or of the class that names the rule.
+        place: `file.py:12` of the function, or of the class that names the rule; of a rule in
+            a document, of the class that it is for, and where it stands in the document.
     """
 
     function: Runnable = RunAll()  # noqa: RUF009 - a frozen value

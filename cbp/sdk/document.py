@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -208,6 +209,8 @@ class _Reader:
         except CbpError as error:
             self._note(error.code, f"{where}.translator", error.message)
             return None
+        if rule is not None:
+            rule = replace(rule, place=f"{spec.place} ({rule.place})")
         return StageNode(
             name,
             spec,

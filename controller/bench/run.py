@@ -142,7 +142,9 @@ def _start_spark(options: BenchOptions, folder: Path) -> Any:
         # Else the code of one candidate drives out that of another between two rounds.
         "spark.sql.codegen.cache.maxEntries": "2000",
     }
-    settings = SparkSettings(options.master, options.driver_memory, "cbp-bench", room=False, conf=conf)
+    settings = SparkSettings(
+        options.master, options.driver_memory, "cbp-bench", room=False, conf=conf
+    )
     return start_session(settings)
 
 

@@ -6,9 +6,9 @@ its punctuations alone, so after a loss of the store the same frames come again,
 same numbers, before records that name them are redone.
 
 One piece of work is what waits at one stage. Places are given as to runs (`cbp.model.places`),
-to stages that had no turn for longest first. Reading takes as long as it takes; what it found is recorded
-in one short step, if the work is still wanted then. Work that takes longer than the time
-limit is given up, its stage stops, and it counts no more.
+to stages that had no turn for longest first. Reading takes as long as it takes; what it found
+is recorded in one short step, if the work is still wanted then. Work that takes longer than
+the time limit is given up, its stage stops, and it counts no more.
 
 Guaranteed (tests/controller/test_time_limit.py): an author's function that fails or hangs stops
 its stage only, with its line; nothing of a dataflow that was deleted is recorded.

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cbp import All, Decision, Input, Output, RunAny, State, Translate, framed, route
+from cbp import Align, All, Decision, Input, Output, RunAny, State, Translate, framed, route
 from cbp.engine.direct import LocalEngine
 from cbp.sdk.declare import place_of
 from controller.api import create_api
@@ -45,6 +45,12 @@ class Aligned(Join):
     right = Input(SCHEMA, route_by="word", frame_by="n")
 
 
+class OwnAligned(Aligned):
+    """Names its rule itself."""
+
+    runnable = Align()
+
+
 class Operator:
     """A service in this process, and a client of it."""
 
@@ -52,6 +58,7 @@ class Operator:
         self.runs = Deferred()
         self.world = World(root / "w", executor=self.runs, framers=Inline(), **more)
         self.world.translators |= {"again": Again, "hourly": Hourly, "aligned": Aligned}
+        self.world.translators["own"] = OwnAligned
         self.world.translators |= {name: bad for name, (bad, _) in (BAD | ROUTES).items()}
         self.world.restart()
         app = create_api(
@@ -111,7 +118,10 @@ def operator(tmp_path: Path) -> Iterator[Operator]:
     ],
 )
 def test_a_flow_has_limits(operator: Operator, limit: dict[str, int], words: str) -> None:
-    """By increments, records and bytes: its writer waits, says so, and goes on."""
+    """By increments, records and bytes: its writer waits, says so, and goes on.
+
+    Another dataflow goes on at every increment while it waits.
+    """
     document = copy.deepcopy(DIAMOND)
     document["stages"]["left"]["limits"] = {"totals": limit}
     name = operator.register(document)
@@ -121,6 +131,13 @@ def test_a_flow_has_limits(operator: Operator, limit: dict[str, int], words: str
     wait = operator.waits(name)["left"]
     assert (wait["kind"], words in wait["words"]) == ("readers", True), wait
     epoch = operator.world.store.stages(name)[1].epoch
+    other = operator.register(ONE)
+    for number in range(3):
+        operator.world.arrive(other, "a", ("x", number))
+        operator.work()
+        assert operator.world.store.stages(other)[0].epoch == number + 1
+    assert operator.waits(name)["left"]["kind"] == "readers", "it waits all the while"
+    assert operator.world.store.stages(name)[1].epoch == epoch
     operator.world.arrive(name, "b", ("x", 1))
     operator.work()
     assert operator.world.store.stages(name)[1].epoch > epoch or "bytes" in limit
@@ -376,13 +393,20 @@ def test_a_wrong_destination_stops_its_stage_only(tmp_path: Path, name: str) -> 
     operator.world.close()
 
 
-def test_keys_that_go_backwards_stop_an_alignment(operator: Operator) -> None:
-    """Naming the input and both keys; the other dataflow goes on."""
+@pytest.mark.parametrize("form", ["class", "document"])
+def test_keys_that_go_backwards_stop_an_alignment(operator: Operator, form: str) -> None:
+    """Naming the input and both keys, function, file and line; the other dataflow goes on.
+
+    The class that names the rule, or the translator that a document gives it to.
+    """
     document = copy.deepcopy(DIAMOND)
     for name in ("left", "right"):
         del document["stages"][name]
     stage = document["stages"]["join"]
-    stage |= {"translator": "aligned", "inputs": {"left": "a", "right": "b"}, "runnable": "align"}
+    stage |= {"translator": "own" if form == "class" else "aligned"}
+    stage |= {"inputs": {"left": "a", "right": "b"}}
+    if form == "document":
+        stage["runnable"] = "align"
     name = operator.register(document)
     other = operator.register(ONE)
     operator.world.arrive(other, "a", ("x", 1))
@@ -393,7 +417,13 @@ def test_keys_that_go_backwards_stop_an_alignment(operator: Operator) -> None:
     operator.work()
     found = operator.http.get(f"/dataflows/{name}").json()["stages"][0]
     assert found["state"] == "stopped"
-    assert "stage 'join': Align failed at stages.join.runnable" in found["waiting"]
+    place = f"{place_of(Join.translate)} (stages.join.runnable)"
+    if form == "class":
+        place = place_of(OwnAligned)
+    assert f"stage 'join': Align failed at {place}" in found["waiting"]
     assert "input 'left' came to framing key 1 behind 2" in found["waiting"]
-    assert operator.waits(name)["join"]["error"]["error_code"] == "alignment_backwards"
+    error = operator.waits(name)["join"]["error"]
+    assert error["error_code"] == "alignment_backwards"
+    told = {part: error["details"][part] for part in ("stage", "function", "place")}
+    assert told == {"stage": "join", "function": "Align", "place": place}
     assert operator.world.store.stages(other)[0].epoch == 1

@@ -60,7 +60,9 @@ def test_a_hung_run_of_many_records_leaves_room(spark: Any, tmp_path: Path) -> N
     world.controller.register(document)
     world.controller.register({**ONE, "name": "good"})
     world.arrive("bad", "a", *((f"w{n}", n) for n in range(4_500)))
-    until(world, lambda: len(list(tmp_path.glob("gate.*"))) == spark.sparkContext.defaultParallelism)
+    until(
+        world, lambda: len(list(tmp_path.glob("gate.*"))) == spark.sparkContext.defaultParallelism
+    )
     world.arrive("good", "a", *((f"w{n}", n) for n in range(4_500)))
     until(world, lambda: world.store.stages("good")[0].epoch == 1)
     assert world.store.stages("bad")[0].epoch == 0

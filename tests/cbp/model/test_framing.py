@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from itertools import chain, groupby
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -127,3 +129,16 @@ def test_other_mistakes_of_the_function_are_coded() -> None:
     assert failed.value.code == "author_code_failed"
     with pytest.raises(MemoInvalidError):
         ask(lambda record, memo: ("k", {1}), 1, memo=True)
+
+
+def test_a_time_with_a_zone_is_a_time_not_what_a_clock_shows() -> None:
+    """When clocks go back one hour comes twice: those are two keys, and they ascend.
+
+    One instant is one key in whatever zone it is told, and what has no zone stays as it is.
+    """
+    berlin = ZoneInfo("Europe/Berlin")
+    twice = [datetime(2026, 10, 25, 2, 30, tzinfo=berlin, fold=fold) for fold in (0, 1)]
+    keys, _ = ask(lambda record: record, *twice)
+    assert keys == ["2026-10-25 00:30:00", "2026-10-25 01:30:00"]
+    plain = datetime(2026, 10, 25, 1, 30)  # noqa: DTZ001 - of a column without a zone
+    assert ask(lambda record: record, twice[1].astimezone(UTC), plain)[0] == [keys[1]] * 2

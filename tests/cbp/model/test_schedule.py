@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from cbp.errors import OperatingError
 from cbp.model.connector import Connector, Decision
+from cbp.model.framing import Framing
 from cbp.model.increment import DataFile, Increment
 from cbp.model.places import Places
 from cbp.model.pressure import FlowLimit
@@ -182,6 +183,34 @@ def test_a_stage_is_held_while_its_readers_are_full(numbers: dict[str, int], wor
     reader = linked("b", {"a.out": 3}, running=True)
     held = reason(limited("a", {"source": 1}, **numbers), reader)
     assert held == f"waits until its readers take more: `b.a_out` holds {words}"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ({"increments": 3}, "3 increments (limit 3)"),
+        ({"records": 6}, "6 records (limit 6)"),
+        ({"bytes": 90}, "90 bytes (limit 90)"),
+    ],
+)
+def test_what_waits_to_be_framed_counts_and_an_open_frame_does_not(
+    numbers: dict[str, int], words: str
+) -> None:
+    """A writer faster than framing is held; one whose reader waits for a frame's end is not."""
+    reader = linked("b", {"a.out": 3}, running=True)
+    queue = reader.connectors["a_out"].queue
+    arrived = tuple(queued.increment for queued in queue)
+    for eligible in (0, 1):
+        framed = Connector("a_out", queue[:eligible], Framing(), arrived[eligible:])
+        held = reason(
+            limited("a", {"source": 1}, **numbers), replace(reader, connectors={"a_out": framed})
+        )
+        assert held == f"waits until its readers take more: `b.a_out` holds {words}"
+    open_ = Connector(
+        "a_out", framing=Framing(open=replace(arrived[0], files=arrived[0].files * 9))
+    )
+    waits = replace(reader, running=False, connectors={"a_out": open_})
+    assert "a" in started(limited("a", {"source": 1}, **numbers), waits)
 
 
 def test_one_reader_with_room_is_enough() -> None:
