@@ -13,6 +13,7 @@ import pytest
 
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor
+from cbp.engine.spark.session import with_room
 from cbp.model.intention import RunStatus
 from controller.loop.threads import Threads
 from tests.controller.world import ONE, Sum, World
@@ -120,3 +121,16 @@ def test_a_hung_translator_is_stopped_and_others_run(spark: Any, tmp_path: Path)
     until(world, lambda: world.store.stages("bad")[0].epoch == 1)
     assert [row["n"] for row in world.flow("bad", "sum.totals")] == [1]
     world.close()
+
+
+@pytest.mark.parametrize(
+    ("master", "given", "slots"),
+    [("local[2]", "local[4]", "2"), ("local[3,4]", "local[6,4]", "3")],
+)
+def test_room_is_twice_what_is_planned_for(master: str, given: str, slots: str) -> None:
+    """Where Spark runs here; a cluster's slots, and a plain `local`, stay as they are."""
+    assert with_room(master) == (given, {"spark.default.parallelism": slots})
+    found, settings = with_room("local[*]")
+    assert found == f"local[{2 * int(settings['spark.default.parallelism'])}]"
+    for other in ("local", "spark://host:7077", "local-cluster[2,1,512]"):
+        assert with_room(other) == (other, {})
