@@ -19,7 +19,10 @@ def at(seconds: float) -> datetime:
 
 def chosen(places: Places, running: dict[str, float], *waiting: str) -> str | None:
     """Return who gets a place; names are `dataflow.stage`, times how long somebody runs."""
-    taken = [Taken(*name.split("."), since=at(-age)) for name, age in running.items()]
+    taken = [
+        Taken(dataflow, stage, at(-age))
+        for (dataflow, stage), age in ((name.split("."), age) for name, age in running.items())
+    ]
     found = places.next(taken, [name.split(".")[0] for name in waiting], NOW)
     return None if found is None else waiting[found]
 
