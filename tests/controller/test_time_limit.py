@@ -18,7 +18,7 @@ from controller.loop.underway import GIVE_UP_SECONDS
 from tests.controller.world import ONE, SCHEMA, Deferred, Sum, World, until
 
 LIMIT = 60.0
-WAIT_SECONDS = 3
+WAIT_SECONDS = 30
 
 
 @pytest.fixture
