@@ -18,7 +18,6 @@ from tests.kernel import with_kernel
 pytestmark = pytest.mark.spark
 
 TABLES = {
-    "state/left.sums": ("word", "n"),
     "state/join.pairs": ("word", "l", "r"),
     "flows/join.both": ("word", "n", "_epoch"),
 }
@@ -84,11 +83,11 @@ def test_back_and_on_again_is_as_if_nothing_had_been(
     )
     for one in (unbroken, world):
         one.controller.register(DIAMOND)
-        play(one, range(2))
+        play(one, range(3))
     there = read_by_us(unbroken)
     position = str(sum(world.picture()["diamond epochs"].values()))
     for one in (unbroken, world):
-        play(one, range(2, 4))
+        play(one, range(3, 4))
     last = read_by_us(unbroken)
     assert read_by_all(spark, f"{world.tables}/diamond") == last != there
 
