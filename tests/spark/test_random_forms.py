@@ -29,6 +29,8 @@ pytestmark = pytest.mark.spark
 SEED = int(os.environ.get("CBP_FORMS_SEED", "1"))
 RUNS = int(os.environ.get("CBP_FORMS_RUNS", "2"))
 FORMS = ("groupwise", "arrow", "sql")
+WAYS = {"one task": (10**6, 2_000), "parts": (10**6, 4), "shuffled": (0, 4)}
+"""Reads up to which nothing is shuffled, and records that are worth a task; by turns."""
 
 
 def random_chain(chance: random.Random) -> tuple[Dataflow, Dataflow, list[str]]:
@@ -65,12 +67,13 @@ def test_every_form_behind_every_other_equals_the_reference(
 ) -> None:
     """Each epoch's outputs, and state, are the groupwise ones; SQL gives them in no order.
 
-    Fused or not, shuffled or not, in one task or several.
+    Fused or not, shuffled or not, in one task or in parts.
     """
     chance = random.Random(seed)
     dataflow, mixed, shape = random_chain(chance)
-    fused, reads, rows = chance.random() < 0.7, chance.choice([0, 10**6]), chance.choice([4, 2_000])
-    print(f"CBP_FORMS_SEED={seed}: {shape}, fused {fused}, reads {reads}, rows a task {rows}")
+    fused, way = chance.random() < 0.7, list(WAYS)[seed % len(WAYS)]
+    reads, rows = WAYS[way]
+    print(f"CBP_FORMS_SEED={seed} CBP_FORMS_RUNS=1: {' '.join(shape)}, {fused=}, {way}")
     monkeypatch.setattr(executor, "ARRANGED_READS_MAX", reads)
     monkeypatch.setattr("cbp.engine.planning.ROWS_PER_TASK", dict.fromkeys(FORMS, rows))
     epochs = [
