@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cbp import DataflowBuilder, Input, Output, State, Translate
 from cbp.engine.arrow import arrow_type
@@ -92,8 +93,8 @@ def batches(task: TaskPlan, records: int) -> Iterator[pa.RecordBatch]:
     for site in sorted(sites, key=lambda site: hashes[site] % 2**64):
         for start in range(0, sites[site], _BATCH_ROWS):
             n = np.arange(start, min(start + _BATCH_ROWS, sites[site]))
-            url = [f"http://{site}/{i * 7_919 % 10**9:09d}/{i}" for i in n.tolist()]
-            columns = {"site": [site] * len(n), "url": url, "n": n}
+            url = pc.binary_join_element_wise(f"http://{site}/", pa.array(n).cast(pa.string()), "")
+            columns = {"site": pa.array([site] * len(n)), "url": url, "n": pa.array(n)}
             sources = flow.sources()
             yield pa.RecordBatch.from_pydict(
                 {
@@ -103,7 +104,7 @@ def batches(task: TaskPlan, records: int) -> Iterator[pa.RecordBatch]:
                     ),
                     "_hash": pa.array(np.full(len(n), hashes[site], np.int64)),
                     **{
-                        slot: pa.array(columns[str(sources[slot])], type_)
+                        slot: columns[str(sources[slot])].cast(type_)
                         for slot, type_ in slots.items()
                     },
                     "_seq": pa.array(n),
