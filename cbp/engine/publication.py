@@ -112,9 +112,11 @@ def generation_id(dataflow: str) -> str:
 
 
 def counts_epochs(application: str) -> bool:
-    """Tell whether the transactions of an application are epochs, of whatever generation."""
-    kind = application.rpartition("/")[2].partition("@")[0]
-    return kind in (RECORDS, LAYOUT) or kind.startswith(CHANGE)
+    """Tell whether the transactions of an application are epochs, of whatever generation.
+
+    The one of a new version is not: it says 0 behind epoch 0, and before it too.
+    """
+    return application.rpartition("/")[2].partition("@")[0] in (RECORDS, LAYOUT)
 
 
 def shown_epoch(txns: Mapping[str, int], generation: int) -> int:

@@ -163,13 +163,18 @@ def _past(log: DeltaLog, target: Target) -> Snapshot:
     """Return the newest version that shows no epoch behind the target.
 
     What an earlier roll-back has undone has epochs behind that roll-back's, so it is passed
-    over wherever the target lies.
+    over wherever the target lies. What altered the table behind its epoch belongs to it.
     """
     versions = log.readable()
+    newest: int | None = None
     for version in reversed(versions):
         shown = _shown_by(log.entry(version))
         if version == 0 or (shown is not None and shown <= target.epoch):
-            return log.snapshot(version)
+            return log.snapshot(version if newest is None else newest)
+        if shown is not None:
+            newest = None
+        elif newest is None:
+            newest = version
     oldest = log.snapshot(log.base_of(versions[0]))
     if _shown(oldest.txns) > target.epoch:
         why = (
@@ -177,7 +182,7 @@ def _past(log: DeltaLog, target: Target) -> Snapshot:
             "no longer kept (keep_hours, keep_versions_min)"
         )
         raise RollbackImpossibleError(target.dataflow, why, oldest=_shown(oldest.txns))
-    return oldest
+    return oldest if newest is None else log.snapshot(newest)
 
 
 def _shown(txns: Mapping[str, int]) -> int:
@@ -187,7 +192,7 @@ def _shown(txns: Mapping[str, int]) -> int:
 def _shown_by(actions: Iterable[Action]) -> int | None:
     """Return the epoch that an entry of a run or roll-back shows; `None` for other entries."""
     txns = {action.app_id: action.version for action in actions if isinstance(action, Txn)}
-    runs = [number for name, number in txns.items() if counts_epochs(name)]
+    runs = [n for name, n in txns.items() if counts_epochs(name)]
     if not runs and not shown_generation(txns):
         return None
     return max(runs, default=-1)

@@ -220,6 +220,9 @@ class Past:
             base: The position.
             cut: What arrived behind it is left out; `None`: nothing is.
             read: Source to the newest increment that records up to the cut read.
+
+        Raises:
+            RollbackImpossibleError: If one is forgotten.
         """
         found: list[IncrementRecord] = []
         stood = {increment.flow: increment.index + 1 for increment in base.newest}
@@ -228,8 +231,9 @@ class Past:
             for index in range(stood.get(source, 0), self.store.next_index(record.name, source)):
                 try:
                     arrived.append(self.store.increment(record.name, source, index))
-                except NotFoundError:
-                    continue  # forgotten; whether the rest is enough, the redo tells
+                except NotFoundError as error:
+                    why = f"increment {source}/{index}, which came since, is no longer known"
+                    raise RollbackImpossibleError(record.name, why) from error
             if cut is not None:
                 at, last = datetime.fromtimestamp(cut.at_ms / 1000, UTC), read.get(source, -1)
                 there = [one.created_at <= at or one.increment.index <= last for one in arrived]

@@ -18,6 +18,7 @@ from tests.controller.world import ONE, World
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
 TWO = {**ONE, "stages": {**ONE["stages"], "more": ONE["stages"]["sum"]}}
+BUCKETS = {**ONE, "stages": {"sum": {**ONE["stages"]["sum"], "buckets": 4}}}
 
 
 @pytest.fixture
@@ -60,6 +61,23 @@ def test_a_changed_dataflow_goes_back_within_its_version(world: World) -> None:
     assert world.picture() == after
     with pytest.raises(RollbackImpossibleError):
         back(world, "sum:0")
+    assert world.picture() == after
+
+
+@pytest.mark.parametrize("before", [(), (1, 2)])
+def test_it_goes_back_to_where_a_version_began_that_altered_its_tables(
+    world: World, before: tuple[int, ...]
+) -> None:
+    """What altered a table at its begin belongs to it, whether runs came before or not."""
+    play(world, *before)
+    world.controller.change(BUCKETS)
+    begun = world.picture()
+    play(world, 3, 4)
+    after = world.picture()
+    assert back(world, str(len(before))).version == 2
+    assert sums(world, "sum") == begun["one sum.sums"]
+    world.controller.resume("one")
+    world.ticks()
     assert world.picture() == after
 
 

@@ -169,7 +169,9 @@ class Operator:
         begins = {} if description is None else description.begins
         stages = [one.stage for one in self.world.store.stages(NAME)]
         oldest = {stage: log.oldest(stage) or 0 for stage in stages}
-        if all(not epoch or epoch < begins.get(stage, 0) for stage, epoch in oldest.items()):
+        whole = all(not epoch or epoch < begins.get(stage, 0) for stage, epoch in oldest.items())
+        # Inputs that are let go stay as far back as a position does, however far records do.
+        if whole and self.world.plan.inputs_seconds is None:
             return not self._is_before(goal, begins, log)
         position = log.oldest_position()
         if position is None or "-" in goal:
