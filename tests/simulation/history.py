@@ -31,7 +31,7 @@ from controller.ingest.source_log import SourceEntry, SourceLog
 from controller.loop.description import Description, Descriptions
 from tests.simulation.model import Broken, Record
 from tests.simulation.operations import framed_flows
-from tests.simulation.operator import Operator, milliseconds
+from tests.simulation.operator import Back, Operator, milliseconds
 from tests.simulation.replay import Recorded, Replay
 from tests.simulation.world import NAME, World
 
@@ -206,6 +206,7 @@ class History:
             for leader, r in old.records.items()
         }
         self._require_cut(asked.goal, kept, old.records)
+        self._require_closes(asked, generation, kept, old.records)
         self.undone |= {
             one.correction.request
             for leader, r in old.records.items()
@@ -261,6 +262,34 @@ class History:
             return
         number = sum(recorded.stop for recorded in kept.values())
         require(number == int(goal), f"P2: rolled back to {goal}, stands at {number}")
+
+    def _require_closes(
+        self,
+        asked: Back,
+        generation: Generation,
+        kept: Mapping[str, Recorded],
+        old: Mapping[str, Recorded],
+    ) -> None:
+        """Check that those closes are dropped that were made behind the cut, if that was asked."""
+        stage, _, epoch = asked.goal.partition(":")
+        undone = [
+            one.prepared_ms for n, r in old.items() for one in r.records[len(kept[n].records) :]
+        ]
+        times = {(n, one.epoch): one.prepared_ms for n, r in kept.items() for one in r.records}
+        if "-" in asked.goal:
+            at = milliseconds(asked.goal)
+        elif epoch:
+            at = times[stage, int(epoch)]
+        else:
+            at = min(undone) - 1 if undone else max(times.values(), default=0)
+        before = closes_dropped(self.world.log().generations[: generation.number - 1])
+        due = {
+            one.number
+            for one in self.closes[: generation.position.punctuations]
+            if asked.later and one.closed_ms > at and one.number not in before
+        }
+        found = set(generation.closes_dropped) - before
+        require(found == due, f"P1: to {asked.goal}, closes {found} are dropped, not {due}")
 
     def _changed(self, description: Description, log: IntentionLog) -> None:
         """Begin the era of a version."""
