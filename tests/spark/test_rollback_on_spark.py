@@ -17,7 +17,10 @@ from tests.kernel import with_kernel
 
 pytestmark = pytest.mark.spark
 
-TABLES = {
+Columns = tuple[str, ...]
+Rows = list[dict[str, Any]]
+
+TABLES: dict[str, Columns] = {
     "state/join.pairs": ("word", "l", "r"),
     "flows/join.both": ("word", "n", "_epoch"),
 }
@@ -39,34 +42,42 @@ def play(world: World, epochs: range) -> None:
         world.ticks()
 
 
-def read_by_all(spark: Any, folder: str) -> dict[str, list[list[str]]]:
-    """Return what Spark, Kernel and delta-rs read of each table."""
-    seen = {}
-    for table, columns in TABLES.items():
-        path = f"{folder}/{table}"
-        rows = spark.read.format("delta").load(path).select(*columns).collect()
-        query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(path))
-        found = pa.table(query.execute(f"SELECT {', '.join(columns)} FROM t").read_all())
-        by_all = [row.asDict() for row in rows], with_kernel(spark, path, *columns)
-        seen[table] = [sorted(map(repr, many)) for many in (*by_all, found.to_pylist())]
-    return seen
+def by_spark(spark: Any, path: str, columns: Columns) -> Rows:
+    rows = spark.read.format("delta").load(path).select(*columns).collect()
+    return [row.asDict() for row in rows]
 
 
-def read_by_us(world: World) -> dict[str, list[list[str]]]:
-    """Return what the engine reads of each table, as often."""
+def by_kernel(spark: Any, path: str, columns: Columns) -> Rows:
+    return with_kernel(spark, path, *columns)
+
+
+def by_delta_rs(spark: Any, path: str, columns: Columns) -> Rows:
+    query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(path))
+    found = query.execute(f"SELECT {', '.join(columns)} FROM t").read_all()
+    return pa.table(found).to_pylist()
+
+
+def read(reader: Any, spark: Any, world: World) -> dict[str, list[str]]:
+    """Return what somebody reads of each table, in any order."""
     folder = world.store.dataflow("diamond").folder
-    nodes = world.controller.dataflow("diamond").stages
-    seen = {}
-    for table, columns in TABLES.items():
-        kind, _, name = table.partition("/")
-        stage, _, part = name.partition(".")
-        rows = (
-            world.engine.read_state(folder, nodes[stage], part)
-            if kind == "state"
-            else world.flow("diamond", name)
-        )
-        seen[table] = [sorted(repr({c: row[c] for c in columns}) for row in rows)] * 3
-    return seen
+    return {
+        table: sorted(map(repr, reader(spark, f"{folder}/{table}", columns)))
+        for table, columns in TABLES.items()
+    }
+
+
+def shown(world: World) -> dict[str, list[str]]:
+    """Return the same as the engine itself reads it."""
+    (state, pairs), (flow, both) = TABLES.items()
+    node, folder = world.controller.dataflow("diamond").stages["join"], f"{world.tables}/diamond"
+    found = {
+        state: (pairs, world.engine.read_state(folder, node, "pairs")),
+        flow: (both, world.flow("diamond", "join.both")),
+    }
+    return {
+        table: sorted(repr({name: row[name] for name in columns}) for row in rows)
+        for table, (columns, rows) in found.items()
+    }
 
 
 def test_back_and_on_again_is_as_if_nothing_had_been(
@@ -84,16 +95,16 @@ def test_back_and_on_again_is_as_if_nothing_had_been(
     for one in (unbroken, world):
         one.controller.register(DIAMOND)
         play(one, range(3))
-    there = read_by_us(unbroken)
+    there = shown(unbroken)
     position = str(sum(world.picture()["diamond epochs"].values()))
     for one in (unbroken, world):
         play(one, range(3, 4))
-    last = read_by_us(unbroken)
-    assert read_by_all(spark, f"{world.tables}/diamond") == last != there
+    assert read(by_spark, spark, world) == shown(unbroken) != there
 
     amendments = world.controller.amendments
     amendments.roll_back("diamond", position, who="me", why="a bad file", pause=True)
-    assert read_by_all(spark, f"{world.tables}/diamond") == there
+    for reader in (by_spark, by_kernel, by_delta_rs):
+        assert read(reader, spark, world) == there
     monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
     world.controller.resume("diamond")
     world.ticks()
@@ -102,6 +113,7 @@ def test_back_and_on_again_is_as_if_nothing_had_been(
         play(one, range(4, 5))
         assert one.store.stages("diamond")[0].failures == 0
     assert world.picture() == unbroken.picture()
-    assert read_by_all(spark, f"{world.tables}/diamond") == read_by_us(unbroken)
+    for reader in (by_kernel, by_delta_rs):
+        assert read(reader, spark, world) == shown(unbroken)
     unbroken.close()
     world.close()
