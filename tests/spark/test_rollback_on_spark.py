@@ -54,7 +54,8 @@ def by_kernel(spark: Any, path: str, columns: Columns) -> Rows:
 def by_delta_rs(spark: Any, path: str, columns: Columns) -> Rows:
     query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(path))
     found = query.execute(f"SELECT {', '.join(columns)} FROM t").read_all()
-    return pa.table(found).to_pylist()
+    rows: Rows = pa.table(found).to_pylist()
+    return rows
 
 
 def read(reader: Any, spark: Any, world: World) -> dict[str, list[str]]:
