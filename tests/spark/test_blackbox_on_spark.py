@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
         ("clock", 40),  # outer: who has no input is called as well
         ("parcels", 40),  # two states, one of them outer; written for other keys
         ("reach", 4),  # two states and messages
-        ("outer_probe", 4),  # ALL, addresses, messages
+        ("outer_probe", 10),  # ALL, addresses, messages
     ],
 )
 def test_every_epoch_equals_the_reference(
