@@ -209,8 +209,9 @@ def _rule(chance: random.Random, inputs: list[str]) -> Rule:
     rules += [CountWindow(4, slide=2), Align(), KeyWindow(3)]
     if len(inputs) > 1:
         table, *others = inputs
+        moving: list[Rule] = [RunAny(), RunAll()]
         rules += [
-            StaticTable((table,), chance.choice([RunAny(), RunAll()])),
+            StaticTable((table,), chance.choice(moving)),
             StaticTable((table,), RunAll(), latest=True),
             Phases(tuple(inputs)),  # type: ignore[arg-type]
             Phases(({"reads": others, "until": table},)),  # type: ignore[arg-type]
