@@ -68,11 +68,7 @@ class Controller:
         )
         self._catalog, self._versions = parts.catalog, parts.versions
         self._runs, self._ticker, self._recovery = parts.runs, parts.ticker, parts.recovery
-        self._terms, self._framer, self._punctuations = (
-            parts.terms,
-            parts.framer,
-            parts.punctuations,
-        )
+        self._framer, self._punctuations = parts.framer, parts.punctuations
         self._answers, self._terms = parts.answers, parts.terms
         self._reading, self._deletion = parts.reading, parts.deletion
         self.amendments, self.housekeeping = parts.amendments, parts.housekeeping
