@@ -64,7 +64,7 @@ def test_fused_and_apart_are_the_reference(engine: str, data: st.DataObject) -> 
     """
     dataflow = data.draw(graphs())
     grouped = [n for n, s in dataflow.stages.items() if not s.translator.record_wise]
-    vectorised = data.draw(st.sets(st.sampled_from(grouped)) if grouped else st.just(set()))
+    vectorised = {name for name in grouped if data.draw(st.sampled_from([True, True, False]))}
     arrivals = st.one_of(st.just([]), *[st.lists(_rows, min_size=8, max_size=16)] * 3)
     epochs = data.draw(st.lists(arrivals, min_size=1, max_size=2))
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
@@ -112,6 +112,23 @@ def _assert_same(driver: Driver, reference: ReferenceEngine) -> None:
         for state in stage.translator.states:
             kept = sorted(map(repr, driver.state(stage.name, state.name)))
             assert kept == sorted(map(repr, reference.state(stage.name, state.name)))
+
+
+@pytest.mark.parametrize("limit", [0, 1000], ids=["two jobs", "one job"])
+def test_a_vectorised_stage_has_its_place_in_a_chain(
+    tmp_path: Path, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a record-wise stage and before one, in one job or in two: the reference's epochs."""
+    monkeypatch.setattr(task, "THEN_RECORDS_MAX", limit)
+    engine = LocalEngine(cache=str(tmp_path / "c"))
+    driver = Driver(engine, in_arrow(chain(), {"count"}), tmp_path / "t", fused=True)
+    reference = ReferenceEngine(chain())
+    for epoch in range(2):
+        for one in (driver, reference):
+            one.feed("src", [{"k": n % 6, "v": f"v{n + epoch}"} for n in range(14)])
+            one.run_until_idle()
+    assert [figures["stage"] for figures in driver.figures] == ["first", "first"]
+    _assert_same(driver, reference)
 
 
 @pytest.mark.parametrize("limit", [0, 1000], ids=["two jobs", "one job"])
