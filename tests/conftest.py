@@ -14,21 +14,23 @@ from hypothesis import settings
 settings.register_profile("cbp", deadline=None)
 settings.load_profile("cbp")
 
-_ONE_AT_A_TIME = ("spark", "cluster", "service", "system")
+_PROCESSES = ("cluster", "service", "system")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep together, where several processes share the tests, what is not to run side by side.
 
-    A file's tests, for their fixtures; and all tests with a Spark session or with processes of
-    their own: one session serves them, and nobody measures while another one is killed.
+    A file's tests, for their fixtures; all tests with the Spark session, since one serves them;
+    and all that start processes of their own, of which some are killed and some have the time.
     """
     for item in items:
-        alone = any(item.get_closest_marker(name) for name in _ONE_AT_A_TIME)
-        item.add_marker(
-            pytest.mark.xdist_group("processes" if alone else item.nodeid.partition("::")[0])
-        )
+        group = item.nodeid.partition("::")[0]
+        if any(item.get_closest_marker(name) for name in _PROCESSES):
+            group = "processes"
+        elif item.get_closest_marker("spark"):
+            group = "spark"
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")
