@@ -59,7 +59,8 @@ def test_a_machine_that_loses_its_power_loses_nothing_that_was_acknowledged(
         spark_master="local[2]",
         spark_driver_memory="512m",
     )
-    lost, midway = [], 0
+    lost: list[int] = []
+    midway = 0
     try:
         service.start()
         service.wait()

@@ -14,7 +14,6 @@ from controller.app import Service
 from tests.controller.cli.conftest import Cbp
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-"""Of each run: some hundred megabytes in half of forty."""
 
 
 def test_the_figures_are_printed_written_and_drawn(cbp: Cbp, tmp_path: Path) -> None:
