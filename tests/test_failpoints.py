@@ -42,7 +42,7 @@ NOT_DURABLE = {
     "cbp/engine/spool.py:close": "scratch of one task",
     "cbp/engine/state/index.py:_sweep": "a cache",
     "cbp/engine/state/index.py:_write": "a cache",
-    "cbp/engine/state/index.py:scratch": "an empty folder",
+    "cbp/engine/state/index.py:tidy_scratch": "scratch of killed tasks",
     "cbp/engine/vectorised/arrived.py:forget": "scratch of one task",
     "cbp/engine/vectorised/called.py:__init__": "scratch of one task",
     "cbp/engine/vectorised/called.py:close": "scratch of one task",

@@ -1,4 +1,4 @@
-"""Reading a Parquet file for people: some records at a time, few where they are wide.
+"""Reading a data file for people: some records at a time, few where they are wide.
 
 Guaranteed: a batch has 16,384 records at most.
 Not guaranteed: its bytes. They are judged by those of the file's pages, before compression;
@@ -7,14 +7,18 @@ of strings that are all alike the pages hold each but once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyroaring import BitMap64
 
+from cbp.engine.delta.actions import AddFile
 from cbp.engine.state.sizes import rows_at_a_time
+from cbp.engine.state.vectors import live_in, read_vector
 
-__all__ = ["read_batches"]
+__all__ = ["live_batches", "page_of", "read_batches"]
 
 
 def read_batches(path: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -25,3 +29,37 @@ def read_batches(path: str, columns: Sequence[str] | None = None) -> Iterator[pa
     rows = rows_at_a_time(rows=meta.num_rows, memory=memory)
     wanted = None if columns is None else list(columns)
     yield from file.iter_batches(rows, columns=wanted, use_threads=False)
+
+
+def live_batches(
+    table: str, file: AddFile, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a table's file that are not dead, in order.
+
+    Args:
+        table: Its folder.
+        file: As a version of the table names it.
+        columns: As of `read_batches`.
+    """
+    vector = file.deletion_vector
+    dead = BitMap64() if vector is None else read_vector(table, vector)
+    at = 0
+    for batch in read_batches(f"{table}/{file.path}", columns):
+        rows = live_in(dead, at, at + batch.num_rows)
+        yield batch if len(rows) == batch.num_rows else batch.take(pa.array(rows - at))
+        at += batch.num_rows
+
+
+def page_of(batches: Iterable[pa.RecordBatch], offset: int, limit: int) -> list[dict[str, Any]]:
+    """Return at most `limit` records from `offset` on."""
+    rows: list[dict[str, Any]] = []
+    for batch in batches:
+        if len(rows) >= limit:
+            break
+        if offset >= batch.num_rows:
+            offset -= batch.num_rows
+            continue
+        part = pa.Table.from_batches([batch.slice(offset, limit - len(rows))])
+        rows += part.to_pylist(maps_as_pydicts="strict")
+        offset = 0
+    return rows

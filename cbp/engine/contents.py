@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from cbp.engine.batches import read_batches
+from cbp.engine.batches import live_batches
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.rows import Row, decode_columns
 from cbp.engine.state.bucket import BucketState, StateTable
 from cbp.engine.state.index import IndexCache
-from cbp.engine.state.vectors import read_vector, rows_of
 from cbp.engine.tiers import in_order
 from cbp.model.schema import Schema
 
@@ -78,7 +77,8 @@ class OutputContents:
         assert number == 0, "there is one part"
         names = (*(("_epoch",) if epochs else ()), *self.schema.names)
         for file in in_order(self.live):
-            for table in self._tables(file):
+            for batch in live_batches(self.folder, file, ["_epoch", *self.schema.names]):
+                table = pa.Table.from_batches([batch])
                 columns = [table.column(name).to_pylist() for name in names[: int(epochs)]]
                 types = [column.type for column in self.schema.fields]
                 rows = decode_columns(table, self.schema.names, types)
@@ -86,18 +86,6 @@ class OutputContents:
                     yield [(epoch, *row) for epoch, row in zip(*columns, rows, strict=True)]
                 else:
                     yield list(rows)
-
-    def _tables(self, file: AddFile) -> Iterator[pa.Table]:
-        dead = read_vector(self.folder, file.deletion_vector) if file.deletion_vector else None
-        gone = set() if dead is None else set(rows_of(dead).tolist())
-        at = 0
-        names = ["_epoch", *self.schema.names]
-        for batch in read_batches(f"{self.folder}/{file.path}", names):
-            table = pa.Table.from_batches([batch])
-            if gone:
-                table = table.filter([at + row not in gone for row in range(table.num_rows)])
-            at += batch.num_rows
-            yield table
 
 
 @dataclass(frozen=True, slots=True)

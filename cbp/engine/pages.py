@@ -1,8 +1,8 @@
 """One version of a table, for people and services: a page of its records, the records of a key.
 
 A page begins at a *place* and ends at the place of the next one: in a state (bucket, record of
-the bucket by hash), in an output (file in the order of the flow, row of the file). Files never
-change and a version names its files, so a place means the same whenever and wherever it is
+the bucket by hash), in an output (file in the order of the flow, live record of the file). Files
+never change and a version names its files, so a place means the same whenever and wherever it is
 read: pages of one version, put together, are the table of that version, whatever is published
 meanwhile.
 
@@ -20,8 +20,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from cbp.engine.base import Page, Place, flow_table, state_table
-from cbp.engine.batches import read_batches
-from cbp.engine.delta.actions import AddFile
+from cbp.engine.batches import live_batches, page_of
 from cbp.engine.delta.fence import require_placement
 from cbp.engine.delta.log import Snapshot
 from cbp.engine.delta.tables import ManagedTable
@@ -29,7 +28,6 @@ from cbp.engine.publication import live_files
 from cbp.engine.read import look_up, state_rows
 from cbp.engine.state.bucket import BucketState, StateTable
 from cbp.engine.state.index import IndexCache
-from cbp.engine.state.vectors import read_vector, rows_of
 from cbp.engine.tiers import in_order
 from cbp.errors import (
     NotFoundError,
@@ -98,11 +96,12 @@ class VersionReader:
         with self._kept(name, version):
             files = in_order(self._snapshot(name, version).live.values())
             for number in range(start[0], len(files)):
-                first = start[1] if number == start[0] else 0
-                for row, record in _records(f"{self._folder}/{name}", files[number], first):
-                    if len(rows) == limit:
-                        return rows, (number, row)
-                    rows.append(record)
+                file, first = files[number], start[1] if number == start[0] else 0
+                batches = live_batches(f"{self._folder}/{name}", file)
+                part = page_of(batches, first, limit - len(rows))
+                rows += part
+                if first + len(part) < file.rows - file.dead:
+                    return rows, (number, first + len(part))
         return rows, None
 
     def _state(self, name: str, state: str, version: int) -> StateTable:
@@ -133,19 +132,3 @@ class VersionReader:
         except (NotFoundError, FileNotFoundError) as error:
             path = f"{self._folder}/{name}"
             raise VersionGoneError(path, version) from error
-
-
-def _records(table: str, file: AddFile, first: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the live records of a file from a row on, with their rows."""
-    vector = file.deletion_vector
-    dead = set() if vector is None else set(rows_of(read_vector(table, vector)).tolist())
-    at = 0
-    for batch in read_batches(f"{table}/{file.path}"):
-        behind = at + batch.num_rows
-        if behind > first:
-            start = max(first, at)
-            records = batch.slice(start - at).to_pylist(maps_as_pydicts="strict")
-            for row, record in enumerate(records, start):
-                if row not in dead:
-                    yield row, record
-        at = behind

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cbp.engine.base import flow_table
-from cbp.engine.batches import read_batches
+from cbp.engine.batches import page_of, read_batches
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.hashing import bucket_of, key_hash
 from cbp.engine.rows import decode_columns
@@ -144,7 +144,7 @@ def _of_files(folder: str, increment: Increment, offset: int, limit: int) -> lis
             offset -= file.rows
             continue
         wanted = min(limit - len(rows), file.rows - offset)
-        rows += _page(read_batches(f"{folder}/{file.path}"), file.start + offset, wanted)
+        rows += page_of(read_batches(f"{folder}/{file.path}"), file.start + offset, wanted)
         offset = 0
     return rows
 
@@ -159,19 +159,4 @@ def _of_table(
         for file in live_of(folder, increment)
         for batch in read_batches(f"{table}/{file.path}")
     )
-    return _page(batches, offset, limit)
-
-
-def _page(batches: Iterator[pa.RecordBatch], offset: int, limit: int) -> list[dict[str, Any]]:
-    """Return at most `limit` rows from `offset` on."""
-    rows: list[dict[str, Any]] = []
-    for batch in batches:
-        if offset >= batch.num_rows:
-            offset -= batch.num_rows
-            continue
-        part = pa.Table.from_batches([batch.slice(offset, limit - len(rows))])
-        rows += part.to_pylist(maps_as_pydicts="strict")
-        offset = 0
-        if len(rows) >= limit:
-            break
-    return rows
+    return page_of(batches, offset, limit)

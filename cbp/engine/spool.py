@@ -12,8 +12,11 @@ Source: CBP (SoCC'10), section 4.5.4, "Flow separation in Map-Reduce".
 from __future__ import annotations
 
 import tempfile
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
+from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -43,25 +46,16 @@ class _Run:
         self._file: pa.OSFile | None = None
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
         self.table: pa.Table | None = None
-        self.sizes: Counter[int] = Counter()
         self.rows = 0
 
     def append(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
-        self._count(batch)
+        self.rows += batch.num_rows
         size = batch.nbytes
         self._bytes += size
         self.bytes += size
         if self._bytes > SPOOL_BYTES:
             self._spill(batch.schema)
-
-    def _count(self, batch: pa.RecordBatch) -> None:
-        buckets = batch.column(batch.schema.get_field_index("_bucket")).to_numpy()
-        starts = np.flatnonzero(np.diff(buckets, prepend=buckets[:1] - 1))
-        sizes = np.diff(starts, append=len(buckets))
-        for bucket, size in zip(buckets[starts].tolist(), sizes.tolist(), strict=True):
-            self.sizes[bucket] += size
-        self.rows += len(buckets)
 
     def _spill(self, schema: pa.Schema) -> None:
         if self._writer is None:
@@ -85,9 +79,29 @@ class _Run:
         elif self._batches:
             self.table = pa.Table.from_batches(self._batches)
 
+    @cached_property
+    def sizes(self) -> Counter[int]:
+        """Buckets, ascending, with their records; of a sealed run in the order of its buckets."""
+        found: Counter[int] = Counter()
+        for chunk in () if self.table is None else self.table.column("_bucket").chunks:
+            buckets = chunk.to_numpy()
+            starts = np.flatnonzero(np.diff(buckets, prepend=buckets[:1] - 1))
+            sizes = np.diff(starts, append=len(buckets))
+            for bucket, size in zip(buckets[starts].tolist(), sizes.tolist(), strict=True):
+                found[bucket] += size
+        return found
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        return list(accumulate(self.sizes.values(), initial=0))
+
     def before(self, bucket: int) -> int:
-        """Return how many records lie before a bucket's; they ascend by bucket."""
-        return sum(size for at, size in self.sizes.items() if at < bucket)
+        """Return how many records lie before a bucket's."""
+        return self._ends[bisect_left(self._buckets, bucket)]
+
+    @cached_property
+    def _buckets(self) -> list[int]:
+        return list(self.sizes)
 
     def by_hash(self) -> _Run:
         """Return a sealed run with the same rows in the order of their unsigned hashes."""

@@ -32,7 +32,9 @@ def read(
     if flow not in services.controller.dataflow(name).flows():
         raise NotFoundError(kind="flow", name=f"{name}/{flow}")
     limit = page_size(services, query)
-    records, cursor = services.controller.read_flow(name, flow, query.cursor, limit, as_of(query))
+    records, cursor = services.controller.reading.read_flow(
+        name, flow, query.cursor, limit, as_of(query)
+    )
     return Records(items=[json_value(record) for record in records], cursor=cursor)
 
 

@@ -36,6 +36,7 @@ __all__ = [
     "Explanation",
     "Leading",
     "LeadsAlone",
+    "Reading",
     "Registry",
     "Services",
     "Settings",
@@ -186,6 +187,39 @@ class Snapshots(Protocol):
         ...
 
 
+class Reading(Protocol):
+    """Reads what is published; see `controller.loop.reading.Reading`."""
+
+    def look_up(
+        self,
+        dataflow: str,
+        stage: str,
+        state: str,
+        key: Mapping[str, Any],
+        as_of: AsOf | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return the published state records of one key."""
+        ...
+
+    def page_state(
+        self,
+        dataflow: str,
+        stage: str,
+        state: str,
+        cursor: str | None,
+        limit: int,
+        as_of: AsOf | None = None,
+    ) -> tuple[Sequence[Mapping[str, Any]], str | None]:
+        """Return at most `limit` records of a state and the cursor of the next page."""
+        ...
+
+    def read_flow(
+        self, dataflow: str, flow: str, cursor: str | None, limit: int, as_of: AsOf | None = None
+    ) -> tuple[Sequence[Mapping[str, Any]], str | None]:
+        """Return at most `limit` records of a flow and the cursor of the next page."""
+        ...
+
+
 class Verifications(Protocol):
     """Recomputes dataflows and compares their tables."""
 
@@ -212,6 +246,11 @@ class Controller(Protocol):
     @property
     def explaining(self) -> Explaining:
         """Its plans and accounts."""
+        ...
+
+    @property
+    def reading(self) -> Reading:
+        """Records of its dataflows' flows and states."""
         ...
 
     @property
@@ -303,35 +342,6 @@ class Controller(Protocol):
 
     def waits(self, name: str) -> Mapping[str, Wait]:
         """Return leading stage -> why it did not start at the last decision."""
-        ...
-
-    def look_up(
-        self,
-        dataflow: str,
-        stage: str,
-        state: str,
-        key: Mapping[str, Any],
-        as_of: AsOf | None = None,
-    ) -> list[dict[str, Any]]:
-        """Return the published state records of one key."""
-        ...
-
-    def page_state(
-        self,
-        dataflow: str,
-        stage: str,
-        state: str,
-        cursor: str | None,
-        limit: int,
-        as_of: AsOf | None = None,
-    ) -> tuple[Sequence[Mapping[str, Any]], str | None]:
-        """Return at most `limit` records of a state and the cursor of the next page."""
-        ...
-
-    def read_flow(
-        self, dataflow: str, flow: str, cursor: str | None, limit: int, as_of: AsOf | None = None
-    ) -> tuple[Sequence[Mapping[str, Any]], str | None]:
-        """Return at most `limit` records of a flow and the cursor of the next page."""
         ...
 
     def cancel(self, run: str) -> None:

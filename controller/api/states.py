@@ -62,7 +62,7 @@ def look_up(
     pairs = [one for one in request.query_params.multi_items() if one[0] not in _MOMENT]
     key = parse_key(schema, pairs)
     moment = as_of(MomentQuery(epoch=epoch, stage=epoch_of, at=at), prefix="_")
-    found = services.controller.look_up(name, stage, state, key, moment)
+    found = services.controller.reading.look_up(name, stage, state, key, moment)
     if not found:
         shown = ", ".join(f"{column}={json_value(value)}" for column, value in key.items())
         raise NotFoundError(kind="state record", name=f"{name}/{stage}.{state} {shown}")
@@ -84,7 +84,7 @@ def page(
     """
     _key_schema(services.controller.dataflow(name), stage, state)
     limit = page_size(services, query)
-    records, cursor = services.controller.page_state(
+    records, cursor = services.controller.reading.page_state(
         name, stage, state, query.cursor, limit, as_of(query)
     )
     return Records(items=[json_value(record) for record in records], cursor=cursor)

@@ -35,7 +35,10 @@ def restore_quarantined(place: SourcePlace, store: Store, faults: Faults) -> int
         store: Gets the claims, in the order of their ids.
         faults: Told `claim.before` and `claim.after`.
     """
-    kept = [name for name in names_in(place.quarantine) if _is_rejected(place, name)]
+    names = names_in(place.quarantine)
+    there = set(names)
+    # No reason, no marker, nothing of a person's.
+    kept = [n for n in names if reason_path(Path(n)).name in there and not _is_marker(n)]
     restored = 0
     for start in range(0, len(kept), _ASKED_AT_ONCE):
         some = {_claim_id(name): name for name in kept[start : start + _ASKED_AT_ONCE]}
@@ -49,10 +52,8 @@ def restore_quarantined(place: SourcePlace, store: Store, faults: Faults) -> int
     return restored
 
 
-def _is_rejected(place: SourcePlace, name: str) -> bool:
-    """Tell whether a name is a rejected file's: no reason, no marker, nothing of a person's."""
-    marker = kept_name(_claim_id(name), CLOSE_NAME)
-    return name != marker and reason_path(place.quarantine / name).exists()
+def _is_marker(name: str) -> bool:
+    return name == kept_name(_claim_id(name), CLOSE_NAME)
 
 
 def _claim_id(name: str) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
-from cbp.errors import DataflowBusyError, LogConflictError
+from cbp.errors import DataflowBusyError
 from cbp.model.correction import Correction, CorrectionNote
 from cbp.model.generation import Generation
 from controller.loop.corrections import Corrections
@@ -100,11 +100,8 @@ class Amendments:
             self._runs.finish_all(record)
             # Again: a run may have ended by itself meanwhile.
             plan = look(record)
-            try:
+            with self._runs.deposing():
                 self._rollbacks.carry_out(record, plan)
-            except LogConflictError as error:
-                self._runs.depose(error.message)
-                raise
         return plan.generation
 
     def plan_roll_back(self, name: str, to: str, *, drop_later: bool = False) -> RollbackPlan:

@@ -164,18 +164,20 @@ class Changes:
 
     def unfinished(self, record: DataflowRecord) -> bool:
         """Tell whether the newest version of a dataflow is not the store's."""
+        return self._ahead(record) is not None
+
+    def _ahead(self, record: DataflowRecord) -> Description | None:
+        """Return the newest version, where it is not the store's."""
         newest = self._descriptions.newest(record.folder)
-        return newest is not None and newest.version > record.version
+        return newest if newest is not None and newest.version > record.version else None
 
     def cut_short(self, record: DataflowRecord) -> bool:
         """Tell whether the store has a version's document, and does not stand where it began.
 
         So it is where a registration died that took over a folder.
         """
-        newest = self._descriptions.newest(record.folder)
-        if newest is None or newest.version <= record.version:
-            return False
-        return dict(newest.document) == dict(record.document)
+        newest = self._ahead(record)
+        return newest is not None and dict(newest.document) == dict(record.document)
 
     def finish(self, record: DataflowRecord) -> DataflowRecord:
         """Redo what follows the newest description; does nothing where it is done.
@@ -184,8 +186,8 @@ class Changes:
             CodeDriftedError: If what is installed is not what the new version was planned for.
             CbpError: Whatever else prevents it; to be tried again.
         """
-        newest = self._descriptions.newest(record.folder)
-        if newest is None or newest.version <= record.version or newest.begin is None:
+        newest = self._ahead(record)
+        if newest is None or newest.begin is None:
             return record
         now = replace(record, version=newest.version, document=newest.document)
         dataflow = self._compile(newest.document)

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from cbp.errors import LogConflictError
 from cbp.model.change import NO_CHOICE, Choice
 from cbp.model.dataflow import Dataflow
 from cbp.model.intention import Intention
@@ -27,7 +26,6 @@ from controller.loop.change import Changed
 from controller.loop.folder import remove_purged
 from controller.loop.outlook import Outlook, look_out
 from controller.loop.parts import Environment, assemble
-from controller.loop.reading import AsOf
 from controller.loop.rebuild import bring_back
 from controller.loop.tick import PAUSED_BY_HAND
 from controller.loop.versions import Arrivals
@@ -70,7 +68,7 @@ class Controller:
         self._runs, self._ticker, self._recovery = parts.runs, parts.ticker, parts.recovery
         self._framer, self._punctuations = parts.framer, parts.punctuations
         self._answers, self._terms = parts.answers, parts.terms
-        self._reading, self._deletion = parts.reading, parts.deletion
+        self.reading, self._deletion = parts.reading, parts.deletion
         self.amendments, self.housekeeping = parts.amendments, parts.housekeeping
         self.explaining, self.snapshots = parts.explaining, parts.snapshots
         self.verifications = parts.verifications
@@ -261,13 +259,9 @@ class Controller:
             FlowUnframedError: If no stage frames it.
         """
         record = self._store.dataflow(dataflow)
-        try:
-            made = self._punctuations.close(
-                record, flow, key=f"{reason}/{key or self._random_hex(16)}", reason=reason
-            )
-        except LogConflictError as error:
-            self._runs.depose(error.message)
-            raise
+        asked = f"{reason}/{key or self._random_hex(16)}"
+        with self._runs.deposing():
+            made = self._punctuations.close(record, flow, key=asked, reason=reason)
         self.wake()
         return made
 
@@ -357,39 +351,6 @@ class Controller:
             for (dataflow, stage), wait in self._ticker.waits.items()
             if dataflow == name
         }
-
-    def read_flow(
-        self, dataflow: str, flow: str, cursor: str | None, limit: int, as_of: AsOf | None = None
-    ) -> tuple[Sequence[Mapping[str, Any]], str | None]:
-        """Return a page of a flow; see `Reading.read_flow`."""
-        return self._reading.read_flow(dataflow, flow, cursor, limit, as_of)
-
-    def look_up(
-        self,
-        dataflow: str,
-        stage: str,
-        state: str,
-        key: Mapping[str, Any],
-        as_of: AsOf | None = None,
-    ) -> list[dict[str, Any]]:
-        """Return the state records of one key; see `Reading.look_up`."""
-        return self._reading.look_up(dataflow, stage, state, key, as_of)
-
-    def page_state(
-        self,
-        dataflow: str,
-        stage: str,
-        state: str,
-        cursor: str | None,
-        limit: int,
-        as_of: AsOf | None = None,
-    ) -> tuple[Sequence[Mapping[str, Any]], str | None]:
-        """Return a page of a state; see `Reading.page_state`."""
-        return self._reading.page_state(dataflow, stage, state, cursor, limit, as_of)
-
-    def read_state(self, dataflow: str, stage: str, state: str) -> Iterator[dict[str, Any]]:
-        """Yield every state record; see `Reading.read_state`."""
-        return self._reading.read_state(dataflow, stage, state)
 
     # the loop
 

@@ -18,8 +18,9 @@ this controller starts nothing any more.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -320,6 +321,19 @@ class Runs:
             self._parked.pop(key, None)
         _log.info("run.committed", epoch=intention.epoch, **_plain(intention.figures))
         return True
+
+    @contextmanager
+    def deposing(self) -> Iterator[None]:
+        """Start nothing any more once another controller has put what is put here; that goes on.
+
+        Raises:
+            LogConflictError: Whatever conflict comes out of the block.
+        """
+        try:
+            yield
+        except LogConflictError as error:
+            self.depose(error.message)
+            raise
 
     def finish_all(self, record: DataflowRecord) -> None:
         """Try to finish and to publish, now, what is recorded of a dataflow that stands still."""

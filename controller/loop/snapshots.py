@@ -176,7 +176,8 @@ class Snapshots:
         stamp_ms, shown, node = min(found, key=lambda one: one[:2])
         if shown <= epoch:
             return stamp_ms
-        # Several were published at once, or it changed nothing, or its version is collected.
+        # Several were published at once, or it changed nothing. Or its version is collected: then
+        # no version before this one can be read, and this raises.
         self._engine.shown(record.folder, record.name, node, at_ms=stamp_ms - 1)
         recorded = log.read(leader, epoch)
         if recorded is not None and not any(one.data_change for one in recorded.changes):

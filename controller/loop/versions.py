@@ -137,12 +137,9 @@ class Versions:
                 raise DataflowBusyError(name, why)
             self.framer.forget(name)
             self.answers.forget(name)
-            with self.exclusive(name), self.punctuations.lock(name):
+            with self.exclusive(name), self.punctuations.lock(name), self.runs.deposing():
                 record = self._expected(name, expected_version)
                 return self.changes.carry_out(record, document, dataflow, choice)
-        except LogConflictError as error:
-            self.runs.depose(error.message)
-            raise
         finally:
             # Should the store not answer now, every tick asks it again
             self.ticker.held[name] = UNFINISHED

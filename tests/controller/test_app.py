@@ -89,7 +89,7 @@ def step(service: Service) -> None:
 
 
 def count(service: Service, url: str, dataflow: str = "urls") -> int:
-    found = service.controller.look_up(dataflow, "count", "counts", {"url": url})
+    found = service.controller.reading.look_up(dataflow, "count", "counts", {"url": url})
     return sum(record["n"] for record in found)
 
 

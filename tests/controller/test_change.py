@@ -150,7 +150,7 @@ def test_a_state_is_rebuilt_from_input_that_compaction_took_up(
     assert world.waiting("behind") == list(range(24))
     world.ticks()
     assert world.sums("behind") == before
-    shown, _ = world.controller.read_flow("d", "sum.totals", cursor=None, limit=5)
+    shown, _ = world.controller.reading.read_flow("d", "sum.totals", cursor=None, limit=5)
     assert [row["n"] for row in shown] == [0, 1, 2, 3, 5]
     world.close()
 
@@ -245,7 +245,7 @@ def test_a_package_upgraded_under_a_document_runs_only_if_its_tables_are_the_sam
     assert "register its document again" in words
     assert sorted(Path(world.store.dataflow("d").folder).rglob("*.parquet")) == files
     with pytest.raises(CodeDriftedError):
-        world.controller.look_up("d", "sum", "sums", {"word": "x"})
+        world.controller.reading.look_up("d", "sum", "sums", {"word": "x"})
     world.change(ONE, keep=["sum"])
     world.ticks()
     assert world.sums() == {"x": 3 + 2 * 4}

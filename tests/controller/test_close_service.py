@@ -57,7 +57,7 @@ def test_a_marker_lets_the_last_hour_be_compared(service: Service) -> None:
     assert epochs(service) == 0
     service.controller.close("set_diff", "b")
     until(lambda: epochs(service) == 1)
-    records, _ = service.controller.read_flow("set_diff", "diff.a_diff", None, 10)
+    records, _ = service.controller.reading.read_flow("set_diff", "diff.a_diff", None, 10)
     assert [record["url"] for record in records] == ["x"]
     finished = service.settings.drop_root / "set_diff" / "a" / "finished"
     assert sum(path.name.endswith("_CLOSE") for path in finished.iterdir()) == 1

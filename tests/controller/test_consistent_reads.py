@@ -34,15 +34,12 @@ class Follower:
     def __init__(self, world: World) -> None:
         self._leader = world.controller
         self.snapshots = bystander(world)
-        self._reading = Reading(
+        self.reading = Reading(
             store=world.store,
             engine=self.snapshots._engine,
             catalog=world.controller._catalog,
             snapshots=self.snapshots,
         )
-        self.read_flow = self._reading.read_flow
-        self.look_up = self._reading.look_up
-        self.page_state = self._reading.page_state
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._leader, name)
@@ -258,7 +255,7 @@ def test_a_state_from_before_a_change_is_refused(world: World):
     assert code_of(lambda: client.all("state/left.sums", at=before)) == "version_unreadable"
     as_of = AsOf(at_ms=int(world.clock().timestamp() * 1000) - 1500)
     with pytest.raises(VersionUnreadableError, match="buckets"):
-        world.controller.look_up("diamond", "left", "sums", {"word": "a"}, as_of)
+        world.controller.reading.look_up("diamond", "left", "sums", {"word": "a"}, as_of)
     now = {row["word"]: row["n"] for row in client.all("state/left.sums")}
     assert now == expected.sums[0]
 

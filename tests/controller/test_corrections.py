@@ -149,7 +149,7 @@ def test_states_of_any_stage_are_corrected(world: World, document: Any) -> None:
     key = Correction({"word": "fresh"}, "records", ({"n": 5},))
     world.controller.amendments.correct(name, stage, state.name, [key], who="", why="x")
     world.ticks()
-    (row,) = world.controller.look_up(name, stage, state.name, {"word": "fresh"})
+    (row,) = world.controller.reading.look_up(name, stage, state.name, {"word": "fresh"})
     assert row["n"] == 5
 
 

@@ -95,7 +95,7 @@ def test_crashes_while_it_keeps_house_change_nothing(tmp_path: Path) -> None:
         world.faults.to = NO_FAULTS
         world.ticks()
     assert struck == set(points)
-    sums = {r["word"]: r["n"] for r in world.controller.read_state("one", "sum", "sums")}
+    sums = {r["word"]: r["n"] for r in world.controller.reading.read_state("one", "sum", "sums")}
     assert sums == {"x": 20} | {f"y{number}": 1 for number in range(20)}
     assert [r["n"] for r in world.flow("one", "sum.totals") if r["word"] == "x"] == [*range(1, 21)]
     world.close()
@@ -156,7 +156,7 @@ def test_crashes_while_records_are_trimmed_change_nothing(
             assert not oldest or (position and position.stages["sum"].epoch >= oldest)
         world.ticks()
     assert struck == set(points)
-    (row,) = world.controller.read_state("one", "sum", "sums")
+    (row,) = world.controller.reading.read_state("one", "sum", "sums")
     assert row["n"] == 12
     assert 8 <= (log.oldest("sum") or 0) <= 10
     world.close()
@@ -177,7 +177,7 @@ def test_runs_under_way_and_collections_do_not_meet(tmp_path: Path) -> None:
         while executor.waiting:
             executor.run_next()
             world.controller.tick()
-    (row,) = world.controller.read_state("one", "sum", "sums")
+    (row,) = world.controller.reading.read_state("one", "sum", "sums")
     assert row == {"word": "x", "n": total}
     assert [r["n"] for r in world.flow("one", "sum.totals")][-1] == total
     world.close()

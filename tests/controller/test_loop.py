@@ -20,7 +20,7 @@ def test_an_arrival_is_applied_and_comes_out(world: World) -> None:
     assert statuses(world) == [("COMMITTED", 0, 1)]
     assert world.flow("one", "sum.totals") == [{"word": "x", "n": 1}, {"word": "y", "n": 2}]
     key = {"word": "y"}
-    assert world.controller.look_up("one", "sum", "sums", key) == [{"word": "y", "n": 2}]
+    assert world.controller.reading.look_up("one", "sum", "sums", key) == [{"word": "y", "n": 2}]
     assert world.store.connectors("one")["sum"]["items"].queue == ()
     assert world.controller.waiting("one") == {"sum": "waits for an increment on items"}
 

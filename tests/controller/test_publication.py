@@ -45,7 +45,7 @@ def arrive(world: World, *records: tuple[str, int]) -> None:
 
 def shown(world: World) -> list[str]:
     """Return what readers of the state see."""
-    return sorted(map(repr, world.controller.read_state("one", "sum", "sums")))
+    return sorted(map(repr, world.controller.reading.read_state("one", "sum", "sums")))
 
 
 def entries(world: World, table: str = STATE) -> int:
@@ -62,7 +62,7 @@ def test_tables_show_several_epochs_at_once(world: World) -> None:
         published = (number + 1) // 3
         assert entries(world) == entries(world, "flows/sum.totals") == published
         assert shown(world) == (rows(("x", 3 * published)) if published else [])
-        found = world.controller.look_up("one", "sum", "sums", {"word": "x"})
+        found = world.controller.reading.look_up("one", "sum", "sums", {"word": "x"})
         assert [row["n"] for row in found] == ([3 * published] if published else [])
         assert world.controller.unpublished("one") == {"sum": (number + 1) % 3}
 

@@ -28,7 +28,7 @@ def test_pages_put_together_are_the_flow(world: World, limit: int) -> None:
             world.enqueue("one", Increment("a", 2, 2))
     pages, cursor = [], None
     for _ in range(10):
-        page, cursor = world.controller.read_flow("one", "a", cursor, limit)
+        page, cursor = world.controller.reading.read_flow("one", "a", cursor, limit)
         pages.append([row["n"] for row in page])
         if cursor is None:
             break
@@ -41,9 +41,9 @@ def test_what_does_not_exist_is_not_found(world: World) -> None:
     world.controller.register(ONE)
     calls: list[Callable[[], object]] = [
         lambda: world.controller.dataflow("two"),
-        lambda: world.controller.read_flow("one", "b", None, 1),
-        lambda: world.controller.look_up("one", "sum", "no", {"word": "x"}),
-        lambda: world.controller.look_up("one", "no", "sums", {"word": "x"}),
+        lambda: world.controller.reading.read_flow("one", "b", None, 1),
+        lambda: world.controller.reading.look_up("one", "sum", "no", {"word": "x"}),
+        lambda: world.controller.reading.look_up("one", "no", "sums", {"word": "x"}),
         lambda: world.controller.retry("one", "no"),
         lambda: world.controller.delete("two"),
         lambda: world.controller.pause("two"),
@@ -58,7 +58,7 @@ def test_a_cursor_that_nobody_gave_is_refused(world: World, cursor: str) -> None
     """Cursors are checked like any input."""
     world.controller.register(ONE)
     with pytest.raises(DefinitionError) as caught:
-        world.controller.read_flow("one", "a", cursor, 1)
+        world.controller.reading.read_flow("one", "a", cursor, 1)
     assert caught.value.mistake.code == "cursor_invalid"
 
 
@@ -67,6 +67,6 @@ def test_a_look_up_needs_exactly_the_key(world: World, key: dict[str, Any]) -> N
     """A key with missing or foreign columns is refused, naming the key."""
     world.controller.register(ONE)
     with pytest.raises(DefinitionError) as caught:
-        world.controller.look_up("one", "sum", "sums", key)
+        world.controller.reading.look_up("one", "sum", "sums", key)
     assert caught.value.mistake.code == "key_invalid"
     assert "word STRING" in caught.value.message

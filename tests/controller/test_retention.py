@@ -127,7 +127,7 @@ def test_what_waits_stays(tmp_path: Path) -> None:
     assert set(range(10, 30)) <= set(inputs(world))
     world.controller.resume("one")
     world.ticks()
-    (row,) = world.controller.look_up("one", "sum", "sums", {"word": "late"})
+    (row,) = world.controller.reading.look_up("one", "sum", "sums", {"word": "late"})
     assert row["n"] == 20
     world.close()
 
@@ -218,7 +218,7 @@ def test_a_source_is_read_from_the_oldest_that_is_there(tmp_path: Path) -> None:
     oldest = inputs(world)[0]
     assert oldest > 0
     for cursor in (None, "0.0"):
-        records, _ = world.controller.read_flow("one", "a", cursor, 1)
+        records, _ = world.controller.reading.read_flow("one", "a", cursor, 1)
         assert records[0]["n"] == oldest
     world.close()
 

@@ -507,7 +507,7 @@ def test_collection_goes_on_behind_a_roll_back(
     world.ticks()
     assert world.picture() == expected
     play(world, 60, name="one", start=12)
-    (row,) = world.controller.look_up("one", "sum", "sums", {"word": "w"})
+    (row,) = world.controller.reading.look_up("one", "sum", "sums", {"word": "w"})
     assert row["n"] == 72
     left = list((Path(world.tables) / "one" / "_intentions").rglob("*.json"))
     assert len(left) < 30

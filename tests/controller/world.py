@@ -510,7 +510,7 @@ class World:
 
     def flow(self, dataflow: str, flow: str) -> list[Record]:
         """Return every record of a flow."""
-        records, _ = self.controller.read_flow(dataflow, flow, None, 10_000)
+        records, _ = self.controller.reading.read_flow(dataflow, flow, None, 10_000)
         return [dict(record) for record in records]
 
     def _entry_points(self) -> list[Any]:

@@ -264,7 +264,7 @@ class Checker:
         for node in self._nodes():
             for output in node.translator.outputs:
                 flow = f"{node.name}.{output.name}"
-                found, _ = self.world.controller.read_flow(NAME, flow, None, 10_000)
+                found, _ = self.world.controller.reading.read_flow(NAME, flow, None, 10_000)
                 expected = [
                     {**row, "_epoch": epoch}
                     for epoch, rows in enumerate(self.history.replay.outputs(flow))

@@ -169,7 +169,12 @@ class SparkExecutor:
     def _beside(self, plan: RunPlan, count: int) -> list[SparkExecutor]:
         """Return executors for one stage in sessions of its own, with views of their own."""
         kept = self._sessions.setdefault((plan.folder, plan.node.name), [])
-        kept.extend(SparkExecutor(self.spark.newSession()) for _ in range(count - len(kept)))
+        for _ in range(count - len(kept)):
+            session = self.spark.newSession()
+            # How large a state is that comes from Python Spark does not know: it takes it to be
+            # some bytes, and would send it through the driver to every join.
+            session.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+            kept.append(SparkExecutor(session))
         return kept[:count]
 
     def is_small(self, plan: RunPlan, task: TaskPlan) -> bool:

@@ -144,10 +144,6 @@ class _Part:
         """Make the plan and run it; return what its settling tasks reported."""
         width = self.task.tasks if self.part is None else 1
         self.executor.spark.conf.set("spark.sql.shuffle.partitions", str(width))
-        if self.part is not None:
-            # Within one task nothing is saved by sending a side of a join through the driver,
-            # and Spark takes the state, which comes from Python, to be some bytes.
-            self.executor.spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
         frame = self._settled(self._results())
         going()
         return [row.body for row in frame.collect()]

@@ -150,14 +150,16 @@ class IndexCache:
     def scratch(self, name: str) -> Path:
         """Return where a task may put a file of its own, which no other task names.
 
-        Whoever puts it there removes it. What is left over, since a worker was killed, goes
-        when it is old; whoever still maps it keeps it.
+        Whoever puts it there removes it; what a killed worker left over goes by `tidy_scratch`.
         """
+        return self._scratch / name
+
+    def tidy_scratch(self) -> None:
+        """Remove scratch files that are old; whoever still maps one keeps it."""
         with contextlib.suppress(OSError):
             for path in self._scratch.iterdir():
                 if time.time() - path.stat().st_mtime > SCRATCH_SECONDS_MAX:
                     path.unlink()
-        return self._scratch / name
 
     def _kept(self, name: str) -> IndexedFile | None:
         with self._lock:

@@ -132,6 +132,7 @@ class LookUpTask(StageTask):
 
     def _noted(self) -> Iterator[Call]:
         """Yield the calls of this part's keys, and write them down."""
+        self.open_cache().tidy_scratch()
         file = CallsFile(self._path, list(self.plan.states))
         try:
             for buckets, call in self._calls(self._arranged()):

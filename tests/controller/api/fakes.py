@@ -228,15 +228,54 @@ class NoVerifications:
         raise NotFoundError(kind="verification", name=id_)
 
 
+class FakeReading:
+    """Answers look-ups and pages from canned records."""
+
+    def __init__(self) -> None:
+        self.state: list[dict[str, Any]] = []
+        self.flow: list[dict[str, Any]] = []
+        self.asked: list[tuple[Any, ...]] = []
+
+    def look_up(
+        self,
+        dataflow: str,
+        stage: str,
+        state: str,
+        key: Mapping[str, Any],
+        as_of: AsOf | None = None,
+    ) -> list[dict[str, Any]]:
+        self.asked.append(("look_up", dataflow, stage, state, dict(key), as_of))
+        return [row for row in self.state if key.items() <= row.items()]
+
+    def page_state(
+        self,
+        dataflow: str,
+        stage: str,
+        state: str,
+        cursor: str | None,
+        limit: int,
+        as_of: AsOf | None = None,
+    ) -> tuple[Sequence[Mapping[str, Any]], str | None]:
+        self.asked.append(("page_state", dataflow, stage, state, as_of))
+        page = _page(self.state, cursor, limit)
+        return page.items, page.cursor
+
+    def read_flow(
+        self, dataflow: str, flow: str, cursor: str | None, limit: int, as_of: AsOf | None = None
+    ) -> tuple[Sequence[Mapping[str, Any]], str | None]:
+        self.asked.append(("read_flow", dataflow, flow, as_of))
+        page = _page(self.flow, cursor, limit)
+        return page.items, page.cursor
+
+
 class FakeController:
-    """Registers into the store; answers look-ups and reads from canned records."""
+    """Registers into the store."""
 
     def __init__(self, store: FakeStore) -> None:
         self.registry, self.verifications = registry(), NoVerifications()
         self.explaining, self.snapshots = NoExplaining(), NoSnapshots()
         self.store = store
-        self.state: list[dict[str, Any]] = []
-        self.flow: list[dict[str, Any]] = []
+        self.reading = FakeReading()
         self.asked: list[tuple[Any, ...]] = []
         self.amendments = FakeAmendments(store)
         self.housekeeping = FakeHousekeeping(store)
@@ -313,37 +352,6 @@ class FakeController:
 
     def waits(self, name: str) -> Mapping[str, Wait]:
         return {stage: Wait("input", words, NOON) for stage, words in self.reasons.items()}
-
-    def look_up(
-        self,
-        dataflow: str,
-        stage: str,
-        state: str,
-        key: Mapping[str, Any],
-        as_of: AsOf | None = None,
-    ) -> list[dict[str, Any]]:
-        self.asked.append(("look_up", dataflow, stage, state, dict(key), as_of))
-        return [row for row in self.state if key.items() <= row.items()]
-
-    def page_state(
-        self,
-        dataflow: str,
-        stage: str,
-        state: str,
-        cursor: str | None,
-        limit: int,
-        as_of: AsOf | None = None,
-    ) -> tuple[Sequence[Mapping[str, Any]], str | None]:
-        self.asked.append(("page_state", dataflow, stage, state, as_of))
-        page = _page(self.state, cursor, limit)
-        return page.items, page.cursor
-
-    def read_flow(
-        self, dataflow: str, flow: str, cursor: str | None, limit: int, as_of: AsOf | None = None
-    ) -> tuple[Sequence[Mapping[str, Any]], str | None]:
-        self.asked.append(("read_flow", dataflow, flow, as_of))
-        page = _page(self.flow, cursor, limit)
-        return page.items, page.cursor
 
     def cancel(self, run: str) -> None:
         self.asked.append(("cancel", run))
@@ -455,8 +463,8 @@ class Service:
             _run("r2", 1, RunStatus.FAILED, error=error),
             _run("r1", 0, RunStatus.COMMITTED, figures={"records_in": 3.0, "groups": 2.0}),
         ]
-        self.controller.state = [{"url": "a", "site": 7, "n": 3}]
-        self.controller.flow = [{"url": f"u{i}", "n": i} for i in range(5)]
+        self.controller.reading.state = [{"url": "a", "site": 7, "n": 3}]
+        self.controller.reading.flow = [{"url": f"u{i}", "n": i} for i in range(5)]
 
 
 def _increment(index: int, *, records: int) -> Increment:

@@ -133,7 +133,7 @@ def test_a_flow_is_read_page_by_page(client: httpx.Client) -> None:
 
 def test_every_type_can_be_shown(client: httpx.Client, filled: Service) -> None:
     """What JSON has no word for goes out as text."""
-    filled.controller.flow = [
+    filled.controller.reading.flow = [
         {
             "nan": math.nan,
             "big": -math.inf,
@@ -165,7 +165,7 @@ def test_a_key_is_typed_by_the_schema(client: httpx.Client, filled: Service) -> 
     """A column of numbers reaches the engine as a number, one of text as text."""
     answer = client.get(f"{DATAFLOW}/state/count/counts", params={"url": "a", "site": "7"})
     assert answer.json()["items"] == [{"url": "a", "site": 7, "n": 3}]
-    asked = filled.controller.asked[-1]
+    asked = filled.controller.reading.asked[-1]
     assert asked == ("look_up", "clicks", "count", "counts", {"url": "a", "site": 7}, None)
 
 
@@ -194,7 +194,7 @@ def test_tables_are_read_as_of_an_epoch_or_a_time(
     ):
         answer = client.get(f"{DATAFLOW}/{path}", params=parameters)
         assert answer.status_code == 200, answer.text
-        assert filled.controller.asked[-1][-1] == asked
+        assert filled.controller.reading.asked[-1][-1] == asked
 
 
 @pytest.mark.parametrize("path", ["count/counts/records", "count/counts"])

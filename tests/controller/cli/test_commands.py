@@ -183,7 +183,7 @@ def test_a_name_is_one_part_of_the_address(cbp: Cbp, service: Service) -> None:
 def test_control_characters_do_not_reach_the_terminal(cbp: Cbp, service: Service) -> None:
     """A file name cannot recolour or clear the screen of whoever lists it."""
     service.fill()
-    service.controller.flow = [{"url": "\x1b[2Jevil\x07"}]
+    service.controller.reading.flow = [{"url": "\x1b[2Jevil\x07"}]
     outcome = cbp("records", "clicks", "urls")
     assert "\x1b" not in outcome.out
     assert "\\x1b[2Jevil" in outcome.out
