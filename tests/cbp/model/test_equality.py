@@ -88,6 +88,21 @@ def test_numbers_may_differ_as_declared(spec: OutputSpec, left: Any, right: Any,
     assert bool(found) == bool(says)
 
 
+def test_state_is_compared_as_it_is_declared() -> None:
+    """Within its tolerance, without its counters of rounds; as many records as there are."""
+    spec = StateSpec("s", Schema.parse("k INT, x DOUBLE, n INT"), "inner", 0.1, ("n",))
+    close = closeness(spec, ("k",))
+
+    def difference(left: Any, right: Any) -> str:
+        return view_difference(state_view(left, close), state_view(right, close), close)
+
+    rows = [(1, 1.0, 1), (1, 5.0, 1), (2, 0.0, 1)]
+    assert difference(rows, [(2, 0.05, 7), (1, 5.3, 7), (1, 1.05, 7)]) == ""
+    assert difference(rows, [(2, 0.2, 1), *rows[:2]])
+    assert difference(rows, rows[:2])
+    assert difference(rows, [*rows, rows[0]])
+
+
 def test_a_key_is_compared_exactly_and_rounds_not_at_all() -> None:
     """Though the key is a floating-point number; and what comes in front of a record is exact."""
     spec = StateSpec("s", Schema.parse("k DOUBLE, x DOUBLE, n INT"), "inner", 0.1, ("n",))
