@@ -1,0 +1,171 @@
+"""What a version left behind of everything it can write is read by all later ones.
+
+Archives of `tests/fixtures/earlier/rich.py`: frames, memos, closes, messages to addresses, remote
+writes, deleted rows, compaction, checkpoints, sealed entries, inputs that are gone, a roll-back,
+a correction, a second version, a file in quarantine, and a publication that died half-way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import tarfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars
+import pytest
+
+from cbp.engine.base import stage_tables
+from cbp.engine.files import LocalFiles
+from controller import app
+from controller.app import Service
+from controller.loop.outlook import look_out
+from controller.store import open_store
+from tests.conformance.test_earlier import moved, unpack
+from tests.fixtures.earlier.rich import CORRECTED, NAME, document, expected
+from tests.fixtures.earlier.rich_play import arrive, lowered, rows, served, settle, stood
+from tests.fixtures.earlier.write import HERE
+
+ARCHIVES = sorted(path.name for path in HERE.glob("*-rich.tar.xz"))
+
+
+@pytest.fixture(params=ARCHIVES)
+def left(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Give the folder of a service that was killed, by an earlier version."""
+    unpack(tmp_path, request.param)
+    moved(f"sqlite:///{tmp_path}/cbp.db", tmp_path)
+    return tmp_path
+
+
+def test_one_of_everything_is_kept() -> None:
+    """An archive that lacks something would test nothing of it; the names say what is there."""
+    assert ARCHIVES
+    wanted = {
+        "checkpoint": "_delta_log/00000000000000000003.checkpoint.parquet",
+        "vectors": "/_vectors/",
+        "deleted rows in a file": ".deletes",
+        "bindings": "bindings",
+        "frames": "_punctuations/",
+        "a correction": "_corrections/",
+        "a generation": "_intentions/_generations/",
+        "a position": "/_positions/",
+        "sealed entries": "/_log/sealed/",
+        "a second version": "_description/00000000000000000002.json",
+        "an index copy": "cache/",
+        "quarantine": "quarantine/",
+    }
+    for archive in ARCHIVES:
+        with tarfile.open(HERE / archive) as tar:
+            names = tar.getnames()
+        lacking = [what for what, part in wanted.items() if not any(part in n for n in names)]
+        assert not lacking, (archive, lacking)
+
+
+def test_a_service_goes_on(left: Path) -> None:
+    """Migrated and recovered, the tables are what was written; then on, and back."""
+    with closing(open_store(f"sqlite:///{left}/cbp.db")) as store:
+        (seen,) = look_out(store, LocalFiles(), f"{left}/tables")
+    redo = {stage.stage: stage.redo for stage in seen.stages}
+    assert redo == {"split": 1, "differ": 0, "gossip": 0}, "it died behind a record"
+    with opened(left) as service:
+        closed = service.store.punctuations(NAME).items
+        assert sorted(one.flow for one in closed) == ["a", "b"]
+        goes_on(service, story_of(left))
+
+
+@pytest.mark.parametrize("url", ["", pytest.param("postgresql", marks=pytest.mark.service)])
+def test_a_lost_store_is_rebuilt(left: Path, url: str, request: pytest.FixtureRequest) -> None:
+    """From descriptions, positions, records, generations, corrections and closes alone."""
+    for path in left.glob("cbp.db*"):
+        path.unlink()
+    if url:
+        url = request.getfixturevalue("new_postgres_database")()
+    with opened(left, url) as service:
+        assert service.controller.rebuild() == [NAME]
+        service.controller.recover()
+        goes_on(service, story_of(left))
+
+
+def goes_on(service: Service, story: dict[str, Any]) -> None:
+    settle(service)
+    assert stood(service)["tables"] == expected(story["events"]), "recovered"
+    shows_what_was_written(service, story["written"])
+    knows_what_was_done(service)
+    knows_what_came(service, story["events"][0][1])
+    more = rows(10, random.Random(2))
+    arrive(service, 10, more)
+    last = stood(service)
+    assert last["tables"] == expected([*story["events"], ("arrive", more)]), "gone on"
+
+    early, amendments = story["early"], service.controller.amendments
+    number = str(sum(early["epochs"].values()))
+    amendments.roll_back(NAME, number, who="me", why="to see it come back", pause=True)
+    assert stood(service) == early, "rolled back"
+    service.controller.resume(NAME)
+    settle(service)
+    assert stood(service) == last, "come again"
+
+
+def shows_what_was_written(service: Service, written: dict[str, Any]) -> None:
+    """As of the last epochs before the kill, any Delta reader sees the tables of then."""
+    epoch = written["epochs"]["gossip"] - 1
+    snapshot = service.controller.snapshots.take(NAME, epoch=epoch, stage="gossip")
+    shown = {stage: epoch + 1 for stage, epoch in snapshot.epochs.items()}
+    assert shown == {stage: written["epochs"][stage] for stage in shown}
+    for node in service.controller.dataflow(NAME).stages.values():
+        for table in stage_tables(node):
+            version = snapshot.tables[table].version
+            frame = polars.read_delta(f"{snapshot.folder}/{table}", version=version)
+            found = [
+                {k: v for k, v in row.items() if k[0] != "_" and k != "length"}
+                for row in frame.to_dicts()
+            ]
+            texts = sorted(json.dumps(row, sort_keys=True) for row in found)
+            assert texts == written["tables"][table.partition("/")[2]], table
+
+
+def knows_what_was_done(service: Service) -> None:
+    """Who corrected, who rolled back, what was closed, and what lies in quarantine."""
+    (corrected,) = service.controller.amendments.corrections(NAME)
+    assert (corrected.note.who, corrected.note.why) == ("me", "was miscounted")
+    (back,) = service.controller.amendments.rollbacks(NAME)
+    assert (back.number, back.why) == (1, "to see it come back")
+    (bad,) = service.store.claims(NAME, status="quarantined").items
+    assert bad.source == "lines"
+    word, n = CORRECTED
+    assert service.controller.reading.look_up(NAME, "count", "counts", {"word": word})[0]["n"] == n
+    document_ = service.store.dataflow(NAME).document
+    assert document_ == document(2)
+
+
+def knows_what_came(service: Service, given: dict[str, Any]) -> None:
+    """Files that come again are duplicates, also where the log of their source is sealed."""
+    before = stood(service)
+    arrive(service, 0, given)
+    assert stood(service) == before
+    found = service.store.claims(NAME, status="duplicate").items
+    assert {one.source for one in found} == set(given)
+
+
+@contextmanager
+def opened(root: Path, url: str = "") -> Iterator[Service]:
+    """Give the service, an hour after it was killed: nothing of it is too old to be kept."""
+    begun, was = time.monotonic(), datetime.fromtimestamp(story_of(root)["at"], UTC)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        patch.setattr(
+            app, "_now", lambda: was + timedelta(hours=1, seconds=time.monotonic() - begun)
+        )
+        with lowered(), served(root, database_url=url) as service:
+            yield service
+
+
+def story_of(root: Path) -> dict[str, Any]:
+    story: dict[str, Any] = json.loads((root / "story.json").read_text())
+    return story
