@@ -201,6 +201,8 @@ class TranslatorSpec:
         runnable: When it runs; a stage may say otherwise (`StageNode.runnable`).
         form: Which of these; a record-wise translator has no other than the default.
         code: Fingerprint of the author's class; `""`: not known.
+        declared: Whether a translator in SQL is its queries alone: no function of the author's
+            makes its plan, or runs in it.
     """
 
     name: str
@@ -213,6 +215,7 @@ class TranslatorSpec:
     runnable: RunnableSpec = RunnableSpec()
     form: Form = "groupwise"
     code: str = field(default="", compare=False)
+    declared: bool = field(default=False, compare=False)
 
     @property
     def record_wise(self) -> bool:

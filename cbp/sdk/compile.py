@@ -55,6 +55,7 @@ class Compiler:
         function = type(stage).translate
         ours = inspect.unwrap(function).__module__.startswith(__package__)
         self._place = place_of(type(stage) if ours else function)
+        self._declared = ours and form == "sql"
 
     def spec(self) -> TranslatorSpec:
         """Return the plain values.
@@ -92,6 +93,7 @@ class Compiler:
             self._runnable(inputs),
             self._form,
             fingerprint(type(self._stage)),
+            self._declared,
         )
 
     def _runnable(self, inputs: tuple[InputSpec, ...]) -> RunnableSpec:

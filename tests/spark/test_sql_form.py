@@ -15,6 +15,7 @@ from cbp import DataflowBuilder
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor
 from cbp.engine.spark.frames import Frames, Results
+from cbp.engine.spark.widths import TEXT_BYTES_MAX
 from cbp.errors import AuthorCodeError, IncrementDamagedError, RunCancelledError
 from cbp.model.dataflow import Dataflow
 from cbp.model.schema import Schema
@@ -132,6 +133,22 @@ def test_a_state_with_another_key_has_a_result_of_its_own(spark: Any) -> None:
     results.out.c(frame)
     _, found = results.distinct()
     assert found == {"a": "a", "b": "b", "c": "a"}
+
+
+def test_a_text_that_is_too_wide_is_counted_in_bytes(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records are the same on both sides of the width, and only a wider one changes the way."""
+    monkeypatch.setattr("cbp.engine.planning.ROWS_PER_TASK", {"sql": 1})
+    executor = SparkExecutor(spark)
+    engine = DirectEngine(executor, cache=str(tmp_path / "cache"))
+    driver = Driver(engine, dataflow_of(UrlCountSql()), tmp_path / "t")
+    fits = "ä" * (TEXT_BYTES_MAX // 2)
+    for at, (more, wide) in enumerate(((0, False), (1, True))):
+        driver.feed("r0", [{"url": fits + "a" * more}, {"url": "b"}])
+        driver.run_until_idle()
+        assert {one.wide for many in executor._sessions.values() for one in many} == {wide}  # noqa: SLF001
+        assert sorted(driver.outputs("t0.totals")[at]) == [("b", at + 1), (fits + "a" * more, 1)]
 
 
 def test_all_parts_of_a_cancelled_run_end(

@@ -64,6 +64,7 @@ from cbp.errors import (
 )
 from cbp.model.dataflow import StageNode
 from cbp.model.increment import DataFile
+from cbp.model.schema import DataType
 from cbp.model.stage import InputSpec
 
 __all__ = [
@@ -97,6 +98,9 @@ class SparkExecutor:
         spark: The session.
         kind: What a task is.
 
+    Attributes:
+        wide: Whether a plan of its session met a text that `cbp.engine.spark.widths` refuses.
+
     Raises:
         SparkSettingError: If the session does not compare what a retried stage gives.
     """
@@ -104,6 +108,7 @@ class SparkExecutor:
     def __init__(self, spark: SparkSession, *, kind: type[StageTask] = StageTask) -> None:
         require_safe(spark)
         self.spark, self._kind = spark, kind
+        self.wide = False
         self._cancelled: set[str] = set()
         self._placement = Placement(spark.sparkContext)
         self._expressions = Expressions(spark)
@@ -360,11 +365,19 @@ def _sliced(files: Sequence[DataFile], position: int) -> str:
     return f"(CASE {' '.join(cases)} END)"
 
 
-def slot_expressions(layout: ShuffleLayout, place: FlowLayout) -> list[str]:
-    """Return an expression for every slot; those that the flow does not use are null."""
+def slot_expressions(
+    layout: ShuffleLayout,
+    place: FlowLayout,
+    checked: Callable[[str, DataType], str] = lambda value, _: value,
+) -> list[str]:
+    """Return an expression for every slot; those that the flow does not use are null.
+
+    Args:
+        checked: Given a value and its type, returns what stands for it.
+    """
     sources = place.sources()
     return [
-        f"{_read(sources[slot])} AS {slot}"
+        f"{checked(_read(sources[slot]), type_)} AS {slot}"
         if slot in sources
         else f"CAST(NULL AS {type_}) AS {slot}"
         for slot, type_ in layout.slots

@@ -33,6 +33,17 @@ def _mistaken(**attributes: Any) -> str:
     return caught.value.mistake.code
 
 
+def test_only_queries_alone_are_declared() -> None:
+    """Where a function of the author's makes the plan, it is not known by its queries."""
+
+    class Made(Sql):
+        def translate(self, frames: Any, out: Any) -> None:
+            super().translate(frames, out)
+
+    found = [form().spec().declared for form in (Sql, UrlCountSql, Made, UrlCount, UrlCountArrow)]
+    assert found == [True, True, False, False, False]
+
+
 def test_the_form_is_plain_data() -> None:
     """All forms declare the same flows; only the form and the function differ."""
     specs = [form().spec() for form in (UrlCount, UrlCountArrow, UrlCountSql)]
