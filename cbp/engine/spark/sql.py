@@ -176,7 +176,8 @@ class _Part:
         # Keys that are shuffled, and what an author's Python takes, nobody checks.
         if self.part is None or not spec.declared or self.executor.wide:
             return None
-        return batch_settings(flow.schema for flow in (*spec.states, *spec.outputs))
+        schemas = (*(s.schema for s in spec.states), *(o.schema for o in spec.outputs))
+        return batch_settings(schemas)
 
     def _results(self) -> Results:
         """Return the frame that the author's plan gives for every output and state."""
