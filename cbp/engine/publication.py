@@ -388,7 +388,7 @@ def _marked(
     for path, vector in vectors.items():
         known.put(table, vector, bitmaps[path])
     marked = {
-        path: replace(file.add, deletion_vector=vectors.get(path, file.add.deletion_vector))
+        path: replace(file.add, deletion_vector=vectors[path]) if path in vectors else file.add
         for path, file in view.items()
     }
     return marked, unwritten

@@ -363,6 +363,7 @@ _KINDS: dict[str, Any] = {
     "add": AddFile,
 }
 _NAMES = {class_: kind for kind, class_ in _KINDS.items()}
+_NO_FLOATS = frozenset({str, int, bool, dict, list, type(None)})
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
@@ -428,7 +429,8 @@ def difference(
         if old:
             removes.append(RemoveFile.of(old, deletion_ms=now_ms, data_change=data_change))
         if new:
-            adds.append(replace(new, data_change=data_change))
+            same = new.data_change == data_change  # of a file that loses rows mostly
+            adds.append(new if same else replace(new, data_change=data_change))
     return removes + adds
 
 
@@ -461,9 +463,9 @@ def _has_float(value: Any) -> bool:
     if not isinstance(value, dict):
         return isinstance(value, float)
     kinds = set(map(type, value.values()))  # few, of however many values
-    return any(issubclass(kind, float) for kind in kinds) or (
-        dict in kinds and any(_has_float(part) for part in value.values() if type(part) is dict)
-    )
+    if not kinds <= _NO_FLOATS and any(issubclass(kind, float) for kind in kinds):
+        return True
+    return dict in kinds and any(_has_float(part) for part in value.values() if type(part) is dict)
 
 
 def _vector(body: Mapping[str, Any]) -> DeletionVector | None:

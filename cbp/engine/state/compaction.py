@@ -1,11 +1,15 @@
 """Compaction of a bucket, inside a run that touches it; there is no second writer.
 
-Run files are merged by size tiers: as soon as `FANOUT` files of one tier lie in a
-bucket, they become one file of the next tier. Each record is therefore rewritten at
-most once per tier, that is O(log n) times in its life, and a bucket holds at most
-`FANOUT` files per tier. A file most of whose rows are dead is rewritten too. Files that are
-full (`cbp.engine.state.sizes`) are not merged: a bucket of any size is merged in the memory
-of some pieces, since the index copies are cut at the same hashes.
+Run files are merged by size tiers: as soon as a tier has its fan-out of files, they and all
+smaller ones become one file, of this tier or the next. A record is therefore rewritten
+O(log n) times in its life, and a bucket holds few files per tier. Small files are many
+(`FANOUT`): an increment hits few of them, and a merge writes as many bytes as it takes. Each
+file above that is hit by every run of some hundred keys, and each hit costs a vector and two
+actions of the log: so they are few (`FANOUT_LARGE`). A file most of whose rows are dead is
+rewritten, and takes up all that are smaller: that costs at most some times what it saves, and
+leaves a bucket as it was loaded. Files that are full (`cbp.engine.state.sizes`) are not merged:
+a bucket of any size is merged in the memory of some pieces, since the index copies are cut at
+the same hashes.
 
 The merged file holds the records that are live after this run, sorted by hash: the
 same records, another layout (`dataChange` is false).
@@ -26,10 +30,16 @@ from cbp.engine.state.bucket import BucketState
 from cbp.engine.state.lookup import IndexedFile
 from cbp.engine.state.sizes import is_full
 
-__all__ = ["FANOUT", "Merged", "compact", "live_records"]
+__all__ = ["FANOUT", "FANOUT_LARGE", "Merged", "compact", "live_records"]
 
 FANOUT = 8
+"""Files of the lowest tier from which they are merged."""
+
+FANOUT_LARGE = 4
+"""Files of any other tier; `tests/cbp/engine/state/test_compaction.py` holds what it trades."""
+
 _TIER_ZERO_ROWS = 4096
+_TIER_FACTOR = 8
 _DEAD_SHARE_MAX = 0.5
 _HASH_MAX = 2**63 - 1
 _PIECE_ROWS = 500_000
@@ -128,7 +138,7 @@ def _cuts(samples: npt.NDArray[np.int64]) -> list[int]:
 
 
 def choose(live: list[int], rows: list[int], full: list[bool]) -> list[int]:
-    """Return the files to merge: a full tier with everything below it, or rotten files; pure.
+    """Return the files to merge: of a full tier, or a rotten file, and all smaller ones; pure.
 
     Args:
         live: Live rows of every file; a file without any is dropped by the run itself.
@@ -138,18 +148,23 @@ def choose(live: list[int], rows: list[int], full: list[bool]) -> list[int]:
     tiers = [_tier(n) if n and not f else -1 for n, f in zip(live, full, strict=True)]
     for tier in sorted({t for t in tiers if t >= 0}, reverse=True):
         members = [at for at, t in enumerate(tiers) if t == tier]
-        if len(members) >= FANOUT:
+        if len(members) >= (FANOUT_LARGE if tier else FANOUT):
             return [at for at, t in enumerate(tiers) if 0 <= t <= tier]
     rotten = [
         at
         for at, count in enumerate(live)
         if 0 < count < rows[at] * (1 - _DEAD_SHARE_MAX) and rows[at] > _TIER_ZERO_ROWS
     ]
-    return rotten[:1]
+    if not rotten:
+        return []
+    largest = max(rotten, key=live.__getitem__)
+    if full[largest]:
+        return [largest]
+    return [at for at, n in enumerate(live) if 0 < n <= live[largest] and not full[at]]
 
 
 def _tier(rows: int) -> int:
-    return max(0, math.ceil(math.log(max(rows, 1) / _TIER_ZERO_ROWS, FANOUT)))
+    return max(0, math.ceil(math.log(max(rows, 1) / _TIER_ZERO_ROWS, _TIER_FACTOR)))
 
 
 def _live_rows(state: BucketState, at: int, died: Mapping[int, BitMap64]) -> int:
