@@ -8,7 +8,7 @@ Absent on purpose: whether the tasks' input is shuffled; that is the executor's 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cbp.engine.base import RunPlan
 from cbp.engine.bindings import BindingFile
@@ -17,6 +17,7 @@ from cbp.engine.faults import Faults
 from cbp.engine.fused import followers_of, only_flow
 from cbp.engine.layout import shuffle_layout
 from cbp.engine.opened import OpenTables
+from cbp.engine.reach import Reach
 from cbp.engine.records import record_shares, share_of
 from cbp.engine.taskplan import TaskPlan, Then
 from cbp.model.explain import PhysicalLimits
@@ -25,7 +26,7 @@ from cbp.model.increment import DataFile, Increment
 __all__ = ["ROWS_PER_TASK", "Planner"]
 
 ROWS_PER_TASK = {"groupwise": 2_000, "arrow": 2_000, "sql": 50_000}
-"""Records of an increment that are worth a task of their own; by form.
+"""Records of an increment, or groups that it reaches, that are worth a task of their own; by form.
 
 A plan of Spark without a shuffle is worth more than a second task for some thousand records.
 """
@@ -40,12 +41,14 @@ class Planner:
         tables: Where the state lies.
         cache: Folder of the index copies, on every worker's machine.
         hash_mask: Applied to every hash.
+        reach: What runs like the planned one called; told by whoever carries them out.
     """
 
     executor: Executor
     tables: OpenTables
     cache: str
     hash_mask: int
+    reach: Reach = field(default_factory=Reach)
 
     def limits(self) -> PhysicalLimits:
         """Return what decides how a run is executed."""
@@ -57,12 +60,14 @@ class Planner:
 
         Args:
             plan: The phase; its fused stages follow in its tasks.
-            records: That it reads; it goes by them how many tasks are worth it.
+            records: That it reads; it goes by them how many tasks are worth it, or by the groups
+                that such a run called the last time, where these are more.
             faults: Told at every file that a task writes.
         """
         spec, node = plan.node.translator, plan.node
         outer = any(state.grouping == "outer" for state in spec.states)
-        wanted = node.buckets if outer else -(-records // ROWS_PER_TASK[spec.form])
+        work = max(records, self.reach.expected(plan))
+        wanted = node.buckets if outer else -(-work // ROWS_PER_TASK[spec.form])
         return TaskPlan(
             folder=plan.folder,
             stage=node.name,

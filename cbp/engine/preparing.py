@@ -96,6 +96,7 @@ class Preparer:
         done = time.perf_counter()
         mine = [d for d in descriptors if d.get("phase") != BEHIND]
         prepared = assemble(plan, mine, now_ms=self.now_ms())
+        self.planner.reach.note(plan, int(prepared.figures.get("groups", 0)))
         figures = {
             **prepared.figures,
             "tasks": task.tasks,

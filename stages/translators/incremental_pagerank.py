@@ -72,7 +72,7 @@ def _broadcast(rank: Any) -> Any:
     return EVERY_PAGE if rank.kind == "shared" else rank.target
 
 
-@dataclass
+@dataclass(slots=True)
 class _Page:
     """What a page knows; `inflow` is all that others gave, `shared` the D/n of last time."""
 
@@ -170,9 +170,13 @@ class IncrementalPageRank(Translate):
             self._whole(group, out)
             return
         page = _read(key.node, group)
-        self._add_edges(page, group.edges, out)
-        self._weigh(page, group.weights, out)
-        self._update_supernode(page, group.omega, out)
+        # Most pages that are called only learn that a round is over.
+        if (edges := list(group.edges)) or page.born:
+            self._add_edges(page, edges, out)
+        if weights := list(group.weights):
+            self._weigh(page, weights, out)
+        if omega := list(group.omega):
+            self._update_supernode(page, omega, out)
         for _ in group.converged:
             _reset(page, out)
         if page.affected:
@@ -209,12 +213,11 @@ class IncrementalPageRank(Translate):
         if not page.links:
             out.weights(None, amount, 0, False)
 
-    def _update_supernode(self, page: _Page, omega: Iterable[Any], out: Any) -> None:
+    def _update_supernode(self, page: _Page, omega: list[Any], out: Any) -> None:
         """Bring the inflow up to date; a page of G says so to the pages of G that link to it."""
-        rows = list(omega)
-        page.inflow += fsum(row.amount for row in rows)
-        if rows and page.affected:
-            for row in rows:
+        page.inflow += fsum(row.amount for row in omega)
+        if page.affected:
+            for row in omega:
                 if row.src is not None:
                     out.ranks(row.src, page.node, "member", None, None)
             out.ranks(page.node, None, "start", None, None)
