@@ -45,7 +45,7 @@ __all__ = [
     "Place",
     "PreparedRun",
     "RunPlan",
-    "Versions",
+    "TableVersions",
     "flow_table",
     "source_folder",
     "stage_tables",
@@ -127,7 +127,7 @@ Page = tuple[list[dict[str, Any]], Place | None]
 """Records, and the place of the next page; `None`: there are no more."""
 
 
-class Versions(Protocol):
+class TableVersions(Protocol):
     """What reads one stage's tables as of any version that is kept.
 
     Every method raises `VersionGoneError`, or of a state `VersionUnreadableError`.
@@ -357,7 +357,7 @@ class Engine(Protocol):
         """Return the published state records of one key; empty when there is none."""
         ...
 
-    def versions(self, folder: str, node: StageNode) -> Versions:
+    def versions(self, folder: str, node: StageNode) -> TableVersions:
         """Return what reads a stage's tables as of any version that is kept."""
         ...
 

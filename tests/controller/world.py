@@ -29,7 +29,7 @@ from cbp.engine.base import (
     Engine,
     PreparedRun,
     RunPlan,
-    Versions,
+    TableVersions,
     flow_table,
     source_folder,
     state_table,
@@ -240,7 +240,7 @@ class FileEngine:
         rows = self.read_state(folder, node, state)
         return [row for row in rows if all(row[name] == value for name, value in key.items())]
 
-    def versions(self, folder: str, node: StageNode) -> Versions:
+    def versions(self, folder: str, node: StageNode) -> TableVersions:
         raise NotImplementedError
 
     def read(

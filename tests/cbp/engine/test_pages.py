@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cbp.engine.base import Versions
+from cbp.engine.base import TableVersions
 from cbp.engine.batches import live_batches, page_of
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.direct import LocalEngine
@@ -61,7 +61,7 @@ def test_pages_of_a_version_are_the_table_as_it_was(limit: int, tmp_path: Path) 
     """Of a state, dead records left out, and of an output in its order; newest version or not."""
     driver, held = driver_of(tmp_path)
     (node,) = driver.dataflow.stages.values()
-    reader: Versions = driver.engine.versions(driver.folder, node)
+    reader: TableVersions = driver.engine.versions(driver.folder, node)
     told: Pages = []
     for epoch, counts in enumerate(held):
         shown = driver.engine.first_shown(driver.folder, driver.dataflow.name, node, epoch, 0)
