@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Run by a person and by .ci/run: `bash deploy/test.sh [pytest arguments]` runs the default tests.
-# From any directory; paths in the arguments are relative to the repository. Without arguments two
-# processes share the tests (tests/conftest.py says which stay together).
+# From any directory; paths in the arguments are relative to the repository. Without arguments three
+# processes share the tests (tests/conftest.py says which stay together, and which are first): two
+# processors have enough to do, since those that start services mostly wait for them.
 source "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
 cbp_prepare
 cd -- "$CBP_REPO"
-[ $# -gt 0 ] || set -- -n 2 --dist loadgroup
+[ $# -gt 0 ] || set -- -n 3 --dist loadgroup --no-loadscope-reorder
 exec "$CBP_VENV_PYTHON" -m pytest "$@"

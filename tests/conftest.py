@@ -14,23 +14,43 @@ from hypothesis import settings
 settings.register_profile("cbp", deadline=None)
 settings.load_profile("cbp")
 
-_PROCESSES = ("cluster", "service", "system")
+_PROCESSES = {"cluster", "system"}
+_LONG = ("processes", "spark", "simulation")
+"""Groups that take longest, in this order: they are handed out first (`--no-loadscope-reorder`)."""
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep together, where several processes share the tests, what is not to run side by side.
 
     A file's tests, for their fixtures; all tests with the Spark session, since one serves them;
-    and all that start processes of their own, of which some are killed and some have the time.
+    all that start processes of their own, of which some are killed and some have the time; and
+    the simulation, which counts together what its seeds did.
     """
-    for item in items:
-        group = item.nodeid.partition("::")[0]
-        if any(item.get_closest_marker(name) for name in _PROCESSES):
-            group = "processes"
-        elif item.get_closest_marker("spark"):
-            group = "spark"
+    groups = {item: _group(item) for item in items}
+    for item, group in groups.items():
         item.add_marker(pytest.mark.xdist_group(group))
+    if getattr(config.option, "loadgroup", False):
+        places = {group: place for place, group in enumerate(_LONG)}
+        items.sort(key=lambda item: places.get(groups[item], len(_LONG)))
+
+
+def _group(item: pytest.Item) -> str:
+    marks = {mark.name for mark in item.iter_markers()}
+    if marks & _PROCESSES:
+        return "processes"
+    if "spark" in marks:
+        return "spark"
+    path = item.nodeid.partition("::")[0]
+    return "simulation" if path.endswith("simulation/test_simulation.py") else path
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse to share tests out where the groups are passed over, as xdist does with pytest 9.2."""
+    told = getattr(session.config.option, "loadgroup", False)
+    if told and session.items and "@" not in session.items[0].nodeid:
+        raise pytest.UsageError("pytest-xdist does not see the groups; see pyproject.toml")
 
 
 @pytest.fixture(scope="session")
