@@ -41,7 +41,7 @@ from cbp.engine.files import files_for
 from cbp.errors import CbpError, LeaseLostError, LogConflictError
 from cbp.model.lease import Role
 from cbp.model.places import Places
-from cbp.model.retention import InputRetention
+from cbp.model.retention import FlowRetention
 from controller.api import create_api
 from controller.ingest import DropFolder, IngestLimits
 from controller.loop import Controller, Environment, Fence, Leadership, RetryPolicy
@@ -166,7 +166,7 @@ class Service:
             on_close=self._close,
             settle_seconds=settings.settle_seconds,
             limits=_limits(settings),
-            keep=InputRetention(settings.keep_finished_hours * 3600, settings.keep_finished_bytes),
+            keep=FlowRetention(settings.keep_finished_hours * 3600, settings.keep_finished_bytes),
             faults=faults,
         )
         self.controller.arrivals = self.drop_folder

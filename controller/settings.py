@@ -29,7 +29,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from pydantic_settings.sources import InitSettingsSource, PydanticBaseSettingsSource
 
 from cbp.errors import DefinitionError, Mistake
-from cbp.model.retention import InputRetention
+from cbp.model.retention import FlowRetention
 
 __all__ = ["MASK", "Settings", "load_settings"]
 
@@ -201,9 +201,9 @@ class Settings(BaseSettings):
         return f"http://{host}:{self.port}"
 
     @property
-    def input_retention(self) -> InputRetention:
+    def input_retention(self) -> FlowRetention:
         """How long inputs stay of sources whose dataflow says nothing."""
-        return InputRetention(self.keep_inputs_hours * 3600, self.keep_inputs_bytes)
+        return FlowRetention(self.keep_inputs_hours * 3600, self.keep_inputs_bytes)
 
     def effective(self) -> dict[str, Any]:
         """Return every setting as a JSON value, with secrets masked."""

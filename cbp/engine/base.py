@@ -35,6 +35,7 @@ from cbp.model.explain import PhysicalLimits
 from cbp.model.framing import Segment
 from cbp.model.increment import Increment
 from cbp.model.intention import Intention, TableChange
+from cbp.model.retention import Expiry, KeptFlow
 from cbp.model.snapshot import TableVersion
 from cbp.model.stage import InputSpec
 from cbp.model.verification import Comparison
@@ -88,6 +89,7 @@ class RunPlan:
             input; see `cbp.model.fusion`.
         unpublished: What this stage recorded before and its tables may not show yet, oldest
             first and without gaps up to `epoch`; what they show already does no harm.
+        kept: Of outputs that are not kept for good, by flow, what of them must stay.
     """
 
     folder: str
@@ -98,6 +100,7 @@ class RunPlan:
     inputs: Mapping[str, tuple[Increment, ...]]
     fused: tuple[StageNode, ...] = ()
     unpublished: tuple[Intention, ...] = ()
+    kept: Mapping[str, KeptFlow] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,6 +377,26 @@ class Engine(Protocol):
 
         Raises:
             NotFoundError: If the flow is a source's: only its log knows its increments.
+            IncrementCollectedError: If retention took it out of its table.
+        """
+        ...
+
+    def horizon(self, folder: str, flow: str, *, version: int | None = None) -> int:
+        """Return the first increment of a stage's flow that retention has left in its table.
+
+        Args:
+            folder: The dataflow's folder.
+            flow: `stage.output`.
+            version: Of the table; `None`: the newest.
+        """
+        ...
+
+    def expired(self, folder: str, kept: Mapping[str, KeptFlow]) -> Mapping[str, Expiry]:
+        """Return what of outputs the next runs would let go; reads only.
+
+        Args:
+            folder: The dataflow's folder.
+            kept: By flow, what must stay.
         """
         ...
 

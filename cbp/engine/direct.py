@@ -16,12 +16,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from cbp.engine.base import PreparedRun, RunPlan, flow_table, stage_tables
+from cbp.engine.base import PreparedRun, RunPlan, stage_tables
 from cbp.engine.collect import NamedFiles, Retention, TablePlan, collect_table, plan_table
 from cbp.engine.contents import OutputContents, StateContents
 from cbp.engine.declared import declared_tables
 from cbp.engine.delta.tables import create_table
 from cbp.engine.executor import Executor, LocalExecutor
+from cbp.engine.expiry import expired
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import Files, LocalFiles
 from cbp.engine.frame import frame_increment
@@ -30,7 +31,7 @@ from cbp.engine.opened import OpenTables
 from cbp.engine.pages import VersionReader
 from cbp.engine.planning import Planner
 from cbp.engine.preparing import Preparer
-from cbp.engine.publication import CHANGE, app_id, begun_ms, live_files, plan_entries
+from cbp.engine.publication import CHANGE, app_id, begun_ms, horizon, live_files, plan_entries
 from cbp.engine.read import look_up, read_records, read_state_rows, recalled
 from cbp.engine.rewind import TableRewind, Target, plan_rewind, rewind_table
 from cbp.engine.rewrite import Rewriter, alter
@@ -43,6 +44,7 @@ from cbp.model.explain import PhysicalLimits
 from cbp.model.framing import Segment
 from cbp.model.increment import Increment
 from cbp.model.intention import Intention, TableChange
+from cbp.model.retention import Expiry, KeptFlow
 from cbp.model.snapshot import TableVersion
 from cbp.model.stage import InputSpec
 from cbp.model.verification import Comparison
@@ -262,11 +264,23 @@ class DirectEngine:
         live = self._tables.live_output(folder, increment)
         return recalled(folder, increment, live)
 
+    def horizon(self, folder: str, flow: str, *, version: int | None = None) -> int:
+        """Return the first increment that retention has left; see `Engine.horizon`."""
+        return horizon(self._tables.output(folder, flow, version=version).txns)
+
+    def expired(self, folder: str, kept: Mapping[str, KeptFlow]) -> Mapping[str, Expiry]:
+        """Return what of outputs the next runs would let go; see `Engine.expired`."""
+        tables = {flow: self._tables.output(folder, flow) for flow in kept}
+        now_ms = self._now_ms()
+        return {
+            flow: expired(snapshot.live.values(), kept[flow], now_ms=now_ms)
+            for flow, snapshot in tables.items()
+        }
+
     def locate(self, folder: str, flow: str, increments: Sequence[Increment]) -> list[Increment]:
         """Return old increments by the files that hold them now; see `Engine.locate`."""
-        stage, _, output = flow.partition(".")
-        snapshot = self._tables.table(f"{folder}/{flow_table(stage, output)}").refresh()
-        return located(folder, flow, increments, tuple(snapshot.live.values()))
+        live = self._tables.output(folder, flow).live
+        return located(folder, flow, increments, tuple(live.values()))
 
     def read_state(self, folder: str, node: StageNode, state: str) -> Iterator[dict[str, Any]]:
         """Yield every published record of a state."""

@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from cbp.engine.base import flow_table, state_table
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.fence import require_placement
+from cbp.engine.delta.log import Snapshot
 from cbp.engine.delta.tables import ManagedTable, open_table
 from cbp.engine.files import Files
-from cbp.engine.publication import live_files
+from cbp.engine.publication import horizon, live_files
 from cbp.engine.state.bucket import StateTable
 from cbp.engine.tiers import live_of
-from cbp.errors import NotFoundError
+from cbp.errors import IncrementCollectedError, NotFoundError
 from cbp.model.dataflow import StageNode
 from cbp.model.increment import Increment
 from cbp.model.intention import Intention
@@ -60,12 +61,24 @@ class OpenTables:
         return StateTable(table.path, snapshot.metadata.id, live)
 
     def live_output(self, folder: str, increment: Increment) -> list[AddFile]:
-        """Return the live files that hold an increment's records now, in order."""
-        stage, _, output = increment.flow.partition(".")
-        if not output:
+        """Return the live files that hold an increment's records now, in order.
+
+        Raises:
+            NotFoundError: If it is a source's.
+            IncrementCollectedError: If retention took it out of its table.
+        """
+        if "." not in increment.flow:
             raise NotFoundError(kind="increment", name=increment.name)
-        snapshot = self.table(f"{folder}/{flow_table(stage, output)}").refresh()
+        snapshot = self.output(folder, increment.flow)
+        if increment.index < (oldest := horizon(snapshot.txns)):
+            raise IncrementCollectedError(increment.flow, increment.index, oldest)
         return live_of(snapshot.live.values(), increment.index)
+
+    def output(self, folder: str, flow: str, *, version: int | None = None) -> Snapshot:
+        """Return what the table of a stage's flow shows; the newest version unless told."""
+        stage, _, output = flow.partition(".")
+        table = self.table(f"{folder}/{flow_table(stage, output)}")
+        return table.refresh() if version is None else table.log.snapshot(version)
 
     def forget(self, folder: str) -> None:
         """Drop what is kept of a folder's tables."""

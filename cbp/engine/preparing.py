@@ -1,4 +1,4 @@
-"""One run: its phases planned, carried out and put together; now and then outputs are merged.
+"""One run: its phases planned, carried out and put together; now and then outputs are tidied.
 
 Guaranteed: nothing is published. What a run that failed has written is named by nobody, and
 `collect` finds it.
@@ -16,6 +16,7 @@ from typing import Any
 from cbp.engine.base import PreparedRun, RunPlan, flow_table
 from cbp.engine.correct import correcting_plan, write_corrections
 from cbp.engine.executor import Executor
+from cbp.engine.expiry import expired_change, grain_of
 from cbp.engine.faults import Faults
 from cbp.engine.files import Files
 from cbp.engine.fused import joined, phases, reading, with_members
@@ -24,7 +25,7 @@ from cbp.engine.planning import Planner
 from cbp.engine.prepared import assemble, empty_outputs, raise_first_error
 from cbp.engine.publication import live_adds
 from cbp.engine.task import BEHIND
-from cbp.engine.tiers import FANOUT, merged_change
+from cbp.engine.tiers import WHOLE, due, merged_change
 from cbp.model.correction import Correction
 from cbp.model.intention import TableChange
 
@@ -49,10 +50,9 @@ class Preparer:
     def prepare(self, plan: RunPlan) -> PreparedRun:
         """Run stages over their increments; see `Engine.prepare`."""
         prepared = self._run(plan)
-        # A look costs a step per live file, so not in every epoch.
-        if not prepared.changes or plan.epoch % FANOUT:
+        if not prepared.changes or not due(plan.epoch):
             return prepared
-        return replace(prepared, changes=(*prepared.changes, *self._merged_outputs(plan)))
+        return replace(prepared, changes=(*prepared.changes, *self._tidied_outputs(plan)))
 
     def correct(
         self, plan: RunPlan, stage: str, state: str, corrections: Sequence[Correction]
@@ -107,21 +107,31 @@ class Preparer:
         more = [d for d in descriptors if d.get("phase") == BEHIND]
         return PreparedRun(prepared.outputs, prepared.changes, figures), more
 
-    def _merged_outputs(self, plan: RunPlan) -> list[TableChange]:
-        """Compact the output tables of a run, as far as they are published."""
+    def _tidied_outputs(self, plan: RunPlan) -> list[TableChange]:
+        """Let old records of a run's outputs go, and compact what stays of them.
+
+        As far as it was recorded before this run: two changes never touch one file.
+        """
         changes = []
         for node in (plan.node, *plan.fused):
             for output in node.translator.outputs:
                 table = flow_table(node.name, output.name)
-                path = f"{plan.folder}/{table}"
+                path, kept = f"{plan.folder}/{table}", plan.kept.get(f"{node.name}.{output.name}")
+                live = live_adds(self.tables.table(path).snapshot, table, plan.unpublished)
+                grain = WHOLE
+                if kept is not None:
+                    gone = expired_change(table, live, kept, now_ms=self.now_ms())
+                    changes += [gone] if gone else []
+                    live = [file for file in live if gone is None or file.path not in gone.drops]
+                    grain = grain_of(live, kept, now_ms=self.now_ms())
                 change = merged_change(
                     table,
                     path,
-                    live_adds(self.tables.table(path).snapshot, table, plan.unpublished),
+                    live,
                     epoch=plan.epoch,
                     run=plan.run,
-                    now_ms=self.now_ms(),
                     faults=self.faults,
+                    grain=grain,
                 )
                 changes += [change] if change else []
         return changes

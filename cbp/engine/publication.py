@@ -9,8 +9,9 @@ rows in ten runs gets one vector.
     snapshot ---- change ---- change ---- change ----> view
         '------------- one entry ---------------------> the same, published
 
-Records and layout (compaction) are two entries where they can be told apart for nothing:
-readers of a table's changes then skip the second one. Where a compaction took up rows that
+Records, layout (compaction) and retention are entries of their own where they can be told apart
+for nothing: readers of a table's changes then skip the second one, and know the third one, which
+only removes, by that. Where a compaction took up rows that
 runs of the same publication deleted, telling them apart would need vectors that nobody ever
 reads, so they are one entry.
 
@@ -40,9 +41,13 @@ from cbp.errors import InvariantError, LogConflictError
 from cbp.model.intention import Intention, TableChange
 
 __all__ = [
+    "KINDS",
+    "RECORDS",
     "Entry",
     "app_id",
     "begun_ms",
+    "horizon",
+    "horizon_mark",
     "counts_epochs",
     "files_named",
     "generation_id",
@@ -56,7 +61,11 @@ __all__ = [
     "unpublished",
 ]
 
-RECORDS, LAYOUT = "run", "compaction"
+RECORDS, LAYOUT, RETENTION = KINDS = "run", "compaction", "retention"
+"""The kinds of changes, in the order in which a publication enters them."""
+
+_OPERATIONS = {RECORDS: "CBP RUN", LAYOUT: "CBP COMPACT", RETENTION: "CBP RETAIN"}
+_HORIZON = "horizon"
 CHANGE = "change-"
 """The begin of the kind of an entry that alters a table for a version of its dataflow."""
 
@@ -71,16 +80,18 @@ class Entry:
         app_ids: Whose transactions reach `epoch` with it; the first one names the entry.
         epoch: Last epoch of the stage that it covers.
         intention: The record of that epoch.
-        data_change: False when only the layout changes.
+        kind: Of `KINDS`; of several, the first.
+        below: Of a retention: the first epoch that is kept.
         removes, adds: One of a type per path.
     """
 
     app_ids: tuple[str, ...]
     epoch: int
     intention: Intention
-    data_change: bool
+    kind: str
     removes: tuple[RemoveFile, ...]
     adds: tuple[AddFile, ...]
+    below: int = 0
 
     def put_into(self, table: ManagedTable, timestamp_ms: int) -> int:
         """Write the entry unless the table has it; return the version that shows it."""
@@ -92,15 +103,21 @@ class Entry:
             version=self.epoch,
             intention_id=self.intention.id,
             timestamp_ms=timestamp_ms,
-            operation="CBP RUN" if self.data_change else "CBP COMPACT",
+            operation=_OPERATIONS[self.kind],
+            marks=self._marks,
             require=lambda txns: require_generation(table.path, txns, self.intention),
         )
+
+    @property
+    def _marks(self) -> Mapping[str, int]:
+        name = self.app_ids[0].rpartition("/")[0]
+        return horizon_mark(name, self.below, self.intention.generation)
 
 
 def app_id(dataflow: str, table: str, kind: str, generation: int = 0) -> str:
     """Return the name under which a table's log counts epochs.
 
-    `kind` is run or compaction; or change-N, for the one entry of version N of the dataflow.
+    `kind` is of `KINDS`; or change-N, for the one entry of version N of the dataflow.
     Transactions never go back, so each generation of the dataflow counts under its own.
     """
     return f"cbp/{dataflow}/{table}/{kind}" + (f"@{generation}" if generation else "")
@@ -116,7 +133,7 @@ def counts_epochs(application: str) -> bool:
 
     The one of a new version is not: it says 0 behind epoch 0, and before it too.
     """
-    return application.rpartition("/")[2].partition("@")[0] in (RECORDS, LAYOUT)
+    return application.rpartition("/")[2].partition("@")[0] in KINDS
 
 
 def shown_epoch(txns: Mapping[str, int], generation: int) -> int:
@@ -126,8 +143,27 @@ def shown_epoch(txns: Mapping[str, int], generation: int) -> int:
         txns: The table's application ids to their versions.
         generation: Of the table's dataflow.
     """
-    ends = tuple(app_id("", "", kind, generation).rpartition("/")[2] for kind in (RECORDS, LAYOUT))
+    ends = tuple(app_id("", "", kind, generation).rpartition("/")[2] for kind in KINDS)
     return max((n for name, n in txns.items() if name.rpartition("/")[2] in ends), default=-1)
+
+
+def horizon_mark(name: str, below: int, generation: int) -> dict[str, int]:
+    """Return the transaction by which an output's table says what retention has left of it.
+
+    Args:
+        name: `cbp/<dataflow>/<table>`.
+        below: The first epoch that is kept; 0: all are, and no mark is needed.
+        generation: Of the dataflow; like epochs, a horizon goes back with a roll-back.
+    """
+    mark = f"{name}/{_HORIZON}" + (f"@{generation}" if generation else "")
+    return {mark: below} if below else {}
+
+
+def horizon(txns: Mapping[str, int]) -> int:
+    """Return the first epoch that retention has left in an output's table; 0: it took none."""
+    generation = shown_generation(txns)
+    end = f"/{_HORIZON}" + (f"@{generation}" if generation else "")
+    return max((n for name, n in txns.items() if name.endswith(end)), default=0)
 
 
 def shown_generation(txns: Mapping[str, int]) -> int:
@@ -255,7 +291,7 @@ def begun_ms(tables: Mapping[str, ManagedTable], intentions: Sequence[Intention]
     begun = [
         (table, application)
         for name, table in tables.items()
-        for kind in (RECORDS, LAYOUT)
+        for kind in KINDS
         for application in [app_id(last.dataflow, name, kind, last.generation)]
         if table.snapshot.txns.get(application, -1) == last.epoch
     ]
@@ -303,13 +339,14 @@ def plan_entries(
         after, unwritten = _marked(f"{folder}/{table}", view, last.epoch, files, vectors)
         if unwritten is not None:
             unwritten.write(f"{folder}/{table}", files)
-        kinds = sorted({_kind(change) for change in changes}, reverse=True)
-        records = RECORDS in kinds
-        actions = difference(before, after, now_ms=timestamp_ms, data_change=records)
+        kinds = sorted({_kind(change) for change in changes}, key=KINDS.index)
+        seen = kinds != [LAYOUT]
+        actions = difference(before, after, now_ms=timestamp_ms, data_change=seen)
         ids = tuple(app_id(last.dataflow, table, kind, last.generation) for kind in kinds)
         removes = tuple(action for action in actions if isinstance(action, RemoveFile))
         adds = tuple(action for action in actions if isinstance(action, AddFile))
-        entries.append(Entry(ids, last.epoch, last, records, removes, adds))
+        below = max(change.below for change in changes)
+        entries.append(Entry(ids, last.epoch, last, kinds[0], removes, adds, below))
         for path in touched:
             live.pop(path, None)
         live.update(after)
@@ -349,13 +386,12 @@ def _known(view: Mapping[str, _File], change: TableChange, path: str) -> _File:
 
 
 def _groups(changes: Changes) -> list[list[TableChange]]:
-    """Return the changes by entry: records, then layout; or all in one, see the header."""
-    records = [change for change in changes if change.data_change]
-    layout = [change for change in changes if not change.data_change]
+    """Return the changes by entry, kind after kind; or all in one, see the header."""
+    records, layout, retention = ([c for c in changes if _kind(c) == kind] for kind in KINDS)
     moved = _touched(layout)
     if any(not moved.isdisjoint([*change.deletes, *change.drops]) for change in records):
         return [list(changes)]
-    return [group for group in (records, layout) if group]
+    return [group for group in (records, layout, retention) if group]
 
 
 def _touched(changes: Changes) -> set[str]:
@@ -408,4 +444,6 @@ def _dead(table: str, file: _File, files: Files, known: VectorCache) -> BitMap64
 
 
 def _kind(change: TableChange) -> str:
+    if change.below:
+        return RETENTION
     return RECORDS if change.data_change else LAYOUT

@@ -23,11 +23,12 @@ from cbp.engine.delta.log import DeltaLog, Snapshot
 from cbp.engine.delta.tables import ManagedTable
 from cbp.engine.files import Files
 from cbp.engine.publication import (
-    LAYOUT,
-    RECORDS,
+    KINDS,
     app_id,
     counts_epochs,
     generation_id,
+    horizon,
+    horizon_mark,
     live_at,
     shown_epoch,
     shown_generation,
@@ -65,10 +66,12 @@ class Shown:
     Attributes:
         live: Path to the live file.
         vectors: A file of vectors that some of them name, and nobody has written yet.
+        horizon: The first epoch that retention has left in it.
     """
 
     live: Mapping[str, AddFile]
     vectors: VectorsFile | None = None
+    horizon: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,10 @@ def plan_rewind(
         why = f"table {name} has other columns or buckets since (version {past.version})"
         raise RollbackImpossibleError(target.dataflow, why, table=name)
     since = records(_shown(past.txns))
-    shown = Shown(*live_at(folder, name, past, since, files=files)) if since else Shown(past.live)
+    below = [change.below for one in since for change in one.changes if change.table == name]
+    left = max([horizon(past.txns), *below])
+    live = live_at(folder, name, past, since, files=files) if since else (past.live, None)
+    shown = Shown(*live, left)
     then, fresh = shown.live, {shown.vectors.path} if shown.vectors else set()
     needed = sorted(paths_of(then.values()) - fresh)
     gone = [path for path in needed if not files.exists(_at(table, path))]
@@ -145,13 +151,15 @@ def rewind_table(
     if shown.vectors is not None:
         shown.vectors.write(table.path, files)
     actions = difference(table.snapshot.live, shown.live, now_ms=target.timestamp_ms)
-    kinds = (RECORDS, LAYOUT) if target.epoch >= 0 else ()
+    kinds = KINDS if target.epoch >= 0 else ()
+    marks = {app_id(target.dataflow, name, k, target.generation): target.epoch for k in kinds}
+    marks |= horizon_mark(f"cbp/{target.dataflow}/{name}", shown.horizon, target.generation)
     table.publish(
         adds=[action for action in actions if isinstance(action, AddFile)],
         removes=[action for action in actions if isinstance(action, RemoveFile)],
         app_id=generation_id(target.dataflow),
         version=target.generation,
-        marks={app_id(target.dataflow, name, k, target.generation): target.epoch for k in kinds},
+        marks=marks,
         intention_id=f"{target.dataflow}/generation/{target.generation}",
         timestamp_ms=target.timestamp_ms,
         operation="CBP ROLLBACK",

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,7 +30,18 @@ from cbp.engine.sink import ParquetSink, sync_files
 from cbp.errors import InvariantError
 from cbp.model.intention import TableChange
 
-__all__ = ["FANOUT", "choose", "live_of", "merge", "merged_change"]
+__all__ = [
+    "FANOUT",
+    "WHOLE",
+    "Grain",
+    "blocks",
+    "came_ms",
+    "choose",
+    "due",
+    "live_of",
+    "merge",
+    "merged_change",
+]
 
 FANOUT = 8
 _TIER_ZERO_BYTES = 16 << 10
@@ -42,6 +54,30 @@ _logger = logging.getLogger(__name__)
 Epochs = tuple[int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Grain:
+    """How coarse merges may be.
+
+    Attributes:
+        bytes: Of a merged file; 0: any.
+        ms: Files are merged that came in one stretch of so many milliseconds, a power of two,
+            counted from 1970: stretches of one grain lie within those of a coarser one, so
+            that no file outgrows the coarsest; 0: any.
+    """
+
+    bytes: int = 0
+    ms: int = 0
+
+
+WHOLE = Grain()
+"""Of an output that is kept for good."""
+
+
+def due(epoch: int) -> bool:
+    """Tell whether a run looks after its outputs: a look costs a step per live file."""
+    return epoch % FANOUT == 0
+
+
 def epochs_of(file: AddFile) -> Epochs:
     """Return the first and the last epoch that a file of an output table holds."""
     low, high = dict(file.min_values or {}), dict(file.max_values or {})
@@ -49,6 +85,20 @@ def epochs_of(file: AddFile) -> Epochs:
         message = f"{file.path} has no statistics of _epoch"
         raise InvariantError(message, path=file.path)
     return int(low["_epoch"]), int(high["_epoch"])
+
+
+def blocks(files: Iterable[AddFile]) -> list[list[AddFile]]:
+    """Cut the files of an output table, in order, into the smallest parts that share no epoch."""
+    found: list[list[AddFile]] = []
+    end = -1
+    for file in in_order(files):
+        low, high = epochs_of(file)
+        if found and low <= end:
+            found[-1].append(file)
+        else:
+            found.append([file])
+        end = max(end, high)
+    return found
 
 
 def in_order(files: Iterable[AddFile]) -> list[AddFile]:
@@ -62,24 +112,32 @@ def live_of(files: Iterable[AddFile], epoch: int) -> list[AddFile]:
     return in_order(covering)
 
 
-def choose(files: Iterable[AddFile]) -> list[AddFile]:
+def choose(files: Iterable[AddFile], grain: Grain = WHOLE) -> list[AddFile]:
     """Return the files to merge into one, in order; none when nothing is worth it; pure.
 
     A full tier goes with every smaller neighbour; the largest full tier is taken.
+
+    Args:
+        files: That are live.
+        grain: Of an output that is not kept for good: what is merged lies within it, since
+            records go file by file.
     """
-    blocks = _blocks(in_order(files))
-    tiers = [_tier(sum(file.size for file in block)) for block in blocks]
+    found = blocks(files)
+    tiers = [_tier(_size(block)) for block in found]
     for tier in sorted({tier for tier in tiers if tier < _TIERS}, reverse=True):
-        for first, last in _stretches(tiers, tier):
-            if sum(tiers[at] == tier for at in range(first, last)) >= FANOUT:
-                return [file for block in blocks[first:last] for file in block]
+        for stretch in _stretches(tiers, tier):
+            for first, last in _within(found, stretch, grain):
+                if sum(tiers[at] == tier for at in range(first, last)) >= FANOUT:
+                    return [file for block in found[first:last] for file in block]
     return []
 
 
 def merge(
-    folder: str, files: Sequence[AddFile], *, epoch: int, run: str, now_ms: int, faults: Faults
+    folder: str, files: Sequence[AddFile], *, epoch: int, run: str, faults: Faults
 ) -> AddFile:
     """Write the records of some files, in their order, into one; durable, and unpublished.
+
+    Its time is that of its newest records: retention goes by it.
 
     Raises:
         InvariantError: If a file has lost records.
@@ -106,7 +164,7 @@ def merge(
         {},
         written.bytes,
         written.rows,
-        now_ms,
+        came_ms(files),
         min_values={"_epoch": epochs_of(files[0])[0]},
         max_values={"_epoch": epochs_of(files[-1])[1]},
     )
@@ -119,8 +177,8 @@ def merged_change(
     *,
     epoch: int,
     run: str,
-    now_ms: int,
     faults: Faults,
+    grain: Grain = WHOLE,
 ) -> TableChange | None:
     """Merge what is worth it of one table; `None` when nothing is, or it has to wait.
 
@@ -132,14 +190,14 @@ def merged_change(
         live: Its live files, published or recorded.
         epoch: Of the run that compacts.
         run: Its attempt.
-        now_ms: Milliseconds since 1970.
         faults: Told at the file.
+        grain: See `choose`.
     """
-    chosen = choose(live)
+    chosen = choose(live, grain)
     if not chosen:
         return None
     try:
-        made = merge(folder, chosen, epoch=epoch, run=run, now_ms=now_ms, faults=faults)
+        made = merge(folder, chosen, epoch=epoch, run=run, faults=faults)
     except (OSError, pa.ArrowException, InvariantError) as exc:
         _logger.warning("no compaction of %s: %s", folder, exc)
         return None
@@ -147,18 +205,29 @@ def merged_change(
     return TableChange(table, (made.to_json(),), drops, data_change=False)
 
 
-def _blocks(files: Sequence[AddFile]) -> list[list[AddFile]]:
-    """Cut files into the smallest parts that share no epoch."""
-    blocks: list[list[AddFile]] = []
-    end = -1
-    for file in files:
-        low, high = epochs_of(file)
-        if blocks and low <= end:
-            blocks[-1].append(file)
-        else:
-            blocks.append([file])
-        end = max(end, high)
-    return blocks
+def came_ms(block: Iterable[AddFile]) -> int:
+    """Return when the newest record of some files came, in milliseconds since 1970."""
+    return max(file.modified_ms for file in block)
+
+
+def _size(block: Iterable[AddFile]) -> int:
+    return sum(file.size for file in block)
+
+
+def _within(
+    found: Sequence[Sequence[AddFile]], stretch: tuple[int, int], grain: Grain
+) -> Iterable[tuple[int, int]]:
+    """Cut a stretch of blocks into the longest ones that lie within a grain, in order."""
+    start, last = stretch
+    size = cell = 0
+    for at in range(start, last):
+        mine = _size(found[at])
+        here = came_ms(found[at]) // grain.ms if grain.ms else 0
+        if at > start and (here != cell or 0 < grain.bytes < size + mine):
+            yield start, at
+            start, size = at, 0
+        cell, size = here, size + mine
+    yield start, last
 
 
 def _tier(size: int) -> int:

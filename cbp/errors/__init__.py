@@ -24,6 +24,7 @@
     |  |  '- TableReleasedError   its fence was taken away
     |  |- RepairImpossibleError   what a table showed cannot be brought back
     |  |- VersionGoneError        a version of a table is not kept any more
+    |  |- IncrementCollectedError  an increment is older than its flow is kept
     |  |- VersionUnreadableError  one that was written before its stage was changed
     |  |- TableFeatureError       a table uses a feature we refuse to write
     |  |- ForeignWriterError      somebody else wrote into a managed table
@@ -90,6 +91,7 @@ from cbp.errors.operating import (
 from cbp.errors.tables import (
     FileSystemUnsafeError,
     ForeignWriterError,
+    IncrementCollectedError,
     IncrementDamagedError,
     PlacementDiffersError,
     RepairImpossibleError,
@@ -121,6 +123,7 @@ __all__ = [
     "FramesScatteredError",
     "FramingKeyError",
     "IncrementAbsentError",
+    "IncrementCollectedError",
     "IncrementDamagedError",
     "InvariantError",
     "LeaseLostError",

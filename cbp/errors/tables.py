@@ -14,6 +14,7 @@ from cbp.errors.operating import OperatingError
 __all__ = [
     "FileSystemUnsafeError",
     "ForeignWriterError",
+    "IncrementCollectedError",
     "IncrementDamagedError",
     "PlacementDiffersError",
     "RepairImpossibleError",
@@ -115,6 +116,23 @@ class VersionGoneError(OperatingError):
             "at the first page (`keep_hours` says how long versions stay)",
             path=path,
             version=version,
+        )
+
+
+class IncrementCollectedError(OperatingError):
+    """An increment that was to be read is older than its flow is kept."""
+
+    code = "increment_collected"
+    retryable = False
+
+    def __init__(self, flow: str, index: int, oldest: int) -> None:
+        super().__init__(
+            f"increment {index} of {flow!r} is collected: it was read by all and older than it "
+            f"is kept (`keep`); the oldest that can be read is {oldest}, where reading without a "
+            "cursor begins",
+            flow=flow,
+            index=index,
+            oldest=oldest,
         )
 
 

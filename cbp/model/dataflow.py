@@ -63,6 +63,7 @@ class StageNode:
         idle: Framed input to the seconds without a record after which its open frame is
             closed, if not as the translator says; 0: never.
         run_seconds_max: Time limit of one run, if not that of the service.
+        keep: Output name to how long its increments stay; others stay for good.
     """
 
     name: str
@@ -76,6 +77,7 @@ class StageNode:
     limits: Mapping[str, FlowLimit] = field(default_factory=dict)
     idle: Mapping[str, float] = field(default_factory=dict)
     run_seconds_max: float | None = None
+    keep: Mapping[str, RetentionWish] = field(default_factory=dict)
 
     @property
     def runnable(self) -> RunnableSpec:
@@ -203,6 +205,9 @@ def _stage_mistakes(stage: StageNode, flows: Mapping[str, Schema]) -> Iterator[M
     for name in stage.limits.keys() - set(outputs):
         message = f"{spec.name} has no output {name!r}; it has {', '.join(outputs) or 'none'}"
         yield Mistake("limit_output_unknown", f"{where}.limits.{name}", message, spec.place)
+    for name in stage.keep.keys() - set(outputs):
+        message = f"{spec.name} has no output {name!r}; it has {', '.join(outputs) or 'none'}"
+        yield Mistake("keep_output_unknown", f"{where}.keep.{name}", message, spec.place)
     framed = [input_.name for input_ in spec.framed]
     for name in stage.idle.keys() - set(framed):
         message = f"{spec.name} does not frame {name!r}; it frames {', '.join(framed) or 'nothing'}"

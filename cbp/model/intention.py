@@ -57,6 +57,8 @@ class TableChange:
         deletes: Data file to the rows of it that this run deleted, as the engine writes them
             (`cbp.engine.state.deletes`); rows that were deleted before are left out.
         data_change: False when only the layout changes (compaction).
+        below: Of a retention, whose drops take records away for good: the first epoch that is
+            kept; 0: it is none.
     """
 
     table: str
@@ -64,6 +66,7 @@ class TableChange:
     drops: tuple[str, ...] = ()
     deletes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     data_change: bool = True
+    below: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""
@@ -73,6 +76,7 @@ class TableChange:
             "drops": list(self.drops),
             "deletes": dict(self.deletes),
             "data_change": self.data_change,
+            **({"below": self.below} if self.below else {}),
         }
 
     @classmethod
@@ -84,6 +88,7 @@ class TableChange:
             tuple(value["drops"]),
             value["deletes"],
             value["data_change"],
+            value.get("below", 0),
         )
 
 

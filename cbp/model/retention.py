@@ -1,12 +1,15 @@
-"""Retention of inputs: which increments of a source go, and why the others stay. Pure.
+"""Retention of flows: which increments go, oldest first, and why the others stay. Pure.
 
     0  1  2  3 | 4  5  6  7         kept: what stands behind the first that must stay,
     go           stay               without gaps, so that what is left can be told by a number
 
 An increment must stay while something needs its files (a queue, a position that a roll-back
 may begin at), while it is younger than it is to be kept, and while the newest ones together
-are not larger than asked for. What roll-backs read again is everything that arrived behind
+are not larger than asked for. What roll-backs read again is everything that came behind
 the oldest position that is kept.
+
+Inputs go by increments, which have files of their own. Outputs go by the files of their table,
+which compaction makes of many increments: one goes when all of its increments do.
 
 Invariant: whatever is needed stays; without needs, what is left fits the retention
 (tests/cbp/model/test_retention.py).
@@ -14,20 +17,34 @@ Invariant: whatever is needed stays; without needs, what is left fits the retent
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+import sys
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
-__all__ = ["NO_WISH", "Expiry", "Held", "InputRetention", "RetentionWish", "expire"]
+from cbp.model.position import Position
+
+__all__ = [
+    "FOREVER",
+    "NO_WISH",
+    "Expiry",
+    "FlowRetention",
+    "Held",
+    "KeptFlow",
+    "RetentionWish",
+    "expire",
+    "kept_flow",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class InputRetention:
-    """How long inputs stay once everything has read them.
+class FlowRetention:
+    """How long increments of a flow stay once everything has read them.
 
     Attributes:
-        seconds: Since they arrived.
-        bytes: That the newest ones of a source may have, however young they are; 0: any.
+        seconds: Since they came.
+        bytes: That the newest ones may have, however young they are; 0: any.
     """
 
     seconds: float
@@ -36,24 +53,28 @@ class InputRetention:
 
 @dataclass(frozen=True, slots=True)
 class RetentionWish:
-    """What a dataflow says of one source's inputs; what it leaves open, its service decides.
+    """What a dataflow says of one flow; what it leaves open, others decide.
+
+    Of a source that is its service; an output stays for good unless something is said of it.
 
     Attributes:
-        seconds, bytes: As of `InputRetention`; `None`: left open.
+        seconds, bytes: As of `FlowRetention`; `None`: left open.
     """
 
     seconds: float | None = None
     bytes: int | None = None
 
-    def over(self, service: InputRetention) -> InputRetention:
-        """Return what holds in a service."""
-        return InputRetention(
-            service.seconds if self.seconds is None else self.seconds,
-            service.bytes if self.bytes is None else self.bytes,
+    def over(self, others: FlowRetention) -> FlowRetention:
+        """Return what holds, where others decide what is left open."""
+        return FlowRetention(
+            others.seconds if self.seconds is None else self.seconds,
+            others.bytes if self.bytes is None else self.bytes,
         )
 
 
 NO_WISH = RetentionWish()
+FOREVER = FlowRetention(math.inf)
+_NEVER = sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +82,7 @@ class Held:
     """An increment, or a file, that is still there.
 
     Attributes:
-        index: Of the increment; of others, any number that rises.
+        index: Of the increment, of several the last; of others, any number that rises.
         arrived: When.
         paths: Of its files.
     """
@@ -74,7 +95,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """What goes of one source, oldest first, and why the next one stays.
+    """What goes of one flow, oldest first, and why the next one stays.
 
     Attributes:
         because: Of those that go; `""`: none does.
@@ -86,14 +107,66 @@ class Expiry:
     stays: str
 
 
+@dataclass(frozen=True, slots=True)
+class KeptFlow:
+    """What must stay of an output, as plain data.
+
+    Attributes:
+        retention: What its stage says.
+        first_replayed: The first increment that came behind the oldest position that is kept.
+        first_waiting: The first that waited at a reader there.
+    """
+
+    retention: FlowRetention
+    first_replayed: int = 0
+    first_waiting: int = _NEVER
+
+
+def kept_flow(
+    flow: str,
+    retention: FlowRetention,
+    *,
+    readers: Iterable[tuple[str, str]],
+    oldest: Position | None,
+    epoch_of: Callable[[str], int | None],
+) -> KeptFlow:
+    """Return what must stay of an output.
+
+    What waits now waited at the oldest position that is kept, or came behind it, so only
+    that one is asked.
+
+    Args:
+        flow: `stage.output`.
+        retention: What its stage says.
+        readers: The (stage, input) pairs that read it.
+        oldest: The oldest position that a roll-back may begin at; `None`: none was put yet.
+        epoch_of: Returns the epoch that wrote a file: a frame's number names no increment.
+    """
+    if oldest is None:
+        return KeptFlow(retention)
+    newest = {increment.flow: increment.index for increment in oldest.newest}
+    waiting = [_NEVER]
+    for stage, input_ in readers:
+        stood = oldest.stages.get(stage)
+        if stood is None or input_ not in stood.connectors:
+            continue  # it runs with the stage that it reads
+        connector = stood.connectors[input_]
+        for one in connector.held:
+            waiting += [one.index] if connector.framing is None else []
+            written = (epoch_of(file.path) for file in one.files)
+            waiting += [epoch for epoch in written if epoch is not None]
+    return KeptFlow(retention, newest.get(flow, -1) + 1, min(waiting))
+
+
 def expire(
     held: Sequence[Held],
     *,
     total_bytes: int,
     first_replayed: int,
     needed: Collection[str],
-    retention: InputRetention,
+    retention: FlowRetention,
     now: datetime,
+    first_waiting: int = _NEVER,
 ) -> Expiry:
     """Decide what goes.
 
@@ -104,14 +177,15 @@ def expire(
         needed: Paths of files that something waits for.
         retention: What is asked for.
         now: Aware time in UTC.
+        first_waiting: From this one on, something waits for them.
     """
     gone: list[Held] = []
     left, because, stays = total_bytes, "", ""
-    horizon = now - timedelta(seconds=retention.seconds)
     for one in held:
-        old = one.arrived <= horizon
+        old = (now - one.arrived).total_seconds() >= retention.seconds
         large = bool(retention.bytes) and left > retention.bytes
-        stays = _stays(one, first_replayed, needed, old=old or large)
+        waits = one.index >= first_waiting or any(path in needed for path in one.paths)
+        stays = _stays(one, first_replayed, waits=waits, old=old or large)
         if stays:
             break
         because = because or ("is older than it is kept" if old else "is more than is kept")
@@ -120,8 +194,8 @@ def expire(
     return Expiry(tuple(gone), because, stays)
 
 
-def _stays(one: Held, first_replayed: int, needed: Collection[str], *, old: bool) -> str:
-    if any(path in needed for path in one.paths):
+def _stays(one: Held, first_replayed: int, *, waits: bool, old: bool) -> str:
+    if waits:
         return "waits in a queue, or did at a position that is kept"
     if one.index >= first_replayed:
         return "would be read again by a roll-back to the oldest position"

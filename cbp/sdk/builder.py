@@ -88,6 +88,7 @@ class DataflowBuilder:
         *,
         buckets: int = BUCKETS_DEFAULT,
         fuse: bool = True,
+        keep: Mapping[str, RetentionWish] = MappingProxyType({}),
         **wiring: Flow | str,
     ) -> StageFlows:
         """Add a stage, wire its inputs to flows, and return handles to its outputs.
@@ -97,6 +98,7 @@ class DataflowBuilder:
             translator: What it executes.
             buckets: Hash partitions of its groups and state; a power of two.
             fuse: Whether it may run together with its neighbours, as one job.
+            keep: Output name to how long its increments stay; others stay for good.
             **wiring: Input name to the flow that it reads.
         """
         if name in self._stages:
@@ -110,7 +112,7 @@ class DataflowBuilder:
             self._mistakes.append(error.mistake)
             return StageFlows(name, ())
         self._stages[name] = StageNode(
-            name, spec, MappingProxyType(wired), buckets=buckets, fuse=fuse
+            name, spec, MappingProxyType(wired), buckets=buckets, fuse=fuse, keep=keep
         )
         return StageFlows(name, tuple(output.name for output in spec.outputs))
 

@@ -14,6 +14,8 @@ record has come for so long. `run_seconds_max: 600` is the time limit of the sta
 
 `keep: {hours: 48, bytes: 10000000000}` of a source says how long its inputs stay once everything
 has read them, and how much the newest may have (0: any); what it leaves open, the service decides.
+`keep: {totals: {hours: 48}}` of a stage says the same of its outputs, by their names; `hours: 0`
+lets increments go once they are consumed. An output of which nothing is said stays for good.
 
 `publish: {epochs: 8, seconds: 60}` lets tables show several epochs at once, see
 `cbp.model.publication`; without it, they show every one.
@@ -35,7 +37,7 @@ from cbp.errors import CbpError, DataflowInvalidError, DefinitionError, Mistake
 from cbp.model.dataflow import BUCKETS_DEFAULT, Dataflow, SourceNode, StageNode
 from cbp.model.pressure import FlowLimit
 from cbp.model.publication import EPOCHS_MAX, SECONDS_DEFAULT, PublishPolicy
-from cbp.model.retention import RetentionWish
+from cbp.model.retention import NO_WISH, RetentionWish
 from cbp.model.schema import Schema
 from cbp.sdk.rules import read_rule
 from cbp.sdk.translate import Declared
@@ -64,6 +66,7 @@ _STAGE = {
     "limits",
     "close_idle_seconds",
     "run_seconds_max",
+    "keep",
 }
 
 
@@ -154,7 +157,7 @@ class _Reader:
         )
 
     def _keep(self, where: str, value: Any) -> RetentionWish:
-        """Read how long inputs stay: `{hours: 48, bytes: 10000000000}`, either or both."""
+        """Read how long increments stay: `{hours: 48, bytes: 10000000000}`, either or both."""
         given = self._mapping(where, value, _KEEP)
         hours, most = given.get("hours"), given.get("bytes")
         if hours is not None and not (_is_number(hours) and 0 <= hours <= _KEEP_HOURS_MAX):
@@ -223,7 +226,14 @@ class _Reader:
             self._limits(f"{where}.limits", node.get("limits", {})),
             self._idle(f"{where}.close_idle_seconds", node.get("close_idle_seconds", {})),
             self._seconds(f"{where}.run_seconds_max", node.get("run_seconds_max")),
+            self._kept(f"{where}.keep", node.get("keep", {})),
         )
+
+    def _kept(self, where: str, value: Any) -> Mapping[str, RetentionWish]:
+        """Read how long increments of outputs stay: `{totals: {hours: 48}}`."""
+        given = self._mapping(where, value)
+        wishes = {name: self._keep(f"{where}.{name}", given[name]) for name in given}
+        return MappingProxyType({name: wish for name, wish in wishes.items() if wish != NO_WISH})
 
     def _limits(self, where: str, value: Any) -> Mapping[str, FlowLimit]:
         """Read how much of each output may wait: `{totals: {increments: 100}}`."""

@@ -19,7 +19,7 @@ routes = router("garbage")
 class HeapOut(Model):
     """Files of one place with one fate, and the reason."""
 
-    place: str = Field(description="A table, `sources/NAME` or `finished/NAME`.")
+    place: str = Field(description="A table, `sources/NAME`, `outputs/FLOW` or `finished/NAME`.")
     goes: bool
     because: str
     files: int | None = Field(description="`null`: not counted.")
@@ -70,7 +70,11 @@ def _heaps(found: Garbage, finished: dict[str, Expiry]) -> Iterator[HeapOut]:
             yield HeapOut(
                 place=table, goes=False, because=kept.because, files=kept.files, bytes=kept.bytes
             )
-    for kind, plans in (("sources", found.inputs), ("finished", finished)):
+    for kind, plans in (
+        ("sources", found.inputs),
+        ("outputs", found.outputs),
+        ("finished", finished),
+    ):
         for source, expiry in plans.items():
             yield from _expiry(f"{kind}/{source}", expiry)
 

@@ -15,7 +15,7 @@ from cbp.errors import CbpError, NotFoundError
 from cbp.model.connector import Connector
 from cbp.model.dataflow import Dataflow
 from cbp.model.intention import RunStatus
-from cbp.model.retention import NO_WISH, InputRetention, RetentionWish
+from cbp.model.retention import NO_WISH, FlowRetention, RetentionWish
 from controller.api.ports import Services, Settings
 from controller.api.schemas import (
     DataflowDetail,
@@ -230,7 +230,7 @@ def _sources(dataflow: Dataflow, settings: Settings) -> list[SourceOut]:
     ]
 
 
-def _kept(wish: RetentionWish, service: InputRetention) -> KeepOut:
+def _kept(wish: RetentionWish, service: FlowRetention) -> KeepOut:
     kept = wish.over(service)
     by: Literal["dataflow", "service"] = "service" if wish == NO_WISH else "dataflow"
     return KeepOut(hours=kept.seconds / 3600, bytes=kept.bytes, by=by)

@@ -18,7 +18,7 @@ from cbp.model.explain import Plan
 from cbp.model.generation import Generation
 from cbp.model.lease import Role, Standing
 from cbp.model.punctuation import Punctuation
-from cbp.model.retention import Expiry, InputRetention
+from cbp.model.retention import Expiry, FlowRetention
 from cbp.model.snapshot import Snapshot
 from cbp.model.verification import Request, Verification
 from cbp.model.waiting import Wait
@@ -435,7 +435,7 @@ class Settings(Protocol):
         ...
 
     @property
-    def input_retention(self) -> InputRetention:
+    def input_retention(self) -> FlowRetention:
         """How long inputs stay of sources whose dataflow says nothing."""
         ...
 

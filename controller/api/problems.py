@@ -83,6 +83,7 @@ STATUS: Mapping[str, int] = {
     "disk_full": 503,
     "increment_damaged": 500,
     "version_gone": 410,
+    "increment_collected": 410,
     "version_unreadable": 409,
     "run_cancelled": 409,
     "dataflow_busy": 409,

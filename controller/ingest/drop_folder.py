@@ -39,7 +39,7 @@ from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import Files
 from cbp.errors import FlowUnframedError, LogConflictError, NotFoundError, OperatingError
 from cbp.model.dataflow import Dataflow
-from cbp.model.retention import Expiry, InputRetention
+from cbp.model.retention import Expiry, FlowRetention
 from controller.ingest.claims import Claims, PathLocks, upload_name
 from controller.ingest.errors import UploadTooLargeError, device_errors
 from controller.ingest.finished import plan_finished, remove_finished
@@ -57,7 +57,7 @@ __all__ = ["DropFolder", "ScanReport"]
 
 _UPLOAD_BYTES = 1 << 20
 
-SEVEN_DAYS = InputRetention(7 * 86_400.0)
+SEVEN_DAYS = FlowRetention(7 * 86_400.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class DropFolder:
         on_close: Callable[[str, str, str], object] | None = None,
         settle_seconds: float = 1.0,
         limits: IngestLimits | None = None,
-        keep: InputRetention = SEVEN_DAYS,
+        keep: FlowRetention = SEVEN_DAYS,
         faults: Faults = NO_FAULTS,
         new_id: Callable[[], str] | None = None,
     ) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from datetime import datetime
 
 from cbp.engine.files import Files, StoredFile
-from cbp.model.retention import Expiry, Held, InputRetention, expire
+from cbp.model.retention import Expiry, Held, FlowRetention, expire
 from controller.ingest.folders import SourcePlace, claimed_at
 
 __all__ = ["plan_finished", "remove_finished"]
@@ -23,7 +23,7 @@ def plan_finished(
     files: Files,
     *,
     open_claims: Collection[str],
-    retention: InputRetention,
+    retention: FlowRetention,
     now: datetime,
 ) -> Expiry:
     """Return what of a source's finished files goes; reads only.

@@ -4,7 +4,7 @@ Every `every` epochs of a dataflow, at the first tick that starts nothing, and a
 twice as many at any tick, its position is put beside the records of its runs. Then its
 tables are collected (`cbp.engine.collect`): a bounded part at a time, on the thread that
 ticks, beside the runs under way. Last go the records that the position stands for, and
-inputs that were kept for long enough.
+inputs that were kept for long enough. Outputs that were, go with runs of their stages.
 
 Invariant: nothing goes that a connector or a record which is not finished still needs,
 wherever it crashes (tests/controller/test_housekeeping.py). Nothing here is remembered:
@@ -48,10 +48,13 @@ class Garbage:
     Attributes:
         tables: Table folder to what goes and stays of it.
         inputs: Source to what goes of its increments, and why the first one stays.
+        outputs: The same of the files of outputs that are not kept for good, by flow; they go
+            with a run of their stage, not by this collection.
     """
 
     tables: Mapping[str, TablePlan]
     inputs: Mapping[str, Expiry]
+    outputs: Mapping[str, Expiry]
 
 
 class Housekeeping:
@@ -118,14 +121,15 @@ class Housekeeping:
         """
         record = self._store.dataflow(name)
         past = self._past(record)
+        nodes = [node for unit in self._catalog.units(record).values() for node in unit.members]
         return Garbage(
             {
                 table: plan
-                for unit in self._catalog.units(record).values()
-                for node in unit.members
+                for node in nodes
                 for table, plan in self._planned(record, node, past, dry_run=True).items()
             },
             self._inputs.plan(record, self._needed(name, past)),
+            self._engine.expired(record.folder, self._runs.keeping.of(record, nodes)),
         )
 
     def collect(self, name: str) -> Garbage:

@@ -251,7 +251,7 @@ def assemble(
         exclusive=exclusive,
         held=lambda: ticker.held,
         retention=given.retention,
-        inputs=Inputs(store, files, catalog, runs, clock, given.keep),
+        inputs=Inputs(store, engine, files, catalog, runs, clock, given.keep),
         every=given.collect_every,
     )
     snapshots = Snapshots(

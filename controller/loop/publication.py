@@ -23,7 +23,7 @@ import structlog
 
 from cbp.engine.base import Engine
 from cbp.engine.intentions import IntentionLog
-from cbp.engine.publication import files_named
+from cbp.engine.publication import KINDS, files_named
 from cbp.errors import CbpError
 from cbp.model.intention import Intention
 from cbp.model.publication import EVERY_EPOCH, Publication, PublishPolicy, due
@@ -92,12 +92,13 @@ class Publisher:
     def next_ms(self, dataflow: str, now_ms: int) -> int:
         """Return now, but later than every record of the dataflow: clocks may be set back.
 
-        A compaction is a second entry, one millisecond later: two apart, all tables of a
-        publication keep equal timestamps, and a reader AS OF one of them sees it whole.
+        A compaction is a second entry, a millisecond later, and a retention a third one: three
+        apart, all tables of a publication keep equal timestamps, and a reader AS OF one of them
+        sees it whole.
         """
         kept = self._of(dataflow)
         with kept.lock:
-            return max(now_ms, kept.last_ms + 2)
+            return max(now_ms, kept.last_ms + len(KINDS))
 
     def add(self, intention: Intention) -> None:
         """Keep a record; `before` was asked for its epoch."""

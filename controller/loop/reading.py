@@ -1,7 +1,8 @@
 """Reading what is published: records of a flow and of a state, page by page, and state by key.
 
 A flow's cursor is `<increment>.<offset>`: it stays good while the increment exists,
-and new increments come behind it, so that a reader can follow a flow.
+and new increments come behind it, so that a reader can follow a flow. Without one, reading begins
+at the oldest increment that retention has left; one that it took is an error, not a gap.
 
 Whatever is read *as of* an epoch or a time is read from the versions of one snapshot
 (`controller.loop.snapshots`), so that reads of several tables agree. So are the pages of a state,
@@ -20,8 +21,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cbp.engine.base import Engine, Place, flow_table, state_table
-from cbp.errors import DefinitionError, Mistake, NotFoundError
-from cbp.model.dataflow import StageNode
+from cbp.errors import DefinitionError, IncrementCollectedError, Mistake, NotFoundError
+from cbp.model.dataflow import Dataflow, StageNode
 from cbp.model.increment import Increment
 from controller.loop.catalog import Catalog
 from controller.loop.snapshots import Snapshots
@@ -79,6 +80,7 @@ class Reading:
 
         Raises:
             NotFoundError: If there is no such flow, or snapshot.
+            IncrementCollectedError: If retention took the increment that the cursor names.
             VersionGoneError: If the snapshot that is asked for, or began the pages, is gone.
             DefinitionError: Rule `cursor_invalid`, or `source_unversioned`.
         """
@@ -93,9 +95,10 @@ class Reading:
             version, place = self._begin(dataflow, flow_table(stage, output), cursor, as_of)
             reader = self._engine.versions(record.folder, compiled.stages[stage])
             return _paged(version, *reader.output_page(output, version, place, limit))
-        index, offset = _position(cursor)
-        if flow in compiled.sources and index < (oldest := self._oldest(dataflow, flow)):
-            index, offset = oldest, 0
+        oldest = self._oldest(record, compiled, flow)
+        index, offset = (oldest, 0) if cursor is None else _position(cursor)
+        if index < oldest:
+            raise IncrementCollectedError(flow, index, oldest)
         end = self._store.next_index(dataflow, flow)
         page: list[dict[str, Any]] = []
         last = min(end, index + INCREMENTS_MAX)
@@ -191,9 +194,11 @@ class Reading:
         record, node = self._state(dataflow, stage, state)
         return self._engine.read_state(record.folder, node, state)
 
-    def _oldest(self, dataflow: str, source: str) -> int:
-        """Return the first increment of a source that retention has left."""
-        found = self._store.oldest_increments(dataflow, source, limit=1)
+    def _oldest(self, record: DataflowRecord, compiled: Dataflow, flow: str) -> int:
+        """Return the first increment of a flow that retention has left."""
+        if flow not in compiled.sources:
+            return self._engine.horizon(record.folder, flow)
+        found = self._store.oldest_increments(record.name, flow, limit=1)
         return found[0].increment.index if found else 0
 
     def _increment(self, record: DataflowRecord, flow: str, index: int) -> Increment:
@@ -211,9 +216,7 @@ class Reading:
         return record, node
 
 
-def _position(cursor: str | None) -> tuple[int, int]:
-    if cursor is None:
-        return 0, 0
+def _position(cursor: str) -> tuple[int, int]:
     match = _CURSOR.match(cursor)
     if match is None:
         raise _cursor_invalid(cursor)

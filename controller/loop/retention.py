@@ -1,10 +1,11 @@
-"""Retention: increments of sources that everybody has read go, oldest first.
+"""Retention of inputs: increments of sources that everybody has read go, oldest first.
 
     files of an increment -> its row in the store         repeated, either does no harm
 
 Its entry in the source's log stays: it is the fingerprint by which the same file is known
 when it comes again, and the number that the next one gets. Rows of old runs and of old
-increments of stages go too; what they said of tables stands in the tables.
+increments of stages go too; what they said of tables stands in the tables. So do the rows of
+increments that their own retention has taken out of a table (`cbp.engine.expiry`).
 
 Invariants (tests/controller/test_retention.py): whatever a queue or a roll-back needs stays,
 wherever it crashes; a flow is read from the oldest increment that is there.
@@ -16,11 +17,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from cbp.engine.base import source_folder
+from cbp.engine.base import Engine, source_folder
 from cbp.engine.files import Files
 from cbp.model.dataflow import SourceNode
 from cbp.model.position import Position
-from cbp.model.retention import Expiry, Held, InputRetention, expire
+from cbp.model.retention import Expiry, Held, FlowRetention, expire
 from controller.loop.catalog import Catalog
 from controller.loop.runs import Runs
 from controller.store.base import DataflowRecord, IncrementRecord, Store
@@ -41,11 +42,11 @@ class Keep:
         runs: Rows of runs of a stage, and of increments of its flows, in the store.
     """
 
-    inputs: InputRetention
+    inputs: FlowRetention
     runs: int
 
 
-SEVEN_DAYS = Keep(InputRetention(7 * 86_400.0), 10_000)
+SEVEN_DAYS = Keep(FlowRetention(7 * 86_400.0), 10_000)
 """For whom nobody has chosen."""
 
 
@@ -54,6 +55,7 @@ class Inputs:
     """Decides what of the inputs goes, and removes it."""
 
     store: Store
+    engine: Engine
     files: Files
     catalog: Catalog
     runs: Runs
@@ -90,14 +92,15 @@ class Inputs:
         for leader, unit in self.catalog.units(record).items():
             if leader not in position.stages:
                 continue
-            below = position.stages[leader].epoch - self.keep.runs
-            if below <= 0:
-                continue
-            forgotten += self.store.forget_runs(record.name, leader, below=below)
+            below = max(0, position.stages[leader].epoch - self.keep.runs)
+            if below:
+                forgotten += self.store.forget_runs(record.name, leader, below=below)
             for member in unit.members:
                 for output in member.translator.outputs:
                     flow = f"{member.name}.{output.name}"
-                    forgotten += self.store.forget_increments(record.name, flow, below=below)
+                    gone = max(below, self.engine.horizon(record.folder, flow))
+                    if gone:
+                        forgotten += self.store.forget_increments(record.name, flow, below=gone)
         return forgotten
 
     def _expiry(

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -31,6 +31,7 @@ from cbp.engine.base import Engine, PreparedRun, RunPlan
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import Files
 from cbp.engine.intentions import IntentionLog
+from cbp.engine.tiers import due
 from cbp.errors import (
     CbpError,
     DataflowBusyError,
@@ -47,6 +48,7 @@ from cbp.model.intention import Intention, RunStatus
 from cbp.model.publication import Publication
 from controller.loop.catalog import Catalog
 from controller.loop.description import Descriptions
+from controller.loop.keeping import Keeping
 from controller.loop.notes import put_note
 from controller.loop.publication import Publisher
 from controller.loop.underway import StageId, UnderWay, Work
@@ -162,6 +164,7 @@ class Runs:
             engine=engine, catalog=catalog, log=self.log, begins=Descriptions(files).begins
         )
         self.deposed, self.leader_epoch = "", 0
+        self.keeping = Keeping(catalog, self.log)
 
     def log(self, folder: str) -> IntentionLog:
         """Return the intention log of a dataflow's folder."""
@@ -266,7 +269,10 @@ class Runs:
     def _prepare(self, job: Job, work: Work) -> PreparedRun:
         if work.cancelled_at is not None:
             raise RunCancelledError(job.run.id)
-        return self._engine.prepare(job.plan)
+        plan = job.plan
+        if due(plan.epoch):
+            plan = replace(plan, kept=self.keeping.of(job.record, (plan.node, *plan.fused)))
+        return self._engine.prepare(plan)
 
     def _intention(self, job: Job, prepared: PreparedRun) -> Intention:
         return Intention(

@@ -15,14 +15,14 @@ from cbp.engine.collect import Retention
 from cbp.engine.delta import tables
 from cbp.engine.direct import LocalEngine
 from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
-from cbp.model.retention import InputRetention
+from cbp.model.retention import FlowRetention
 from controller.loop import housekeeping
 from controller.loop.retention import Keep
 from tests.controller.lost import lose_the_store
 from tests.controller.world import ONE, SCHEMA, Sum, World
 
 TINY = Retention(versions_min=1, versions_max=1, seconds=0, attempt_seconds=0)
-NOTHING = Keep(InputRetention(0), 5)
+NOTHING = Keep(FlowRetention(0), 5)
 EPOCHS = 30
 
 
@@ -106,7 +106,7 @@ def test_a_dataflow_says_how_long_its_inputs_stay(
 
 def test_a_service_that_keeps_everything_is_overruled(tmp_path: Path) -> None:
     """The other way round, and from the version on that says so."""
-    world = world_on(tmp_path, keep=Keep(InputRetention(10**6), 5))
+    world = world_on(tmp_path, keep=Keep(FlowRetention(10**6), 5))
     play(world)
     assert len(inputs(world)) == EPOCHS
     world.controller.change(saying(hours=0))

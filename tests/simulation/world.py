@@ -27,7 +27,7 @@ import pytest
 import structlog
 from sqlalchemy import Connection, literal
 
-from cbp.engine import preparing, sink, taskstate, tiers
+from cbp.engine import sink, taskstate, tiers
 from cbp.engine.base import RunPlan
 from cbp.engine.collect import Retention
 from cbp.engine.delta import tables
@@ -42,7 +42,7 @@ from cbp.errors import NotFoundError
 from cbp.model.dataflow import Dataflow
 from cbp.model.lease import Role
 from cbp.model.places import Places
-from cbp.model.retention import InputRetention
+from cbp.model.retention import FlowRetention
 from controller.ingest import DropFolder, ScanReport
 from controller.ingest.listing import CLOSE_NAME
 from controller.loop import (
@@ -210,7 +210,7 @@ class Bench:
             patch.setattr(underway, "wait", _wait)
             patch.setattr(inspect, "getsourcelines", _source_lines)
             patch.setattr(housekeeping, "RECORDS_KEPT", RECORDS_KEPT)
-            for module in (preparing, tiers, compaction):
+            for module in (tiers, compaction):
                 patch.setattr(module, "FANOUT", FANOUT)
             patch.setattr(leases, "_now_ms", lambda _: literal(int(self.seconds * 1000)))
             patch.setattr(taskstate, "INLINE_BYTES_MAX", INLINE_BYTES_MAX)
@@ -342,7 +342,7 @@ class World:
                 faults=fence,
                 random_hex=lambda size: self._new_id()[-2 * size :],
                 retention=KEPT if self.plan.kept else RETENTION,
-                keep=SEVEN_DAYS if kept is None else Keep(InputRetention(kept), 10_000),
+                keep=SEVEN_DAYS if kept is None else Keep(FlowRetention(kept), 10_000),
                 collect_every=self.plan.collect_every,
             )
         )

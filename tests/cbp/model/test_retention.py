@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cbp.model.retention import Held, InputRetention, expire
+from cbp.model.retention import Held, FlowRetention, expire
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -27,7 +27,7 @@ def cases(draw: Any) -> dict[str, Any]:
         "total_bytes": sum(one.bytes for one in held),
         "first_replayed": draw(st.integers(0, 15)),
         "needed": set(needed),
-        "retention": InputRetention(draw(st.integers(0, 9)), draw(st.integers(0, 9))),
+        "retention": FlowRetention(draw(st.integers(0, 9)), draw(st.integers(0, 9))),
         "now": NOW,
     }
 
@@ -58,7 +58,7 @@ def test_the_reasons_are_told() -> None:
     """Of what goes, and of the first that stays."""
     old = Held(0, 10, NOW - timedelta(days=8), ("a",))
     young = Held(1, 10, NOW, ("b",))
-    week = InputRetention(7 * 86_400)
+    week = FlowRetention(7 * 86_400)
 
     def told(*held: Held, needed: Any = (), first: int = 9, keep: Any = week) -> tuple[str, str]:
         found = expire(
@@ -67,6 +67,6 @@ def test_the_reasons_are_told() -> None:
         return found.because, found.stays
 
     assert told(old, young) == ("is older than it is kept", "is younger and less than is kept")
-    assert "more than" in told(young, keep=InputRetention(1e9, 15))[0]
+    assert "more than" in told(young, keep=FlowRetention(1e9, 15))[0]
     assert "queue" in told(old, needed={"a"})[1]
     assert "roll-back" in told(old, first=0)[1]

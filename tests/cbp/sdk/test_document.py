@@ -20,7 +20,7 @@ from cbp import (
 )
 from cbp.errors import DataflowInvalidError, DefinitionError, Mistake, NotFoundError
 from cbp.model.pressure import FlowLimit
-from cbp.model.retention import NO_WISH, InputRetention, RetentionWish
+from cbp.model.retention import NO_WISH, FlowRetention, RetentionWish
 
 
 class Words(TranslateRecords):
@@ -278,10 +278,10 @@ def test_a_document_says_how_long_inputs_stay(value: Any, wish: RetentionWish) -
     """By source; what it leaves open is what the service does."""
     for source in dataflow_from_document(keeping(value), resolve).sources.values():
         assert source.keep == wish
-    service = InputRetention(7.0, 9)
+    service = FlowRetention(7.0, 9)
     assert NO_WISH.over(service) == service
-    assert RetentionWish(0.0, None).over(service) == InputRetention(0.0, 9)
-    assert RetentionWish(None, 0).over(service) == InputRetention(7.0, 0)
+    assert RetentionWish(0.0, None).over(service) == FlowRetention(0.0, 9)
+    assert RetentionWish(None, 0).over(service) == FlowRetention(7.0, 0)
 
 
 @pytest.mark.parametrize(

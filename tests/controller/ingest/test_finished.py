@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cbp.model.retention import InputRetention
+from cbp.model.retention import FlowRetention
 from tests.controller.ingest.harness import Drop
 
 HOUR = timedelta(hours=1)
@@ -19,7 +19,7 @@ HOUR = timedelta(hours=1)
 def drop_on(root: Path, **keep: Any) -> Drop:
     """Return a drop folder that has taken in a file now, an hour and two hours ago."""
     drop = Drop(root, "id BIGINT")
-    drop._arguments["keep"] = InputRetention(**keep)
+    drop._arguments["keep"] = FlowRetention(**keep)
     drop.start()
     for number in range(3):
         drop.put(f"{number}.jsonl", f'{{"id": {number}}}\n'.encode())
