@@ -26,6 +26,7 @@ from cbp.model.framing import Framing
 from cbp.model.fusion import PhysicalStage, choose_leaders, physical_stages
 from cbp.model.increment import DataFile, Increment
 from cbp.model.intention import Intention
+from cbp.model.retention import KeptFlow
 
 
 class Driver:
@@ -35,6 +36,7 @@ class Driver:
 
     Attributes:
         publish_every: Epochs of a stage after which everything recorded is published.
+        kept: Of outputs that are not kept for good, by flow, what must stay of them.
     """
 
     def __init__(
@@ -62,8 +64,9 @@ class Driver:
         self.figures: list[dict[str, Any]] = []
         self.log = IntentionLog(self.folder, LocalFiles())
         self.runs = itertools.count()
-        # Later than the tables were made, and two apart: a compaction comes one later.
-        self.clock = itertools.count(2_000_000_000_000, 2)
+        # Later than the tables were made, and three apart: compaction and retention come later.
+        self.clock = itertools.count(2_000_000_000_000, 3)
+        self.kept: dict[str, KeptFlow] = {}
         engine.create_tables(self.folder, dataflow.name, list(dataflow.stages.values()))
 
     @property
@@ -111,6 +114,7 @@ class Driver:
             inputs,
             tuple(others),
             tuple(self.unpublished[stage]),
+            self.kept,
         )
         prepared = self.engine.prepare(plan)
         self.figures.append({"stage": stage, **prepared.figures})

@@ -113,8 +113,10 @@ def plan_rewind(
     since = records(_shown(past.txns))
     below = [change.below for one in since for change in one.changes if change.table == name]
     left = max([horizon(past.txns), *below])
-    live = live_at(folder, name, past, since, files=files) if since else (past.live, None)
-    shown = Shown(*live, left)
+    live, vectors = past.live, None
+    if since:
+        live, vectors = live_at(folder, name, past, since, files=files)
+    shown = Shown(live, vectors, left)
     then, fresh = shown.live, {shown.vectors.path} if shown.vectors else set()
     needed = sorted(paths_of(then.values()) - fresh)
     gone = [path for path in needed if not files.exists(_at(table, path))]

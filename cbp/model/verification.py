@@ -19,8 +19,9 @@ Invariant: every table of a dataflow is compared or left out with a reason
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from cbp.model.dataflow import Dataflow
@@ -198,7 +199,10 @@ def behind(dataflow: Dataflow, stages: Collection[str]) -> frozenset[str]:
 
 
 def comparisons(
-    dataflow: Dataflow, split: Split, changed: Collection[str] = ()
+    dataflow: Dataflow,
+    split: Split,
+    changed: Collection[str] = (),
+    collected: Mapping[str, int] = MappingProxyType({}),
 ) -> Iterator[Comparison]:
     """Yield every table with how it is compared, upstream first, states before outputs.
 
@@ -207,6 +211,7 @@ def comparisons(
         split: How the input is cut.
         changed: Stages that were not always what they are, that were corrected by hand, or
             that read what such wrote.
+        collected: Output flow to the first increment that retention has left of it.
     """
     settled, free = timeless(dataflow), _split_free(dataflow)
     for component in components(predecessors(dataflow.wiring())):
@@ -218,9 +223,11 @@ def comparisons(
                 yield Comparison(stage, state.name, "state", old, in_words(state))
             for output in spec.outputs:
                 kind: Kind = "history" if output.history else "view" if output.key else "records"
-                why = old
+                why, first = old, collected.get(f"{stage}.{output.name}", 0)
                 if why:
                     pass
+                elif first:
+                    why = f"its increments before {first} are collected (keep)"
                 elif output.name in loopbacks:
                     why = "messages depend on the split, what they lead to does not"
                 elif output.history and split == "at_once":

@@ -13,7 +13,7 @@ cycles need no special form. `build` raises one error that lists every mistake.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from cbp.errors import DataflowInvalidError, DefinitionError, Mistake
@@ -60,6 +60,7 @@ class DataflowBuilder:
         self._name, self._publish = name, publish
         self._sources: dict[str, SourceNode] = {}
         self._stages: dict[str, StageNode] = {}
+        self._kept: dict[str, RetentionWish] = {}
         self._mistakes: list[Mistake] = []
 
     def source(
@@ -88,7 +89,6 @@ class DataflowBuilder:
         *,
         buckets: int = BUCKETS_DEFAULT,
         fuse: bool = True,
-        keep: Mapping[str, RetentionWish] = MappingProxyType({}),
         **wiring: Flow | str,
     ) -> StageFlows:
         """Add a stage, wire its inputs to flows, and return handles to its outputs.
@@ -98,7 +98,6 @@ class DataflowBuilder:
             translator: What it executes.
             buckets: Hash partitions of its groups and state; a power of two.
             fuse: Whether it may run together with its neighbours, as one job.
-            keep: Output name to how long its increments stay; others stay for good.
             **wiring: Input name to the flow that it reads.
         """
         if name in self._stages:
@@ -112,9 +111,16 @@ class DataflowBuilder:
             self._mistakes.append(error.mistake)
             return StageFlows(name, ())
         self._stages[name] = StageNode(
-            name, spec, MappingProxyType(wired), buckets=buckets, fuse=fuse, keep=keep
+            name, spec, MappingProxyType(wired), buckets=buckets, fuse=fuse
         )
         return StageFlows(name, tuple(output.name for output in spec.outputs))
+
+    def keep(self, output: Flow | str, wish: RetentionWish) -> None:
+        """Say how long increments of a stage's output stay once all have read them.
+
+        Those of other outputs stay for good. A source is told by its own `keep`.
+        """
+        self._kept[output.name if isinstance(output, Flow) else output] = wish
 
     def build(self) -> Dataflow:
         """Return the checked dataflow.
@@ -122,10 +128,21 @@ class DataflowBuilder:
         Raises:
             DataflowInvalidError: Listing every mistake with its place.
         """
+        kept: dict[str, dict[str, RetentionWish]] = {}
+        for flow, wish in self._kept.items():
+            stage, _, output = flow.partition(".")
+            kept.setdefault(stage, {})[output] = wish
+            if stage not in self._stages:
+                message = f"there is no stage {stage!r}"
+                self._mistakes.append(Mistake("keep_output_unknown", f"keep.{flow}", message))
+        stages = {
+            name: replace(node, keep=MappingProxyType(kept.get(name, {})))
+            for name, node in self._stages.items()
+        }
         dataflow = Dataflow(
             self._name,
             MappingProxyType(self._sources),
-            MappingProxyType(self._stages),
+            MappingProxyType(stages),
             self._publish,
         )
         try:

@@ -16,6 +16,9 @@ __all__ = ["routes"]
 routes = router("garbage")
 
 
+_WITH_A_RUN = "goes with a run of its stage, every eighth or so: "
+
+
 class HeapOut(Model):
     """Files of one place with one fate, and the reason."""
 
@@ -70,11 +73,11 @@ def _heaps(found: Garbage, finished: dict[str, Expiry]) -> Iterator[HeapOut]:
             yield HeapOut(
                 place=table, goes=False, because=kept.because, files=kept.files, bytes=kept.bytes
             )
-    for kind, plans in (
-        ("sources", found.inputs),
-        ("outputs", found.outputs),
-        ("finished", finished),
-    ):
+    for flow, expiry in found.outputs.items():
+        for heap in _expiry(f"outputs/{flow}", expiry):
+            because = f"{_WITH_A_RUN}{heap.because}" if heap.goes else heap.because
+            yield heap.model_copy(update={"goes": False, "because": because})
+    for kind, plans in (("sources", found.inputs), ("finished", finished)):
         for source, expiry in plans.items():
             yield from _expiry(f"{kind}/{source}", expiry)
 

@@ -22,6 +22,7 @@ from controller.api.schemas import (
     DataflowState,
     DataflowSummary,
     KeepOut,
+    KeptOut,
     QueueOut,
     SourceOut,
     StageOut,
@@ -149,6 +150,7 @@ def _declared(record: DataflowRecord, stage: str, dataflow: Dataflow | None) -> 
     if node is None:
         name = str(document.get("translator", ""))
         unknown: dict[str, Any] = {"buckets": None, "runnable": "", "outputs": {}, "states": []}
+        unknown["keep"] = {}
         return {"name": stage, "translator": name, "cycle": [], **unknown}
     spec = node.translator
     return {
@@ -158,6 +160,12 @@ def _declared(record: DataflowRecord, stage: str, dataflow: Dataflow | None) -> 
         "runnable": node.runnable.name,
         "cycle": list(dataflow.cycles().get(stage, ())) if dataflow is not None else [],
         "outputs": {f"{stage}.{output.name}": str(output.schema) for output in spec.outputs},
+        "keep": {
+            f"{stage}.{output}": KeptOut(
+                hours=None if wish.seconds is None else wish.seconds / 3600, bytes=wish.bytes or 0
+            )
+            for output, wish in node.keep.items()
+        },
         "states": [
             StateOut(
                 name=state.name,

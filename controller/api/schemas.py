@@ -102,6 +102,13 @@ class StateOut(Model):
     grouping: str
 
 
+class KeptOut(Model):
+    """For how long increments of an output stay once everything has read them."""
+
+    hours: float | None = Field(description="Since they came; `null`: however old.")
+    bytes: int = Field(description="That the newest may have; 0: any number.")
+
+
 class StageOut(Model):
     """One stage and how it gets on."""
 
@@ -122,6 +129,10 @@ class StageOut(Model):
     turns: int = Field(description="Epochs in a row without input from outside its cycle.")
     queues: list[QueueOut]
     outputs: dict[str, str] = Field(description="Flow to its columns.")
+    keep: dict[str, KeptOut] = Field(
+        description="Flow to how long its increments stay once all have read them; others stay "
+        "for good."
+    )
     states: list[StateOut]
 
 

@@ -310,8 +310,18 @@ def _print_stages(answer: dict[str, Any]) -> None:
         [(one["name"], one["format"], *_keep(one["keep"])) for one in answer["sources"]],
         empty="no sources",
     )
+    outputs = [
+        (flow, "for good" if keep["hours"] is None else age(keep["hours"] * 3600), _most(keep))
+        for stage in answer["stages"]
+        for flow, keep in stage["keep"].items()
+    ]
+    if outputs:
+        print_table(("output", "increments stay", "up to"), outputs, empty="")
 
 
 def _keep(keep: dict[str, Any]) -> tuple[str, str, str]:
-    most = bytes_text(keep["bytes"]) if keep["bytes"] else "any size"
-    return age(keep["hours"] * 3600), most, f"the {keep['by']}"
+    return age(keep["hours"] * 3600), _most(keep), f"the {keep['by']}"
+
+
+def _most(keep: dict[str, Any]) -> str:
+    return bytes_text(keep["bytes"]) if keep["bytes"] else "any size"

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from datetime import datetime
 
 from cbp.engine.files import Files, StoredFile
-from cbp.model.retention import Expiry, Held, FlowRetention, expire
+from cbp.model.retention import Expiry, FlowRetention, Held, expire
 from controller.ingest.folders import SourcePlace, claimed_at
 
 __all__ = ["plan_finished", "remove_finished"]

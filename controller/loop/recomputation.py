@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
-from cbp.engine.base import Engine
+from cbp.engine.base import Engine, flow_table
 from cbp.engine.compare import Contents
 from cbp.engine.contents import ListedContents
 from cbp.engine.files import Files
@@ -46,7 +46,15 @@ from controller.loop.unverifiable import (
 )
 from controller.store.base import DataflowRecord, IncrementRecord, Store
 
-__all__ = ["AT_ONCE_MAX", "REFERENCE_RECORDS_MAX", "Cut", "Recomputation", "Side", "Watched"]
+__all__ = [
+    "AT_ONCE_MAX",
+    "REFERENCE_RECORDS_MAX",
+    "Cut",
+    "Recomputation",
+    "Side",
+    "Watched",
+    "output_tables",
+]
 
 REFERENCE_RECORDS_MAX = 200_000
 AT_ONCE_MAX = 500
@@ -140,6 +148,15 @@ class Recomputation:
             if not busy and self.store.position(name) == position:
                 return Cut(snapshot, never, ends, punctuations)
             watched.wait(busy)
+
+    def collected(self, cut: Cut) -> dict[str, int]:
+        """Return output flow to the first increment that is left of it in a cut."""
+        return {
+            flow: self.engine.horizon(
+                self.record.folder, flow, version=cut.snapshot.tables[table].version
+            )
+            for flow, table in output_tables(self.dataflow).items()
+        }
 
     def tables(self, cut: Cut) -> Side:
         """Return the side that the service keeps, as of a cut."""
@@ -316,6 +333,15 @@ class Recomputation:
             if not self.files.exists(f"{folder}/{file.path}"):
                 raise InputNotRetainedError(name, source, index)
         return found
+
+
+def output_tables(dataflow: Dataflow) -> dict[str, str]:
+    """Return the flow of every output to the folder of its table."""
+    return {
+        f"{name}.{output.name}": flow_table(name, output.name)
+        for name, node in dataflow.stages.items()
+        for output in node.translator.outputs
+    }
 
 
 def _below(depth: str, increment: Increment) -> Increment:

@@ -21,7 +21,7 @@ from cbp.engine.base import Engine, source_folder
 from cbp.engine.files import Files
 from cbp.model.dataflow import SourceNode
 from cbp.model.position import Position
-from cbp.model.retention import Expiry, Held, FlowRetention, expire
+from cbp.model.retention import Expiry, FlowRetention, Held, expire
 from controller.loop.catalog import Catalog
 from controller.loop.runs import Runs
 from controller.store.base import DataflowRecord, IncrementRecord, Store

@@ -20,7 +20,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 
@@ -51,7 +51,7 @@ from controller.loop.catalog import Catalog
 from controller.loop.description import Descriptions
 from controller.loop.folder import remove_scratch, scratch_folder
 from controller.loop.notes import read_notes
-from controller.loop.recomputation import Recomputation, Side
+from controller.loop.recomputation import Recomputation, Side, output_tables
 from controller.loop.runs import Runs
 from controller.loop.snapshots import Snapshots
 from controller.loop.underway import GIVE_UP_SECONDS
@@ -167,16 +167,10 @@ class Verifications:
         """
         record, dataflow = self._catalog.find(name)
         changed = behind(dataflow, self._descriptions.anew(record) | self._corrected(record))
-        tables = tuple(
-            TableVerdict(
-                one.table,
-                one.kind,
-                "left_out" if one.left_out else "open",
-                because=one.left_out,
-                within=one.within,
-            )
-            for one in comparisons(dataflow, request.split, changed)
-        )
+        collected = {
+            flow: self._engine.horizon(record.folder, flow) for flow in output_tables(dataflow)
+        }
+        tables = _open(comparisons(dataflow, request.split, changed, collected))
         with self._lock:
             for job in self._jobs.values():
                 if not job.shown.ended:
@@ -305,8 +299,10 @@ class Verifications:
             self._files,
         )
         cut = recomputation.cut(job)
-        job.show(status="running", epochs=dict(cut.snapshot.epochs))
-        every = comparisons(dataflow, job.shown.request.split, changed)
+        # More may have been collected since it was asked for.
+        collected = recomputation.collected(cut)
+        every = list(comparisons(dataflow, job.shown.request.split, changed, collected))
+        job.show(status="running", epochs=dict(cut.snapshot.epochs), tables=_open(every))
         wanted = [one for one in every if not one.left_out]
         first = recomputation.recompute(cut, f"{scratch}/1", job)
         differs = self._compare(job, dataflow, wanted, first, recomputation.tables(cut))
@@ -359,6 +355,20 @@ class Verifications:
             )
             job.show_tables()
         return any(verdict.status == "differs" for verdict in job.verdicts.values())
+
+
+def _open(every: Iterable[Comparison]) -> tuple[TableVerdict, ...]:
+    """Return the verdicts on tables before they are compared."""
+    return tuple(
+        TableVerdict(
+            one.table,
+            one.kind,
+            "left_out" if one.left_out else "open",
+            because=one.left_out,
+            within=one.within,
+        )
+        for one in every
+    )
 
 
 def _after(seconds: float, call: Callable[..., object], *arguments: object) -> threading.Timer:

@@ -45,6 +45,7 @@ from cbp.model.framing import Keyed, Segment, framing_keys, segments
 from cbp.model.increment import DataFile, Increment
 from cbp.model.intention import Intention, TableChange
 from cbp.model.places import Places
+from cbp.model.retention import Expiry, KeptFlow
 from cbp.model.schedule import Schedule
 from cbp.model.snapshot import TableVersion
 from cbp.model.stage import InputSpec
@@ -252,6 +253,12 @@ class FileEngine:
 
     def recall(self, folder: str, flow: str, index: int) -> Increment:
         raise NotFoundError(kind="increment", name=f"{flow}/{index}")
+
+    def horizon(self, folder: str, flow: str, *, version: int | None = None) -> int:
+        return 0
+
+    def expired(self, folder: str, kept: Mapping[str, KeptFlow]) -> Mapping[str, Expiry]:
+        return {}
 
     def locate(self, folder: str, flow: str, increments: Sequence[Increment]) -> list[Increment]:
         return list(increments)

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cbp.model.retention import Held, FlowRetention, expire
+from cbp.model.retention import FlowRetention, Held, expire
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 

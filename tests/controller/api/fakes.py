@@ -383,7 +383,10 @@ class FakeHousekeeping:
         kept = Kept("shown by the newest version", 3, 900)
         plan = TablePlan(4, 2, (dead,), (kept,))
         stays = Expiry((), "", "waits in a queue")
-        return Garbage({"state/count.counts": plan}, {"urls": stays})
+        gone = Expiry(
+            (Held(3, 70, datetime(2026, 1, 1, tzinfo=UTC), ("x",)),), "is older than it is kept", ""
+        )
+        return Garbage({"state/count.counts": plan}, {"urls": stays}, {"count.totals": gone})
 
     def collect(self, name: str) -> Garbage:
         self.collected += 1
