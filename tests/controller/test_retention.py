@@ -15,6 +15,7 @@ from cbp.engine.collect import Retention
 from cbp.engine.delta import tables
 from cbp.engine.direct import LocalEngine
 from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
+from cbp.errors import IncrementCollectedError
 from cbp.model.retention import FlowRetention
 from controller.loop import housekeeping
 from controller.loop.retention import Keep
@@ -212,14 +213,17 @@ def test_a_look_removes_nothing_and_tells_why(tmp_path: Path) -> None:
 
 
 def test_a_source_is_read_from_the_oldest_that_is_there(tmp_path: Path) -> None:
-    """From the begin, or from a cursor whose increment is gone."""
+    """From the begin; a cursor whose increment is gone is refused, so that nobody misses one."""
     world = world_on(tmp_path)
     play(world)
     oldest = inputs(world)[0]
     assert oldest > 0
-    for cursor in (None, "0.0"):
+    for cursor in (None, f"{oldest}.0"):
         records, _ = world.controller.reading.read_flow("one", "a", cursor, 1)
         assert records[0]["n"] == oldest
+    with pytest.raises(IncrementCollectedError) as told:
+        world.controller.reading.read_flow("one", "a", f"{oldest - 1}.0", 1)
+    assert told.value.details == {"flow": "a", "index": oldest - 1, "oldest": oldest}
     world.close()
 
 
