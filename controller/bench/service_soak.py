@@ -206,7 +206,12 @@ def _settings(folder: Path) -> Settings:
 
 
 def _document() -> dict[str, Any]:
-    stage = {"translator": "url_count", "inputs": {"urls": SOURCE}, "buckets": 2}
+    stage = {
+        "translator": "url_count",
+        "inputs": {"urls": SOURCE},
+        "buckets": 2,
+        "keep": {"totals": {"hours": 0}},
+    }
     source = {"schema": "url STRING"}
     return {"name": NAME, "sources": {SOURCE: source}, "stages": {STAGE: stage}}
 

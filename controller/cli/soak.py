@@ -45,9 +45,9 @@ def soak_command(
     dataflow of one stage that counts them, with 2 buckets, state and an output table. The whole
     way of a file, in this process: claim, increment, run, record, publication, commit and
     house-keeping, on the engine without Spark, on SQLite, without a network, with the shortest
-    retention. Compared are the last tenth of the runs and the tenth in the middle. Status 1 when
-    memory, open files or seconds per run grew. The disk's growth is told only: some hundred bytes
-    per accepted file stay for good.
+    retention, of the output too. Compared are the last tenth of the runs and the tenth in the
+    middle. Status 1 when memory, open files or seconds per run grew. The disk's growth is told
+    only: some hundred bytes per accepted file stay for good.
     """
     # By name: it rests on the command line's parts, so these must not rest on it.
     bench = importlib.import_module("controller.bench")

@@ -8,7 +8,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cbp.model.retention import FlowRetention, Held, expire
+from cbp.model.connector import Connector, Queued
+from cbp.model.framing import Framing
+from cbp.model.increment import DataFile, Increment
+from cbp.model.position import Position, StagePosition
+from cbp.model.retention import FlowRetention, Held, KeptFlow, expire, kept_flow
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -52,6 +56,40 @@ def test_what_is_needed_stays_and_the_rest_fits(case: dict[str, Any]) -> None:
         fits = not keep.bytes or size <= keep.bytes
         needed = case["needed"] & set(first.paths) or first.index >= case["first_replayed"]
         assert needed or (young and fits)
+
+
+def test_what_an_output_must_keep_is_read_off_the_oldest_position() -> None:
+    """Behind it all; what waited there, in frames by who wrote their files; without one, all."""
+
+    def files(*epochs: int) -> tuple[DataFile, ...]:
+        return tuple(DataFile(f"{epoch}", 1, 1) for epoch in epochs)
+
+    plain = Connector("x", (Queued(Increment("s.o", 6, 6, files(6)), read=True),))
+    framed = Connector(
+        "x",
+        (Queued(Increment("s.o", 1, "k", files(5, 6))),),
+        Framing(),
+        (Increment("s.o", 9, 9, files(9)),),
+    )
+
+    def kept(oldest: Position | None) -> KeptFlow:
+        return kept_flow(
+            "s.o",
+            FlowRetention(0.0),
+            readers=[("a", "x"), ("fused", "x")],
+            oldest=oldest,
+            epoch_of=lambda path: int(path),
+        )
+
+    def stood(connector: Connector) -> Position:
+        stages = {"a": StagePosition(3, None, {"x": connector})}
+        return Position("d", stages, (Increment("s.o", 11, 11),))
+
+    assert kept(None).first_replayed == 0
+    found = kept(stood(Connector("x")))
+    assert (found.first_replayed, found.first_waiting > 10**9) == (12, True)
+    assert kept(stood(plain)).first_waiting == 6
+    assert kept(stood(framed)).first_waiting == 5
 
 
 def test_the_reasons_are_told() -> None:

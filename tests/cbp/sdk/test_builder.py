@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cbp import DataflowBuilder, Input, Output, Translate, TranslateRecords
+from cbp import DataflowBuilder, Input, Output, RetentionWish, Translate, TranslateRecords
 from cbp.errors import DataflowInvalidError
 
 
@@ -57,6 +57,20 @@ def test_handles_name_the_outputs() -> None:
     texts = flow.stage("split", Texts(), lines=flow.source("lines", "text STRING"))
     assert texts.texts.name == "split.texts"
     assert dir(texts) == ["texts", "words"]
+
+
+def test_outputs_are_kept_as_long_as_is_said() -> None:
+    """By handle or by name; others for good; who is not there is named."""
+    flow = DataflowBuilder("words")
+    texts = flow.stage("split", Texts(), lines=flow.source("lines", "text STRING"))
+    flow.keep(texts.texts, RetentionWish(0.0))
+    assert flow.build().stages["split"].keep == {"texts": RetentionWish(0.0)}
+    flow.keep("split.nothing", RetentionWish(0.0))
+    flow.keep("nobody.words", RetentionWish(0.0))
+    assert sorted(codes(flow)) == [
+        ("keep_output_unknown", "keep.nobody.words"),
+        ("keep_output_unknown", "stages.split.keep.nothing"),
+    ]
 
 
 def test_an_output_nobody_declared_is_named() -> None:

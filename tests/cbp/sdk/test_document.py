@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,7 +21,7 @@ from cbp import (
 )
 from cbp.errors import DataflowInvalidError, DefinitionError, Mistake, NotFoundError
 from cbp.model.pressure import FlowLimit
-from cbp.model.retention import NO_WISH, FlowRetention, RetentionWish
+from cbp.model.retention import FOREVER, NO_WISH, FlowRetention, RetentionWish
 
 
 class Words(TranslateRecords):
@@ -282,6 +283,27 @@ def test_a_document_says_how_long_inputs_stay(value: Any, wish: RetentionWish) -
     assert NO_WISH.over(service) == service
     assert RetentionWish(0.0, None).over(service) == FlowRetention(0.0, 9)
     assert RetentionWish(None, 0).over(service) == FlowRetention(7.0, 0)
+
+
+def test_a_document_says_how_long_outputs_stay() -> None:
+    """By stage and output; what is not named stays, and a mistake has its place."""
+
+    def saying(keep: Any) -> dict[str, Any]:
+        made = document()
+        made["stages"]["split"]["keep"] = keep
+        return made
+
+    found = dataflow_from_document(saying({"words": {"hours": 2, "bytes": 9}}), resolve)
+    assert found.stages["split"].keep == {"words": RetentionWish(7200.0, 9)}
+    assert found.stages["count"].keep == {}
+    assert RetentionWish(None, 9).over(FOREVER) == FlowRetention(math.inf, 9)
+    assert codes(saying({"other": {"hours": 2}})) == [
+        ("keep_output_unknown", "stages.split.keep.other")
+    ]
+    assert codes(saying({"words": {"hours": -2}})) == [
+        ("keep_invalid", "stages.split.keep.words.hours")
+    ]
+    assert codes(saying(3)) == [("document_invalid", "stages.split.keep")]
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,14 @@ NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 DOCUMENT: dict[str, Any] = {
     "name": "clicks",
     "sources": {"urls": {"schema": "url STRING, site BIGINT"}},
-    "stages": {"count": {"translator": "url_count", "inputs": {"urls": "urls"}, "buckets": 2}},
+    "stages": {
+        "count": {
+            "translator": "url_count",
+            "inputs": {"urls": "urls"},
+            "buckets": 2,
+            "keep": {"totals": {"hours": 72}},
+        }
+    },
 }
 
 

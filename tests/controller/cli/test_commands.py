@@ -105,6 +105,7 @@ COMMANDS: list[tuple[list[str], str]] = [
     (["status", "clicks"], "waits for an increment on urls"),
     (["status", "clicks"], "7.0 d"),
     (["status", "clicks"], "the service"),
+    (["status", "clicks"], "3.0 d"),
     (["runs"], "author_code_failed"),
     (["runs", "r1"], "records_in"),
     (["runs", "r2"], "boom"),

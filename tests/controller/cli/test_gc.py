@@ -17,7 +17,14 @@ def test_a_dry_run_tells_and_removes_nothing(cbp: Cbp, service: Service) -> None
     """Places with files, bytes and reasons, of what goes and of what stays."""
     outcome = cbp("gc", "--dry-run")
     assert outcome.status == 0, outcome.err
-    for words in ("would go", "stays", "shown by the newest version", "waits in a queue"):
+    for words in (
+        "would go",
+        "stays",
+        "shown by the newest version",
+        "waits in a queue",
+        "outputs/count.totals",
+        "with a run of its stage",
+    ):
         assert words in outcome.out
     assert service.controller.housekeeping.collected == 0
     assert service.drop_folder.cleaned == [False]

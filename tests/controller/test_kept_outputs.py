@@ -1,0 +1,231 @@
+"""Retention of outputs in the service: what is consumed goes, what somebody needs stays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import polars
+import pytest
+
+from cbp.engine import tiers
+from cbp.engine.collect import Retention
+from cbp.engine.delta import tables
+from cbp.engine.direct import LocalEngine
+from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
+from cbp.errors import ChangeRefusedError, IncrementCollectedError
+from cbp.model.change import Choice
+from cbp.model.verification import Request
+from controller.loop import housekeeping
+from tests.controller.lost import lose_the_store
+from tests.controller.world import ONE, Inline, World
+
+TINY = Retention(versions_min=1, versions_max=1, seconds=0, attempt_seconds=0)
+EPOCHS = 18
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _fast() -> Iterator[None]:
+    """Leave out the syncs, and look after outputs at every other epoch."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        patch.setattr(housekeeping, "RECORDS_KEPT", 2)
+        patch.setattr(tiers, "FANOUT", 2)
+        defaults = {**tables.open_table.__kwdefaults__, "checkpoint_interval": 4}  # type: ignore[dict-item]
+        patch.setattr(tables.open_table, "__kwdefaults__", defaults)
+        yield
+
+
+def saying(keep: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Return a chain of two stages, the first of which says how long its output stays."""
+    first = {**ONE["stages"]["sum"], "buckets": 2, "keep": keep}
+    behind = {"translator": "sum", "inputs": {"items": "sum.totals"}, "buckets": 2}
+    return {**ONE, "stages": {"sum": first, "behind": behind, **more}}
+
+
+CONSUMED = saying({"totals": {"hours": 0}})
+
+
+def world_on(root: Path, document: dict[str, Any] = CONSUMED, **more: Any) -> World:
+    made = {"retention": TINY, "collect_every": 3, "verifier": Inline(), **more}
+    world = World(root, engine=LocalEngine, **made)
+    world.controller.register(document)
+    return world
+
+
+def play(world: World, epochs: int = EPOCHS, start: int = 0) -> None:
+    for number in range(start, start + epochs):
+        world.clock.advance(1)
+        world.arrive("one", "a", (f"w{number % 3}", number))
+        world.ticks()
+
+
+def horizon(world: World, flow: str = "sum.totals") -> int:
+    return int(world.engine.horizon(world.store.dataflow("one").folder, flow))
+
+
+def shown(world: World, table: str = "flows/sum.totals") -> list[int]:
+    return sorted(set(polars.read_delta(f"{world.tables}/one/{table}")["_epoch"]))
+
+
+def stored(world: World) -> int:
+    """Return how many files of the output lie on the disk."""
+    return sum(1 for _ in Path(world.tables).glob("one/flows/sum.totals/_runs/*.parquet"))
+
+
+def states(world: World) -> list[Any]:
+    picture = world.picture()
+    return [picture[f"one {stage}.sums"] for stage in ("sum", "behind")]
+
+
+def test_an_output_goes_once_it_is_consumed(tmp_path: Path) -> None:
+    """Records, files and rows; the rest of the dataflow is that of who keeps everything."""
+    kept, all_ = world_on(tmp_path / "a"), world_on(tmp_path / "b", saying({}))
+    for one in (kept, all_):
+        play(one)
+    oldest = horizon(kept)
+    assert EPOCHS - 10 < oldest < EPOCHS
+    assert shown(kept) == list(range(oldest, EPOCHS))
+    assert shown(kept, "flows/behind.totals") == list(range(EPOCHS))
+    assert stored(kept) < 16
+    rows = [one.increment.index for one in kept.store.increments("one", "sum.totals").items]
+    assert min(rows) > EPOCHS - 14
+    assert (horizon(all_), shown(all_)) == (0, list(range(EPOCHS)))
+    assert states(kept) == states(all_)
+    records, _ = kept.controller.reading.read_flow("one", "sum.totals", None, 100)
+    assert [record["_epoch"] for record in records] == list(range(oldest, EPOCHS))
+    with pytest.raises(IncrementCollectedError) as told:
+        kept.controller.reading.read_flow("one", "sum.totals", "3.0", 100)
+    assert told.value.details["oldest"] == oldest
+    for one in (kept, all_):
+        one.close()
+
+
+@pytest.mark.parametrize(
+    ("keep", "most"), [({"hours": 8 / 3600}, 16), ({"bytes": 1}, 10), ({"hours": 1}, EPOCHS)]
+)
+def test_an_output_goes_by_age_or_bytes(tmp_path: Path, keep: dict[str, float], most: int) -> None:
+    """Whichever is said; what is left open takes nothing."""
+    world = world_on(tmp_path, saying({"totals": keep}))
+    play(world)
+    left = shown(world)
+    assert left[-1] == EPOCHS - 1
+    assert len(left) <= most
+    assert (len(left) == EPOCHS) == (most == EPOCHS)
+    assert len(left) >= (8 if keep.get("hours") else 1)
+    world.close()
+
+
+def test_what_waits_stays(tmp_path: Path) -> None:
+    """A stage that stands still finds all that came since, in its queue and in the table."""
+    world = world_on(tmp_path)
+    play(world, 5)
+    world.store.pause_stage("one", "behind", "by hand", None)
+    play(world, 9, start=5)
+    assert horizon(world) <= 5
+    assert shown(world)[-1] == 13
+    world.controller.resume("one")
+    play(world, 12, start=14)
+    assert horizon(world) > 14
+    whole = world_on(tmp_path / "whole", saying({}))
+    play(whole, 26)
+    assert states(world)[0] == states(whole)[0]
+    for one in (world, whole):
+        one.close()
+
+
+def test_a_roll_back_finds_what_was_there(tmp_path: Path) -> None:
+    """Wherever a position is kept: the output shows what it showed, and goes on from there."""
+    keep = Retention(versions_min=40, versions_max=40, seconds=8, attempt_seconds=0)
+    world = world_on(tmp_path, retention=keep)
+    play(world)
+    expected, oldest = states(world), horizon(world)
+    assert oldest > 0
+    back = EPOCHS - 5
+    world.controller.amendments.roll_back("one", f"sum:{back}", who="me", why="x", pause=True)
+    assert 0 < horizon(world) <= oldest
+    assert shown(world) == list(range(horizon(world), back + 1))
+    world.controller.resume("one")
+    world.ticks()
+    assert states(world) == expected
+    play(world, 12, start=EPOCHS)
+    assert horizon(world) > EPOCHS
+    world.close()
+
+
+def test_a_verification_leaves_out_what_is_collected(tmp_path: Path) -> None:
+    """It says so, and compares the rest."""
+    world = world_on(tmp_path)
+    play(world)
+    begun = world.controller.verifications.start("one", Request())
+    found = world.controller.verifications.show(begun.id)
+    assert found.status == "equal"
+    verdicts = {one.table: one for one in found.tables}
+    left_out = verdicts.pop("flows/sum.totals")
+    assert left_out.status == "left_out"
+    assert left_out.because == f"its increments before {horizon(world)} are collected (keep)"
+    assert {one.status for one in verdicts.values()} == {"equal"}
+    world.close()
+
+
+def test_a_back_fill_from_what_is_collected_is_refused(tmp_path: Path) -> None:
+    """From what is left, the state would be another one."""
+    world = world_on(tmp_path)
+    play(world)
+    before = states(world)
+    late = {"translator": "sum", "inputs": {"items": "sum.totals"}}
+    with pytest.raises(ChangeRefusedError) as told:
+        world.controller.change(
+            saying({"totals": {"hours": 0}}, late=late), choice=Choice(retained=frozenset({"late"}))
+        )
+    assert [one.code for one in told.value.mistakes] == ["input_not_retained"]
+    assert states(world) == before
+    world.close()
+
+
+def test_a_lost_store_goes_on(tmp_path: Path) -> None:
+    """What is collected stays collected, and is told as such."""
+    world = world_on(tmp_path / "a")
+    play(world)
+    new = lose_the_store(world, tmp_path / "new", {"a": EPOCHS})
+    assert (new.picture(), horizon(new)) == (world.picture(), horizon(world))
+    with pytest.raises(IncrementCollectedError):
+        new.controller.reading.read_flow("one", "sum.totals", "0.0", 1)
+    new.close()
+    world.close()
+
+
+@pytest.mark.parametrize("point", ["log_entry", "intention", "dead_file"])
+def test_crashes_change_nothing(tmp_path: Path, point: str) -> None:
+    """Killed in any run or collection, again and again: a restart goes on."""
+    world, whole = world_on(tmp_path / "a"), world_on(tmp_path / "b", saying({}))
+    for number in range(10):
+        world.faults.to = PlannedFaults(
+            f"{point}.{'before' if number % 2 else 'after'}", passage=1 + number % 5
+        )
+        with suppress(Crash):
+            play(world, 1, start=number)
+        world.faults.to = NO_FAULTS
+        world.restart()
+        world.controller.recover()
+        world.ticks()
+        play(whole, 1, start=number)
+    assert states(world) == states(whole)
+    assert horizon(world) > 0
+    assert shown(world)[-1] == shown(whole)[-1]
+    world.close()
+    whole.close()
+
+
+def test_a_look_tells_what_goes_and_why_the_rest_stays(tmp_path: Path) -> None:
+    """By flow, and only of those of which something is said."""
+    world = world_on(tmp_path)
+    play(world)
+    (flow,) = world.controller.housekeeping.look("one").outputs
+    found = world.controller.housekeeping.look("one").outputs[flow]
+    assert flow == "sum.totals"
+    assert "roll-back" in found.stays or found.gone
+    world.close()
