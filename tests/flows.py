@@ -263,6 +263,70 @@ class OuterProbe(Probe):
     kept = State("k STRING, id INT", grouping="outer")
 
 
+class Gathered(Translate):
+    """Record-wise with several inputs, and messages that are groups of their own too."""
+
+    left = Input("k BIGINT, v STRING")
+    right = Input("v STRING, n INT")
+    echo = Loopback("n INT")
+    lines = Output("line STRING, half DOUBLE", history=True)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        assert key is None
+        left, right, echo = list(group.left), list(group.right), list(group.echo)
+        assert len(left) + len(right) + len(echo) == 1
+        for row in left:
+            out.lines(f"left {row.k} {row.v}", row.k)
+        for row in (*right, *echo):
+            out.lines(f"{type(row).__name__} {row.n}", None)
+            if row.n:
+                out.echo(row.n - 1)
+
+
+class Board(Translate):
+    """Both kinds of inputs: groups, and single records that reach them from afar."""
+
+    key = "k STRING"
+    items = Input(MESSAGE, route_by=TO_ANY)
+    notes = Input("verb STRING, id INT, to ARRAY<STRING>")
+    mail = Loopback(MESSAGE, route_by=TO_ANY, order_by="id")
+    echo = Loopback("id INT")
+    kept = State("k STRING, id INT")
+    ages = State("k STRING, age INT", grouping="outer")
+    calls = Output("k STRING, seen ARRAY<ARRAY<INT>>", history=True)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        notes, echo, items = list(group.notes), list(group.echo), list(group.items)
+        kept = sorted(row.id for row in group.kept)
+        age = max((row.age for row in group.ages), default=0)
+        mail = [row.id for row in group.mail]
+        ids = [[row.id for row in flow] for flow in (items, notes, echo)]
+        out.calls(key and key.k, [*ids, mail, kept, [age]])
+        for row in echo:
+            if row.id:
+                out.echo(row.id - 1)
+        if key is None:
+            for note in notes:
+                self._write_down(note, out)
+            return
+        for row in items[:1]:
+            out.echo(row.id)
+        for id_ in [*kept, *mail][-3:]:
+            out.kept(key.k, id_ or 0)
+        if age < 2:
+            out.ages(key.k, age + 1)
+
+    def _write_down(self, note: Any, out: Any) -> None:
+        if note.verb == "send":
+            out.mail(note.id, note.to)
+        for to in note.to:
+            if note.verb == "bind":
+                out.associate(to, "x")
+            elif note.verb == "write":
+                out.kept(to, note.id or 0)
+                out.ages(to, 0)
+
+
 class Rumours(Translate):
     """Broadcasts and messages to keys and to all: what one call for many groups can do too."""
 

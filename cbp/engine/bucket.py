@@ -124,7 +124,10 @@ class BucketRun:
 
     def __post_init__(self) -> None:
         names = (*(i.name for i in self.spec.inputs), *(s.name for s in self.spec.states))
-        self._group = group_type(names)()
+        absent = tuple(i.name for i in self.spec.absent)
+        self._group = group_type((*names, *absent))()
+        for name in absent:
+            setattr(self._group, name, iter(()))
         self._loop = calling_loop(names, tuple(self.states))
 
     def run(self) -> None:

@@ -110,7 +110,8 @@ class TaskOutputs:
         counts: dict[str, float] = {"records_out": sum(s.rows for s in self._sinks.values())}
         for run in self._runs:
             flows = [f"{run.stage}.{output.name}" for output in run.spec.outputs]
-            counts[f"{run.stage}/records_in"] = counts[f"{run.stage}/groups"] = run.records
+            records = run.records.total()
+            counts[f"{run.stage}/records_in"] = counts[f"{run.stage}/groups"] = records
             counts[f"{run.stage}/records_out"] = sum(self._sinks[flow].rows for flow in flows)
         return counts
 

@@ -7,8 +7,8 @@ Absent on purpose: whether the tasks' input is shuffled; that is the executor's 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from cbp.engine.base import RunPlan
 from cbp.engine.bindings import BindingFile
@@ -20,6 +20,7 @@ from cbp.engine.opened import OpenTables
 from cbp.engine.reach import Reach
 from cbp.engine.records import record_shares, share_of
 from cbp.engine.taskplan import TaskPlan, Then
+from cbp.engine.taskstate import is_overdue
 from cbp.model.explain import PhysicalLimits
 from cbp.model.increment import DataFile, Increment
 
@@ -54,6 +55,22 @@ class Planner:
         """Return what decides how a run is executed."""
         reads, size = self.executor.arranged_max or (None, None)
         return PhysicalLimits(self.executor.slots, ROWS_PER_TASK, reads, size)
+
+    def jobs(self, plan: RunPlan, *, faults: Faults) -> Iterator[tuple[RunPlan, TaskPlan]]:
+        """Yield the jobs of a phase, in order: what each reads, and what its tasks are given.
+
+        There are two where some inputs bring groups and some single records: these have no key
+        to be brought together by, so they are read by shares, and written behind the groups.
+        """
+        specs = plan.node.translator.parts()
+        for number, spec in enumerate(specs):
+            node = replace(plan.node, translator=spec)
+            inputs = {i.name: plan.inputs[i.name] for i in spec.inputs if i.name in plan.inputs}
+            part = replace(plan, node=node, inputs=inputs)
+            records = sum(i.records for increments in inputs.values() for i in increments)
+            task = self.task(part, records, faults=faults)
+            if records or _works_on_state(task):
+                yield part, replace(task, first_number=number * node.buckets)
 
     def task(self, plan: RunPlan, records: int, *, faults: Faults) -> TaskPlan:
         """Return what every task of a phase is given.
@@ -107,6 +124,17 @@ class Planner:
             return None
         task = self.task(behind, records=1, faults=faults)
         return Then(only_flow(behind.node), task)
+
+
+def _works_on_state(task: TaskPlan) -> bool:
+    """Tell whether tasks that get no record have something to do."""
+    if task.spec.record_wise:
+        return False
+    return any(
+        live and (state.grouping == "outer" or is_overdue(live))
+        for state in task.spec.states
+        for live in task.states[state.name].live.values()
+    )
 
 
 def _bindings(plan: RunPlan) -> Mapping[DataFile, Increment]:

@@ -85,21 +85,24 @@ class Preparer:
         records = sum(i.records for increments in plan.inputs.values() for i in increments)
         if not records:
             return PreparedRun(empty_outputs(plan), (), {"records_in": 0, "groups": 0}), []
-        task = self.planner.task(plan, records, faults=self.faults)
+        jobs = list(self.planner.jobs(plan, faults=self.faults))
         if behind is not None:
-            task = replace(task, then=self.planner.then(plan, behind, faults=self.faults))
+            then = self.planner.then(plan, behind, faults=self.faults)
+            jobs = [(part, replace(task, then=then)) for part, task in jobs]
         ready = time.perf_counter()
-        self.faults("job.before")
-        descriptors = self.executor.execute(plan, task)
-        self.faults("job.after")
-        raise_first_error(descriptors)
+        descriptors: list[dict[str, Any]] = []
+        for part, task in jobs:
+            self.faults("job.before")
+            descriptors += self.executor.execute(part, task)
+            self.faults("job.after")
+            raise_first_error(descriptors)
         done = time.perf_counter()
         mine = [d for d in descriptors if d.get("phase") != BEHIND]
         prepared = assemble(plan, mine, now_ms=self.now_ms())
         self.planner.reach.note(plan, int(prepared.figures.get("groups", 0)))
         figures = {
             **prepared.figures,
-            "tasks": task.tasks,
+            "tasks": max(task.tasks for _, task in jobs),
             "seconds_plan": ready - started,
             "seconds_job": done - ready,
             "seconds_assemble": time.perf_counter() - done,

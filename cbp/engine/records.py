@@ -1,16 +1,19 @@
-"""The work of one task of a record-wise stage: read, call the author, write.
+"""The work of one task on records that are groups of their own: read, call the author, write.
 
-Nothing is shuffled. Every task reads a contiguous share of the increment's files, in
-order, and its part of the output is numbered like the share: so the order of the
-output is the order of the input, whatever the number of tasks.
+Nothing is shuffled. Every task reads a contiguous share of the files of all inputs, as the
+inputs are declared, in order, and its part of the output is numbered like the share: so the
+order of the output is the order of the inputs, whatever the number of tasks.
 """
 
 from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count, repeat
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,14 +21,14 @@ import pyarrow.parquet as pq
 from cbp.engine.arrow import arrow_schema
 from cbp.engine.base import RunPlan
 from cbp.engine.bucket import WINDOW_ROWS
-from cbp.engine.call import Emitted, author_error
+from cbp.engine.call import Binding, Emitted, author_error, calling_loop, group_type
 from cbp.engine.conform import conform
-from cbp.engine.rows import ENCODE_ERRORS, decode_columns, encode_rows, rows_maker
-from cbp.errors import IncrementDamagedError, InvariantError
+from cbp.engine.rows import ENCODE_ERRORS, Row, decode_columns, encode_rows, rows_maker
+from cbp.errors import CbpError, IncrementDamagedError, InvariantError
 from cbp.model.increment import DataFile
-from cbp.model.stage import TranslatorSpec
+from cbp.model.stage import InputSpec, TranslatorSpec
 
-__all__ = ["RecordRun", "Share", "record_shares", "share_of", "shares"]
+__all__ = ["InputShare", "RecordRun", "Share", "record_shares", "share_of", "shares"]
 
 ROWS_PER_TASK_MIN = 20_000
 
@@ -45,126 +48,174 @@ class Share:
     stop: int
 
 
+@dataclass(frozen=True, slots=True)
+class InputShare:
+    """Rows of one file of one input."""
+
+    input: str
+    share: Share
+
+
 def share_of(folder: str, file: DataFile) -> Share:
     """Return the rows that are meant of a file below a dataflow's folder."""
     return Share(f"{folder}/{file.path}", file.records, file.start, file.stop)
 
 
-def shares(files: Sequence[Share], tasks_max: int) -> list[list[Share]]:
+def shares(files: Sequence[InputShare], tasks_max: int) -> list[list[InputShare]]:
     """Cut files, or slices of them, into contiguous shares of about equal size, one per task.
 
     Args:
         files: In order.
         tasks_max: Most tasks.
     """
-    total = sum(file.stop - file.start for file in files)
+    total = sum(file.share.stop - file.share.start for file in files)
     tasks = max(1, min(tasks_max, math.ceil(total / ROWS_PER_TASK_MIN)))
     size = math.ceil(total / tasks)
-    cut: list[list[Share]] = [[] for _ in range(tasks)]
+    cut: list[list[InputShare]] = [[] for _ in range(tasks)]
     done = 0
-    for file in files:
+    for each in files:
+        file = each.share
         start = file.start
         while start < file.stop:
             task = done // size
             stop = min(file.stop, start + (task + 1) * size - done)
-            cut[task].append(Share(file.path, file.rows, start, stop))
+            cut[task].append(InputShare(each.input, Share(file.path, file.rows, start, stop)))
             done += stop - start
             start = stop
     return [part for part in cut if part]
 
 
-def record_shares(plan: RunPlan, tasks_max: int) -> list[list[Share]]:
-    """Return the shares of a record-wise stage's input, one list per task."""
-    (increments,) = plan.inputs.values()
-    return shares([share_of(plan.folder, f) for i in increments for f in i.files], tasks_max)
+def record_shares(plan: RunPlan, tasks_max: int) -> list[list[InputShare]]:
+    """Return the shares of a record-wise stage's inputs, one list per task."""
+    files = [
+        InputShare(input_.name, share_of(plan.folder, file))
+        for input_ in plan.node.translator.inputs
+        for increment in plan.inputs.get(input_.name, ())
+        for file in increment.files
+    ]
+    return shares(files, tasks_max)
 
 
 @dataclass
 class RecordRun:
-    """Calls a record-wise translator for records as they come.
+    """Calls a translator for records that are groups of their own, as they come.
 
     Attributes:
         write_output: Takes an output's name and the columns of records, a window at a time.
-        records: Seen so far.
+        write_remote: Takes a state's name and the columns of records; all are of other groups.
+        write_bindings: Takes what was bound to addresses.
+        records: Input to the records of it that were seen so far.
     """
 
     stage: str
     spec: TranslatorSpec
     emitted: Emitted
     write_output: Callable[[str, list[pa.Array]], None]
-    records: int = 0
+    write_remote: Callable[[str, list[pa.Array]], None] | None = None
+    write_bindings: Callable[[list[Binding]], None] | None = None
+    records: Counter[str] = field(init=False, default_factory=Counter)
 
-    def run(self, work: Sequence[Share]) -> None:
+    def run(self, work: Iterable[InputShare]) -> None:
         """Call the author for every record of some files, in order."""
-        for window in _windows(work, arrow_schema(self.spec.inputs[0].schema)):
-            self._work(window)
+        for each in work:
+            input_ = self.spec.input(each.input)
+            for window in _windows(each.share, arrow_schema(input_.schema)):
+                self._work(input_, window)
 
     def take(self, table: pa.Table) -> None:
-        """Call the author for every record of a table that has the input's columns, in order."""
-        for start in range(0, table.num_rows, WINDOW_ROWS):
-            self._work(table.slice(start, WINDOW_ROWS))
-
-    def _work(self, window: pa.Table) -> None:
+        """Call the author for every record of a table of the only input's columns, in order."""
         (input_,) = self.spec.inputs
+        for start in range(0, table.num_rows, WINDOW_ROWS):
+            self._work(input_, table.slice(start, WINDOW_ROWS))
+
+    def _work(self, input_: InputSpec, window: pa.Table) -> None:
         make = rows_maker(input_.name, input_.schema.names)
         types = [f.type for f in input_.schema.fields]
         rows = make(decode_columns(window, input_.schema.names, types))
-        self.records += len(rows)
-        self._call(rows)
-
-    def _call(self, rows: list[tuple[object, ...]]) -> None:
-        translate, out = self.spec.translate, self.emitted.out
-        row: tuple[object, ...] = ()
+        self.records[input_.name] += len(rows)
+        self._call(input_, rows, self.emitted.out)
         try:
-            for row in rows:
-                translate(row, out)
-        except Exception as exc:
-            raise self._failure(exc, row) from exc
-        try:
-            for output in self.spec.outputs:
-                emitted = self.emitted.buffers[output.name]
-                if emitted:
-                    self.write_output(output.name, encode_rows(emitted, output.schema))
+            self._write()
         except ENCODE_ERRORS as exc:
-            raise self._explain(rows, exc) from exc
-        for buffer in self.emitted.buffers.values():
-            buffer.clear()
+            raise self._explain(input_, rows, exc) from exc
         gc.collect(0)  # automatic collection is off in a task
 
-    def _failure(self, exc: Exception, row: tuple[object, ...]) -> Exception:
-        inputs = {self.spec.inputs[0].name: [row]}
-        return author_error(exc, self.spec, stage=self.stage, inputs=inputs)
+    def _call(self, input_: InputSpec, rows: list[Row], out: Any) -> None:
+        """Call the author for records of one input."""
+        translate, done = self.spec.translate, count()
+        try:
+            if self.spec.takes_record:
+                for row, _ in zip(rows, done, strict=False):
+                    translate(row, out)
+            else:
+                loop = calling_loop((input_.name,), ())
+                loop(
+                    repeat(None),
+                    [zip(rows, strict=True)],
+                    done,
+                    translate,
+                    self._group(),
+                    out,
+                    (),
+                    (),
+                )
+        except Exception as exc:
+            inputs = {input_.name: [rows[next(done) - 1]]}
+            raise author_error(exc, self.spec, stage=self.stage, inputs=inputs) from exc
 
-    def _explain(self, rows: list[tuple[object, ...]], exc: Exception) -> Exception:
-        out = Emitted(self.spec, checked=True).out
-        for row in rows:
-            try:
-                self.spec.translate(row, out)
-            except Exception as again:
-                return self._failure(again, row)
+    def _group(self) -> Any:
+        """Return a group in which every input and every state is empty."""
+        spec = self.spec
+        names = tuple(each.name for each in (*spec.inputs, *spec.absent, *spec.states))
+        group = group_type(names)()
+        for name in names:
+            setattr(group, name, iter(()))
+        return group
+
+    def _write(self) -> None:
+        """Hand on what was emitted."""
+        for name, schema in self.emitted.schemas.items():
+            emitted = self.emitted.buffers[name]
+            if emitted:
+                self._writer(name)(name, encode_rows(emitted, schema))
+                emitted.clear()
+        if self.emitted.bindings:
+            assert self.write_bindings is not None, "only given to whom has no addresses"
+            self.write_bindings(self.emitted.bindings)
+            self.emitted.bindings.clear()
+
+    def _writer(self, name: str) -> Callable[[str, list[pa.Array]], None]:
+        if all(state.name != name for state in self.spec.states):
+            return self.write_output
+        assert self.write_remote is not None, "only whom has no state is given none"
+        return self.write_remote
+
+    def _explain(self, input_: InputSpec, rows: list[Row], exc: Exception) -> Exception:
+        """Call the author for a window again, to find which record's emission does not fit."""
+        try:
+            self._call(input_, rows, Emitted(self.spec, checked=True).out)
+        except CbpError as again:
+            return again
         return InvariantError(
             f"stage {self.stage!r}: {self.spec.name} is not deterministic ({exc})"
         )
 
 
-def _windows(work: Sequence[Share], columns: pa.Schema) -> Iterator[pa.Table]:
-    """Yield the rows of the shares, a window at a time."""
-    for share in work:
-        try:
-            file = pq.ParquetFile(share.path)
-        except (OSError, pa.ArrowException) as exc:
-            raise IncrementDamagedError(share.path, expected=share.rows, found=str(exc)) from exc
-        if file.metadata.num_rows != share.rows:
-            raise IncrementDamagedError(
-                share.path, expected=share.rows, found=file.metadata.num_rows
-            )
-        at = 0
-        for group in range(file.num_row_groups):
-            rows = file.metadata.row_group(group).num_rows
-            first, last = max(share.start - at, 0), min(share.stop - at, rows)
-            at += rows
-            if first < last:
-                found = file.read_row_group(group, columns=columns.names, use_threads=False)
-                part = conform(found, columns)
-                for start in range(first, last, WINDOW_ROWS):
-                    yield part.slice(start, min(WINDOW_ROWS, last - start))
+def _windows(share: Share, columns: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows of a share, a window at a time."""
+    try:
+        file = pq.ParquetFile(share.path)
+    except (OSError, pa.ArrowException) as exc:
+        raise IncrementDamagedError(share.path, expected=share.rows, found=str(exc)) from exc
+    if file.metadata.num_rows != share.rows:
+        raise IncrementDamagedError(share.path, expected=share.rows, found=file.metadata.num_rows)
+    at = 0
+    for group in range(file.num_row_groups):
+        rows = file.metadata.row_group(group).num_rows
+        first, last = max(share.start - at, 0), min(share.stop - at, rows)
+        at += rows
+        if first < last:
+            found = file.read_row_group(group, columns=columns.names, use_threads=False)
+            part = conform(found, columns)
+            for start in range(first, last, WINDOW_ROWS):
+                yield part.slice(start, min(WINDOW_ROWS, last - start))

@@ -4,8 +4,8 @@ A groupwise stage does what `cbp.model.routing` specifies: `cbp.engine.reference
 the groups, here they are called in order and their state is settled. Every output gets one
 increment per epoch, in visiting order, empty ones included.
 
-A record-wise stage is called once per record, in the order of arrival. A vectorised one is
-called once, with the tables of all groups in their order.
+Behind the groups come the records of inputs without `route_by`, one call for each, in the order
+of arrival. A vectorised stage is called once, with the tables of all groups in their order.
 
 Guarantee: an epoch that fails changes nothing, so it can be run again
 (tests/cbp/engine/test_reference.py).
@@ -24,12 +24,12 @@ from cbp.engine.reference_route import Bindings, Group, Key, Part, route_records
 from cbp.engine.reference_vectorised import call_vectorised
 from cbp.engine.values import Row, own_row, row_order
 from cbp.model.schema import Schema
-from cbp.model.stage import TranslatorSpec
+from cbp.model.stage import InputSpec, TranslatorSpec
 
 __all__ = ["ReferenceStage", "ordered_rows"]
 
 _Order = tuple[Any, ...]
-_COUNTED = ("groups", "deliveries", "dead_letters", "state_remote", "bindings")
+_COUNTED = ("groups", "deliveries", "dead_letters")
 
 
 @dataclass
@@ -77,15 +77,21 @@ class ReferenceStage:
         done = _Epoch({output.name: [] for output in self.spec.outputs})
         done.figures["records_in"] = sum(len(rows) for many in inputs.values() for rows in many)
         if done.figures["records_in"]:
-            if self.spec.record_wise:
-                self._run_record_wise(inputs, done)
-            else:
-                self._run_groups(self._parts(inputs, epochs or {}), done)
+            for part in self.spec.parts():
+                if part.record_wise:
+                    self._run_records(part, inputs, done)
+                else:
+                    self._run_groups(part, self._parts(inputs, epochs or {}), done)
         # Only now, so that an epoch that fails half-way leaves everything as it was.
         self.bindings.append(done.bindings)
         for name, table in self.state.items():
             _settle(table, name, done)
-        self.figures = {**done.figures, "records_out": sum(map(len, done.outputs.values()))}
+        self.figures = {
+            **done.figures,
+            "state_remote": sum(len(each) for each in done.remote.values()),
+            "bindings": sum(map(len, done.bindings.values())),
+            "records_out": sum(map(len, done.outputs.values())),
+        }
         return done.outputs
 
     def _parts(
@@ -98,18 +104,37 @@ class ReferenceStage:
             parts[name] = [Part(rows, self.bindings[epoch]) for rows, epoch in pairs]
         return parts
 
-    def _run_record_wise(self, inputs: Mapping[str, Sequence[Sequence[Row]]], done: _Epoch) -> None:
-        (input_,) = self.spec.inputs
-        make = record_type(input_.name, input_.schema)
-        for increment in inputs.get(input_.name, ()):
-            for row in increment:
-                emitter = Emitter(self.spec)
-                with AuthorCall(self.name, self.spec, inputs={input_.name: [row]}):
-                    self.spec.translate(make(*row), emitter.out)
-                done.take(emitter)
+    def _run_records(
+        self,
+        part: TranslatorSpec,
+        inputs: Mapping[str, Sequence[Sequence[Row]]],
+        done: _Epoch,
+    ) -> None:
+        for input_ in part.inputs:
+            for increment in inputs.get(input_.name, ()):
+                for row in increment:
+                    done.take(self._call_for(input_, row))
+                    done.figures["groups"] += 1
+                    done.figures["deliveries"] += 1
 
-    def _run_groups(self, parts: Mapping[str, Sequence[Part]], done: _Epoch) -> None:
-        routed = route_records(self.name, self.spec, parts, self.state)
+    def _call_for(self, input_: InputSpec, row: Row) -> Emitter:
+        """Call the author for one record, and return what was emitted."""
+        record = record_type(input_.name, input_.schema)(*row)
+        flows: dict[str, list[Row]] = {each.name: [] for each in self.spec.inputs}
+        flows |= {state.name: [] for state in self.spec.states}
+        emitter = Emitter(self.spec)
+        with AuthorCall(self.name, self.spec, inputs={input_.name: [row]}):
+            if self.spec.takes_record:
+                self.spec.translate(record, emitter.out)
+            else:
+                group = emitter.group({**flows, input_.name: [record]})
+                self.spec.translate(None, group, emitter.out)
+        return emitter
+
+    def _run_groups(
+        self, part: TranslatorSpec, parts: Mapping[str, Sequence[Part]], done: _Epoch
+    ) -> None:
+        routed = route_records(self.name, part, parts, self.state)
         called = sorted(routed.groups, key=self._visiting_order)
         if self.spec.form == "arrow":
             self._call_vectorised(
@@ -122,8 +147,6 @@ class ReferenceStage:
             groups=len(routed.groups),
             deliveries=routed.deliveries,
             dead_letters=routed.dead_letters,
-            state_remote=sum(len(each) for each in done.remote.values()),
-            bindings=sum(map(len, done.bindings.values())),
         )
 
     def _visiting_order(self, key: Key) -> _Order:
@@ -180,13 +203,14 @@ class _Epoch:
     bindings: dict[str | int, dict[Key, None]] = field(default_factory=dict)
     figures: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTED, 0))
 
-    def take(self, emitter: Emitter, key: Key = ()) -> None:
-        """Add what one call emitted."""
+    def take(self, emitter: Emitter, key: Key | None = None) -> None:
+        """Add what one call emitted; a record that is a group of its own has no key."""
         for name, rows in emitter.outputs.items():
             self.outputs[name].extend(rows)
         for name, written in emitter.states.items():
-            own = [row for to, row in written if to == key]
-            self.local.setdefault(name, {})[key] = own
+            if key is not None:
+                own = [row for to, row in written if to == key]
+                self.local.setdefault(name, {})[key] = own
             self.remote.setdefault(name, []).extend(each for each in written if each[0] != key)
         for address, to in emitter.bindings:
             self.bindings.setdefault(address, {})[to] = None

@@ -30,7 +30,7 @@ from cbp.engine.deliveries import Deliveries
 from cbp.engine.groups import FlowRun
 from cbp.engine.neighbors import neighbors, parted, state_weight
 from cbp.engine.outputs import TaskOutputs
-from cbp.engine.records import RecordRun, Share
+from cbp.engine.records import InputShare, RecordRun, Share
 from cbp.engine.shared import Shared
 from cbp.engine.sink import sync_files
 from cbp.engine.spool import Spool
@@ -90,7 +90,7 @@ class StageTask:
         self.counts = dict.fromkeys(_COUNTED, 0)
         self._state = TaskState(
             self.plan,
-            self.part,
+            self._number,
             self.attempt,
             done=self._done,
             written=self._written,
@@ -102,10 +102,15 @@ class StageTask:
             self.plan.followers,
             folder=self.plan.folder,
             epoch=self.plan.epoch,
-            part=self.part,
+            part=self._number,
             suffix=f"{self.plan.run}-{self.attempt}",
             faults=self.plan.faults,
         )
+
+    @property
+    def _number(self) -> int:
+        """Of this task in the names of files."""
+        return self.plan.first_number + self.part
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> list[Descriptor]:
         """Work on the groups of everything that arrived; return descriptors.
@@ -127,6 +132,8 @@ class StageTask:
     def _arranged(self) -> Iterator[pa.RecordBatch]:
         plan = self.plan
         assert plan.layout is not None, "a record-wise stage has shares"
+        if not any(plan.inputs.values()):
+            return  # groups are called for their state alone
         table = arrange(
             plan.inputs,
             plan.spec,
@@ -140,8 +147,8 @@ class StageTask:
         )
         yield from table.to_batches()
 
-    def run_shares(self, work: Sequence[Share]) -> list[Descriptor]:
-        """Work on some shares of a record-wise stage's input; return descriptors.
+    def run_shares(self, work: Sequence[InputShare]) -> list[Descriptor]:
+        """Work on some shares of a record-wise stage's inputs; return descriptors.
 
         Where the plan has a groupwise stage behind this one, and little reaches it, it is
         worked on here too, on the files just written; its descriptors have the phase `BEHIND`.
@@ -181,12 +188,18 @@ class StageTask:
         """Return the index copies of this worker."""
         return index_cache(self.plan.cache)
 
-    def _run_records(self, work: Sequence[Share]) -> None:
-        spec = self.plan.spec
-        run = RecordRun(self.plan.stage, spec, self.emitted, self._write_output)
+    def _run_records(self, work: Sequence[InputShare]) -> None:
+        run = RecordRun(
+            self.plan.stage,
+            self.plan.spec,
+            self.emitted,
+            self._write_output,
+            self._write_remote,
+            self._write_bindings,
+        )
         run.run(work)
-        self.counts[f"records_in.{spec.inputs[0].name}"] = run.records
-        self.counts["groups"] = run.records
+        self.counts.update({f"records_in.{name}": seen for name, seen in run.records.items()})
+        self.counts["groups"] = run.records.total()
 
     def _run_groups(self, batches: Iterable[pa.RecordBatch]) -> None:
         layout = self.plan.layout
@@ -350,7 +363,7 @@ class StageTask:
                 plan.spec,
                 folder=plan.folder,
                 epoch=plan.epoch,
-                part=self.part,
+                part=self._number,
                 suffix=f"{plan.run}-{self.attempt}",
                 hash_mask=plan.hash_mask,
                 faults=plan.faults,

@@ -31,6 +31,7 @@ class TaskPlan:
         folder: The dataflow's folder.
         states: State name to its table and live files.
         tasks: Number of tasks; task t owns the buckets b with `b * tasks // buckets == t`.
+        first_number: Of a task, in the names of files; they order what the jobs of one run write.
         cache: Folder of the index copies on the worker's machine.
         inputs: Input name to its files, in order.
         bindings: Of the epochs whose messages are read.
@@ -56,6 +57,7 @@ class TaskPlan:
     bindings: tuple[BindingFile, ...] = ()
     followers: tuple[Follower, ...] = ()
     then: Then | None = None
+    first_number: int = 0
     replicates: bool = False
     hash_mask: int = -1
     faults: Faults = NO_FAULTS

@@ -12,7 +12,7 @@ Not guaranteed: that a written file is durable; the task syncs all at once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,7 @@ from cbp.engine.state.deletes import INLINE_BYTES_MAX, write_deletes
 from cbp.engine.state.index import IndexCache
 from cbp.engine.taskplan import TaskPlan
 
-__all__ = ["TaskState", "dropped"]
+__all__ = ["TaskState", "dropped", "is_overdue"]
 
 OVERDUE_FILES = 2 * FANOUT
 """Live files of a bucket from which it is compacted by a run that does not touch it.
@@ -44,12 +44,17 @@ def dropped(state: str, file: LiveFile) -> Descriptor:
     return {"kind": "drop", "state": state, "path": file.path, "bytes_dropped": file.size}
 
 
+def is_overdue(live: Sequence[LiveFile]) -> bool:
+    """Tell whether a bucket with these files is compacted though no group of it is called."""
+    return len(live) >= OVERDUE_FILES
+
+
 class TaskState:
     """The state files of one task.
 
     Args:
         plan: Of the run.
-        part: Number of the task.
+        part: Number of the task; in the files' names.
         attempt: Of the task; in the files' names.
         done: Takes descriptors of what was done.
         written: Takes the full paths of files that are not synced yet.
@@ -114,7 +119,7 @@ class TaskState:
         """Compact buckets of this task that nobody calls any more, but others write to."""
         for name, table in self._plan.states.items():
             for bucket, live in table.live.items():
-                if bucket in visited or len(live) < OVERDUE_FILES:
+                if bucket in visited or not is_overdue(live):
                     continue
                 if self._plan.owner(bucket) == self._part:
                     state = BucketState(table, cache, (bucket,))

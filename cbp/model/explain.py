@@ -172,7 +172,8 @@ def explain(dataflow: Dataflow, leaders: Collection[str], limits: PhysicalLimits
     for name, unit in physical_stages(dataflow, leaders).items():
         phases = split_phases(unit.members)
         stages = tuple(_stage(dataflow, unit, node, phases, limits) for node in unit.members)
-        units.append(UnitPlan(name, stages, len(phases), cycles.get(name, ())))
+        jobs = len(phases) + len(unit.leader.translator.parts()) - 1
+        units.append(UnitPlan(name, stages, jobs, cycles.get(name, ())))
     sources = {name: str(source.schema) for name, source in dataflow.sources.items()}
     return Plan(dataflow.name, sources, tuple(units), limits)
 
@@ -277,7 +278,7 @@ def _way(
     if node is not unit.leader and writer in unit.names:
         heads = {phase[0].name for phase in phases[1:]}
         return "behind" if node.name in heads else "handed_over"
-    if node.translator.record_wise:
+    if spec.route_by is None:
         return "shares"
     if spec.in_sql or node.translator.form == "sql":
         return "shuffled"

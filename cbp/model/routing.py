@@ -45,7 +45,11 @@ groups. An empty one is not enqueued. The default Runnable of a stage with a loo
 `RunAll` would wait for messages that nobody can have sent [d]. The flow has a name like
 any other, `stage.loopback`.
 
-**Default.** Without grouping every record is its own group (`TranslateRecords`).
+**Default.** A record of an input without `route_by` is a group of its own, equal ones included:
+the call has it in its input and no key, every other input and every state is empty. So whatever
+state it emits is remote. These groups are visited behind all others, input by input as declared,
+in order of arrival; no `ALL` finds them, and none may name such an input [d]. State needs an
+input with `route_by`; a vectorised translator needs it on every one, since it is given groups.
 
 Source: CBP (SoCC'10), sections 2.1, 2.3, 4.5.1 and 4.5.3.
 """

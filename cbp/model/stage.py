@@ -10,7 +10,7 @@ Source: CBP (SoCC'10), table 1, "Five functions control stage processing".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from cbp.model.connector import Runnable
@@ -196,13 +196,16 @@ class TranslatorSpec:
         name: The author's class, for messages.
         place: `file.py:12` of the translate function.
         key: Columns of the group's key; `None` for a record-wise translator.
-        translate: `translate(key, group, out)`, or `translate(record, out)` record-wise;
-            `translate(groups, out)` and `translate(frames, out)` of the forms `arrow` and `sql`.
+        translate: `translate(key, group, out)`, of a record's own group with `None` as the key;
+            `translate(record, out)` if it takes records; `translate(groups, out)` and
+            `translate(frames, out)` of the forms `arrow` and `sql`.
         runnable: When it runs; a stage may say otherwise (`StageNode.runnable`).
         form: Which of these; a record-wise translator has no other than the default.
         code: Fingerprint of the author's class; `""`: not known.
         declared: Whether a translator in SQL is its queries alone: no function of the author's
             makes its plan, or runs in it.
+        takes_record: It has one input, without `route_by`, and is given its records as they are.
+        absent: Inputs that are empty in every call; of a part of a translator (`parts`).
     """
 
     name: str
@@ -216,11 +219,28 @@ class TranslatorSpec:
     form: Form = "groupwise"
     code: str = field(default="", compare=False)
     declared: bool = field(default=False, compare=False)
+    takes_record: bool = False
+    absent: tuple[InputSpec, ...] = ()
 
     @property
     def record_wise(self) -> bool:
-        """Whether every record is its own group, so that nothing is shuffled."""
-        return self.key is None
+        """Whether every record of every input is its own group, so that nothing is shuffled."""
+        return all(spec.route_by is None for spec in self.inputs)
+
+    def parts(self) -> tuple[TranslatorSpec, ...]:
+        """Return what is called for groups, then what is called for single records.
+
+        It is one part if all inputs are of one kind. Else each part has the inputs of its kind,
+        the others are `absent`; the part for records writes state, and has none.
+        """
+        grouped = tuple(spec for spec in self.inputs if spec.route_by is not None)
+        single = tuple(spec for spec in self.inputs if spec.route_by is None)
+        if not grouped or not single:
+            return (self,)
+        return (
+            replace(self, inputs=grouped, absent=single),
+            replace(self, inputs=single, absent=grouped),
+        )
 
     @property
     def loopbacks(self) -> tuple[InputSpec, ...]:
@@ -230,7 +250,8 @@ class TranslatorSpec:
     @property
     def multicasts(self) -> bool:
         """Whether groups may be bound to addresses: some loopback has a route function."""
-        return any(spec.has_several for spec in self.loopbacks)
+        inputs = (*self.inputs, *self.absent)
+        return any(spec.loopback and spec.has_several for spec in inputs)
 
     @property
     def framed(self) -> tuple[InputSpec, ...]:

@@ -78,7 +78,7 @@ class Compiler:
             self._check_record_wise(inputs, found)
         if self._form == "sql":
             self._check_sql(inputs, found)
-        key = None if record_wise else self._key(inputs)
+        key = None if record_wise else self._key(inputs, found)
         states = tuple(
             self._state(n, d, key) for n, d in found.items() if isinstance(d, State) and key
         )
@@ -94,6 +94,7 @@ class Compiler:
             self._form,
             fingerprint(type(self._stage)),
             self._declared,
+            record_wise,
         )
 
     def _runnable(self, inputs: tuple[InputSpec, ...]) -> RunnableSpec:
@@ -251,7 +252,12 @@ class Compiler:
         if any(isinstance(declared, Loopback) for declared in found.values()):
             self._fail("record_wise_shape", "", "cannot send messages; derive from Translate")
         if len(inputs) != 1 or inputs[0].route_by is not None:
-            self._fail("record_wise_shape", "", "needs exactly one Input, without route_by")
+            self._fail(
+                "record_wise_shape",
+                "",
+                "needs exactly one Input, without route_by; for several derive from Translate: "
+                "a record of an input without route_by is a group of its own there too",
+            )
         if any(isinstance(declared, State) for declared in found.values()):
             self._fail("record_wise_shape", "", "cannot keep state; derive from Translate instead")
 
@@ -277,17 +283,23 @@ class Compiler:
             if not is_name(name) or name in {spec.name for spec in inputs}:
                 self._fail("query_name", "queries", f"{name!r} is an input, or no name")
 
-    def _key(self, inputs: tuple[InputSpec, ...]) -> Schema:
-        """The stage's key: declared, or the columns that the first input routes by."""
-        for spec in inputs:
-            if spec.route_by is None:
-                self._fail(
-                    "route_by_missing",
-                    spec.name,
-                    "a groupwise translator needs route_by on every input; "
-                    "derive from TranslateRecords for record-wise work",
-                )
-        first = next(spec for spec in inputs if not spec.loopback)
+    def _key(self, inputs: tuple[InputSpec, ...], found: dict[str, Any]) -> Schema | None:
+        """The stage's key: declared, or the columns that the first input routes by.
+
+        `None`: no input has groups.
+        """
+        grouped = [spec for spec in inputs if spec.route_by is not None]
+        if self._form != "groupwise" and len(grouped) < len(inputs):
+            self._fail(
+                "route_by_missing",
+                next(spec.name for spec in inputs if spec.route_by is None),
+                "this form is given whole groups, so every input needs route_by; derive from "
+                "Translate or TranslateRecords where each record is a group of its own",
+            )
+        if not grouped:
+            self._check_without_groups(found)
+            return None
+        first = next((spec for spec in grouped if not spec.loopback), grouped[0])
         if self._stage.key is not None:
             key = Schema.parse(self._stage.key, where=f"{self._name}.key")
         elif isinstance(first.route_by, tuple):
@@ -297,9 +309,21 @@ class Compiler:
         for column in key.fields:
             if not column.type.can_be_key:
                 self._fail("key_type", column.name, f"{column.type} cannot be a key; use an atom")
-        for spec in inputs:
+        for spec in grouped:
             self._check_route(spec, key)
         return key
+
+    def _check_without_groups(self, found: dict[str, Any]) -> None:
+        for name, declared in found.items():
+            if isinstance(declared, State):
+                message = (
+                    "no input has route_by, so no group has this state: say by which columns "
+                    "the records of an input are grouped"
+                )
+                self._fail("route_by_missing", name, message)
+        if self._stage.key is not None:
+            message = f"key is {self._stage.key!r}, but no input has route_by to give its values"
+            self._fail("route_by_missing", "key", message)
 
     def _check_route(self, spec: InputSpec, key: Schema) -> None:
         route = spec.route_by

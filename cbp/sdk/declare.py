@@ -145,7 +145,7 @@ class Input:
         schema: DDL, such as `"url STRING, n BIGINT"`; a wired flow may have more columns.
         route_by: Column or comma-separated columns of the group's key, `by(...)`, or
             `route(...)` for several groups. The key's types must be the same on every input
-            of one translator.
+            of one translator that has it. Default: every record is a group of its own.
         order_by: Columns, or `by(...)`, that order the records of a group.
         frame_by: Column, or `framed(...)`, whose value labels the input's increments; an
             increment is read once a record with another value, or a close, is behind it.

@@ -60,6 +60,9 @@ class Declared:
 class Translate(Declared):
     """A groupwise translator: called once for each group of an epoch.
 
+    A record of an input without `route_by` is a group of its own. With `key=None` it comes alone:
+    all other inputs, and all states, are empty. State that it emits is for the keys that it names.
+
     When it runs, and on what, says `runnable`: a rule such as `runnable = Align()`, or a
     method `runnable(self, connectors, memo) -> Decision`; by default `RunAll()`, or with
     a `Loopback` `RunAny()`.
@@ -74,7 +77,7 @@ class Translate(Declared):
         """Turn the records of one group into output and state records.
 
         Args:
-            key: The group's key, with a field per key column.
+            key: The group's key, with a field per key column; `None` for a single record.
             group: One iterator of records per input and state, by name. They may be
                 read in any order, once, or not at all; a group may exceed memory.
             out: One function per output, loopback and state, by name; takes the columns
@@ -84,7 +87,10 @@ class Translate(Declared):
 
 
 class TranslateRecords(Declared):
-    """A record-wise translator: every record is its own group, nothing is shuffled."""
+    """A record-wise translator of one input: every record is its own group.
+
+    Nothing is shuffled. For several inputs derive from `Translate`, and leave out `route_by`.
+    """
 
     record_wise: ClassVar[bool] = True
 

@@ -47,6 +47,8 @@ def epochs_of(case: str, *, seed: int, records: int = 40) -> Epochs:
         ),
         "rumours.to": lambda: chance.choices(["a", "b", "c", "*", "*kept"], k=chance.randrange(3)),
         "probe.to": lambda: chance.choices(["a", "b", "c", "*", "*kept"], k=chance.randrange(3)),
+        "notes.verb": lambda: chance.choice(["send", "bind", "write", "look"]),
+        "board.to": lambda: chance.choices(["a", "b", "c", "@x", "*kept"], k=chance.randrange(3)),
         "STRING": lambda: chance.choice(texts),
         "BIGINT": lambda: chance.choice([0, 1, 2, 3, None]),
         "INT": lambda: chance.choice([0, 1, 2, 3, None]),

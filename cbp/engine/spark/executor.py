@@ -184,12 +184,12 @@ class SparkExecutor:
 
     def is_small(self, plan: RunPlan, task: TaskPlan) -> bool:
         """Tell whether every task had better read the whole increment than Spark shuffle it."""
-        if any(input_.in_sql for input_ in task.spec.inputs):
-            return False  # only Spark evaluates it, and only on its way to the shuffle
         increments = [i for many in plan.inputs.values() for i in many]
-        reads = sum(increment.records for increment in increments) * task.tasks
+        records = sum(increment.records for increment in increments)
+        if records and any(input_.in_sql for input_ in task.spec.inputs):
+            return False  # only Spark evaluates it, and only on its way to the shuffle
         return (
-            reads <= ARRANGED_READS_MAX
+            records * task.tasks <= ARRANGED_READS_MAX
             and sum(increment.bytes for increment in increments) <= ARRANGED_BYTES_MAX
         )
 

@@ -26,7 +26,7 @@ from cbp.engine.arrow import arrow_type
 from cbp.engine.combine import combined
 from cbp.engine.destinations import copies
 from cbp.engine.layout import COUNT, TO, ShuffleLayout, first_bucket
-from cbp.engine.records import Share
+from cbp.engine.records import InputShare
 from cbp.engine.route import slot_columns
 from cbp.engine.task import StageTask
 from cbp.engine.taskplan import TaskPlan
@@ -115,7 +115,7 @@ def arranged_task(plan: TaskPlan, kind: type[StageTask]) -> _Numbered:
     return run
 
 
-def record_task(plan: TaskPlan, work: list[list[Share]], kind: type[StageTask]) -> _Numbered:
+def record_task(plan: TaskPlan, work: list[list[InputShare]], kind: type[StageTask]) -> _Numbered:
     """Return what works on each task's share of a record-wise stage's input."""
 
     def run() -> list[str]:

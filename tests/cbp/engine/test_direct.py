@@ -97,6 +97,21 @@ CASES: dict[str, tuple[type, dict[str, dict[str, st.SearchStrategy[Any]]]]] = {
     ),
     "shelf": (flows.Shelf, {"orders": _orders}),
     "outer_shelf": (flows.OuterShelf, {"orders": _orders}),
+    "gathered": (
+        flows.Gathered,
+        {"left": {"k": _small, "v": _text}, "right": {"v": _text, "n": st.integers(0, 2)}},
+    ),
+    "board": (
+        flows.Board,
+        {
+            "items": _MESSAGE | {"to": st.lists(st.sampled_from(["a", "b", "*", "*kept"]))},
+            "notes": {
+                "verb": st.sampled_from(["send", "bind", "write", "look"]),
+                "id": _small,
+                "to": st.lists(st.sampled_from(["a", "b", "c", "@x", "*kept"]), max_size=3),
+            },
+        },
+    ),
     "split": (flows.Split, {"lines": {"text": st.sampled_from(["a b a", "", "b", None, "ä c"])}}),
 }
 

@@ -15,6 +15,7 @@ from cbp import (
     RunAny,
     State,
     Translate,
+    TranslateArrow,
     TranslateRecords,
     by,
     route,
@@ -40,7 +41,13 @@ def record_wise(**attributes: Any) -> TranslateRecords:
     return made
 
 
-def mistake_of(translator: Translate | TranslateRecords) -> Mistake:
+def vectorised(**attributes: Any) -> TranslateArrow:
+    body = {"translate": lambda self, groups, out: None, **attributes}
+    made: TranslateArrow = type("Made", (TranslateArrow,), body)()
+    return made
+
+
+def mistake_of(translator: Translate | TranslateRecords | TranslateArrow) -> Mistake:
     with pytest.raises(DefinitionError) as caught:
         translator.spec()
     return caught.value.mistake
@@ -132,14 +139,33 @@ def test_a_record_wise_class_has_no_key() -> None:
     assert spec.key is None
 
 
+def test_a_record_is_its_own_group_unless_its_input_says_otherwise() -> None:
+    """Without any route_by there is no key; beside one, it is that input's."""
+    alone = groupwise(a=Input("t STRING"), b=Input("n INT"), mail=Loopback("n INT")).spec()
+    assert (alone.record_wise, alone.key, alone.parts()) == (True, None, (alone,))
+    assert alone.runnable.function == RunAny()
+    mixed = groupwise(a=Input("t STRING"), urls=URLS, kept=State("url STRING")).spec()
+    assert (mixed.record_wise, str(mixed.key)) == (False, "url STRING")
+    groups, records = mixed.parts()
+    assert (groups.inputs, groups.absent) == (mixed.inputs[1:], mixed.inputs[:1])
+    assert (records.inputs, records.absent) == (mixed.inputs[:1], mixed.inputs[1:])
+    assert (groups.record_wise, records.record_wise) == (False, True)
+
+
 @pytest.mark.parametrize(
     ("translator", "rule", "where", "says"),
     [
         (groupwise(), "input_missing", "Made", "at least one Input"),
         (groupwise(Urls=URLS), "name_invalid", "Made.Urls", "a-z"),
         (groupwise(urls=Input("url VARIANT", route_by="url")), "type_unknown", "Made.urls", "VARI"),
-        (groupwise(urls=Input("url STRING")), "route_by_missing", "Made.urls", "TranslateRecords"),
-        (groupwise(urls=URLS, more=Input("a INT")), "route_by_missing", "Made.more", "route_by"),
+        (
+            groupwise(urls=Input("url STRING"), kept=State("url STRING")),
+            "route_by_missing",
+            "Made.kept",
+            "no group has this state",
+        ),
+        (groupwise(key="a INT", urls=Input("a INT")), "route_by_missing", "Made.key", "'a INT'"),
+        (vectorised(urls=URLS, more=Input("a INT")), "route_by_missing", "Made.more", "whole"),
         (
             groupwise(urls=Input("url STRING", route_by="u")),
             "route_by_unknown",
@@ -251,7 +277,7 @@ def test_a_record_wise_class_has_no_key() -> None:
             record_wise(a=Input("t STRING"), b=Input("t STRING")),
             "record_wise_shape",
             "Made",
-            "exactly one Input",
+            "for several derive from Translate",
         ),
         (record_wise(a=URLS), "record_wise_shape", "Made", "without route_by"),
         (
@@ -268,7 +294,6 @@ def test_a_record_wise_class_has_no_key() -> None:
             "derive from Translate",
         ),
         (groupwise(mail=Loopback("t STRING", route_by="t")), "input_missing", "Made", "Input"),
-        (groupwise(urls=URLS, mail=Loopback("t INT")), "route_by_missing", "Made.mail", "route_by"),
         (
             groupwise(urls=URLS, associate=Output("t INT")),
             "name_invalid",
@@ -284,7 +309,7 @@ def test_a_record_wise_class_has_no_key() -> None:
     ],
 )
 def test_each_mistake_names_rule_attribute_and_way_out(
-    translator: Translate | TranslateRecords, rule: str, where: str, says: str
+    translator: Translate | TranslateRecords | TranslateArrow, rule: str, where: str, says: str
 ) -> None:
     """A wrong declaration is found without data: which rule, where, and what to do."""
     mistake = mistake_of(translator)

@@ -27,7 +27,7 @@ from tests.cbp.engine.test_direct import CASES, NARROW, assert_same, dataflow_of
 from tests.driver import Driver
 from tests.forms import arrow_form
 
-REMOTE = ("parcels", "probe", "outer_probe")
+REMOTE = ("parcels", "probe", "outer_probe", "board")
 """A vectorised translator writes state of called keys only, and binds none to addresses."""
 
 GROUPED = [c for c in CASES if not CASES[c][0]().spec().record_wise and c not in REMOTE]
