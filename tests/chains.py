@@ -62,6 +62,44 @@ class Pair(Translate):
         out.p(k=key.k, v="both")
 
 
+class Zipped(Translate):
+    """Record-wise, with two inputs."""
+
+    left = Input(SCHEMA)
+    right = Input(SCHEMA)
+    o = Output(SCHEMA)
+    p = Output(SCHEMA)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        for row in group.left:
+            out.o(k=row.k, v=row.v)
+        for row in group.right:
+            out.p(k=row.k, v=f"{row.v}r")
+            out.o(k=row.k, v="r")
+
+
+class Mixed(Translate):
+    """Groups on one side; on the other single records, which write state of theirs."""
+
+    left = Input(SCHEMA, route_by="k", order_by="v")
+    right = Input(SCHEMA)
+    seen = State("k BIGINT, n BIGINT")
+    o = Output(SCHEMA)
+    p = Output(SCHEMA)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        n = sum(row.n for row in group.seen)
+        for row in group.right:
+            out.o(k=row.k, v=f"{row.v}{key}")
+            out.seen(k=row.k, n=1)
+        for row in group.left:
+            n += 1
+            out.o(k=n % 4, v=row.v)
+        if key is not None:
+            out.p(k=key.k, v=str(n))
+            out.seen(k=key.k, n=n)
+
+
 class Broken(Spread):
     """Emits what does not fit."""
 

@@ -102,7 +102,7 @@ class BindingSink:
         faults: Faults,
     ) -> None:
         assert spec.key is not None, "only groups can be bound"
-        loopback = next(input_ for input_ in spec.loopbacks if input_.has_several)
+        loopback = spec.addressed[0]
         # Where messages lie, so that a collector finds it: it knows the epoch by the name.
         file = flow_file(epoch, part, f"{suffix}-bindings")
         self.path = f"{flow_table(stage, loopback.name)}/_runs/{file}"

@@ -98,7 +98,7 @@ def _figures(descriptors: Sequence[Descriptor]) -> dict[str, float]:
 
 def _outputs(plan: RunPlan, descriptors: Sequence[Descriptor]) -> dict[str, Increment]:
     outputs = empty_outputs(plan)
-    addressed = [spec.name for spec in plan.node.translator.loopbacks if spec.has_several]
+    addressed = [spec.name for spec in plan.node.translator.addressed]
     for name, increment in outputs.items():
         files = sorted(
             (d["path"], d["rows"], d["size"])

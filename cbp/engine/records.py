@@ -166,7 +166,8 @@ class RecordRun:
     def _group(self) -> Any:
         """Return a group in which every input and every state is empty."""
         spec = self.spec
-        names = tuple(each.name for each in (*spec.inputs, *spec.absent, *spec.states))
+        inputs = (*spec.inputs, *spec.absent)
+        names = (*(each.name for each in inputs), *(state.name for state in spec.states))
         group = group_type(names)()
         for name in names:
             setattr(group, name, iter(()))

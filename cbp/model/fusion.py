@@ -17,8 +17,10 @@ The rules, each because a member must read exactly what it would read alone:
    written there has to wait for it anyway. Otherwise those readers would wait for nothing.
 3. Apart stay: whatever lies on a cycle, since its increments may not be numbered alike;
    what decides itself when it runs and on what (a Runnable or FrameBy other than the
-   default), unless it leads; what runs in Spark alone (the form `sql`), since its records
-   are in no task of ours; and what the author wants apart (`StageNode.fuse`).
+   default), unless it leads; what has several inputs, unless it leads: a record-wise stage
+   too, since it is given all of one input before any of the next; what runs in Spark alone
+   (the form `sql`), since its records are in no task of ours; and what the author wants
+   apart (`StageNode.fuse`).
 
 What runs together is chosen once, when a dataflow is registered, and kept with it as the
 names of the leaders: epochs, queues and intentions go by them. `physical_stages` gives

@@ -248,10 +248,15 @@ class TranslatorSpec:
         return tuple(spec for spec in self.inputs if spec.loopback)
 
     @property
-    def multicasts(self) -> bool:
-        """Whether groups may be bound to addresses: some loopback has a route function."""
+    def addressed(self) -> tuple[InputSpec, ...]:
+        """Loopbacks whose messages may have addresses: those with a route function."""
         inputs = (*self.inputs, *self.absent)
-        return any(spec.loopback and spec.has_several for spec in inputs)
+        return tuple(spec for spec in inputs if spec.loopback and spec.has_several)
+
+    @property
+    def multicasts(self) -> bool:
+        """Whether groups may be bound to addresses."""
+        return bool(self.addressed)
 
     @property
     def framed(self) -> tuple[InputSpec, ...]:

@@ -26,7 +26,7 @@ from cbp.errors import AuthorCodeError
 from cbp.model.dataflow import Dataflow
 from tests import chains
 from tests.cbp.engine.vectorised.test_forms import in_arrow
-from tests.chains import SCHEMA, Broken, Pair, Spread, Tally, chain
+from tests.chains import SCHEMA, Broken, Mixed, Pair, Spread, Tally, Zipped, chain
 from tests.driver import Driver
 
 
@@ -36,11 +36,11 @@ def graphs(draw: st.DrawFn) -> Dataflow:
     builder = DataflowBuilder("graph")
     flows = [builder.source("src", SCHEMA).name]
     for number in range(draw(st.integers(2, 5))):
-        kind: Any = draw(st.sampled_from([Spread, Spread, Spread, Tally, Pair]))
+        kind: Any = draw(st.sampled_from([Spread, Spread, Spread, Tally, Pair, Zipped, Mixed]))
         name = f"{kind.__name__.lower()}{number}"
         # Mostly the newest flows, so that chains are long.
         feeds = st.sampled_from(flows[-2:])
-        inputs = ("left", "right") if kind is Pair else ("items",)
+        inputs = ("items",) if kind in (Spread, Tally) else ("left", "right")
         wiring = {input_: draw(feeds) for input_ in inputs}
         builder.stage(
             name, kind(), buckets=4, fuse=draw(st.sampled_from([True] * 9 + [False])), **wiring
@@ -63,7 +63,11 @@ def test_fused_and_apart_are_the_reference(engine: str, data: st.DataObject) -> 
     Any of the groupwise stages may be vectorised, wherever it stands.
     """
     dataflow = data.draw(graphs())
-    grouped = [n for n, s in dataflow.stages.items() if not s.translator.record_wise]
+    grouped = [
+        name
+        for name, stage in dataflow.stages.items()
+        if all(input_.route_by for input_ in stage.translator.inputs)
+    ]
     vectorised = {name for name in grouped if data.draw(st.sampled_from([True, True, False]))}
     arrivals = st.one_of(st.just([]), *[st.lists(_rows, min_size=8, max_size=16)] * 3)
     epochs = data.draw(st.lists(arrivals, min_size=1, max_size=2))

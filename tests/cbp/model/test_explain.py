@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from cbp import DataflowBuilder
 from cbp.errors import InvariantError
 from cbp.model.explain import PhysicalLimits, Plan, StagePlan, explain
 from cbp.model.fusion import choose_leaders
@@ -13,7 +14,7 @@ from stages.flows.clustering import clustering
 from stages.flows.crawl_queue import crawl_queue
 from stages.flows.pagerank import pagerank
 from stages.flows.set_diff import set_diff
-from tests.chains import chain, hosts, sums
+from tests.chains import SCHEMA, Mixed, Zipped, chain, hosts, sums
 
 SPARK = PhysicalLimits(4, {"groupwise": 2_000}, 4_000_000, 64 << 20)
 LOCAL = PhysicalLimits(2)
@@ -51,6 +52,24 @@ def test_a_fused_chain_hands_records_over():
         "count.items": "behind",
         "last.items": "handed_over",
     }
+
+
+def test_single_records_are_read_by_shares_and_in_a_job_of_their_own():
+    """Of a stage with both kinds of inputs only the groups' records are brought together."""
+    builder = DataflowBuilder("kinds")
+    src = builder.source("src", SCHEMA)
+    zipped = builder.stage("zipped", Zipped(), left=src, right=src)
+    builder.stage("mixed", Mixed(), left=zipped.o, right=src)
+    flow = builder.build()
+    plan = explain(flow, choose_leaders(flow), SPARK)
+    assert [(unit.leader, unit.jobs) for unit in plan.units] == [("zipped", 1), ("mixed", 2)]
+    assert ways(plan) == {
+        "zipped.left": "shares",
+        "zipped.right": "shares",
+        "mixed.left": "by_size",
+        "mixed.right": "shares",
+    }
+    assert [stage.form for stage in stages_of(plan).values()] == ["record-wise", "groupwise"]
 
 
 def test_stages_apart_read_their_own_increments():

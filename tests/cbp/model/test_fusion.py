@@ -67,6 +67,12 @@ def test_two_groupwise_stages_never_run_together() -> None:
     assert units(graph(*chain)) == ["g1 r2", "g3"]
 
 
+def test_a_stage_of_records_leads_whatever_it_reads() -> None:
+    """Behind a record-wise stage with several inputs run those that would run behind any."""
+    both = stage("r1", "src", "src")
+    assert units(graph(both, stage("r2", "r1"), stage("g3", "r2"))) == ["r1 r2 g3"]
+
+
 def test_other_readers_must_have_to_wait_anyway() -> None:
     """A reader that waits for the groupwise stage allows the fusion; any other forbids it."""
     start = (stage("r1", "src"), stage("g2", "r1"))
@@ -78,6 +84,8 @@ def test_other_readers_must_have_to_wait_anyway() -> None:
 def test_a_stage_of_several_inputs_leads() -> None:
     """What reads two flows waits for both, and what it reads must not wait with it."""
     assert units(graph(stage("r1", "src"), stage("g2", "r1", "src"))) == ["r1", "g2"]
+    # Even of one epoch: by itself it reads all of one flow before any of the other.
+    assert units(graph(stage("r1", "src"), stage("r2", "r1.o", "r1.p"))) == ["r1", "r2"]
 
 
 def test_cycles_stay_apart() -> None:
