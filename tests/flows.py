@@ -310,7 +310,7 @@ class Board(Translate):
                 self._write_down(note, out)
             return
         for row in items[:1]:
-            out.echo(row.id and row.id % 3)
+            out.echo(row.id)
         for id_ in [*kept, *mail][-3:]:
             out.kept(key.k, id_ or 0)
         if age < 2:

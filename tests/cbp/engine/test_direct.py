@@ -99,15 +99,18 @@ CASES: dict[str, tuple[type, dict[str, dict[str, st.SearchStrategy[Any]]]]] = {
     "outer_shelf": (flows.OuterShelf, {"orders": _orders}),
     "gathered": (
         flows.Gathered,
-        {"left": {"k": _small, "v": _text}, "right": {"v": _text, "n": st.integers(0, 2)}},
+        {"left": {"k": _small, "v": _text}, "right": {"v": _text, "n": st.integers(0, 1)}},
     ),
     "board": (
         flows.Board,
         {
-            "items": _MESSAGE | {"to": st.lists(st.sampled_from(["a", "b", "*", "*kept"]))},
+            "items": {
+                "id": st.integers(0, 1),
+                "to": st.lists(st.sampled_from(["a", "b", "*", "*kept"])),
+            },
             "notes": {
                 "verb": st.sampled_from(["send", "bind", "write", "look"]),
-                "id": _small,
+                "id": st.integers(0, 1),
                 "to": st.lists(st.sampled_from(["a", "b", "c", "@x", "*kept"]), max_size=3),
             },
         },
