@@ -20,6 +20,7 @@ from cbp import (
     Translate,
     TranslateRecords,
     by,
+    by_sql,
     framed,
     route,
 )
@@ -325,6 +326,26 @@ class Board(Translate):
             elif note.verb == "write":
                 out.kept(to, note.id or 0)
                 out.ages(to, 0)
+
+
+class Scored(Translate):
+    """Keys in SQL beside single records; groups that are called for their state alone."""
+
+    key = "k BIGINT"
+    runnable = RunAny()
+    items = Input("k BIGINT", route_by=by_sql("k % 3", "BIGINT", function=lambda r: r.k % 3))
+    notes = Input("k BIGINT")
+    ages = State("k BIGINT, age INT", grouping="outer")
+    lines = Output("k BIGINT, n INT, ages INT", history=True)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        ages = sum(row.age for row in group.ages)
+        for note in group.notes:
+            out.lines(note.k, -1, ages)
+            out.ages(note.k, 10)
+        if key is not None:
+            out.lines(key.k, sum(1 for _ in group.items), ages)
+            out.ages(key.k, ages + 1)
 
 
 class Rumours(Translate):
