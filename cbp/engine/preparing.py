@@ -9,7 +9,7 @@ Absent on purpose: where tasks run (`cbp.engine.executor`), and what they do
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -93,13 +93,14 @@ class Preparer:
         descriptors: list[dict[str, Any]] = []
         for part, task in jobs:
             self.faults("job.before")
-            descriptors += self.executor.execute(part, task)
+            found = self.executor.execute(part, task)
             self.faults("job.after")
-            raise_first_error(descriptors)
+            raise_first_error(found)
+            self.planner.reach.note(part, _groups(found))
+            descriptors += found
         done = time.perf_counter()
         mine = [d for d in descriptors if d.get("phase") != BEHIND]
         prepared = assemble(plan, mine, now_ms=self.now_ms())
-        self.planner.reach.note(plan, int(prepared.figures.get("groups", 0)))
         figures = {
             **prepared.figures,
             "tasks": max(task.tasks for _, task in jobs),
@@ -138,3 +139,9 @@ class Preparer:
                 )
                 changes += [change] if change else []
         return changes
+
+
+def _groups(descriptors: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many groups a job called, without those of the stage behind it."""
+    mine = (d for d in descriptors if d["kind"] == "counts" and d.get("phase") != BEHIND)
+    return sum(int(counts["groups"]) for counts in mine)
