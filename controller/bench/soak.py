@@ -1,6 +1,8 @@
 """Many epochs in a row: whether a run stays as fast, and what it leaves, as it grows old.
 
-Compared are medians of the first and the last `share` epochs, after one warm-up. Bytes
+Compared are medians of the first and the last `share` epochs, after one warm-up. Beside the
+time stands what the processor did, since a disk, and who else uses it, is another at another
+hour; a file system may itself grow slow with what was removed from it (`--root` chooses). Bytes
 written are set against `bytes_changed`: the state records that changed and the records
 that were emitted, in memory (Arrow, declared columns). `bytes_by_kind` says what they were
 written for: records once (`state`, `outputs`), again by compaction, or to keep them.
@@ -45,6 +47,8 @@ class Soak:
     Attributes:
         share: Epochs at each end that were compared.
         ratio: Of the last to the first seconds.
+        cpu_first, cpu_last, cpu_ratio: The same of this process's processor seconds; of Spark's
+            workers nothing is in them.
         seconds_keeping: Of all collections, per epoch.
         state_files, output_files, log_entries, records, files: See `Remains`; in the end.
         bytes_by_kind: What `bytes_written` is made of.
@@ -62,6 +66,9 @@ class Soak:
     seconds_first: float
     seconds_last: float
     ratio: float
+    cpu_first: float
+    cpu_last: float
+    cpu_ratio: float
     seconds_keeping: float
     state_files: int
     output_files: int
@@ -100,6 +107,7 @@ def soak(
     on_step(f"loading {state_keys:,} keys")
     ours.load(state_keys)
     seconds: list[float] = []
+    cpu: list[float] = []
     ages: list[Remains] = []
     changed, keeping = 0, 0.0
     written: Counter[str] = Counter()
@@ -109,13 +117,14 @@ def soak(
         path = folder / "increments" / f"{epoch:06d}.parquet"
         ours.drive.offer(workload.source, write_arrival(workload.records(epoch, size), path))
         path.unlink()
-        started = time.perf_counter()
+        started, began = time.perf_counter(), time.process_time()
         runs = ours.drive.run_until_idle()
-        took = time.perf_counter() - started
+        took, worked = time.perf_counter() - started, time.process_time() - began
         if not epoch:  # the first one makes index copies and starts workers
             watch.take()
             continue
         seconds.append(took)
+        cpu.append(worked)
         changed += sum(_changed_bytes(run, ours.drive) for run in runs)
         for run in runs:
             written += _data_by_kind(run)
@@ -130,7 +139,8 @@ def soak(
         if epoch % _LOOK_EVERY == 0 or last_one:
             ages.append(remains(place.folder, epoch))
     share = min(SOAK_SHARE_MAX, options.epochs // 2)
-    first, last = statistics.median(seconds[:share]), statistics.median(seconds[-share:])
+    first, last = _ends(seconds, share)
+    cpu_first, cpu_last = _ends(cpu, share)
     return Soak(
         epochs=options.epochs,
         state_keys=state_keys,
@@ -139,6 +149,9 @@ def soak(
         seconds_first=first,
         seconds_last=last,
         ratio=last / first,
+        cpu_first=cpu_first,
+        cpu_last=cpu_last,
+        cpu_ratio=cpu_last / cpu_first,
         seconds_keeping=keeping / options.epochs,
         state_files=ages[-1].state_files,
         output_files=ages[-1].output_files,
@@ -153,6 +166,11 @@ def soak(
         publish_epochs=options.publish_epochs,
         ages=tuple(ages),
     )
+
+
+def _ends(seconds: list[float], share: int) -> tuple[float, float]:
+    """Return the medians of the first and of the last ones."""
+    return statistics.median(seconds[:share]), statistics.median(seconds[-share:])
 
 
 def _changed_bytes(run: StageRun, drive: DataflowDrive) -> int:

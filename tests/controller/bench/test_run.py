@@ -125,11 +125,16 @@ def test_a_soak_does_not_measure_its_first_epoch(
         return run_until_idle(self)
 
     monkeypatch.setattr(DataflowDrive, "run_until_idle", slow_at_first)
-    monkeypatch.setattr("controller.bench.soak.time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr(
+        "controller.bench.soak.time",
+        SimpleNamespace(perf_counter=lambda: now, process_time=lambda: now / 2),
+    )
     run(replace(TINY, against=(), soak=True, epochs=3, json_file=target))
     found = json.loads(target.read_text())["soak"]
     assert (runs, found["share"]) == (4, 1)
     assert found["seconds_first"] == found["seconds_last"] == found["ratio"] == 1.0
+    assert found["cpu_first"] == found["cpu_last"] == 0.5
+    assert found["cpu_ratio"] == 1.0
 
 
 def test_epochs_write_little_more_than_what_changed(tmp_path: Path, temporary: Path) -> None:

@@ -41,7 +41,7 @@ def test_what_tiny_epochs_leave_is_bounded(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_a_thousand_epochs_stay_as_fast_and_as_small(tmp_path: Path) -> None:
-    """The last hundred of a thousand epochs take at most 1.2 times the first hundred."""
+    """The processor works at most 1.2 times as long in the last hundred epochs as in the first."""
     found = run(tmp_path, epochs=1000, records=1000, keys=100_000)
     assert_bounded(found)
-    assert found.ratio <= 1.2
+    assert found.cpu_ratio <= 1.2
