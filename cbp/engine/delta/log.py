@@ -142,6 +142,8 @@ class DeltaLog:
             NotFoundError: If entries after `version` have been cleaned up.
             InvariantError: If an entry is missing between others.
         """
+        if self._ends_at(version):
+            return
         expected = version + 1
         for found in self.versions():
             if found <= version:
@@ -262,6 +264,15 @@ class DeltaLog:
         if at is not None and replay.version != at:
             raise NotFoundError(kind="version", name=f"{self.path}@{at}")
         return replay.snapshot()
+
+    def _ends_at(self, version: int) -> bool:
+        """Tell whether nothing comes after an entry, without listing a log of thousands.
+
+        Entries go oldest first, so where this one still is, none behind it was removed. It is
+        looked for last: one that is there now was there when the next one was not.
+        """
+        exists = self._files.exists
+        return not exists(self.entry_path(version + 1)) and exists(self.entry_path(version))
 
     def _matching(self, pattern: re.Pattern[str]) -> list[int]:
         found = (pattern.match(name) for name in self._files.list_names(self.folder))

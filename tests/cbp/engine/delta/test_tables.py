@@ -297,6 +297,43 @@ def test_a_publisher_far_behind_a_cleaned_log_stops(tmp_path: Path) -> None:
     assert leader.refresh().version == 5
 
 
+def test_a_publication_lists_no_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a publication reads does not grow with the entries that are kept, up to thousands."""
+    table = make_state(str(tmp_path))
+    publish(table, 1, "a")
+    listed: list[str] = []
+    monkeypatch.setattr(LocalFiles, "list_names", lambda self, path: listed.append(path) or [])
+    assert publish(table, 2, "a", "b") == 2
+    assert table.refresh().version == 2
+    assert listed == []
+
+
+@pytest.mark.parametrize("gone", range(1, 5))
+def test_entries_removed_between_two_looks_are_missed_by_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: int
+) -> None:
+    """A clean-up removes oldest first: whoever stands where it has been reads the log again."""
+    late, leader = make_state(str(tmp_path)), make_state(str(tmp_path))
+    for epoch in range(1, 6):
+        publish(leader, epoch, "a", app="new")
+        if epoch == 2:
+            late.refresh()
+    leader.checkpoint()
+    exists, looks = LocalFiles.exists, 0
+
+    def cleaned_behind(self: LocalFiles, path: str) -> bool:
+        """Look first, then let the clean-up go on: the next look finds one entry less."""
+        nonlocal looks
+        found = exists(self, path)
+        for version in range(gone * looks, gone * (looks + 1)):
+            self.remove(leader.log.entry_path(min(version, 4)))
+        looks += 1
+        return found
+
+    monkeypatch.setattr(LocalFiles, "exists", cleaned_behind)
+    assert late.refresh().version == 5
+
+
 def test_actions_must_fit_what_the_table_shows(tmp_path: Path) -> None:
     """A redo record names files: a file that is not live as recorded stops the redo."""
     table = make_state(str(tmp_path))
