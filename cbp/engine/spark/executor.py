@@ -39,6 +39,7 @@ from cbp.engine.layout import (
 from cbp.engine.records import record_shares
 from cbp.engine.route import computes, sql_column, sql_columns
 from cbp.engine.spark.expressions import Expressions, failed_expression
+from cbp.engine.spark.kept import KeptPlan
 from cbp.engine.spark.placement import Placement
 from cbp.engine.spark.session import require_safe
 from cbp.engine.spark.work import (
@@ -100,6 +101,7 @@ class SparkExecutor:
 
     Attributes:
         wide: Whether a plan of its session met a text that `cbp.engine.spark.widths` refuses.
+        kept: The plan of its session that may be run again.
 
     Raises:
         SparkSettingError: If the session does not compare what a retried stage gives.
@@ -109,6 +111,7 @@ class SparkExecutor:
         require_safe(spark)
         self.spark, self._kind = spark, kind
         self.wide = False
+        self.kept: KeptPlan | None = None
         self._cancelled: set[str] = set()
         self._placement = Placement(spark.sparkContext)
         self._expressions = Expressions(spark)

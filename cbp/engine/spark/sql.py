@@ -52,6 +52,7 @@ from cbp.engine.spark.executor import (
     sorted_within,
 )
 from cbp.engine.spark.frames import Frames, Results
+from cbp.engine.spark.kept import KeptPlan, PartRun, given_to, own_records, part_run, runs_again
 from cbp.engine.spark.widths import batch_settings, checked, counted_settings, is_wide
 from cbp.engine.spark.work import RESULT, reported, task_identity, telling
 from cbp.engine.taskplan import TaskPlan
@@ -152,17 +153,49 @@ class _Part:
     job: str
 
     def bodies(self, going: Callable[[], None]) -> list[str]:
-        """Make the plan and run it; return what its settling tasks reported."""
-        for setting, value in self._settings().items():
-            self.executor.spark.conf.set(setting, value)
-        frame = self._settled(self._results())
+        """Make the plan, or take the one of the run before, and run it.
+
+        Returns:
+            What its settling tasks reported.
+        """
+        if self.part is None:
+            return self._rows(self._made(), going)
+        run = PartRun(self.task, self.part, self.job)
+        with given_to(self.executor.spark.sparkContext, run):
+            return self._rows(self._kept() if self._keeps else self._made(), going)
+
+    def _rows(self, frame: DataFrame, going: Callable[[], None]) -> list[str]:
         going()
         return [row.body for row in frame.collect()]
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether the plan may be that of other runs: made of queries, its leaves name no files."""
+        return self.task.spec.declared and self.executor.is_small(self.plan, self.task)
+
+    def _kept(self) -> DataFrame:
+        task = self.task
+        # The function tells one version of a stage from another: its code, and its queries.
+        plan_of = (task.spec, task.spec.translate, task.buckets, task.tasks, task.hash_mask)
+        made_for = (*plan_of, self.part, self.executor.wide)
+        kept = self.executor.kept
+        if kept is not None and kept.made_for == made_for:
+            return kept.frame
+        frame = self._made()
+        self.executor.kept = KeptPlan(made_for, frame) if runs_again(frame) else None
+        return frame
+
+    def _made(self) -> DataFrame:
+        for setting, value in self._settings().items():
+            self.executor.spark.conf.set(setting, value)
+        return self._settled(self._results())
 
     def _settings(self) -> dict[str, str]:
         width = self.task.tasks if self.part is None else 1
         return {
             "spark.sql.shuffle.partitions": str(width),
+            # Else an analysed plan does not show all that is in it (`runs_again`).
+            "spark.sql.debug.maxToStringFields": "100000",
             # A run has about as many groups as records: a small map before the large one, for
             # the groups that come first, then costs a fifth of the JVM's time and saves nothing.
             "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
@@ -190,9 +223,12 @@ class _Part:
         return results
 
     def _input(self, spec: InputSpec) -> DataFrame:
-        if not self._arrived(spec):
+        if self.part is not None and self._keeps:
+            frame = self._one_row().mapInArrow(_read(spec.name), ddl(spec.schema))
+        elif self._arrived(spec):
+            frame = self.executor.read(self.plan, spec).select(*map(quoted, spec.schema.names))
+        else:
             return self.executor.spark.createDataFrame([], ddl(spec.schema))
-        frame = self.executor.read(self.plan, spec).select(*map(quoted, spec.schema.names))
         assert isinstance(spec.route_by, tuple), "routed by columns"
         if self.part is None:
             return frame
@@ -206,18 +242,19 @@ class _Part:
 
     def _states(self) -> dict[str, DataFrame]:
         """Return the state records of the called groups, by state."""
-        keyed = with_called_keys(self.task)
         if self.part is None:
+            keyed = with_called_keys(self.task)
             assert keyed.layout is not None, "keys are laid out"
             keys = sorted_within(self._by_bucket(self._called(keyed)), keyed.layout)
         else:  # read from their files by the task itself, which is one row's
-            keys = self.executor.spark.range(0, 1, 1, 1)
+            keyed, keys = None, self._one_row()
         return {
-            state.name: keys.mapInArrow(
-                _look_up(keyed, state.name, self.part, self.job), ddl(state.schema)
-            )
+            state.name: keys.mapInArrow(_look_up(keyed, state.name), ddl(state.schema))
             for state in self.task.spec.states
         }
+
+    def _one_row(self) -> DataFrame:
+        return self.executor.spark.range(0, 1, 1, 1)
 
     def _called(self, task: TaskPlan) -> DataFrame:
         """Return the keys of all inputs, in the layout of a plan that begins with them."""
@@ -234,7 +271,7 @@ class _Part:
         assert task.layout is not None, "results are laid out"
         first = len(task.layout.flows) - len(frames)
         laid = [self._laid_out(frame, task, first + at) for at, frame in enumerate(frames.values())]
-        settle = _settle(task, with_called_keys(self.task), given, self.part, self.job)
+        settle = _settle(task if self.part is None else None, [*frames], given)
         if self.part is None:
             frame = reduce(DataFrame.unionAll, [self._called(task), *laid])
             frame = sorted_within(self._by_bucket(frame), task.layout)
@@ -285,30 +322,51 @@ def bucket_of(columns: Sequence[str], task: TaskPlan) -> str:
 _Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def _look_up(plan: TaskPlan, state: str, part: int | None, job: str) -> _Task:
+def _read(input_: str) -> _Task:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _exhaust(batches)
+        with telling():
+            yield from own_records(part_run().plan, input_)
+
+    return run
+
+
+def _look_up(plan: TaskPlan | None, state: str) -> _Task:
+    """Return what finds state; without a plan, of the keys of the part that its job was given."""
+
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         number, attempt = task_identity()
         with telling():
-            if part is None:
+            if plan is not None:
                 yield from LookUpTask(plan, number, attempt).records(state, batches)
                 return
-            for _ in batches:  # a worker that leaves some unread is thrown away
-                pass
-            yield from LookUpTask(plan, part, attempt, job).own_records(state)
+            _exhaust(batches)
+            yield from _own_look_up(part_run(), attempt).own_records(state)
 
     return run
 
 
-def _settle(
-    plan: TaskPlan, keyed: TaskPlan, given: dict[str, str], part: int | None, job: str
-) -> _Task:
+def _settle(plan: TaskPlan | None, results: Sequence[str], given: dict[str, str]) -> _Task:
+    """Return what settles results; without a plan, those of the part that its job was given."""
+
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         number, attempt = task_identity()
-        if part is None:
+        if plan is not None:
             task = SettleTask(plan, number, attempt, given=given)
         else:
-            look_up = LookUpTask(keyed, part, attempt, job)
-            task = SettleTask(plan, part, attempt, given=given, look_up=look_up)
+            own = part_run()
+            settled = with_results(own.plan, results, keys=False)
+            look_up = _own_look_up(own, attempt)
+            task = SettleTask(settled, own.part, attempt, given=given, look_up=look_up)
         yield from reported(task.run(batches))
 
     return run
+
+
+def _own_look_up(own: PartRun, attempt: str) -> LookUpTask:
+    return LookUpTask(with_called_keys(own.plan), own.part, attempt, own.job)
+
+
+def _exhaust(batches: Iterable[pa.RecordBatch]) -> None:
+    for _ in batches:  # a worker that leaves some unread is thrown away
+        pass
