@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -133,6 +135,51 @@ def test_a_state_with_another_key_has_a_result_of_its_own(spark: Any) -> None:
     results.out.c(frame)
     _, found = results.distinct()
     assert found == {"a": "a", "b": "b", "c": "a"}
+
+
+class Doubled(UrlCountSql):
+    """A later version of the stage: the same tables, other queries."""
+
+    queries = {**UrlCountSql.queries, "totals": "SELECT url, n * 2 AS n FROM summed"}  # noqa: RUF012
+
+
+def test_a_plan_is_made_once_per_version_and_reads_what_each_run_reads(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two dataflows of one engine, run at the same time, count what they read and nothing else.
+
+    An epoch without records of some task, another version in between, and back again.
+    """
+    monkeypatch.setattr("cbp.engine.planning.ROWS_PER_TASK", {"sql": 1})
+    executor = SparkExecutor(spark)
+    engine = DirectEngine(executor, cache=str(tmp_path / "cache"))
+    first, second = UrlCountSql(), Doubled()
+    drivers = [Driver(engine, dataflow_of(first), tmp_path / f"t{at}") for at in range(2)]
+    seen: list[Counter[str]] = [Counter(), Counter()]
+    plans: list[list[Any]] = [[], []]
+
+    def run(at: int, translator: Declared, urls: str) -> None:
+        driver = drivers[at]
+        driver.dataflow = dataflow_of(translator)
+        driver.feed("r0", [{"url": url} for url in urls])
+        driver.run_until_idle()
+        seen[at].update(urls)
+        times = 2 if translator is second else 1
+        found = {row["url"]: row["n"] for row in driver.outputs("t0.totals")[-1]}
+        assert found == {url: seen[at][url] * times for url in urls}
+        kept = [one.kept for one in executor._sessions[(driver.folder, "t0")]]
+        assert None not in kept
+        plans[at].append([id(one) for one in kept if one])
+
+    for translator, urls in [(first, "ab"), (first, "bcaab"), (second, "cd"), (first, "dd")]:
+        with ThreadPoolExecutor(2) as threads:
+            each = [(0, translator, urls), (1, translator, urls.upper() + "xy")]
+            list(threads.map(lambda arguments: run(*arguments), each))
+    for made in plans:
+        assert made[0] == made[1]
+        assert not {*made[1]} & {*made[2]}
+    for at, driver in enumerate(drivers):
+        assert {row["url"]: row["n"] for row in driver.state("t0", "counts")} == dict(seen[at])
 
 
 def test_a_text_that_is_too_wide_is_counted_in_bytes(

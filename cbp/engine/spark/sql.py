@@ -22,13 +22,12 @@ Each part of a stage has a session of its own: its views are named like inputs a
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import chain
 
-import pyarrow as pa
 from pyspark.errors import (
     AnalysisException,
     ArithmeticException,
@@ -52,11 +51,12 @@ from cbp.engine.spark.executor import (
     sorted_within,
 )
 from cbp.engine.spark.frames import Frames, Results
-from cbp.engine.spark.kept import KeptPlan, PartRun, given_to, own_records, part_run, runs_again
+from cbp.engine.spark.kept import KeptPlan, runs_again
+from cbp.engine.spark.sqltasks import PartRun, given_to, look_up_task, read_task, settle_task
 from cbp.engine.spark.widths import batch_settings, checked, counted_settings, is_wide
-from cbp.engine.spark.work import RESULT, reported, task_identity, telling
+from cbp.engine.spark.work import RESULT
 from cbp.engine.taskplan import TaskPlan
-from cbp.engine.vectorised.arrived import LookUpTask, SettleTask, with_called_keys, with_results
+from cbp.engine.vectorised.arrived import with_called_keys, with_results
 from cbp.model.stage import InputSpec
 
 __all__ = ["SqlJob", "parts_of"]
@@ -224,7 +224,7 @@ class _Part:
 
     def _input(self, spec: InputSpec) -> DataFrame:
         if self.part is not None and self._keeps:
-            frame = self._one_row().mapInArrow(_read(spec.name), ddl(spec.schema))
+            frame = self._one_row().mapInArrow(read_task(spec.name), ddl(spec.schema))
         elif self._arrived(spec):
             frame = self.executor.read(self.plan, spec).select(*map(quoted, spec.schema.names))
         else:
@@ -249,7 +249,7 @@ class _Part:
         else:  # read from their files by the task itself, which is one row's
             keyed, keys = None, self._one_row()
         return {
-            state.name: keys.mapInArrow(_look_up(keyed, state.name), ddl(state.schema))
+            state.name: keys.mapInArrow(look_up_task(keyed, state.name), ddl(state.schema))
             for state in self.task.spec.states
         }
 
@@ -271,7 +271,7 @@ class _Part:
         assert task.layout is not None, "results are laid out"
         first = len(task.layout.flows) - len(frames)
         laid = [self._laid_out(frame, task, first + at) for at, frame in enumerate(frames.values())]
-        settle = _settle(task if self.part is None else None, [*frames], given)
+        settle = settle_task(task if self.part is None else None, [*frames], given)
         if self.part is None:
             frame = reduce(DataFrame.unionAll, [self._called(task), *laid])
             frame = sorted_within(self._by_bucket(frame), task.layout)
@@ -315,58 +315,3 @@ def hash_of(columns: Sequence[str], task: TaskPlan) -> str:
 def bucket_of(columns: Sequence[str], task: TaskPlan) -> str:
     """Return the bucket of a key, as an expression."""
     return f"shiftrightunsigned({hash_of(columns, task)}, {bucket_shift(task.buckets)})"
-
-
-# what runs in the workers
-
-_Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
-
-def _read(input_: str) -> _Task:
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _exhaust(batches)
-        with telling():
-            yield from own_records(part_run().plan, input_)
-
-    return run
-
-
-def _look_up(plan: TaskPlan | None, state: str) -> _Task:
-    """Return what finds state; without a plan, of the keys of the part that its job was given."""
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        number, attempt = task_identity()
-        with telling():
-            if plan is not None:
-                yield from LookUpTask(plan, number, attempt).records(state, batches)
-                return
-            _exhaust(batches)
-            yield from _own_look_up(part_run(), attempt).own_records(state)
-
-    return run
-
-
-def _settle(plan: TaskPlan | None, results: Sequence[str], given: dict[str, str]) -> _Task:
-    """Return what settles results; without a plan, those of the part that its job was given."""
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        number, attempt = task_identity()
-        if plan is not None:
-            task = SettleTask(plan, number, attempt, given=given)
-        else:
-            own = part_run()
-            settled = with_results(own.plan, results, keys=False)
-            look_up = _own_look_up(own, attempt)
-            task = SettleTask(settled, own.part, attempt, given=given, look_up=look_up)
-        yield from reported(task.run(batches))
-
-    return run
-
-
-def _own_look_up(own: PartRun, attempt: str) -> LookUpTask:
-    return LookUpTask(with_called_keys(own.plan), own.part, attempt, own.job)
-
-
-def _exhaust(batches: Iterable[pa.RecordBatch]) -> None:
-    for _ in batches:  # a worker that leaves some unread is thrown away
-        pass

@@ -1,0 +1,129 @@
+"""What the Python tasks around a plan in SQL do: read inputs, find state, settle results.
+
+    job -> `PartRun` -> read_task, look_up_task -> the author's plan -> settle_task
+
+Guaranteed: a task of a plan of one part knows its run from the job that it belongs to, and from
+nothing else; a retry, a twin, a run beside or a run before it cannot be mistaken for it.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import SparkContext, TaskContext, cloudpickle
+
+from cbp.engine.arrange import read_input
+from cbp.engine.arrow import arrow_schema
+from cbp.engine.spark.work import reported, task_identity, telling
+from cbp.engine.taskplan import TaskPlan
+from cbp.engine.vectorised.arrived import LookUpTask, SettleTask, with_called_keys, with_results
+from cbp.engine.vectorised.conform import narrow
+
+__all__ = ["PartRun", "given_to", "look_up_task", "read_task", "settle_task"]
+
+_RUN = "cbp.sql.run"
+"""Property of a job: its `PartRun`."""
+
+_BATCH_ROWS = 65_536
+
+_Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class PartRun:
+    """One run of a part's plan.
+
+    Attributes:
+        part: The part's number among the tasks of the run.
+        job: Names what its tasks write down for each other.
+    """
+
+    plan: TaskPlan
+    part: int
+    job: str
+
+
+@contextmanager
+def given_to(context: SparkContext, run: PartRun) -> Iterator[None]:
+    """Give a run to the jobs that this thread starts meanwhile."""
+    text = base64.b64encode(cloudpickle.dumps(run)).decode("ascii")
+    context.setLocalProperty(_RUN, text)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_RUN, None)  # type: ignore[arg-type]  # that removes it
+
+
+def _part_run() -> PartRun:
+    context = TaskContext.get()
+    assert context is not None, "runs in a Spark task"
+    text = context.getLocalProperty(_RUN)
+    assert text is not None, "its job was given a run"
+    found: PartRun = pickle.loads(base64.b64decode(text))
+    return found
+
+
+def _own_records(plan: TaskPlan, input_: str) -> Iterator[pa.RecordBatch]:
+    # One file at a time is in memory.
+    spec = plan.spec.input(input_)
+    for file in plan.inputs.get(input_, ()):
+        table = read_input([file], spec).select(list(spec.schema.names))
+        for piece in narrow(table, arrow_schema(spec.schema)):
+            yield from piece.to_batches(max_chunksize=_BATCH_ROWS)
+
+
+def read_task(input_: str) -> _Task:
+    """Return what reads an input of the run that its job was given, whosever records these are."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _exhaust(batches)
+        with telling():
+            yield from _own_records(_part_run().plan, input_)
+
+    return run
+
+
+def look_up_task(plan: TaskPlan | None, state: str) -> _Task:
+    """Return what finds state; without a plan, of the keys of the part that its job was given."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        number, attempt = task_identity()
+        with telling():
+            if plan is not None:
+                yield from LookUpTask(plan, number, attempt).records(state, batches)
+                return
+            _exhaust(batches)
+            yield from _own_look_up(_part_run(), attempt).own_records(state)
+
+    return run
+
+
+def settle_task(plan: TaskPlan | None, results: Sequence[str], given: dict[str, str]) -> _Task:
+    """Return what settles results; without a plan, those of the part that its job was given."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        number, attempt = task_identity()
+        if plan is not None:
+            task = SettleTask(plan, number, attempt, given=given)
+        else:
+            own = _part_run()
+            settled = with_results(own.plan, results, keys=False)
+            look_up = _own_look_up(own, attempt)
+            task = SettleTask(settled, own.part, attempt, given=given, look_up=look_up)
+        yield from reported(task.run(batches))
+
+    return run
+
+
+def _own_look_up(own: PartRun, attempt: str) -> LookUpTask:
+    return LookUpTask(with_called_keys(own.plan), own.part, attempt, own.job)
+
+
+def _exhaust(batches: Iterable[pa.RecordBatch]) -> None:
+    for _ in batches:  # a worker that leaves some unread is thrown away
+        pass

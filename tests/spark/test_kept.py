@@ -1,0 +1,45 @@
+"""Which plans in SQL may be run again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbp.engine.spark.kept import runs_again
+from cbp.engine.spark.sqltasks import read_task
+
+pytestmark = pytest.mark.spark
+
+AGAIN = [
+    "SELECT url, count(*) AS n FROM urls GROUP BY url",
+    "SELECT DISTINCT url FROM urls UNION ALL SELECT 'x'",
+    "SELECT u.url FROM urls u LEFT JOIN urls w ON u.url <=> w.url",
+    "SELECT url, row_number() OVER (PARTITION BY url ORDER BY url) AS n FROM urls",
+    "SELECT u.* FROM urls u JOIN VALUES ('a'), ('b') AS v(url) ON u.url = v.url",
+]
+NOT_AGAIN = [
+    "SELECT url FROM urls WHERE length(url) > (SELECT min(length(url)) FROM urls)",
+    "SELECT /*+ REPARTITION(3) */ url FROM urls",
+    "SELECT /*+ BROADCAST(w) */ u.url FROM urls u JOIN urls w ON u.url = w.url",
+    "SELECT url, current_timestamp() AS at FROM urls",
+    "SELECT url FROM urls WHERE current_date() > DATE'2026-01-01'",
+    "SELECT url, unix_timestamp() AS at FROM urls",
+    "SELECT url, rand() AS x FROM urls",
+]
+
+
+def test_only_what_computes_everything_again_is_kept(spark: Any, tmp_path: Path) -> None:
+    """Shuffles, broadcasts, subqueries, the clock and files of others are remembered by a plan."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    urls = session.range(0, 1, 1, 1).mapInArrow(read_task("urls"), "url STRING")
+    urls.createOrReplaceTempView("urls")
+    session.range(3).selectExpr("CAST(id AS STRING) AS url").write.parquet(str(tmp_path / "p"))
+    side = f"SELECT u.url FROM urls u JOIN parquet.`{tmp_path}/p` p ON u.url = p.url"
+    wide = ", ".join(f"'{at}' AS c{at}" for at in range(40))
+    hidden = f"SELECT url, {wide}, now() AS at FROM urls"
+    session.conf.set("spark.sql.debug.maxToStringFields", "100000")
+    found = {query: runs_again(session.sql(query)) for query in [*AGAIN, *NOT_AGAIN, side, hidden]}
+    assert {query for query, again in found.items() if again} == set(AGAIN)
