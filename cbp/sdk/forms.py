@@ -73,6 +73,9 @@ class TranslateArrow(Declared):
 class TranslateSql(Declared):
     """A translator in Spark SQL or DataFrames: one plan per epoch, executed in the JVM.
 
+    The plan of `queries` alone is made in the first epoch and mostly used in all; a function
+    `translate` is called in every epoch.
+
     Needs Spark. Inputs are routed by columns; the order of records has no meaning, neither
     of inputs nor of outputs.
 

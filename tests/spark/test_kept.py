@@ -17,7 +17,7 @@ AGAIN = [
     "SELECT DISTINCT url FROM urls UNION ALL SELECT 'x'",
     "SELECT u.url FROM urls u LEFT JOIN urls w ON u.url <=> w.url",
     "SELECT url, row_number() OVER (PARTITION BY url ORDER BY url) AS n FROM urls",
-    "SELECT u.* FROM urls u JOIN VALUES ('a'), ('b') AS v(url) ON u.url = v.url",
+    "SELECT url FROM urls UNION ALL VALUES ('a'), ('b')",
 ]
 NOT_AGAIN = [
     "SELECT url FROM urls WHERE length(url) > (SELECT min(length(url)) FROM urls)",

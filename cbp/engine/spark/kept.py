@@ -31,6 +31,7 @@ _NODES = {
     "LocalTableScanExec",
     "MapInArrowExec",
     "ObjectHashAggregateExec",
+    "OneRowRelationExec",
     "ProjectExec",
     "RangeExec",
     "ShuffledHashJoinExec",

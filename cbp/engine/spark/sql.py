@@ -16,7 +16,9 @@ are one frame are evaluated once.
 A larger increment is one plan: Spark shuffles the keys to the tasks that find their state,
 whatever the author's plan asks for, and keys and results to the tasks that settle.
 
-Each part of a stage has a session of its own: its views are named like inputs and states.
+Each part of a stage has a session of its own: its views are named like inputs and states. Where
+the author's plan is made of queries alone, a part's plan is made once for all runs
+(`cbp.engine.spark.kept`): what they read, its tasks learn when they run (`sqltasks`).
 """
 
 from __future__ import annotations
