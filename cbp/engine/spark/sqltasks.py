@@ -51,7 +51,8 @@ class PartRun:
 @contextmanager
 def given_to(context: SparkContext, run: PartRun) -> Iterator[None]:
     """Give a run to the jobs that this thread starts meanwhile."""
-    text = base64.b64encode(cloudpickle.dumps(run)).decode("ascii")
+    packed: bytes = cloudpickle.dumps(run)  # type: ignore[no-untyped-call]
+    text = base64.b64encode(packed).decode("ascii")
     context.setLocalProperty(_RUN, text)
     try:
         yield
