@@ -100,7 +100,7 @@ def test_every_epoch_equals_the_groupwise_form(
 
 def test_results_that_are_one_frame_are_evaluated_once(spark: Any) -> None:
     """The same frame, or an equal query, is one result; another one is not."""
-    Frames(spark, {"urls": spark.range(9).selectExpr("CAST(id AS STRING) AS url")})
+    Frames(spark, {"urls": spark.range(9).selectExpr("CAST(id AS STRING) AS url")}, [])
     counted, once = (
         "SELECT url, count(*) AS n FROM urls GROUP BY url",
         "SELECT url, 1L AS n FROM urls",

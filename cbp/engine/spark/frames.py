@@ -26,10 +26,13 @@ class Frames:
     Args:
         session: Whose views are named like the frames; nobody else's at the same time.
         frames: Input or state to its records.
+        texts: Gets the text of every query.
     """
 
-    def __init__(self, session: SparkSession, frames: Mapping[str, DataFrame]) -> None:
-        self._session, self._names = session, tuple(frames)
+    def __init__(
+        self, session: SparkSession, frames: Mapping[str, DataFrame], texts: list[str]
+    ) -> None:
+        self._session, self._names, self._texts = session, tuple(frames), texts
         for name, frame in frames.items():
             setattr(self, name, frame)
             self.define(name, frame)
@@ -44,6 +47,7 @@ class Frames:
 
     def sql(self, text: str) -> DataFrame:
         """Return the frame of a query."""
+        self._texts.append(text)
         return self._session.sql(text)
 
 

@@ -43,8 +43,10 @@ _NODES = {
     "WindowExec",
 }
 _OTHER_NEXT_TIME = re.compile(
-    r"\b(current_\w+|now|local\w+|unix_\w+|input_file_\w+|rand\w*|uuid|shuffle)\("
+    r"\b(cur\w*|now|today|tomorrow|yesterday|getdate|local\w*|unix_\w+|input_file\w*|rand\w*|uuid|shuffle)\b",
+    re.IGNORECASE,
 )
+"""Words of queries by which the clock, or chance, may have come into a plan; or names like them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +62,22 @@ class KeptPlan:
     frame: DataFrame
 
 
-def runs_again(frame: DataFrame) -> bool:
-    """Tell whether running the frame's plan once more computes all of it once more."""
+def runs_again(frame: DataFrame, queries: Iterable[str]) -> bool:
+    """Tell whether running the frame's plan once more computes all of it once more.
+
+    Args:
+        queries: It was made from these.
+    """
+    if any(map(_OTHER_NEXT_TIME.search, queries)):
+        return False
     execution = frame._jdf.queryExecution()
     analyzed = execution.analyzed()
-    if _OTHER_NEXT_TIME.search(analyzed.toString()) or analyzed.subqueriesAll().length():
-        return False
     leaves = {leaf.nodeName() for leaf in _each(analyzed.collectLeaves())}
-    return leaves <= _LEAVES and _kinds(execution.executedPlan()) <= _NODES
+    return (
+        not analyzed.subqueriesAll().length()
+        and leaves <= _LEAVES
+        and _kinds(execution.executedPlan()) <= _NODES
+    )
 
 
 def _kinds(plan: Any) -> set[str]:

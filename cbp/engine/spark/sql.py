@@ -161,10 +161,10 @@ class _Part:
             What its settling tasks reported.
         """
         if self.part is None:
-            return self._rows(self._made(), going)
+            return self._rows(self._made([]), going)
         run = PartRun(self.task, self.part, self.job)
         with given_to(self.executor.spark.sparkContext, run):
-            return self._rows(self._kept() if self._keeps else self._made(), going)
+            return self._rows(self._kept() if self._keeps else self._made([]), going)
 
     def _rows(self, frame: DataFrame, going: Callable[[], None]) -> list[str]:
         going()
@@ -183,21 +183,21 @@ class _Part:
         kept = self.executor.kept
         if kept is not None and kept.made_for == made_for:
             return kept.frame
-        frame = self._made()
-        self.executor.kept = KeptPlan(made_for, frame) if runs_again(frame) else None
+        queries: list[str] = []
+        frame = self._made(queries)
+        self.executor.kept = KeptPlan(made_for, frame) if runs_again(frame, queries) else None
         return frame
 
-    def _made(self) -> DataFrame:
+    def _made(self, queries: list[str]) -> DataFrame:
+        """Make the plan; add the author's queries to a list."""
         for setting, value in self._settings().items():
             self.executor.spark.conf.set(setting, value)
-        return self._settled(self._results())
+        return self._settled(self._results(queries))
 
     def _settings(self) -> dict[str, str]:
         width = self.task.tasks if self.part is None else 1
         return {
             "spark.sql.shuffle.partitions": str(width),
-            # Else an analysed plan does not show all that is in it (`runs_again`).
-            "spark.sql.debug.maxToStringFields": "100000",
             # A run has about as many groups as records: a small map before the large one, for
             # the groups that come first, then costs a fifth of the JVM's time and saves nothing.
             "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
@@ -214,12 +214,13 @@ class _Part:
         schemas = (*(s.schema for s in spec.states), *(o.schema for o in spec.outputs))
         return batch_settings(schemas)
 
-    def _results(self) -> Results:
+    def _results(self, queries: list[str]) -> Results:
         """Return the frame that the author's plan gives for every output and state."""
         spec, results = self.task.spec, Results(self.task.spec)
         frames = {input_.name: self._input(input_) for input_ in spec.inputs}
         try:
-            spec.translate(Frames(self.executor.spark, frames | self._states()), results.out)
+            given = Frames(self.executor.spark, frames | self._states(), queries)
+            spec.translate(given, results.out)
         except Exception as exc:
             raise author_error(exc, spec, stage=self.task.stage) from exc
         return results
