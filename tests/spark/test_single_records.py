@@ -34,7 +34,7 @@ def test_groups_are_called_for_their_state_though_only_single_records_come(
     epochs = [
         {"notes": [{"k": 7}, {"k": 1}]},
         {"items": [{"k": 4}, {"k": 5}, {"k": 8}], "notes": [{"k": 2}]},
-        {"items": [{"k": 3}]},
+        {"notes": [{"k": 0}]},
     ]
     assert_same(driver.dataflow, driver, epochs, source="")
     assert max(map(len, driver.outputs("stage.lines"))) > 3

@@ -38,8 +38,8 @@ class Strict(Translate):
 def runners(folder: Path) -> list[Any]:
     """Give the same dataflow on both engines."""
     builder = DataflowBuilder("strict")
-    sources = {name: builder.source(name, "n INT") for name in ("groups", "left", "right")}
-    builder.stage("stage", Strict(), buckets=2, **sources)
+    groups, left, right = (builder.source(name, "n INT") for name in ("groups", "left", "right"))
+    builder.stage("stage", Strict(), buckets=2, groups=groups, left=left, right=right)
     dataflow = builder.build()
     engine = LocalEngine(cache=str(folder / "cache"))
     return [Driver(engine, dataflow, folder / "t"), ReferenceEngine(dataflow)]
