@@ -160,6 +160,8 @@ class _Part:
         Returns:
             What its settling tasks reported.
         """
+        for setting, value in self._settings().items():  # some matter when a plan runs, too
+            self.executor.spark.conf.set(setting, value)
         if self.part is None:
             return self._rows(self._made([]), going)
         run = PartRun(self.task, self.part, self.job)
@@ -190,8 +192,6 @@ class _Part:
 
     def _made(self, queries: list[str]) -> DataFrame:
         """Make the plan; add the author's queries to a list."""
-        for setting, value in self._settings().items():
-            self.executor.spark.conf.set(setting, value)
         return self._settled(self._results(queries))
 
     def _settings(self) -> dict[str, str]:
