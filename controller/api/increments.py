@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Query
+from fastapi import Path, Query
 from pydantic import Field
 
 from controller.api.routing import ServicesParameter, page_size, problems, router
@@ -35,7 +35,13 @@ def list_increments(
 
 
 @routes.get("/dataflows/{name}/increments/{flow}/{index}", responses=problems(404))
-def show(name: str, flow: str, index: int, services: ServicesParameter) -> IncrementOut:
+def show(
+    name: str,
+    flow: str,
+    # A database has no larger numbers, and says so only by an error of its own.
+    index: Annotated[int, Path(ge=0, le=(1 << 63) - 1)],
+    services: ServicesParameter,
+) -> IncrementOut:
     """Show one increment."""
     return _shown(services.store.increment(name, flow, index))
 

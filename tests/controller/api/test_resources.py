@@ -363,6 +363,12 @@ def test_stages_that_run_together_are_shown_one_by_one(service: Service) -> None
     assert [run["stages"] for run in runs] == [["count", "score"]] * 3
 
 
+@pytest.mark.parametrize("index", [-1, 1 << 63])
+def test_an_index_that_no_database_has_is_refused(client: httpx.Client, index: int) -> None:
+    """It is the client's mistake, not an error of the database."""
+    assert client.get(f"{DATAFLOW}/increments/urls/{index}").status_code == 422
+
+
 def test_a_flow_is_closed_once_per_key(client: httpx.Client) -> None:
     """The first answer comes again; without a key, or with another one, it closes again."""
     path = f"{DATAFLOW}/flows/urls/close"

@@ -1,0 +1,125 @@
+"""Requests made of the OpenAPI document, to every operation of a real controller: no surprise.
+
+Whatever is asked, in whatever form, the answer is one that the document names, with the media
+type and the shape that it says, and it is never an error of ours. Paths name what exists three
+times in four, so that requests get behind the first look-up.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, settings
+
+from cbp.engine.direct import LocalEngine
+from controller.api import create_api
+from controller.settings import Settings
+from tests.controller.api.fakes import TOKEN, AppTransport, FakeDropFolder
+from tests.controller.world import ONE, World
+
+schemathesis = pytest.importorskip("schemathesis", reason="is of the `dev` extra")
+
+pytestmark = pytest.mark.usefixtures("without_syncs")
+
+TOLD = {"Authorization": f"Bearer {TOKEN}"}
+URL = "http://127.0.0.1:8420"
+EXAMPLES = 8
+"""Requests of each operation; with all of them it takes some seconds."""
+
+schemathesis.checks.load_all_checks()
+CHECKS = [
+    schemathesis.checks.CHECKS.get_one(name)
+    for name in (
+        "not_a_server_error",
+        "status_code_conformance",
+        "content_type_conformance",
+        "response_schema_conformance",
+    )
+]
+
+KNOWN = {
+    "name": ["one"],
+    "flow": ["a", "sum.totals"],
+    "source": ["a"],
+    "stage": ["sum"],
+    "state": ["sums"],
+    "index": [0, 1],
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Give a dataflow that has run."""
+    made = World(tmp_path_factory.mktemp("fuzz"), engine=LocalEngine)
+    made.controller.register(ONE)
+    for n in range(3):
+        made.arrive("one", "a", ("x", n), ("y", 2))
+        made.ticks()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def client(world: World) -> Iterator[httpx.Client]:
+    app = create_api(
+        controller=world.controller,
+        store=world.store,
+        drop_folder=FakeDropFolder(),
+        settings=Settings(root=world.root, token=TOKEN),
+    )
+    with httpx.Client(transport=AppTransport(app), base_url=URL, headers=TOLD) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def document(client: httpx.Client) -> Any:
+    # No corners of each parameter, one after the other: those of all routes are thousands.
+    few = {"phases": {name: {"enabled": False} for name in ("coverage", "examples", "stateful")}}
+    schema = schemathesis.openapi.from_dict(
+        client.get("/api/v1/openapi.json").json(),
+        config=schemathesis.config.SchemathesisConfig.from_dict(few),
+    )
+
+    @schema.hook
+    def map_path_parameters(context: Any, path_parameters: Any) -> Any:
+        if not path_parameters:
+            return path_parameters
+        chance = random.Random(repr(sorted(path_parameters.items())))
+        if context.operation.method.lower() == "delete" or chance.random() < 0.25:
+            return path_parameters
+        known = {n: chance.choice(KNOWN[n]) for n in path_parameters if n in KNOWN}
+        return {**path_parameters, **known}
+
+    return schema
+
+
+fuzzed = schemathesis.pytest.from_fixture("document")
+
+
+@fuzzed.parametrize()
+@settings(
+    max_examples=EXAMPLES,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+def test_every_answer_is_one_that_the_document_names(case: Any, client: httpx.Client) -> None:
+    """No error of ours; status, media type and shape are those of the document."""
+    asked = case.as_transport_kwargs(base_url=URL)
+    body = asked.get("data")
+    told = {"content": body} if isinstance(body, str | bytes) else {"data": body}
+    answer = client.request(
+        asked["method"],
+        asked["url"],
+        params=asked["params"],
+        headers={**asked["headers"], **TOLD},  # the document lets it make up a token
+        json=asked.get("json"),
+        files=asked.get("files"),
+        **(told if body is not None else {}),
+    )
+    answer.elapsed = timedelta()  # of an answer that came over no wire nobody measures it
+    case.validate_response(answer, checks=CHECKS)
