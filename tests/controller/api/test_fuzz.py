@@ -42,13 +42,13 @@ CHECKS = [
     )
 ]
 
-KNOWN = {
+KNOWN: dict[str, list[str]] = {
     "name": ["one"],
     "flow": ["a", "sum.totals"],
     "source": ["a"],
     "stage": ["sum"],
     "state": ["sums"],
-    "index": [0, 1],
+    "index": ["0", "1"],
 }
 
 
