@@ -264,4 +264,10 @@ class _RecordsOf:
     stop: int
 
     def __call__(self, epoch: int) -> list[Intention]:
-        return records_of(self.log, self.stage, epoch + 1, self.stop)
+        """Return those that a table may lack which shows an epoch.
+
+        It may show everything, and no epoch, where none has changed it.
+        """
+        newest = self.log.read(self.stage, self.stop - 1) if self.stop > epoch + 1 else None
+        published = 0 if newest is None else newest.unpublished_from
+        return records_of(self.log, self.stage, max(epoch + 1, published), self.stop)

@@ -11,6 +11,7 @@ from typing import Any
 import polars
 import pytest
 
+from cbp import Output
 from cbp.engine import tiers
 from cbp.engine.collect import Retention
 from cbp.engine.delta import tables
@@ -21,7 +22,7 @@ from cbp.model.change import Choice
 from cbp.model.verification import Request
 from controller.loop import housekeeping
 from tests.controller.lost import lose_the_store
-from tests.controller.world import ONE, Inline, World
+from tests.controller.world import ONE, Inline, Sum, World
 
 TINY = Retention(versions_min=1, versions_max=1, seconds=0, attempt_seconds=0)
 EPOCHS = 18
@@ -229,4 +230,28 @@ def test_a_look_tells_what_goes_and_why_the_rest_stays(tmp_path: Path) -> None:
     found = world.controller.housekeeping.look("one").outputs[flow]
     assert flow == "sum.totals"
     assert "roll-back" in found.stays or found.gone
+    world.close()
+
+
+class Silent(Sum):
+    """Never says anything."""
+
+    totals = Output("word STRING, n BIGINT", key="word")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        out.sums(word=key.word, n=sum(row.n for row in group.items))
+
+
+def test_a_table_that_nothing_changed_goes_back_without_old_records(tmp_path: Path) -> None:
+    """It shows no epoch; what it lacks is told by the newest record, not by all since the first."""
+    keep = Retention(versions_min=60, versions_max=60, seconds=0, attempt_seconds=0)
+    world = World(tmp_path, engine=LocalEngine, retention=keep, collect_every=1)
+    world.translators["sum"] = Silent
+    world.restart()
+    world.controller.register(ONE)
+    play(world, 8)
+    record = world.store.dataflow("one")
+    assert (world.controller._runs.log(record.folder).oldest("sum") or 0) > 0
+    world.controller.amendments.roll_back("one", "sum:6", who="me", why="x", pause=True)
+    assert world.store.stages("one")[0].epoch == 7
     world.close()

@@ -23,6 +23,7 @@ from cbp.engine.base import flow_table, state_table
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.files import LocalFiles
+from cbp.engine.publication import horizon
 from cbp.engine.reference import ReferenceEngine
 from cbp.engine.state.vectors import read_vector
 from cbp.model.dataflow import StageNode
@@ -194,10 +195,34 @@ class Checker:
             epochs = self._epochs(now, unit, {path: None for path in _tables(now, unit)})
             done = self.history.replay.applied[unit]
             require(done in epochs, f"P2: the tables of {unit} show {epochs}, not epoch {done}")
+        self._check_retention()
         eras = self.history.eras
         for era, after in zip(eras, [*eras[1:], None], strict=True):
             until_ms = 2**62 if after is None else after.since_ms
             self._check_past(era, range(era.since_ms, until_ms), whole=not stopped)
+
+    def _check_retention(self) -> None:
+        """Check that nothing went that waits, or did at the oldest position that is kept."""
+        oldest = self.world.log().oldest_position()
+        dataflow, replay = self.history.now.dataflow, self.history.replay
+        for node in self._nodes():
+            for output in node.translator.outputs:
+                flow = f"{node.name}.{output.name}"
+                _, left = self._table(flow_table(node.name, output.name), None)
+                if not left:
+                    continue
+                require(output.name in node.keep, f"P1: {flow} is kept for good, and went")
+                needed = replay.waiting(flow)
+                if oldest is not None:
+                    came = {one.flow: one.index + 1 for one in oldest.newest}
+                    needed = needed | {came.get(flow, 0)}
+                    for stage, input_ in dataflow.consumers(flow):
+                        stood = oldest.stages.get(stage)
+                        held = stood.connectors[input_] if stood is not None else None
+                        if held is not None and held.framing is None:
+                            needed |= {one.index for one in held.held}
+                what = f"P1: of {flow}, {left} increments went, and {sorted(needed)} are needed"
+                require(left <= min(needed, default=left), what)
 
     def _check_past(self, era: Era, span: range, *, whole: bool) -> None:
         """Check that at every timestamp of an era the tables of each unit show one epoch."""
@@ -228,19 +253,21 @@ class Checker:
         assert replay is not None, "asked for after `follow`"
         fit = set(range(replay.applied[unit] + 1))
         for table, name in _tables(era, unit).items():
-            rows = self._table(table, at[table])
+            rows, left = self._table(table, at[table])
             if table.startswith("state/"):
                 found = multiset({n: row[n] for n in row if n[0] != "_"} for row in rows)
                 past = replay.past[name]
                 fit = {epoch for epoch in fit if past[epoch] == found}
             else:
-                fit &= _shown(replay.outputs(name), rows)
+                fit &= _shown(replay.outputs(name), rows, left)
         return fit
 
-    def _table(self, table: str, version: int | None) -> list[Record]:
+    def _table(self, table: str, version: int | None) -> tuple[list[Record], int]:
+        """Return the records of a table, and the first epoch that retention has left of it."""
         path = f"{self.world.folder}/{table}"
         snapshot = DeltaLog(path, self._files).snapshot(version)
-        return [row for add in snapshot.live.values() for row in self._live(path, add)]
+        rows = [row for add in snapshot.live.values() for row in self._live(path, add)]
+        return rows, horizon(snapshot.txns)
 
     def _live(self, table: str, add: AddFile) -> list[Record]:
         rows = self._parquet(f"{table}/{add.path}")
@@ -265,10 +292,12 @@ class Checker:
             for output in node.translator.outputs:
                 flow = f"{node.name}.{output.name}"
                 found, _ = self.world.controller.reading.read_flow(NAME, flow, None, 10_000)
+                _, left = self._table(flow_table(node.name, output.name), None)
                 expected = [
                     {**row, "_epoch": epoch}
                     for epoch, rows in enumerate(self.history.replay.outputs(flow))
                     for row in rows
+                    if epoch >= left
                 ]
                 require([dict(row) for row in found] == expected, f"P2: {flow} reads {found}")
 
@@ -296,15 +325,16 @@ def _tables(era: Era, unit: str) -> dict[str, str]:
     return found
 
 
-def _shown(contents: list[list[Record]], rows: list[Record]) -> set[int]:
-    """Return after which epochs a flow of these contents has these records."""
+def _shown(contents: list[list[Record]], rows: list[Record], left: int) -> set[int]:
+    """Return after which epochs a flow of these contents, from one on, has these records."""
     shown: dict[int, list[Record]] = {}
     for row in rows:
         plain = {name: value for name, value in row.items() if name != "_epoch"}
         shown.setdefault(row["_epoch"], []).append(plain)
+    contents = [*([] for _ in range(left)), *contents[left:]]
     whole = [multiset(shown.get(i, [])) == multiset(c) for i, c in enumerate(contents)]
     return {
         epoch
-        for epoch in range(len(contents) + 1)
+        for epoch in range(left, len(contents) + 1)
         if all(whole[:epoch]) and not any(i >= epoch for i in shown)
     }

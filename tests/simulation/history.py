@@ -116,6 +116,12 @@ class History:
         return self.eras[-1]
 
     @property
+    def retentions(self) -> int:
+        """How often, by what is recorded, increments of an output went."""
+        records = (one for recorded in self.now.records.values() for one in recorded.records)
+        return sum(change.below > 0 for one in records for change in one.changes)
+
+    @property
     def replay(self) -> Replay:
         """What must be there now; see `follow`."""
         assert self.now.replay is not None, "asked for after `follow`"

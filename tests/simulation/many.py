@@ -32,6 +32,7 @@ FIGURES = (
     "closes",
     "rollbacks",
     "versions",
+    "retentions",
 )
 SHOWN_MAX = 5
 TOLD_EVERY = 500

@@ -170,8 +170,8 @@ class Operator:
         stages = [one.stage for one in self.world.store.stages(NAME)]
         oldest = {stage: log.oldest(stage) or 0 for stage in stages}
         whole = all(not epoch or epoch < begins.get(stage, 0) for stage, epoch in oldest.items())
-        # Inputs that are let go stay as far back as a position does, however far records do.
-        if whole and self.world.plan.inputs_seconds is None:
+        # What is let go stays as far back as a position does, however far records do.
+        if whole and not self.world.plan.collects:
             return not self._is_before(goal, begins, log)
         position = log.oldest_position()
         if position is None or "-" in goal:
@@ -227,5 +227,5 @@ class Operator:
 
     def _may_be_refused(self, error: ChangeRefusedError) -> bool:
         """Tell whether what a refused version needs may be gone."""
-        gone = self.world.losses or self.world.plan.inputs_seconds is not None
+        gone = self.world.losses or self.world.plan.collects
         return bool(gone) and {one.code for one in error.mistakes} == {"input_not_retained"}

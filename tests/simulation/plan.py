@@ -30,6 +30,7 @@ strike during a recovery.
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 from collections.abc import Sequence
@@ -38,7 +39,7 @@ from typing import Any
 
 from tests.simulation.faults import STATEMENT
 from tests.simulation.operations import Step, operated
-from tests.simulation.stages import SCHEMA
+from tests.simulation.stages import SCHEMA, TRANSLATORS
 
 __all__ = ["Plan", "Step", "plan_of"]
 
@@ -70,6 +71,9 @@ STALLS = {
 LONG_SHARE = 0.06
 OPERATED_SHARE = 0.25
 STATEMENTS_SHARE = 0.4
+KEPT_SHARE = 0.15
+KEPT_FILES = 12
+KEEPS = ({"hours": 0}, {"hours": 0}, {"hours": 5 / 3600}, {"bytes": 1})
 LEASED_SHARE = 0.3
 BAD = ("{", '{"k": "x", "n": 1}\n', '{"k": 1, "n": 1.5}\n', '{"k": 1}{"k": 2}\n', "\x00\x01")
 ONE_INPUT = ("note", "note", "total", "total", "fickle", "ages", "frames", "mail")
@@ -103,6 +107,12 @@ class Plan:
     kept: bool = False
     inputs_seconds: float | None = None
 
+    @property
+    def collects(self) -> bool:
+        """Whether something goes that is not kept for good: inputs, or increments of outputs."""
+        stages = self.document["stages"].values()
+        return self.inputs_seconds is not None or any("keep" in stage for stage in stages)
+
 
 def plan_of(seed: int, *, power: bool = False) -> Plan:
     """Return the plan of a seed; with `power`, the machine loses its power instead of crashing."""
@@ -121,6 +131,10 @@ def plan_of(seed: int, *, power: bool = False) -> Plan:
         kept, inputs_seconds = found.kept, found.inputs_seconds
     if operators.random() < STATEMENTS_SHARE:
         steps = _with_statements(operators, steps)
+    keeper = random.Random(f"outputs {power} {seed}")
+    if keeper.random() < KEPT_SHARE:
+        document = _with_retention(keeper, document)
+        steps = _longer(keeper, steps, sources, files, rows, power)
     leased = not power and rng.random() < LEASED_SHARE
     if leased:
         steps = _with_rivals(rng, steps)
@@ -250,6 +264,42 @@ def _with_rivals(rng: random.Random, steps: list[Step]) -> list[Step]:
             made.append(("late",))
         made.append(step)
     return made
+
+
+def _with_retention(rng: random.Random, document: dict[str, Any]) -> dict[str, Any]:
+    """Let some outputs go, messages among them, as soon or nearly as soon as they are consumed."""
+    changed = copy.deepcopy(document)
+    for stage in changed["stages"].values():
+        spec = TRANSLATORS[stage["translator"]]().spec()
+        keep = {one.name: rng.choice(KEEPS) for one in spec.outputs if rng.random() < 0.6}
+        if keep:
+            stage["keep"] = keep
+    return changed
+
+
+def _longer(
+    rng: random.Random,
+    steps: Sequence[Step],
+    sources: Sequence[str],
+    files: list[bytes],
+    rows: list[Rows | None],
+    power: bool,
+) -> list[Step]:
+    """Let more come before and after what happens anyway: what is young does not go."""
+    before: list[Step] = []
+    after: list[Step] = []
+    for number in range(KEPT_FILES):
+        made = [{"k": rng.randrange(5), "n": len(files) * 10 + rng.randrange(10)}]
+        part = after if number % 4 == 3 else before
+        part += [("drop", rng.choice(sources), len(files)), ("scan",), ("tick",), ("work", 0)]
+        files.append((json.dumps(made[0]) + "\n").encode())
+        rows.append(made)
+        if rng.random() < 0.15:
+            part.append(_fault(rng, power, RUNS + HOUSEKEEPING))
+        part += [("tick",), ("work", 0), ("tick",), ("work", 0), ("tick",)]
+        if rng.random() < 0.4:
+            part.append(("sleep", rng.choice((1.0, 5.0, 40.0))))
+    return [*before, *steps, *after]
 
 
 def _with_statements(rng: random.Random, steps: Sequence[Step]) -> list[Step]:

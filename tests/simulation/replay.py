@@ -129,6 +129,21 @@ class Replay(ReferenceEngine):
         """Return the connectors of a stage."""
         return self._connectors[stage]
 
+    def waiting(self, flow: str) -> set[int]:
+        """Return the increments of a flow that wait at some reader, in frames or as they are."""
+        found: set[int] = set()
+        for consumer in self.dataflow.consumers(flow):
+            connector = self._connectors.get(consumer[0], {}).get(consumer[1])
+            held = [] if connector is None else [*connector.waiting, *connector.arrived]
+            framing = self._framings.get(consumer)
+            if framing is None:
+                found |= {increment.index for increment in held}
+                continue
+            held += [framing.open] if framing.open is not None else []
+            # Files of this engine are named `flow/index`.
+            found |= {int(f.path.rpartition("/")[2]) for one in held for f in one.files}
+        return found
+
     def copy(self) -> Replay:
         """Return one that goes on by itself."""
         shared: list[Any] = [self._dataflow, self.units, self._schemas, self._order]

@@ -112,6 +112,7 @@ class _Play:
         self.outcome.figures["closes"] = len(history.closes)
         self.outcome.figures["rollbacks"] = history.now.generation
         self.outcome.figures["versions"] = history.now.version - 1
+        self.outcome.figures["retentions"] = history.retentions
 
     def _step(self, step: Step) -> None:
         self.outcome.trace.append(f"{step}")
