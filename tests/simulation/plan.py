@@ -132,7 +132,9 @@ def plan_of(seed: int, *, power: bool = False) -> Plan:
     if operators.random() < STATEMENTS_SHARE:
         steps = _with_statements(operators, steps)
     keeper = random.Random(f"outputs {power} {seed}")
-    if keeper.random() < KEPT_SHARE:
+    # Not with roll-backs: what may be refused over so many records, the operator cannot tell yet.
+    back = any(step[0] == "back" for step in steps)
+    if not back and keeper.random() < KEPT_SHARE:
         document = _with_retention(keeper, document)
         steps = _longer(keeper, steps, sources, files, rows, power)
     leased = not power and rng.random() < LEASED_SHARE
