@@ -244,7 +244,7 @@ class Silent(Sum):
 
 def test_a_table_that_nothing_changed_goes_back_without_old_records(tmp_path: Path) -> None:
     """It shows no epoch; what it lacks is told by the newest record, not by all since the first."""
-    keep = Retention(versions_min=60, versions_max=60, seconds=0, attempt_seconds=0)
+    keep = Retention(versions_min=60, versions_max=60, seconds=3600, attempt_seconds=0)
     world = World(tmp_path, engine=LocalEngine, retention=keep, collect_every=1)
     world.translators["sum"] = Silent
     world.restart()

@@ -18,12 +18,13 @@ from cbp.engine.files import Files, LocalFiles, Written
 from cbp.engine.publication import Entry
 from cbp.errors import OperatingError
 from cbp.model import fusion, succession
+from cbp.model.retention import KeptFlow, kept_flow
 from cbp.model.rollback import find_cut
 from controller.ingest import drop_folder
 from controller.ingest.claims import Claims, OpenClaims
 from controller.ingest.intake import Intake
 from controller.ingest.source_log import SourceLog
-from controller.loop import rollback
+from controller.loop import keeping, rollback
 from controller.loop.amendments import Amendments
 from controller.loop.description import Descriptions
 from controller.loop.housekeeping import Housekeeping
@@ -107,6 +108,27 @@ def collector_forgets_a_queue(patch: pytest.MonkeyPatch) -> None:
         "_needed",
         lambda self, dataflow: self._runs.publisher.files_needed(dataflow),
     )
+
+
+def one_increment_too_many_goes(patch: pytest.MonkeyPatch) -> None:
+    """Of an output, the first increment that something waits for, or may be replayed, goes too."""
+
+    def planted(*arguments: Any, **more: Any) -> KeptFlow:
+        found = kept_flow(*arguments, **more)
+        return replace(
+            found,
+            first_replayed=found.first_replayed + (found.first_replayed > 0),
+            first_waiting=found.first_waiting + 1,
+        )
+
+    patch.setattr(plan, "KEPT_SHARE", 1.0)
+    patch.setattr(keeping, "kept_flow", planted)
+
+
+def a_horizon_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Increments of an output go, and the table does not say so."""
+    patch.setattr(plan, "KEPT_SHARE", 1.0)
+    patch.setattr(Entry, "_marks", {})
 
 
 def newest_record_is_skipped(patch: pytest.MonkeyPatch) -> None:
@@ -300,6 +322,8 @@ CRASHES: list[Plant] = [
     tables_publish_one_by_one,
     records_are_replaced,
     a_lost_store_forgets_the_quarantine,
+    one_increment_too_many_goes,
+    a_horizon_is_forgotten,
 ]
 OPERATIONS: list[Plant] = [
     corrections_forget_their_request,
