@@ -178,7 +178,8 @@ class Operator:
             return False
         stage, _, epoch = goal.partition(":")
         if epoch:
-            return int(epoch) + 1 >= position.stages[stage].epoch
+            # The last run that a position has of a stage may lie before the last of another one.
+            return int(epoch) >= position.stages[stage].epoch
         return int(goal) >= position.number
 
     def _is_before(self, goal: str, begins: Mapping[str, int], log: IntentionLog) -> bool:

@@ -71,7 +71,7 @@ STALLS = {
 LONG_SHARE = 0.06
 OPERATED_SHARE = 0.25
 STATEMENTS_SHARE = 0.4
-KEPT_SHARE = 0.15
+KEPT_SHARE = 0.04
 KEPT_FILES = 12
 KEEPS = ({"hours": 0}, {"hours": 0}, {"hours": 5 / 3600}, {"bytes": 1})
 LEASED_SHARE = 0.3
@@ -132,9 +132,7 @@ def plan_of(seed: int, *, power: bool = False) -> Plan:
     if operators.random() < STATEMENTS_SHARE:
         steps = _with_statements(operators, steps)
     keeper = random.Random(f"outputs {power} {seed}")
-    # Not with roll-backs: what may be refused over so many records, the operator cannot tell yet.
-    back = any(step[0] == "back" for step in steps)
-    if not back and keeper.random() < KEPT_SHARE:
+    if keeper.random() < KEPT_SHARE:
         document = _with_retention(keeper, document)
         steps = _longer(keeper, steps, sources, files, rows, power)
     leased = not power and rng.random() < LEASED_SHARE

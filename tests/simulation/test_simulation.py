@@ -85,6 +85,7 @@ def test_the_seeds_reach_every_failpoint(played: Played) -> None:
     if played.late or played.seeds < SEEDS:
         pytest.skip("needs all seeds of the tests before")
     assert set(POINTS) - set(played.passed) == set()
+    assert played.figures["retentions"] > 0, "outputs are collected"
 
 
 def test_a_seed_determines_everything(bench: Bench) -> None:

@@ -129,7 +129,7 @@ def test_frames_equal_the_reference(
     ordered = case != "sql"
     assert_same(reference, driver, epochs(random.Random(5)), ordered=ordered, source="")
     assert len(driver.figures) > 1
-    if shuffled or case == "sql":
+    if shuffled:
         assert {count for count, _ in numbered} <= {1, 2}
         # The frame of one hour is never more than one slice of two increments' files.
         assert any(begin for _, begin in numbered) == (case != "align")

@@ -70,6 +70,13 @@ def cbp(settings: Settings, *arguments: str) -> Any:
     return answer
 
 
+def drop(incoming: Path, name: str, text: str) -> None:
+    """Drop a file as a whole: the service takes at once what it finds there."""
+    beside = incoming.parent / name
+    beside.write_text(text)
+    beside.rename(incoming / name)
+
+
 def until(found: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     while not found():
@@ -165,9 +172,9 @@ def test_a_deleted_database_is_rebuilt_and_the_service_goes_on(
             body = json.dumps(DOCUMENT).encode()
             client.post("dataflows", content=body, content_type="application/json")
             for number in (1, 2, 3):
-                (incoming / f"{number}.jsonl").write_text('{"url": "a"}\n' * number)
+                drop(incoming, f"{number}.jsonl", '{"url": "a"}\n' * number)
                 until(count(client, sum(range(number + 1))), f"file {number} is counted")
-            (incoming / "bad.jsonl").write_text('{"url": 1}\n')
+            drop(incoming, "bad.jsonl", '{"url": 1}\n')
             until(lambda: bool(rejected(client)), "the bad file is in quarantine")
             refusals = rejected(client)
             code, refused = run(settings, "recover", "--rebuild")
@@ -182,8 +189,8 @@ def test_a_deleted_database_is_rebuilt_and_the_service_goes_on(
         assert (after["known"], after["open"]) == (True, False)
         with serving(settings) as client:
             assert rejected(client) == refusals
-            (incoming / "again.jsonl").write_text('{"url": "a"}\n' * 3)
-            (incoming / "4.jsonl").write_text('{"url": "a"}\n' * 4)
+            drop(incoming, "again.jsonl", '{"url": "a"}\n' * 3)
+            drop(incoming, "4.jsonl", '{"url": "a"}\n' * 4)
             until(count(client, 10), "the next file is added to the state")
             with closing(open_store(url, exclusive=False)) as store:
                 # A view is published before the store knows the run.
