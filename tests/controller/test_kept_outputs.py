@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,29 +13,23 @@ import pytest
 from cbp import Output
 from cbp.engine import tiers
 from cbp.engine.collect import Retention
-from cbp.engine.delta import tables
 from cbp.engine.direct import LocalEngine
 from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import ChangeRefusedError, IncrementCollectedError
 from cbp.model.change import Choice
 from cbp.model.verification import Request
-from controller.loop import housekeeping
 from tests.controller.lost import lose_the_store
+from tests.controller.retained import TINY, looking_often, play
 from tests.controller.world import ONE, Inline, Sum, World
 
-TINY = Retention(versions_min=1, versions_max=1, seconds=0, attempt_seconds=0)
 EPOCHS = 18
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _fast() -> Iterator[None]:
-    """Leave out the syncs, and look after outputs at every other epoch."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda handle: None)
-        patch.setattr(housekeeping, "RECORDS_KEPT", 2)
+def _often(without_syncs: None) -> Iterator[None]:
+    """Look after outputs at every other epoch."""
+    with looking_often() as patch:
         patch.setattr(tiers, "FANOUT", 2)
-        defaults = {**tables.open_table.__kwdefaults__, "checkpoint_interval": 4}  # type: ignore[dict-item]
-        patch.setattr(tables.open_table, "__kwdefaults__", defaults)
         yield
 
 
@@ -55,13 +48,6 @@ def world_on(root: Path, document: dict[str, Any] = CONSUMED, **more: Any) -> Wo
     world = World(root, engine=LocalEngine, **made)
     world.controller.register(document)
     return world
-
-
-def play(world: World, epochs: int = EPOCHS, start: int = 0) -> None:
-    for number in range(start, start + epochs):
-        world.clock.advance(1)
-        world.arrive("one", "a", (f"w{number % 3}", number))
-        world.ticks()
 
 
 def horizon(world: World, flow: str = "sum.totals") -> int:
@@ -86,7 +72,7 @@ def test_an_output_goes_once_it_is_consumed(tmp_path: Path) -> None:
     """Records, files and rows; the rest of the dataflow is that of who keeps everything."""
     kept, all_ = world_on(tmp_path / "a"), world_on(tmp_path / "b", saying({}))
     for one in (kept, all_):
-        play(one)
+        play(one, EPOCHS)
     oldest = horizon(kept)
     assert EPOCHS - 10 < oldest < EPOCHS
     assert shown(kept) == list(range(oldest, EPOCHS))
@@ -111,7 +97,7 @@ def test_an_output_goes_once_it_is_consumed(tmp_path: Path) -> None:
 def test_an_output_goes_by_age_or_bytes(tmp_path: Path, keep: dict[str, float], most: int) -> None:
     """Whichever is said; what is left open takes nothing."""
     world = world_on(tmp_path, saying({"totals": keep}))
-    play(world)
+    play(world, EPOCHS)
     left = shown(world)
     assert left[-1] == EPOCHS - 1
     assert len(left) <= most
@@ -142,7 +128,7 @@ def test_a_roll_back_finds_what_was_there(tmp_path: Path) -> None:
     """Wherever a position is kept: the output shows what it showed, and goes on from there."""
     keep = Retention(versions_min=60, versions_max=60, seconds=3600, attempt_seconds=0)
     world = world_on(tmp_path, retention=keep)
-    play(world)
+    play(world, EPOCHS)
     expected, oldest = states(world), horizon(world)
     assert oldest > 0
     back = EPOCHS - 5
@@ -161,7 +147,7 @@ def test_a_roll_back_finds_what_was_there(tmp_path: Path) -> None:
 def test_a_verification_leaves_out_what_is_collected(tmp_path: Path) -> None:
     """It says so, and compares the rest."""
     world = world_on(tmp_path)
-    play(world)
+    play(world, EPOCHS)
     begun = world.controller.verifications.start("one", Request())
     found = world.controller.verifications.show(begun.id)
     assert found.status == "equal"
@@ -176,7 +162,7 @@ def test_a_verification_leaves_out_what_is_collected(tmp_path: Path) -> None:
 def test_a_back_fill_from_what_is_collected_is_refused(tmp_path: Path) -> None:
     """From what is left, the state would be another one."""
     world = world_on(tmp_path)
-    play(world)
+    play(world, EPOCHS)
     before = states(world)
     late = {"translator": "sum", "inputs": {"items": "sum.totals"}}
     with pytest.raises(ChangeRefusedError) as told:
@@ -191,7 +177,7 @@ def test_a_back_fill_from_what_is_collected_is_refused(tmp_path: Path) -> None:
 def test_a_lost_store_goes_on(tmp_path: Path) -> None:
     """What is collected stays collected, and is told as such."""
     world = world_on(tmp_path / "a")
-    play(world)
+    play(world, EPOCHS)
     new = lose_the_store(world, tmp_path / "new", {"a": EPOCHS})
     assert (new.picture(), horizon(new)) == (world.picture(), horizon(world))
     with pytest.raises(IncrementCollectedError):
@@ -225,7 +211,7 @@ def test_crashes_change_nothing(tmp_path: Path, point: str) -> None:
 def test_a_look_tells_what_goes_and_why_the_rest_stays(tmp_path: Path) -> None:
     """By flow, and only of those of which something is said."""
     world = world_on(tmp_path)
-    play(world)
+    play(world, EPOCHS)
     (flow,) = world.controller.housekeeping.look("one").outputs
     found = world.controller.housekeeping.look("one").outputs[flow]
     assert flow == "sum.totals"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 
 from cbp import Input
 from cbp.engine.collect import Retention
-from cbp.engine.delta import tables
 from cbp.engine.direct import LocalEngine
 from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import IncrementCollectedError
@@ -20,21 +18,16 @@ from cbp.model.retention import FlowRetention
 from controller.loop import housekeeping
 from controller.loop.retention import Keep
 from tests.controller.lost import lose_the_store
+from tests.controller.retained import TINY, looking_often, play
 from tests.controller.world import ONE, SCHEMA, Sum, World
 
-TINY = Retention(versions_min=1, versions_max=1, seconds=0, attempt_seconds=0)
 NOTHING = Keep(FlowRetention(0), 5)
 EPOCHS = 30
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _fast() -> Iterator[None]:
-    """Leave out the syncs; positions and checkpoints are put all the time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda handle: None)
-        patch.setattr(housekeeping, "RECORDS_KEPT", 2)
-        defaults = {**tables.open_table.__kwdefaults__, "checkpoint_interval": 4}  # type: ignore[dict-item]
-        patch.setattr(tables.open_table, "__kwdefaults__", defaults)
+def _often(without_syncs: None) -> Iterator[None]:
+    with looking_often():
         yield
 
 
@@ -52,13 +45,6 @@ def world_on(root: Path, **more: Any) -> World:
     return world
 
 
-def play(world: World, epochs: int = EPOCHS, start: int = 0) -> None:
-    for number in range(start, start + epochs):
-        world.clock.advance(1)
-        world.arrive("one", "a", (f"w{number % 3}", number))
-        world.ticks()
-
-
 def inputs(world: World) -> list[int]:
     folder = Path(world.tables) / "one/sources/a"
     return sorted(int(path.name[:12]) for path in folder.glob("*.parquet"))
@@ -67,12 +53,12 @@ def inputs(world: World) -> list[int]:
 def test_what_everybody_has_read_goes(tmp_path: Path) -> None:
     """Files and rows; state, outputs, queues and epochs are those of who keeps everything."""
     kept, all_ = world_on(tmp_path / "a"), world_on(tmp_path / "b", keep=Keep(NOTHING.inputs, 999))
-    play(kept)
+    play(kept, EPOCHS)
     assert len(inputs(kept)) < 10
     assert inputs(kept)[-1] == EPOCHS - 1
     assert len(kept.store.runs("one").items) < 12
     assert len(kept.store.increments("one", "sum.totals").items) < 12
-    play(all_)
+    play(all_, EPOCHS)
     assert kept.picture() == all_.picture()
     assert kept.store.next_index("one", "a") == EPOCHS
     kept.close()
@@ -97,7 +83,7 @@ def test_a_dataflow_says_how_long_its_inputs_stay(
 ) -> None:
     """Of a source, by age, by bytes or both; what it leaves open is as the service has it."""
     world = world_on(tmp_path, document=saying(**keep))
-    play(world)
+    play(world, EPOCHS)
     left = inputs(world)
     assert left[-1] == EPOCHS - 1
     assert set(left) <= set(stays)
@@ -108,7 +94,7 @@ def test_a_dataflow_says_how_long_its_inputs_stay(
 def test_a_service_that_keeps_everything_is_overruled(tmp_path: Path) -> None:
     """The other way round, and from the version on that says so."""
     world = world_on(tmp_path, keep=Keep(FlowRetention(10**6), 5))
-    play(world)
+    play(world, EPOCHS)
     assert len(inputs(world)) == EPOCHS
     world.controller.change(saying(hours=0))
     play(world, EPOCHS, EPOCHS)
@@ -159,7 +145,7 @@ def test_a_roll_back_finds_what_it_reads_again(tmp_path: Path) -> None:
     """Wherever it may go, its inputs are there."""
     keep = Retention(versions_min=12, versions_max=12, seconds=3600, attempt_seconds=0)
     world = world_on(tmp_path, retention=keep)
-    play(world)
+    play(world, EPOCHS)
     expected = world.picture()
     world.controller.housekeeping.collect("one")
     back = world.controller.amendments.roll_back
@@ -193,7 +179,7 @@ def test_crashes_change_nothing(tmp_path: Path, point: str) -> None:
 def test_a_look_removes_nothing_and_tells_why(tmp_path: Path) -> None:
     """What goes and what stays, with the reasons."""
     world = world_on(tmp_path, collect_every=10**6)
-    play(world)
+    play(world, EPOCHS)
     world.controller.housekeeping._keep_position(world.store.dataflow("one"))
     before = sorted(str(path) for path in Path(world.tables).rglob("*"))
     found = world.controller.housekeeping.look("one")
@@ -215,7 +201,7 @@ def test_a_look_removes_nothing_and_tells_why(tmp_path: Path) -> None:
 def test_a_source_is_read_from_the_oldest_that_is_there(tmp_path: Path) -> None:
     """From the begin; a cursor whose increment is gone is refused, so that nobody misses one."""
     world = world_on(tmp_path)
-    play(world)
+    play(world, EPOCHS)
     oldest = inputs(world)[0]
     assert oldest > 0
     for cursor in (None, f"{oldest}.0"):
@@ -230,7 +216,7 @@ def test_a_source_is_read_from_the_oldest_that_is_there(tmp_path: Path) -> None:
 def test_a_lost_store_is_brought_back_without_them(tmp_path: Path) -> None:
     """The position stands for them."""
     world = world_on(tmp_path / "a")
-    play(world)
+    play(world, EPOCHS)
     new = lose_the_store(world, tmp_path / "new", {"a": EPOCHS})
     assert new.store.stages("one")[0].epoch == EPOCHS
     assert new.picture() == world.picture()

@@ -1,0 +1,35 @@
+"""What tests of retention share: a service that keeps little, looks often, and is given words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from cbp.engine.collect import Retention
+from cbp.engine.delta import tables
+from controller.loop import housekeeping
+from tests.controller.world import World
+
+__all__ = ["TINY", "looking_often", "play"]
+
+TINY = Retention(versions_min=1, versions_max=1, seconds=0, attempt_seconds=0)
+
+
+@contextmanager
+def looking_often() -> Iterator[pytest.MonkeyPatch]:
+    """Put positions and checkpoints all the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(housekeeping, "RECORDS_KEPT", 2)
+        defaults = {**tables.open_table.__kwdefaults__, "checkpoint_interval": 4}  # type: ignore[dict-item]
+        patch.setattr(tables.open_table, "__kwdefaults__", defaults)
+        yield patch
+
+
+def play(world: World, epochs: int, start: int = 0) -> None:
+    """Let words arrive, an increment a second, and everything run."""
+    for number in range(start, start + epochs):
+        world.clock.advance(1)
+        world.arrive("one", "a", (f"w{number % 3}", number))
+        world.ticks()
