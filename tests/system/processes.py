@@ -137,8 +137,8 @@ class Instance:
         return self._process.wait(WAIT_SECONDS)
 
     def python_workers(self) -> list[int]:
-        """Return the forked Python workers of this driver's own JVM."""
-        return [pid for pid in descendants(self.pid) if "engine.spark.daemon" in command_of(pid)]
+        """Return the Python workers of this driver: those of its own JVM, and resident ones."""
+        return [pid for pid in descendants(self.pid) if " cbp.engine.spark." in command_of(pid)]
 
     def _alive(self) -> bool:
         assert self._process is not None

@@ -12,9 +12,9 @@ __all__ = ["SparkEngine", "SparkExecutor", "SparkSettings", "start_session"]
 
 
 class SparkEngine(DirectEngine):
-    """Executes runs as Spark jobs; owns the process's session."""
+    """Executes runs as Spark jobs, small ones by resident workers; owns the process's session."""
 
     def __init__(self, settings: SparkSettings, *, cache: str, **options: Any) -> None:
-        executor = SparkExecutor(start_session(settings))
+        executor = SparkExecutor(start_session(settings), resident=True)
         executor.warm_up()
         super().__init__(executor, cache=cache, **options)

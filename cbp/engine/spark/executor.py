@@ -18,6 +18,7 @@ compiles a stage's code once.
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from itertools import accumulate
@@ -41,10 +42,12 @@ from cbp.engine.route import computes, sql_column, sql_columns
 from cbp.engine.spark.expressions import Expressions, failed_expression
 from cbp.engine.spark.kept import KeptPlan
 from cbp.engine.spark.placement import Placement
+from cbp.engine.spark.resident import Residents
 from cbp.engine.spark.session import require_safe
 from cbp.engine.spark.work import (
     PLACE,
     RESULT,
+    arranged,
     arranged_task,
     group_task,
     nothing,
@@ -98,6 +101,7 @@ class SparkExecutor:
     Args:
         spark: The session.
         kind: What a task is.
+        resident: Let small runs go without a job, by processes beside a local Spark.
 
     Attributes:
         wide: Whether a plan of its session met a text that `cbp.engine.spark.widths` refuses.
@@ -107,13 +111,20 @@ class SparkExecutor:
         SparkSettingError: If the session does not compare what a retried stage gives.
     """
 
-    def __init__(self, spark: SparkSession, *, kind: type[StageTask] = StageTask) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        *,
+        kind: type[StageTask] = StageTask,
+        resident: bool = False,
+    ) -> None:
         require_safe(spark)
         self.spark, self._kind = spark, kind
         self.wide = False
         self.kept: KeptPlan | None = None
         self._cancelled: set[str] = set()
         self._placement = Placement(spark.sparkContext)
+        self.residents = Residents(self.slots if resident and self._placement.is_local else 0)
         self._expressions = Expressions(spark)
         self._sessions: dict[tuple[str, str], list[SparkExecutor]] = {}
 
@@ -166,6 +177,16 @@ class SparkExecutor:
             job = SqlJob(self._beside(plan, len(parts)), parts, plan, task)
             return job.bodies(partial(self._require_going, plan.run))
         if self.is_small(plan, task):
+            found = self.residents.reports(
+                plan.run,
+                partial(arranged, task, self._kind),
+                task.tasks,
+                attempt=f"r{uuid.uuid4().hex[:12]}",
+                going=partial(self._require_going, plan.run),
+            )
+            if found is not None:
+                return found
+            self._require_going(plan.run)  # its workers may have ended because it was cancelled
             return self._run_numbered(task.tasks, arranged_task(task, self._kind))
         frame = self._shuffled(plan, task).mapInArrow(group_task(task, self._kind), RESULT)
         return [row.body for row in frame.collect()]
@@ -203,8 +224,9 @@ class SparkExecutor:
         return bodies
 
     def cancel(self, run: str) -> None:
-        """Interrupt the job of a run."""
+        """Interrupt the job of a run, and the workers that do it without one."""
         self._cancelled.add(run)
+        self.residents.cancel(run)
         self.spark.sparkContext.cancelJobsWithTag(run)
 
     def forget(self, folder: str) -> None:
@@ -213,7 +235,8 @@ class SparkExecutor:
             del self._sessions[stage]
 
     def close(self) -> None:
-        """Stop the session."""
+        """Stop the workers and the session."""
+        self.residents.close()
         self.spark.stop()
 
     def _coded(self, exc: Exception, plan: RunPlan) -> CbpError:

@@ -32,16 +32,19 @@ class Placement:
 
     Args:
         context: Whose executors these are.
+
+    Attributes:
+        is_local: Whether tasks run on the driver's machine, in its own JVM.
     """
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
-        self._is_local: bool = context._jsc.sc().isLocal()
+        self.is_local: bool = context._jsc.sc().isLocal()
         self._numbers: dict[int, tuple[list[str], RDD[int]]] = {}
 
     def numbers(self, tasks: int) -> RDD[int]:
         """Return the numbers of so many tasks, one in each partition."""
-        executors = [] if self._is_local else self._executors()
+        executors = [] if self.is_local else self._executors()
         before, numbers = self._numbers.get(tasks, (None, None))
         if numbers is None or before != executors:
             numbers = self._placed(homes(tasks, executors)) if executors else self._plain(tasks)

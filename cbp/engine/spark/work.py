@@ -35,6 +35,7 @@ from cbp.errors import CbpError, error_from_dict
 __all__ = [
     "PLACE",
     "RESULT",
+    "arranged",
     "arranged_task",
     "group_task",
     "nothing",
@@ -105,12 +106,16 @@ def nothing_in_arrow(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
     yield from reported([])
 
 
+def arranged(plan: TaskPlan, kind: type[StageTask], part: int, attempt: str) -> list[str]:
+    """Read the increment and work on one task's part of it."""
+    return _texts(kind(plan, part, attempt).run_arranged())
+
+
 def arranged_task(plan: TaskPlan, kind: type[StageTask]) -> _Numbered:
-    """Return what reads the increment and works on the part that is the task's."""
+    """Return what does the part that is the task's, in a task of Spark."""
 
     def run() -> list[str]:
-        part, attempt = task_identity()
-        return _texts(kind(plan, part, attempt).run_arranged())
+        return arranged(plan, kind, *task_identity())
 
     return run
 

@@ -45,7 +45,8 @@ class DirectCandidate:
         self.dataflow = workload.dataflow(
             grouping=grouping, form=form, buckets=_buckets(place.slots)
         )
-        engine = DirectEngine(_executor(place, name), cache=str(place.scratch / "cache"))
+        self._executor = _executor(place, name)
+        engine = DirectEngine(self._executor, cache=str(place.scratch / "cache"))
         self.drive = DataflowDrive(engine, self.dataflow, place.folder)
 
     def load(self, state_keys: int) -> None:
@@ -82,7 +83,12 @@ class DirectCandidate:
         return sorted(self._place.folder.glob("state/*"))
 
     def close(self) -> None:
-        """Hold nothing: the session stays."""
+        """End what works for it alone; the session stays."""
+        if self._place.spark is not None:
+            from cbp.engine.spark import SparkExecutor
+
+            assert isinstance(self._executor, SparkExecutor)
+            self._executor.residents.close()
 
     def _totals(self, table: Path) -> Totals:
         if self._place.spark is not None:
@@ -142,4 +148,4 @@ def _executor(place: Place, name: str) -> Executor:
 
     if name == "blackbox":
         return SparkBlackboxExecutor(place.spark)
-    return SparkExecutor(place.spark, kind=kind)
+    return SparkExecutor(place.spark, kind=kind, resident=True)

@@ -1,0 +1,242 @@
+"""Resident workers: the tasks of small runs in Python processes that stay, without a Spark job.
+
+    run of few tasks --> enough workers free? --yes--> each does one task --> what they reported
+                                 '--no---------------------------------> a Spark job, as ever
+
+A job that does next to nothing costs many times what its tasks do, and a dataflow with a cycle
+runs many in a row. A worker gets the same work as Spark's Python workers do and runs the same
+code with the same settings (`resident_worker`); it is started once runs come often, beside them.
+
+Guaranteed: nothing depends on it but how long a run takes. Whatever a worker cannot finish
+(it died, its code raised) is done by Spark from the start, with its retries and its errors; the
+files of the attempt that was lost are named by nobody. A cancelled run's workers are killed.
+Absent on purpose: clusters, where state's copies lie on the executors; shuffles; SQL.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing import Pipe
+from typing import Any
+
+from pyspark import cloudpickle
+
+__all__ = ["SETTINGS", "Residents", "Work"]
+
+Work = Callable[[int, str], list[str]]
+"""Given a task's number and an id that no other attempt has, returns what the task reports."""
+
+HOT_RUNS = 8
+"""Small runs from which on workers are worth their start: a second of a processor each."""
+
+WORKERS_MAX = 4
+"""Each holds some hundred megabytes, and a run of more tasks is not small."""
+
+STOP_SECONDS = 5.0
+
+SETTINGS = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "MIMALLOC_PURGE_DELAY": "60000"}
+"""As Spark sets them for its own Python workers, so that an author's code behaves the same."""
+
+_MODULE = "cbp.engine.spark.resident_worker"
+_log = logging.getLogger(__name__)
+
+
+class _Worker:
+    """One process, at one end of a pipe; used by one thread at a time, killed by any."""
+
+    def __init__(self) -> None:
+        self._link, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", _MODULE, str(theirs.fileno())],
+                env={**SETTINGS, **os.environ},
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    def ready(self) -> None:
+        """Wait until it has imported what tasks need; EOFError: it died."""
+        self._link.recv_bytes()
+
+    def send(self, request: bytes) -> None:
+        """Let it begin."""
+        self._link.send_bytes(request)
+
+    def answer(self) -> list[str] | str:
+        """Wait for what the task reported, or for the text of what it raised."""
+        found: list[str] | str = pickle.loads(self._link.recv_bytes())
+        return found
+
+    def kill(self) -> None:
+        """End it at once, whatever it does."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """End it, and leave nothing of it."""
+        self._link.close()  # it ends by itself, once it is done
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class Residents:
+    """The resident workers of one executor; safe to use from several threads.
+
+    Args:
+        most: Workers, 0: none.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = min(most, WORKERS_MAX)
+        self._lock = threading.Lock()
+        self._free: list[_Worker] = []
+        self._serving: dict[str, list[_Worker]] = {}
+        self._seen = self._starting = 0
+        self._closed = False
+
+    @property
+    def free(self) -> list[int]:
+        """The processes that wait for work."""
+        with self._lock:
+            return [worker.pid for worker in self._free]
+
+    def reports(
+        self, run: str, work: Work, tasks: int, *, attempt: str, going: Callable[[], None]
+    ) -> list[str] | None:
+        """Do a run's tasks at the same time; `None`: it is Spark's to do them.
+
+        Args:
+            run: Its id, for `cancel`.
+            work: Is pickled, and called once per task.
+            tasks: How many.
+            attempt: No other call has it; stands in the names of files.
+            going: Raises if the run was cancelled; asked once `cancel` would be heard.
+        """
+        workers = self._take(run, tasks)
+        if workers is None:
+            return None
+        well: list[_Worker] = []
+        try:
+            going()
+            return self._answers(workers, well, cloudpickle.dumps((work, attempt)))
+        finally:
+            self._give_back(run, workers, well)
+
+    def cancel(self, run: str) -> None:
+        """Kill the workers that serve a run."""
+        with self._lock:
+            for worker in self._serving.get(run, ()):
+                worker.kill()
+
+    def close(self) -> None:
+        """End all workers."""
+        with self._lock:
+            self._closed = True
+            ended, self._free = self._free, []
+            for busy in self._serving.values():
+                for worker in busy:
+                    worker.kill()
+        for worker in ended:
+            worker.close()
+
+    def _answers(
+        self, workers: Sequence[_Worker], well: list[_Worker], request: bytes
+    ) -> list[str] | None:
+        """Return what all tasks reported, if they did; `well` takes the workers that answered."""
+        reports: list[str] = []
+        failures: list[str] = []
+        begun = []
+        for part, worker in enumerate(workers):
+            with _told(failures):
+                worker.send(part.to_bytes(4, "big") + request)
+                begun.append(worker)
+        for worker in begun:
+            with _told(failures):
+                found = worker.answer()
+                well.append(worker)
+                if isinstance(found, str):
+                    failures.append(found)
+                else:
+                    reports += found
+        if not failures:
+            return reports
+        _log.warning("a resident worker failed, Spark does its run: %s", failures[0])
+        return None
+
+    def _take(self, run: str, tasks: int) -> list[_Worker] | None:
+        with self._lock:
+            if tasks > self._most or self._closed:
+                return None
+            self._seen += 1
+            if len(self._free) >= tasks:
+                taken, self._free = self._free[:tasks], self._free[tasks:]
+                self._serving[run] = taken
+                return taken
+            busy = sum(map(len, self._serving.values()))
+            missing = self._most - len(self._free) - busy - self._starting
+            if self._seen <= HOT_RUNS or not missing:
+                return None
+            self._starting += missing
+        for _ in range(missing):
+            threading.Thread(target=self._start, name="cbp-resident", daemon=True).start()
+        return None
+
+    def _give_back(self, run: str, workers: Sequence[_Worker], well: Sequence[_Worker]) -> None:
+        with self._lock:
+            del self._serving[run]
+            stay = [] if self._closed else list(well)
+            self._free = stay + self._free  # who worked last has the warmest memory
+            lost = [worker for worker in workers if worker not in stay]
+            if lost:
+                self._seen = 0  # a start is worth it once runs have come often again
+        for worker in lost:
+            worker.kill()
+            worker.close()
+
+    def _start(self) -> None:
+        worker = None
+        try:
+            worker = _Worker()
+            worker.ready()
+        except (OSError, EOFError) as error:
+            _log.warning("no resident worker could be started: %r", error)
+            with self._lock:
+                self._seen = 0
+            if worker is not None:
+                worker.close()
+            worker = None
+        with self._lock:
+            self._starting -= 1
+            if worker is not None and not self._closed:
+                self._free.append(worker)
+                return
+        if worker is not None:
+            worker.close()
+
+
+class _told(suppress):
+    """Takes what a link to a dead process raises as a failure."""
+
+    def __init__(self, failures: list[str]) -> None:
+        super().__init__(OSError, EOFError)
+        self._failures = failures
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
+        taken = super().__exit__(kind, error, trace)
+        if taken:
+            self._failures.append(f"it ended: {error!r}")
+        return taken

@@ -1,0 +1,221 @@
+"""Small runs without a Spark job: the workers that do them, and what is left to Spark.
+
+Work is made of functions of this module, which a worker imports by its name.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbp.engine.direct import DirectEngine
+from cbp.engine.spark import SparkExecutor, resident
+from cbp.engine.spark.resident import Residents
+from cbp.engine.spark.resident_worker import answer
+from cbp.errors import RunCancelledError
+from tests.cbp.engine.test_direct import assert_same, dataflow_of
+from tests.driver import Driver
+from tests.fresh import REPOSITORY
+from tests.spark.test_spark_engine import epochs_of
+from tests.spark.test_worker_faults import KillOnce, lost_attempts
+
+WAIT_SECONDS = 60
+
+
+def told(part: int, attempt: str) -> list[str]:
+    """Report what it was given, where it runs, and what Spark's workers are told, too."""
+    print("what an author prints is no answer")
+    return [f"{part} {attempt}", str(os.getpid()), os.environ["PYTHONHASHSEED"]]
+
+
+def raising(part: int, attempt: str) -> list[str]:
+    """Raise what no task of ours raises."""
+    raise LookupError(f"{part} {attempt}")
+
+
+def dying(part: int, attempt: str) -> list[str]:
+    """Die, but only the first task."""
+    if not part:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [f"{part}"]
+
+
+def hanging(mark: str, part: int, attempt: str) -> list[str]:
+    """Tell that it runs, and never end."""
+    Path(f"{mark}.{os.getpid()}").touch()
+    while True:
+        time.sleep(0.05)
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    """Poll until it holds; return what it returned."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return found
+
+
+def is_gone(pid: int) -> bool:
+    """Tell whether a process has ended, be it waited for or not."""
+    try:
+        return ") Z " in Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return True
+
+
+def asked(pool: Residents, work: Any, *, run: str = "r1", tasks: int = 1) -> list[str] | None:
+    """Ask a pool as an executor does."""
+    return pool.reports(run, work, tasks, attempt="a7", going=lambda: None)
+
+
+def started(pool: Residents, count: int) -> list[int]:
+    """Wait until so many workers are ready; return their processes."""
+    asked(pool, told)
+    until(lambda: len(pool.free) == count)
+    return pool.free
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Residents]:
+    """Give a pool of two workers that starts them when it is first asked."""
+    monkeypatch.setattr(resident, "HOT_RUNS", 0)
+    pool = Residents(2)
+    yield pool
+    pool.close()
+
+
+def test_workers_start_once_runs_come_often() -> None:
+    """The first runs, and all of a pool without workers, are Spark's; no process is started."""
+    pool, none = Residents(1), Residents(0)
+    assert [asked(pool, told) for _ in range(resident.HOT_RUNS)] == [None] * resident.HOT_RUNS
+    assert not pool.free
+    assert not pool._starting
+    assert asked(pool, told) is None  # it would not wait for the worker that this one starts
+    (pid,) = until(lambda: pool.free)
+    assert asked(pool, told) == ["0 a7", str(pid), "0"]
+    pool.close()
+    assert is_gone(pid)
+    assert asked(pool, told) is None
+    assert [asked(none, told) for _ in range(resident.HOT_RUNS + 1)][-1] is None
+    assert not none._starting
+
+
+def test_a_runs_tasks_have_a_worker_each(pool: Residents) -> None:
+    """Side by side, in the order of their numbers; more tasks than workers are Spark's."""
+    pids = started(pool, 2)
+    found = asked(pool, told, tasks=2)
+    assert found is not None
+    assert found[::3] == ["0 a7", "1 a7"]
+    assert set(found[1::3]) == set(map(str, pids))
+    assert asked(pool, told, tasks=3) is None
+    assert sorted(pool.free) == sorted(pids)
+
+
+def test_what_a_worker_cannot_do_is_left_to_spark(pool: Residents) -> None:
+    """One that raises stays, one that died is replaced; what the others did counts for nothing."""
+    first = started(pool, 2)
+    assert asked(pool, raising, tasks=2) is None
+    assert sorted(pool.free) == sorted(first)
+    assert "LookupError: 0 a7" in str(
+        answer(bytes(4) + resident.cloudpickle.dumps((raising, "a7")))
+    )
+    assert asked(pool, dying, tasks=2) is None
+    assert len(pool.free) == 1
+    assert asked(pool, told, tasks=2) is None
+    until(lambda: len(pool.free) == 2)
+    assert len(set(first) & set(pool.free)) == 1
+    assert asked(pool, told, tasks=2) is not None
+
+
+def test_a_worker_that_ended_while_nobody_looked_is_no_error(pool: Residents) -> None:
+    """As one does that was idle for long, or that the system killed: its next run is Spark's."""
+    for pid in started(pool, 2):
+        os.kill(pid, signal.SIGKILL)
+        until(partial(is_gone, pid))
+    assert asked(pool, told, tasks=2) is None
+    assert not pool.free
+
+
+def test_a_cancelled_runs_workers_are_killed(pool: Residents, tmp_path: Path) -> None:
+    """Whatever they do; a run that was cancelled before it began does nothing."""
+    started(pool, 2)
+    answers: list[Any] = []
+    work = partial(hanging, str(tmp_path / "runs"))
+    thread = threading.Thread(target=lambda: answers.append(asked(pool, work)), daemon=True)
+    thread.start()
+    (mark,) = until(lambda: list(tmp_path.iterdir()))
+    pool.cancel("another")
+    assert not is_gone(int(mark.suffix[1:]))
+    pool.cancel("r1")
+    thread.join(WAIT_SECONDS)
+    assert answers == [None]
+    assert is_gone(int(mark.suffix[1:]))
+    assert asked(pool, told) is not None
+
+    def refuse() -> None:
+        raise RunCancelledError("r1")
+
+    with pytest.raises(RunCancelledError):
+        pool.reports("r1", work, 1, attempt="a8", going=refuse)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+DRIVER = """
+import time
+from cbp.engine.spark import resident
+from tests.spark import test_resident as test
+
+resident.HOT_RUNS = 0
+print(*test.started(resident.Residents(1), 1), flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_worker_ends_with_its_driver() -> None:
+    """However that ends: no process writes on behalf of a service that was killed."""
+    with subprocess.Popen(
+        [sys.executable, "-c", DRIVER], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+    ) as driver:
+        assert driver.stdout is not None
+        pid = int(driver.stdout.readline())
+        driver.kill()
+    until(lambda: is_gone(pid))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("point", ["", "data_file.after", "data_sync.after"])
+def test_small_runs_give_the_references_epochs_without_a_job(
+    point: str, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that is killed at its files leaves the run to Spark: one result, named once."""
+    monkeypatch.setattr(resident, "HOT_RUNS", 0)
+    executor = SparkExecutor(spark, resident=True)
+    started(executor.residents, 2)
+    jobs: list[int] = []
+    run = executor._run_numbered
+
+    def counted(tasks: int, work: Callable[[], list[str]]) -> list[str]:
+        jobs.append(tasks)
+        return run(tasks, work)
+
+    monkeypatch.setattr(executor, "_run_numbered", counted)
+    engine = DirectEngine(executor, cache=str(tmp_path / "cache"))
+    dataflow = dataflow_of("members")
+    driver = Driver(engine, dataflow, tmp_path / "t")
+    if point:
+        engine._runs.faults = KillOnce(point, str(tmp_path / "struck"))
+    assert_same(dataflow, driver, epochs_of("members", seed=3))
+    assert len(jobs) == bool(point)
+    assert len(lost_attempts(driver, tmp_path / "t")) == bool(point)
+    executor.residents.close()
