@@ -37,14 +37,14 @@ class WrittenFile:
 def sync_files(paths: Sequence[str], *, faults: Faults) -> None:
     """Make closed files and their names durable, many at the same time.
 
-    A journal commits what waits for it together, so this costs about one flush.
+    A journal commits what waits for it together, so this costs about one flush: content and names
+    wait side by side, since nobody is told of a file before both are there.
     """
     if not paths:
         return
     faults("data_sync.before")
     folders = {folder for path in paths for folder in _folders(path)}
-    list(_threads().map(_sync, paths))
-    list(_threads().map(_sync, folders))
+    list(_threads().map(_sync, [*paths, *folders]))
     faults("data_sync.after")
 
 

@@ -6,6 +6,7 @@ Work is made of functions of this module, which a worker imports by its name.
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -127,9 +128,7 @@ def test_what_a_worker_cannot_do_is_left_to_spark(pool: Residents) -> None:
     first = started(pool, 2)
     assert asked(pool, raising, tasks=2) is None
     assert sorted(pool.free) == sorted(first)
-    assert "LookupError: 0 a7" in str(
-        answer(bytes(4) + resident.cloudpickle.dumps((raising, "a7")))
-    )
+    assert "LookupError: 0 a7" in answer(bytes(4) + pickle.dumps((raising, "a7")))
     assert asked(pool, dying, tasks=2) is None
     assert len(pool.free) == 1
     assert asked(pool, told, tasks=2) is None

@@ -47,14 +47,15 @@ from cbp.engine.spark.session import require_safe
 from cbp.engine.spark.work import (
     PLACE,
     RESULT,
+    Work,
     arranged,
-    arranged_task,
+    as_task,
     group_task,
     nothing,
     nothing_in_arrow,
     numbered,
-    record_task,
     route_task,
+    shared_out,
     slots_ddl,
     told_error,
 )
@@ -169,7 +170,8 @@ class SparkExecutor:
         """Run the job; return what its tasks reported, as JSON texts."""
         if task.spec.record_wise:
             work = record_shares(plan, self.slots)
-            return self._run_numbered(len(work), record_task(task, work, self._kind))
+            own = partial(shared_out, task, work, self._kind)
+            return self._without_shuffle(plan, task, len(work), own)
         if task.spec.form == "sql":
             from cbp.engine.spark.sql import SqlJob, parts_of  # they rest on this module
 
@@ -177,17 +179,8 @@ class SparkExecutor:
             job = SqlJob(self._beside(plan, len(parts)), parts, plan, task)
             return job.bodies(partial(self._require_going, plan.run))
         if self.is_small(plan, task):
-            found = self.residents.reports(
-                plan.run,
-                partial(arranged, task, self._kind),
-                task.tasks,
-                attempt=f"r{uuid.uuid4().hex[:12]}",
-                going=partial(self._require_going, plan.run),
-            )
-            if found is not None:
-                return found
-            self._require_going(plan.run)  # its workers may have ended because it was cancelled
-            return self._run_numbered(task.tasks, arranged_task(task, self._kind))
+            own = partial(arranged, task, self._kind)
+            return self._without_shuffle(plan, task, task.tasks, own)
         frame = self._shuffled(plan, task).mapInArrow(group_task(task, self._kind), RESULT)
         return [row.body for row in frame.collect()]
 
@@ -216,6 +209,16 @@ class SparkExecutor:
             records * task.tasks <= ARRANGED_READS_MAX
             and sum(increment.bytes for increment in increments) <= ARRANGED_BYTES_MAX
         )
+
+    def _without_shuffle(self, plan: RunPlan, task: TaskPlan, tasks: int, work: Work) -> list[str]:
+        """Let resident workers do a small run, or run a job."""
+        if self.is_small(plan, task):
+            attempt, going = f"r{uuid.uuid4().hex[:12]}", partial(self._require_going, plan.run)
+            found = self.residents.reports(plan.run, work, tasks, attempt=attempt, going=going)
+            if found is not None:
+                return found
+            going()  # workers may have ended because it was cancelled
+        return self._run_numbered(tasks, as_task(work))
 
     def _run_numbered(self, tasks: int, work: Callable[[], list[str]]) -> list[str]:
         """Run so many tasks that find out from their number what to do."""

@@ -28,10 +28,9 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-__all__ = ["SETTINGS", "Residents", "Work"]
+from cbp.engine.spark.work import Work
 
-Work = Callable[[int, str], list[str]]
-"""Given a task's number and an id that no other attempt has, returns what the task reports."""
+__all__ = ["SETTINGS", "Residents"]
 
 HOT_RUNS = 8
 """Small runs from which on workers are worth their start: a second of a processor each."""

@@ -2,8 +2,10 @@
 
     route_task      before the shuffle: keys that an author computes, combiners, copies
     group_task      behind it: a task's records, in order
-    arranged_task   without it: a task reads the increment itself
-    record_task     the files of a record-wise stage
+    arranged        without it: a task reads the increment itself
+    shared_out      the files of a record-wise stage
+
+The last two are also done by resident workers (`cbp.engine.spark.resident`).
 
 Guaranteed: nothing here knows the driver; what a task has to say are rows of JSON texts. An
 error of ours before the shuffle travels in the text of an exception (`told_error`).
@@ -35,15 +37,16 @@ from cbp.errors import CbpError, error_from_dict
 __all__ = [
     "PLACE",
     "RESULT",
+    "Work",
     "arranged",
-    "arranged_task",
+    "as_task",
     "group_task",
     "nothing",
     "nothing_in_arrow",
     "numbered",
-    "record_task",
     "reported",
     "route_task",
+    "shared_out",
     "slots_ddl",
     "task_identity",
     "telling",
@@ -55,6 +58,9 @@ PLACE = "_place"
 """Column of a copy that groups share: the first bucket of the task that gets it."""
 
 _Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+Work = Callable[[int, str], list[str]]
+"""Given a task's number and an id that no other attempt has, returns what the task reports."""
+
 _Numbered = Callable[[], list[str]]
 _TOLD = "|cbp-error|"
 """Stands before and behind an error of ours in the text of an exception of Spark."""
@@ -111,21 +117,18 @@ def arranged(plan: TaskPlan, kind: type[StageTask], part: int, attempt: str) -> 
     return _texts(kind(plan, part, attempt).run_arranged())
 
 
-def arranged_task(plan: TaskPlan, kind: type[StageTask]) -> _Numbered:
-    """Return what does the part that is the task's, in a task of Spark."""
+def shared_out(
+    plan: TaskPlan, work: list[list[InputShare]], kind: type[StageTask], part: int, attempt: str
+) -> list[str]:
+    """Work on one task's share of a record-wise stage's input."""
+    return _texts(kind(plan, part, attempt).run_shares(work[part]))
+
+
+def as_task(work: Work) -> _Numbered:
+    """Return what does, in a task of Spark, the part that is the task's."""
 
     def run() -> list[str]:
-        return arranged(plan, kind, *task_identity())
-
-    return run
-
-
-def record_task(plan: TaskPlan, work: list[list[InputShare]], kind: type[StageTask]) -> _Numbered:
-    """Return what works on each task's share of a record-wise stage's input."""
-
-    def run() -> list[str]:
-        part, attempt = task_identity()
-        return _texts(kind(plan, part, attempt).run_shares(work[part]))
+        return work(*task_identity())
 
     return run
 
