@@ -201,6 +201,7 @@ def test_small_runs_give_the_references_epochs_without_a_job(
     monkeypatch.setattr(resident, "HOT_RUNS", 0)
     executor = SparkExecutor(spark, resident=True)
     started(executor.residents, 2)
+    assert executor.residents._environment["MIMALLOC_PURGE_DELAY"]  # as Spark's workers
     jobs: list[int] = []
     run = executor._run_numbered
 

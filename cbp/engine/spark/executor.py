@@ -93,6 +93,7 @@ ARRANGED_BYTES_MAX = 64 << 20
 SLICES_MAX = 200
 """Slices of files that one expression numbers; with more of them it grows slow."""
 
+_EXECUTOR_ENV = "spark.executorEnv."
 _DAMAGED = ("FAILED_READ_FILE", "FILE_NOT_EXIST", "PATH_NOT_FOUND", "is not a Parquet file")
 
 
@@ -125,7 +126,8 @@ class SparkExecutor:
         self.kept: KeptPlan | None = None
         self._cancelled: set[str] = set()
         self._placement = Placement(spark.sparkContext)
-        self.residents = Residents(self.slots if resident and self._placement.is_local else 0)
+        most = self.slots if resident and self._placement.is_local else 0
+        self.residents = Residents(most, _environment(spark))
         self._expressions = Expressions(spark)
         self._sessions: dict[tuple[str, str], list[SparkExecutor]] = {}
 
@@ -331,6 +333,16 @@ class SparkExecutor:
             *slots,
             "_seq",
         )
+
+
+def _environment(spark: SparkSession) -> dict[str, str]:
+    """Return what Spark adds to the environment of its Python workers."""
+    settings = spark.sparkContext.getConf().getAll()
+    return {
+        name.removeprefix(_EXECUTOR_ENV): value
+        for name, value in settings
+        if name.startswith(_EXECUTOR_ENV)
+    }
 
 
 def is_damage(exc: Exception) -> bool:

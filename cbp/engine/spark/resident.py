@@ -21,16 +21,17 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
+from types import MappingProxyType
 from typing import Any
 
 from pyspark import cloudpickle
 
 from cbp.engine.spark.work import Work
 
-__all__ = ["SETTINGS", "Residents"]
+__all__ = ["Residents"]
 
 HOT_RUNS = 8
 """Small runs from which on workers are worth their start: a second of a processor each."""
@@ -40,8 +41,8 @@ WORKERS_MAX = 4
 
 STOP_SECONDS = 5.0
 
-SETTINGS = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "MIMALLOC_PURGE_DELAY": "60000"}
-"""As Spark sets them for its own Python workers, so that an author's code behaves the same."""
+_OWN = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
+"""As Spark sets them for its Python workers, unless told: an author's code behaves the same."""
 
 _MODULE = "cbp.engine.spark.resident_worker"
 _log = logging.getLogger(__name__)
@@ -50,12 +51,12 @@ _log = logging.getLogger(__name__)
 class _Worker:
     """One process, at one end of a pipe; used by one thread at a time, killed by any."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str]) -> None:
         self._link, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", _MODULE, str(theirs.fileno())],
-                env={**SETTINGS, **os.environ},
+                env={**_OWN, **os.environ, **environment},
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
@@ -64,6 +65,11 @@ class _Worker:
     def pid(self) -> int:
         """Of the process."""
         return self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process is gone, as after a long idle time."""
+        return self._process.poll() is not None
 
     def ready(self) -> None:
         """Wait until it has imported what tasks need; EOFError: it died."""
@@ -97,9 +103,11 @@ class Residents:
 
     Args:
         most: Workers, 0: none.
+        environment: What Spark's workers are given, on top of this process's own.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, environment: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._environment = environment
         self._most = min(most, WORKERS_MAX)
         self._lock = threading.Lock()
         self._free: list[_Worker] = []
@@ -181,6 +189,7 @@ class Residents:
             if tasks > self._most or self._closed:
                 return None
             self._seen += 1
+            self._free = [worker for worker in self._free if not worker.ended]
             if len(self._free) >= tasks:
                 taken, self._free = self._free[:tasks], self._free[tasks:]
                 self._serving[run] = taken
@@ -209,7 +218,7 @@ class Residents:
     def _start(self) -> None:
         worker = None
         try:
-            worker = _Worker()
+            worker = _Worker(self._environment)
             worker.ready()
         except (OSError, EOFError) as error:
             _log.warning("no resident worker could be started: %r", error)
