@@ -45,6 +45,7 @@ _OWN = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
 """As Spark sets them for its Python workers, unless told: an author's code behaves the same."""
 
 _MODULE = "cbp.engine.spark.resident_worker"
+_pickled: Callable[[Any], bytes] = cloudpickle.dumps
 _log = logging.getLogger(__name__)
 
 
@@ -139,7 +140,7 @@ class Residents:
         well: list[_Worker] = []
         try:
             going()
-            return self._answers(workers, well, cloudpickle.dumps((work, attempt)))
+            return self._answers(workers, well, _pickled((work, attempt)))
         finally:
             self._give_back(run, workers, well)
 
