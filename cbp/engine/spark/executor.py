@@ -219,7 +219,6 @@ class SparkExecutor:
             found = self.residents.reports(plan.run, work, tasks, attempt=attempt, going=going)
             if found is not None:
                 return found
-            going()  # workers may have ended because it was cancelled
         return self._run_numbered(tasks, as_task(work))
 
     def _run_numbered(self, tasks: int, work: Callable[[], list[str]]) -> list[str]:

@@ -34,7 +34,10 @@ from cbp.engine.spark.work import Work
 __all__ = ["Residents"]
 
 HOT_RUNS = 8
-"""Small runs from which on workers are worth their start: a second of a processor each."""
+"""Small runs behind which workers are worth their start, a second of a processor each.
+
+They are counted anew where a worker was lost, or has ended because it had nothing to do.
+"""
 
 WORKERS_MAX = 4
 """Each holds some hundred megabytes, and a run of more tasks is not small."""
@@ -77,11 +80,16 @@ class _Worker:
         self._link.recv_bytes()
 
     def send(self, request: bytes) -> None:
-        """Let it begin."""
-        self._link.send_bytes(request)
+        """Let it begin; whether it is there is told by `answer`."""
+        with suppress(OSError):
+            self._link.send_bytes(request)
 
     def answer(self) -> list[str] | str:
-        """Wait for what the task reported, or for the text of what it raised."""
+        """Wait for what the task reported, or for the text of what it raised.
+
+        Raises:
+            EOFError, OSError: If the process ended.
+        """
         found: list[str] | str = pickle.loads(self._link.recv_bytes())
         return found
 
@@ -137,12 +145,17 @@ class Residents:
         workers = self._take(run, tasks)
         if workers is None:
             return None
-        well: list[_Worker] = []
+        busy: list[_Worker] = []
         try:
             going()
-            return self._answers(workers, well, _pickled((work, attempt)))
+            found = _answers(workers, busy, _pickled((work, attempt)))
         finally:
-            self._give_back(run, workers, well)
+            self._give_back(run, workers, lost=busy)
+        if isinstance(found, str):
+            going()  # cancelled: that is why it ended
+            _log.warning("a resident worker failed, Spark does its run: %s", found)
+            return None
+        return found
 
     def cancel(self, run: str) -> None:
         """Kill the workers that serve a run."""
@@ -161,36 +174,13 @@ class Residents:
         for worker in ended:
             worker.close()
 
-    def _answers(
-        self, workers: Sequence[_Worker], well: list[_Worker], request: bytes
-    ) -> list[str] | None:
-        """Return what all tasks reported, if they did; `well` takes the workers that answered."""
-        reports: list[str] = []
-        failures: list[str] = []
-        begun = []
-        for part, worker in enumerate(workers):
-            with _told(failures):
-                worker.send(part.to_bytes(4, "big") + request)
-                begun.append(worker)
-        for worker in begun:
-            with _told(failures):
-                found = worker.answer()
-                well.append(worker)
-                if isinstance(found, str):
-                    failures.append(found)
-                else:
-                    reports += found
-        if not failures:
-            return reports
-        _log.warning("a resident worker failed, Spark does its run: %s", failures[0])
-        return None
-
     def _take(self, run: str, tasks: int) -> list[_Worker] | None:
         with self._lock:
             if tasks > self._most or self._closed:
                 return None
-            self._seen += 1
-            self._free = [worker for worker in self._free if not worker.ended]
+            there = [worker for worker in self._free if not worker.ended]
+            self._seen = self._seen + 1 if there == self._free else 1
+            self._free = there
             if len(self._free) >= tasks:
                 taken, self._free = self._free[:tasks], self._free[tasks:]
                 self._serving[run] = taken
@@ -204,14 +194,14 @@ class Residents:
             threading.Thread(target=self._start, name="cbp-resident", daemon=True).start()
         return None
 
-    def _give_back(self, run: str, workers: Sequence[_Worker], well: Sequence[_Worker]) -> None:
+    def _give_back(self, run: str, workers: Sequence[_Worker], *, lost: Sequence[_Worker]) -> None:
         with self._lock:
             del self._serving[run]
-            stay = [] if self._closed else list(well)
-            self._free = stay + self._free  # who worked last has the warmest memory
-            lost = [worker for worker in workers if worker not in stay]
+            lost = workers if self._closed else lost
+            # Who worked last has the warmest memory.
+            self._free = [worker for worker in workers if worker not in lost] + self._free
             if lost:
-                self._seen = 0  # a start is worth it once runs have come often again
+                self._seen = 0
         for worker in lost:
             worker.kill()
             worker.close()
@@ -237,15 +227,28 @@ class Residents:
             worker.close()
 
 
-class _told(suppress):
-    """Takes what a link to a dead process raises as a failure."""
+def _answers(workers: Sequence[_Worker], busy: list[_Worker], request: bytes) -> list[str] | str:
+    """Return what all tasks reported, or why one did not.
 
-    def __init__(self, failures: list[str]) -> None:
-        super().__init__(OSError, EOFError)
-        self._failures = failures
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
-        taken = super().__exit__(kind, error, trace)
-        if taken:
-            self._failures.append(f"it ended: {error!r}")
-        return taken
+    Args:
+        workers: Task by task.
+        busy: Takes those that have begun and did not answer: they are lost.
+        request: For all of them.
+    """
+    reports: list[str] = []
+    failure = ""
+    for part, worker in enumerate(workers):
+        busy.append(worker)
+        worker.send(part.to_bytes(4, "big") + request)
+    for worker in workers:
+        try:
+            found = worker.answer()
+        except (EOFError, OSError) as error:
+            found = f"it ended: {error!r}"
+        else:
+            busy.remove(worker)
+        if isinstance(found, str):
+            failure = failure or found
+        else:
+            reports += found
+    return failure or reports
