@@ -1,7 +1,4 @@
-"""Small runs without a Spark job: the workers that do them, and what is left to Spark.
-
-Work is made of functions of this module, which a worker imports by its name.
-"""
+"""Small runs without a Spark job: the workers that do them, and what is left to Spark."""
 
 from __future__ import annotations
 
@@ -27,35 +24,11 @@ from cbp.errors import RunCancelledError
 from tests.cbp.engine.test_direct import assert_same, dataflow_of
 from tests.driver import Driver
 from tests.fresh import REPOSITORY
+from tests.spark.resident_work import dying, hanging, raising, told
 from tests.spark.test_spark_engine import epochs_of
 from tests.spark.test_worker_faults import KillOnce, lost_attempts
 
 WAIT_SECONDS = 60
-
-
-def told(part: int, attempt: str) -> list[str]:
-    """Report what it was given, where it runs, and what Spark's workers are told, too."""
-    print("what an author prints is no answer")
-    return [f"{part} {attempt}", str(os.getpid()), os.environ["PYTHONHASHSEED"]]
-
-
-def raising(part: int, attempt: str) -> list[str]:
-    """Raise what no task of ours raises."""
-    raise LookupError(f"{part} {attempt}")
-
-
-def dying(part: int, attempt: str) -> list[str]:
-    """Die, but only the first task."""
-    if not part:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return [f"{part}"]
-
-
-def hanging(mark: str, part: int, attempt: str) -> list[str]:
-    """Tell that it runs, and never end."""
-    Path(f"{mark}.{os.getpid()}").touch()
-    while True:
-        time.sleep(0.05)
 
 
 def until(condition: Callable[[], Any]) -> Any:
@@ -68,9 +41,10 @@ def until(condition: Callable[[], Any]) -> Any:
 
 
 def is_gone(pid: int) -> bool:
-    """Tell whether a process has ended, be it waited for or not."""
+    """Tell whether a process has ended with all of its threads, be it waited for or not."""
     try:
-        return ") Z " in Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+        ended = ") Z " in Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+        return ended and len(os.listdir(f"/proc/{pid}/task")) == 1
     except OSError:
         return True
 
@@ -137,13 +111,21 @@ def test_what_a_worker_cannot_do_is_left_to_spark(pool: Residents) -> None:
     assert asked(pool, told, tasks=2) is not None
 
 
-def test_a_worker_that_ended_while_nobody_looked_is_no_error(pool: Residents) -> None:
-    """As one does that was idle for long, or that the system killed: its next run is Spark's."""
-    for pid in started(pool, 2):
-        os.kill(pid, signal.SIGKILL)
-        until(partial(is_gone, pid))
-    assert asked(pool, told, tasks=2) is None
+def test_a_worker_that_ended_while_nobody_looked_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one does that was idle for long, or that the system killed: the next runs are Spark's."""
+    monkeypatch.setattr(resident, "HOT_RUNS", 1)
+    pool = Residents(1)
+    assert asked(pool, told) is None
+    (pid,) = started(pool, 1)
+    os.kill(pid, signal.SIGKILL)
+    until(partial(is_gone, pid))
+    assert asked(pool, told) is None
     assert not pool.free
+    assert not pool._starting
+    assert not caplog.records
+    pool.close()
 
 
 def test_a_cancelled_runs_workers_are_killed(pool: Residents, tmp_path: Path) -> None:
@@ -203,7 +185,7 @@ def test_a_worker_ends_with_its_driver() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("point", ["", "data_file.after", "data_sync.after"])
+@pytest.mark.parametrize("point", ["", "data_sync.after"])
 def test_small_runs_give_the_references_epochs_without_a_job(
     point: str, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
