@@ -107,8 +107,10 @@ class _Run:
         """Return a sealed run with the same rows in the order of their unsigned hashes."""
         if self.table is None:
             return self
-        found = _Run()
         ranks = self.table.column("_hash").to_numpy().view(np.uint64)
+        if np.all(ranks[1:] >= ranks[:-1]):
+            return self
+        found = _Run()
         if self.table.nbytes <= SPOOL_BYTES:
             table = self.table.take(pa.array(np.argsort(ranks))).combine_chunks()
             parts: Iterable[pa.Table] = [table]

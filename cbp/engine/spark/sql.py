@@ -8,10 +8,11 @@
 
 An increment that would not be shuffled (`cbp.engine.arrange`) is worked on in parts: each
 task has a plan of its own over the keys that it owns, a job of one partition, for which
-Spark shuffles and broadcasts nothing by itself. Its first Python task reads the keys from
-the files and finds the called groups; what it found is there for every other use of a state,
-and for the Python task that settles the results (`cbp.engine.vectorised.called`). Results that
-are one frame are evaluated once.
+Spark shuffles and broadcasts nothing by itself. Its first Python task reads the files and puts
+its own records in order (`cbp.engine.vectorised.own`), for every use of an input and for the
+look-up; the groups that this finds are there for every other use of a state, and for the
+Python task that settles the results (`cbp.engine.vectorised.called`). Results that are one frame
+are evaluated once.
 
 A larger increment is one plan: Spark shuffles the keys to the tasks that find their state,
 whatever the author's plan asks for, and keys and results to the tasks that settle.
@@ -173,9 +174,14 @@ class _Part:
         return [row.body for row in frame.collect()]
 
     @property
+    def _reads(self) -> bool:
+        """Whether the part's tasks read its records themselves, so that the plan names no files."""
+        return self.executor.is_small(self.plan, self.task)
+
+    @property
     def _keeps(self) -> bool:
-        """Whether the plan may be that of other runs: made of queries, its leaves name no files."""
-        return self.task.spec.declared and self.executor.is_small(self.plan, self.task)
+        """Whether the plan may be that of other runs: it is made of queries, too."""
+        return self.task.spec.declared and self._reads
 
     def _kept(self) -> DataFrame:
         task = self.task
@@ -226,19 +232,12 @@ class _Part:
         return results
 
     def _input(self, spec: InputSpec) -> DataFrame:
-        if self.part is not None and self._keeps:
-            frame = self._one_row().mapInArrow(read_task(spec.name), ddl(spec.schema))
-        elif self._arrived(spec):
-            frame = self.executor.read(self.plan, spec).select(*map(quoted, spec.schema.names))
-        else:
+        if self.part is not None and self._reads:
+            return self._one_row().mapInArrow(read_task(spec.name), ddl(spec.schema))
+        if not self._arrived(spec):
             return self.executor.spark.createDataFrame([], ddl(spec.schema))
-        assert isinstance(spec.route_by, tuple), "routed by columns"
-        if self.part is None:
-            return frame
-        if self.task.tasks > 1:
-            bucket = bucket_of(spec.route_by, self.task)
-            frame = frame.where(f"{owner(self.task, bucket)} = {self.part}")
-        return frame.coalesce(1)
+        frame = self.executor.read(self.plan, spec).select(*map(quoted, spec.schema.names))
+        return frame if self.part is None else frame.coalesce(1)
 
     def _arrived(self, spec: InputSpec) -> bool:
         return any(increment.files for increment in self.plan.inputs.get(spec.name, ()))

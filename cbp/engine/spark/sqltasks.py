@@ -17,19 +17,15 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark import SparkContext, TaskContext, cloudpickle
 
-from cbp.engine.arrange import read_input
-from cbp.engine.arrow import arrow_schema
 from cbp.engine.spark.work import reported, task_identity, telling
 from cbp.engine.taskplan import TaskPlan
-from cbp.engine.vectorised.arrived import LookUpTask, SettleTask, with_called_keys, with_results
-from cbp.engine.vectorised.conform import narrow
+from cbp.engine.vectorised.arrived import LookUpTask, SettleTask, with_results
+from cbp.engine.vectorised.own import OwnRecords
 
 __all__ = ["PartRun", "given_to", "look_up_task", "read_task", "settle_task"]
 
 _RUN = "cbp.sql.run"
 """Property of a job: its `PartRun`."""
-
-_BATCH_ROWS = 65_536
 
 _Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -69,22 +65,13 @@ def _part_run() -> PartRun:
     return found
 
 
-def _own_records(plan: TaskPlan, input_: str) -> Iterator[pa.RecordBatch]:
-    # One file at a time is in memory.
-    spec = plan.spec.input(input_)
-    for file in plan.inputs.get(input_, ()):
-        table = read_input([file], spec).select(list(spec.schema.names))
-        for piece in narrow(table, arrow_schema(spec.schema)):
-            yield from piece.to_batches(max_chunksize=_BATCH_ROWS)
-
-
 def read_task(input_: str) -> _Task:
-    """Return what reads an input of the run that its job was given, whosever records these are."""
+    """Return what reads an input's records of the part that its job was given."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         _exhaust(batches)
         with telling():
-            yield from _own_records(_part_run().plan, input_)
+            yield from _own_records(_part_run()).records(input_)
 
     return run
 
@@ -99,7 +86,7 @@ def look_up_task(plan: TaskPlan | None, state: str) -> _Task:
                 yield from LookUpTask(plan, number, attempt).records(state, batches)
                 return
             _exhaust(batches)
-            yield from _own_look_up(_part_run(), attempt).own_records(state)
+            yield from LookUpTask.of(_own_records(_part_run()), attempt).own_records(state)
 
     return run
 
@@ -114,15 +101,15 @@ def settle_task(plan: TaskPlan | None, results: Sequence[str], given: dict[str, 
         else:
             own = _part_run()
             settled = with_results(own.plan, results, keys=False)
-            look_up = _own_look_up(own, attempt)
+            look_up = LookUpTask.of(_own_records(own), attempt)
             task = SettleTask(settled, own.part, attempt, given=given, look_up=look_up)
         yield from reported(task.run(batches))
 
     return run
 
 
-def _own_look_up(own: PartRun, attempt: str) -> LookUpTask:
-    return LookUpTask(with_called_keys(own.plan), own.part, attempt, own.job)
+def _own_records(own: PartRun) -> OwnRecords:
+    return OwnRecords(own.plan, own.part, own.job)
 
 
 def _exhaust(batches: Iterable[pa.RecordBatch]) -> None:

@@ -7,13 +7,13 @@ Both work on groups by the keys of all inputs alone; the records of the inputs s
 JVM. What the plan gave for a state is settled like what a vectorised translator emits, by
 the same code, and written to the same files.
 
-Where a plan is of one task, that task finds the called groups once (`called`) and both read
-what it wrote down. Where Spark shuffles, the keys come to both with their records.
+Where a plan is of one task, that task reads its records once (`own`) and finds the called groups
+once (`called`), and all read what it wrote down. Where Spark shuffles, the keys come to both with
+their records.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,6 +38,7 @@ from cbp.engine.vectorised.called import Called, CallsFile, read_called
 from cbp.engine.vectorised.conform import narrow
 from cbp.engine.vectorised.emission import Emission
 from cbp.engine.vectorised.groups import author_schema
+from cbp.engine.vectorised.own import OwnRecords
 from cbp.engine.vectorised.reader import Call, read_calls
 from cbp.model.stage import InputSpec, TranslatorSpec
 
@@ -87,10 +88,15 @@ class LookUpTask(StageTask):
     """Finds state records of called groups; its plan is `with_called_keys`.
 
     Attributes:
-        job: Names, with the part, the scratch file of a plan of one task; no other run has it.
+        own: The records of a plan of one task; `None`: their keys arrive.
     """
 
-    job: str = ""
+    own: OwnRecords | None = None
+
+    @classmethod
+    def of(cls, own: OwnRecords, attempt: str) -> LookUpTask:
+        """Return what looks up for the records of a plan of one task."""
+        return cls(with_called_keys(own.plan), own.part, attempt, own)
 
     def records(self, state: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the records of one state that belong to the groups whose keys arrived."""
@@ -113,12 +119,16 @@ class LookUpTask(StageTask):
 
     def forget(self) -> None:
         """Remove what was written down."""
-        with contextlib.suppress(OSError):
-            self._path.unlink()
+        assert self.own is not None, "a plan of one task"
+        self.own.forget()
 
     @property
     def _path(self) -> Path:
-        return self.open_cache().scratch(f"{self.job}-{self.part}.called")
+        assert self.own is not None, "a plan of one task"
+        return self.own.scratch("called")
+
+    def _arranged(self) -> Iterator[pa.RecordBatch]:
+        return super()._arranged() if self.own is None else self.own.keys()
 
     def _kept(self) -> Called:
         """Look up once more, into memory: nothing can be written down, or a twin removed it."""

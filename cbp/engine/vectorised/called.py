@@ -4,21 +4,17 @@
                                     '-> groups, for whoever settles what the plan gave
 
 A plan of Spark may ask for a state several times, and what it gave is settled in a process
-of its own; within one task of Spark they are on one machine. The file holds Arrow streams,
-one behind the other, and is mapped by its readers: nothing is copied, and memory is that of
-the page cache. Attempts of a task on one machine share it, whatever job of Spark they are of.
+of its own; within one task of Spark they are on one machine (`scratch`). Attempts of a task on
+one machine share the file, whatever job of Spark they are of.
 
     per call:  (key columns, _hash), then per state (its columns, _group, _file, _position)
     at last:   (figure, value)
 
-Guaranteed: a file that has its name is whole. Not guaranteed: that there is one (no space,
-another machine, a map that is refused); whoever finds none looks up again, with the same result.
+Guaranteed: whoever finds no file looks up again, with the same result.
 """
 
 from __future__ import annotations
 
-import contextlib
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +26,7 @@ from cbp.engine.groups import Int64s
 from cbp.engine.state.bucket import Found
 from cbp.engine.vectorised.groups import Groups
 from cbp.engine.vectorised.reader import Call
+from cbp.engine.vectorised.scratch import ScratchFile, read_scratch
 
 __all__ = ["Called", "CallsFile", "read_called"]
 
@@ -56,59 +53,37 @@ class Called:
 
 
 class CallsFile:
-    """Writes calls one by one; `finish` gives the file its name. Without space there is none.
+    """Writes calls one by one; `finish` lets readers find them. Without space there is no file.
 
     Args:
-        path: The name; nobody else writes it with other calls.
+        path: Its name; nobody else writes it with other calls.
         states: In the order in which they are written.
     """
 
     def __init__(self, path: Path, states: Sequence[str]) -> None:
-        self._path, self._states = path, tuple(states)
-        self._temporary = path.with_name(f"{uuid.uuid4().hex}.tmp")
-        self._sink: pa.OSFile | None = None
-        with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._sink = pa.OSFile(str(self._temporary), "wb")
+        self._file, self._states = ScratchFile(path), tuple(states)
 
     def write(self, buckets: tuple[int, ...], call: Call) -> None:
         """Append a call for groups of these buckets."""
         keys = call.groups.keys.append_column("_hash", pa.array(call.hashes))
-        self._append(keys.replace_schema_metadata({_BUCKETS: ",".join(map(str, buckets))}))
+        self._file.append(keys.replace_schema_metadata({_BUCKETS: ",".join(map(str, buckets))}))
         for name in self._states:
             origin = call.origins[name]
             table = getattr(call.groups, name)
             places = (call.groups.ids(name), origin.file, origin.position)
             for column, values in zip(_PLACES, places, strict=True):
                 table = table.append_column(column, pa.array(values))
-            self._append(table)
+            self._file.append(table)
 
     def finish(self, figures: Mapping[str, float]) -> None:
         """Write the figures, and let readers find the file."""
         names, values = list(figures), list(map(float, figures.values()))
-        self._append(pa.table({"figure": pa.array(names, pa.string()), "value": values}))
-        if self._sink is not None:
-            with contextlib.suppress(OSError):
-                self._sink.close()
-                self._temporary.rename(self._path)
+        self._file.append(pa.table({"figure": pa.array(names, pa.string()), "value": values}))
+        self._file.finish()
 
     def close(self) -> None:
         """Leave nothing behind of a file that was not finished."""
-        if self._sink is not None:
-            with contextlib.suppress(OSError):
-                self._sink.close()
-            self._sink = None
-        with contextlib.suppress(OSError):
-            self._temporary.unlink()
-
-    def _append(self, table: pa.Table) -> None:
-        if self._sink is None:
-            return
-        try:
-            with pa.ipc.new_stream(self._sink, table.schema) as writer:
-                writer.write_table(table)
-        except OSError:
-            self.close()
+        self._file.close()
 
 
 def read_called(path: Path, states: Sequence[str]) -> Called | None:
@@ -118,18 +93,17 @@ def read_called(path: Path, states: Sequence[str]) -> Called | None:
         path: Its name.
         states: As they were written.
     """
-    try:
-        source = pa.memory_map(str(path))
-    except OSError:
+    tables = read_scratch(path)
+    if tables is None:
         return None
     calls: dict[tuple[int, ...], list[Call]] = {}
     while True:
-        table = pa.ipc.open_stream(source).read_all()
+        table = next(tables)
         buckets = (table.schema.metadata or {}).get(_BUCKETS)
         if buckets is None:
             figures = dict(zip(*(column.to_pylist() for column in table.columns), strict=True))
             return Called(calls, figures)
-        found = {name: pa.ipc.open_stream(source).read_all() for name in states}
+        found = {name: next(tables) for name in states}
         some = tuple(map(int, buckets.split(b",")))
         calls.setdefault(some, []).append(_call(table, found))
 

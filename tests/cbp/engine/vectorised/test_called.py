@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 
 from cbp.engine import spool
-from cbp.engine.arrange import read_input
 from cbp.engine.base import RunPlan
 from cbp.engine.direct import DirectEngine
 from cbp.engine.executor import LocalExecutor
@@ -24,9 +23,10 @@ from cbp.engine.state.bucket import Found
 from cbp.engine.state.index import IndexCache
 from cbp.engine.taskplan import TaskPlan
 from cbp.engine.vectorised import reader
-from cbp.engine.vectorised.arrived import LookUpTask, SettleTask, with_called_keys, with_results
+from cbp.engine.vectorised.arrived import LookUpTask, SettleTask, with_results
 from cbp.engine.vectorised.called import CallsFile, read_called
 from cbp.engine.vectorised.groups import Groups
+from cbp.engine.vectorised.own import OwnRecords
 from cbp.engine.vectorised.reader import Call
 from cbp.model.schema import DataType
 from tests.cbp.engine.test_direct import NARROW, assert_same, dataflow_of
@@ -105,29 +105,26 @@ class PlanExecutor(LocalExecutor):
         return [d for part in range(task.tasks) for d in self._part(plan, task, part)]
 
     def _part(self, plan: RunPlan, task: TaskPlan, part: int) -> list[dict[str, Any]]:
-        keyed = with_called_keys(task)
-        job = f"{plan.run}-job"
+        own = OwnRecords(task, part, f"{plan.run}-job")
         states = []
         for _ in range(self.asks):
-            look_up = LookUpTask(keyed, part, "0", job)
+            look_up = LookUpTask.of(own, "0")
             states.append(pa.Table.from_batches(look_up.own_records("counts"), _SCHEMA))
             self.searched.append(int(look_up.counts["bytes_read"] > 0))
         assert all(state.equals(states[0]) for state in states)
-        counts = Counter(self._own(task, part))
+        counts = Counter(_urls(own))
         if states:
             counts.update(dict(zip(*(c.to_pylist() for c in states[0].columns), strict=True)))
         given = {"counts": "counts", "totals": "counts"}
         settled = with_results(task, ["counts"], keys=False)
         batches = _unordered(settled, {k: n for k, n in counts.items() if n < self.most})
-        again = LookUpTask(keyed, part, "0", job)
+        again = LookUpTask.of(own, "0")
         return SettleTask(settled, part, "0", given=given, look_up=again).run(batches)
 
-    def _own(self, task: TaskPlan, part: int) -> Iterator[str | None]:
-        (input_,) = task.spec.inputs
-        urls = read_input(task.inputs[input_.name], input_).column("url")
-        buckets = _hashes(task, urls) >> np.uint64(bucket_shift(task.buckets))
-        mine = buckets.astype(np.int64) * task.tasks // task.buckets == part
-        yield from urls.filter(pa.array(mine)).to_pylist()
+
+def _urls(own: OwnRecords) -> Iterator[str | None]:
+    for batch in own.records("urls"):
+        yield from batch.column("url").to_pylist()
 
 
 _SCHEMA = pa.schema([("url", pa.string()), ("n", pa.int64())])
@@ -204,7 +201,7 @@ def test_without_room_to_write_it_down_groups_are_looked_up_again(
     elif fails == "rename":
         monkeypatch.setattr(Path, "rename", full)
     else:
-        monkeypatch.setattr("cbp.engine.vectorised.called.pa.memory_map", full)
+        monkeypatch.setattr("cbp.engine.vectorised.scratch.pa.memory_map", full)
     assert_same(driver.dataflow, driver, epochs(), ordered=False)
     assert driver.figures[-1]["records_in"] == 9
     assert not list((tmp_path / "cache").rglob("*.called"))

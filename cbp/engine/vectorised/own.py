@@ -1,0 +1,107 @@
+"""The records of one task of a plan: read, hashed and put in order once, for all who ask.
+
+    files -> arrange -> scratch file -> the records of an input, for the author's plan
+                                   '-> the keys of all inputs, for the look-up
+
+A plan of Spark may read an input several times, and state is looked up in a process of its
+own; within one task of Spark they are on one machine (`scratch`).
+
+Guaranteed: a task's records are those of the groups that it owns, ascending by unsigned hash
+within an input. So the records of a group come together, and results that Spark makes in the
+order in which it met the groups are in that order too. Not guaranteed: an order within a group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from cbp.engine.arrange import arrange
+from cbp.engine.arrow import arrow_schema
+from cbp.engine.state.index import index_cache
+from cbp.engine.taskplan import TaskPlan
+from cbp.engine.vectorised.conform import narrow
+from cbp.engine.vectorised.scratch import ScratchFile, read_scratch
+
+__all__ = ["OwnRecords"]
+
+_BATCH_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRecords:
+    """What one task reads of a run's increments.
+
+    Attributes:
+        plan: Of the stage, with all columns of its inputs.
+        part: The task.
+        job: Names, with the part, the scratch files of a plan of one task; no other run has it.
+    """
+
+    plan: TaskPlan
+    part: int
+    job: str
+
+    def records(self, input_: str) -> Iterator[pa.RecordBatch]:
+        """Yield the records of an input."""
+        spec, layout = self.plan.spec, self.plan.layout
+        assert layout is not None, "a stage of this form has a key"
+        (at,) = (i for i, one in enumerate(spec.inputs) if one.name == input_)
+        schema = arrow_schema(spec.inputs[at].schema)
+        for table in self._tables():
+            start, stop = np.searchsorted(table.column("_flow").to_numpy(), [at, at + 1])
+            own = table.select(list(layout.flows[at].columns)).slice(start, stop - start)
+            for piece in narrow(own.rename_columns(schema.names), schema):
+                yield from piece.to_batches(max_chunksize=_BATCH_ROWS)
+
+    def keys(self) -> Iterator[pa.RecordBatch]:
+        """Yield the keys of all inputs' records, in the layout of a plan of keys alone."""
+        layout = self.plan.layout
+        assert layout is not None, "a stage of this form has a key"
+        columns = ["_flow", "_bucket", "_hash", *layout.keys, "_seq"]
+        for table in self._tables():
+            yield from table.select(columns).to_batches()
+
+    def scratch(self, kind: str) -> Path:
+        """Return a scratch file of this task."""
+        return index_cache(self.plan.cache).scratch(f"{self.job}-{self.part}.{kind}")
+
+    def forget(self) -> None:
+        """Remove what was written down."""
+        for kind in ("called", "own"):
+            with contextlib.suppress(OSError):
+                self.scratch(kind).unlink()
+
+    def _tables(self) -> Iterator[pa.Table]:
+        """Return the records of all inputs in the layout of the stage: one table, or none."""
+        found = read_scratch(self.scratch("own"))
+        return self._arranged() if found is None else found
+
+    def _arranged(self) -> Iterator[pa.Table]:
+        plan = self.plan
+        assert plan.layout is not None, "a stage of this form has a key"
+        if not any(plan.inputs.values()):
+            return  # groups are called for their state alone
+        table = arrange(
+            plan.inputs,
+            plan.spec,
+            plan.layout,
+            stage=plan.stage,
+            buckets=plan.buckets,
+            tasks=plan.tasks,
+            part=self.part,
+            hash_mask=plan.hash_mask,
+        )
+        index_cache(plan.cache).tidy_scratch()
+        file = ScratchFile(self.scratch("own"))
+        try:
+            file.append(table)
+            file.finish()
+        finally:
+            file.close()
+        yield table
