@@ -44,6 +44,7 @@ from pyspark.sql import functions as F
 from cbp.engine.base import RunPlan
 from cbp.engine.call import author_error
 from cbp.engine.layout import bucket_shift, first_bucket
+from cbp.engine.spark.adjacent import combined
 from cbp.engine.spark.executor import (
     SparkExecutor,
     ddl,
@@ -193,8 +194,11 @@ class _Part:
             return kept.frame
         queries: list[str] = []
         frame = self._made(queries)
-        self.executor.kept = KeptPlan(made_for, frame) if runs_again(frame, queries) else None
-        return frame
+        if not runs_again(frame, queries):
+            self.executor.kept = None
+            return frame
+        self.executor.kept = KeptPlan(made_for, combined(frame))
+        return self.executor.kept.frame
 
     def _made(self, queries: list[str]) -> DataFrame:
         """Make the plan; add the author's queries to a list."""

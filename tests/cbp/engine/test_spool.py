@@ -96,3 +96,17 @@ def test_what_is_kept_of_a_large_flow_does_not_grow_with_it(
     finally:
         tracemalloc.stop()
     assert peak < size * many
+
+
+@pytest.mark.parametrize("hashes", [[3, 5, -2, -1], [5, 3, -1, -2]], ids=["in order", "in none"])
+def test_what_is_in_order_is_not_sorted(hashes: list[int]) -> None:
+    """Results often come by unsigned hash; then they stay where they are, and no text is copied."""
+    arrived = batch([0] * 4, [0, 0, 1, 1], 0).set_column(2, "_hash", pa.array(hashes))
+    with Spool(LAYOUT) as kept:
+        kept.take([arrived], ordered=False)
+        found = kept.between(0, 0, 1)
+        assert found.column("_hash").to_pylist() == [3, 5, -2, -1]
+        same = (
+            found.column("k0").chunk(0).buffers()[2].address == arrived["k0"].buffers()[2].address
+        )
+        assert same == (hashes == [3, 5, -2, -1])

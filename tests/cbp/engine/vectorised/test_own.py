@@ -1,0 +1,129 @@
+"""What a task of a plan writes down about its records, and who reads it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cbp import DataflowBuilder, Input, Output, State, Translate
+from cbp.engine import arrange
+from cbp.engine.base import RunPlan
+from cbp.engine.direct import DirectEngine
+from cbp.engine.executor import LocalExecutor
+from cbp.engine.taskplan import TaskPlan
+from cbp.engine.vectorised.arrived import LookUpTask, with_called_keys
+from cbp.engine.vectorised.own import OwnRecords
+from tests.driver import Driver
+
+TASKS = 2
+KEYS = ["", "a", "b", "ab", "ä", None]
+
+
+class Pairs(Translate):
+    """Two inputs with one key and other columns; only its inputs matter."""
+
+    left = Input("n BIGINT, url STRING", route_by="url")
+    right = Input("url STRING, at DOUBLE, n BIGINT", route_by="url")
+    seen = State("url STRING, n BIGINT")
+    out = Output("url STRING")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Emit nothing."""
+
+
+class Noting(LocalExecutor):
+    """Notes what tasks are given."""
+
+    task: TaskPlan
+
+    def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
+        """Run the tasks."""
+        self.task = task
+        return super().execute(plan, task)
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> TaskPlan:
+    """Return the plan of a run that read some records of both inputs, as that of two tasks."""
+    builder = DataflowBuilder("pairs")
+    sources = {
+        spec.name: builder.source(spec.name, str(spec.schema)) for spec in Pairs().spec().inputs
+    }
+    builder.stage("stage", Pairs(), buckets=4, **sources)
+    executor = Noting()
+    engine = DirectEngine(executor, cache=str(tmp_path / "cache"))
+    driver = Driver(engine, builder.build(), tmp_path / "t")
+    driver.feed("left", [{"n": n, "url": KEYS[n % 6]} for n in range(40)])
+    driver.feed("right", [{"url": KEYS[n % 4], "at": n / 2, "n": None} for n in range(9)])
+    driver.run_until_idle()
+    return replace(executor.task, tasks=TASKS)
+
+
+def rows_of(own: OwnRecords, input_: str) -> list[dict[str, Any]]:
+    """Return an input's records of a task."""
+    return [row for batch in own.records(input_) for row in batch.to_pylist()]
+
+
+def test_every_record_is_one_tasks_and_groups_come_together(task: TaskPlan) -> None:
+    """All columns of all inputs, in their order; keys as a plan of keys alone would read them."""
+    expected = {
+        "left": [{"n": n, "url": KEYS[n % 6]} for n in range(40)],
+        "right": [{"url": KEYS[n % 4], "at": n / 2, "n": None} for n in range(9)],
+    }
+    parts = [OwnRecords(task, part, "job") for part in range(TASKS)]
+    for input_, records in expected.items():
+        found = [rows_of(own, input_) for own in parts]
+        assert all(found), "both tasks have some"
+        assert sorted(map(repr, found[0] + found[1])) == sorted(map(repr, records))
+        urls = [[row["url"] for row in rows] for rows in found]
+        assert not set(urls[0]) & set(urls[1])
+        for one in urls:
+            changes = sum(a != b for a, b in zip(one, one[1:], strict=False))
+            assert changes == len(set(one)) - 1, "a group's records are neighbors"
+    for own in parts:
+        keys = pa.Table.from_batches(own.keys())
+        alone = LookUpTask(with_called_keys(task), own.part, "0")
+        assert keys.equals(pa.Table.from_batches(alone._arranged()))
+        for flow in (0, 1):
+            mine = keys.filter(np.asarray(keys.column("_flow")) == flow)
+            hashes = mine.column("_hash").to_numpy().view(np.uint64)
+            assert np.all(hashes[1:] >= hashes[:-1])
+
+
+def test_records_are_read_once_per_task(task: TaskPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks first reads the files; once forgotten, nothing is left and they are read again."""
+    read: list[str] = []
+    reading = arrange.read_input
+
+    def noting(files: Any, input_: Any) -> pa.Table:
+        read.append(input_.name)
+        return reading(files, input_)
+
+    monkeypatch.setattr(arrange, "read_input", noting)
+    own = OwnRecords(task, 0, "job")
+    first = rows_of(own, "right")
+    assert read == ["left", "right"]
+    assert rows_of(OwnRecords(task, 0, "job"), "right") == first
+    assert len(list(own.keys())) == 2
+    assert read == ["left", "right"]
+    assert rows_of(OwnRecords(task, 1, "job"), "right") != first
+    assert rows_of(OwnRecords(task, 0, "other"), "right") == first
+    assert len(read) == 6
+    for part, job in ((0, "job"), (1, "job"), (0, "other")):
+        OwnRecords(task, part, job).forget()
+    assert not list(Path(task.cache).parent.rglob("*.own"))
+    assert rows_of(own, "right") == first
+    own.forget()
+
+
+def test_without_increments_there_are_no_records(task: TaskPlan) -> None:
+    """Groups may be called for their state alone."""
+    own = OwnRecords(replace(task, inputs={}), 0, "job")
+    assert not rows_of(own, "left")
+    assert not list(own.keys())
+    assert not list(Path(task.cache).parent.rglob("*.own"))
