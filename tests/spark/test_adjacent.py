@@ -35,7 +35,7 @@ QUERIES = {
     "SELECT k, sum(n) + 1 AS s, grouping_id() AS g FROM t GROUP BY CUBE (k, x)": (2, 1),
     "SELECT max(s) AS most FROM (SELECT k, sum(n) AS s FROM t GROUP BY k)": (4, 2),
     _JOINED: (2, 1),
-    "SELECT k, count(DISTINCT x) AS d FROM t GROUP BY k": (4, 2),
+    "SELECT k, count(DISTINCT x) AS d FROM t GROUP BY k": (4, 3),
     "SELECT k, count(DISTINCT x) AS d, sum(n) AS s FROM t GROUP BY k": (4, 4),
 }
 

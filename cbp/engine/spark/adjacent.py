@@ -36,7 +36,7 @@ def combined(frame: DataFrame) -> DataFrame:
     with _active(session):
         rows = combined_plan(frame).execute()
     schema = frame._jdf.schema()
-    made = session._jsparkSession.internalCreateDataFrame(rows, schema, False)  # noqa: FBT003 - the JVM's
+    made = session._jsparkSession.internalCreateDataFrame(rows, schema, False)
     return DataFrame(made, session)
 
 

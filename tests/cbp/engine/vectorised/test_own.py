@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def test_every_record_is_one_tasks_and_groups_come_together(task: TaskPlan) -> N
         urls = [[row["url"] for row in rows] for rows in found]
         assert not set(urls[0]) & set(urls[1])
         for one in urls:
-            changes = sum(a != b for a, b in zip(one, one[1:], strict=False))
+            changes = sum(a != b for a, b in pairwise(one))
             assert changes == len(set(one)) - 1, "a group's records are neighbors"
     for own in parts:
         keys = pa.Table.from_batches(own.keys())
@@ -96,7 +97,7 @@ def test_every_record_is_one_tasks_and_groups_come_together(task: TaskPlan) -> N
 
 
 def test_records_are_read_once_per_task(task: TaskPlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks first reads the files; once forgotten, nothing is left and they are read again."""
+    """Whoever asks first reads the files; once forgotten, nothing is left of it."""
     read: list[str] = []
     reading = arrange.read_input
 
