@@ -52,7 +52,7 @@ class Noting(LocalExecutor):
 def task(tmp_path: Path) -> TaskPlan:
     """Return the plan of a run that read some records of both inputs, as that of two tasks."""
     builder = DataflowBuilder("pairs")
-    sources = {
+    sources: dict[str, Any] = {
         spec.name: builder.source(spec.name, str(spec.schema)) for spec in Pairs().spec().inputs
     }
     builder.stage("stage", Pairs(), buckets=4, **sources)
@@ -72,7 +72,7 @@ def rows_of(own: OwnRecords, input_: str) -> list[dict[str, Any]]:
 
 def test_every_record_is_one_tasks_and_groups_come_together(task: TaskPlan) -> None:
     """All columns of all inputs, in their order; keys as a plan of keys alone would read them."""
-    expected = {
+    expected: dict[str, list[dict[str, Any]]] = {
         "left": [{"n": n, "url": KEYS[n % 6]} for n in range(40)],
         "right": [{"url": KEYS[n % 4], "at": n / 2, "n": None} for n in range(9)],
     }
