@@ -1,8 +1,8 @@
 """What a test needs of the machine it runs on, and what happens where that is missing.
 
 A test that needs a PostgreSQL server or a small disk is left out where there is none: skipped with
-the reason. `CBP_REQUIRE=postgres,tmpfs` names what must be there: then the test fails instead, so
-that a run cannot be green because it tested less (`.ci/run` sets it).
+the reason. `CBP_REQUIRE=postgres,tmpfs,manuals` names what must be there: then the test fails
+instead, so that a run cannot be green because it tested less (`.ci/run` sets it).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 
 __all__ = ["leave_out", "needs", "needs_postgres_driver", "small_disk"]
 
-NEEDS = ("postgres", "tmpfs")
+NEEDS = ("postgres", "tmpfs", "manuals")
 """What `CBP_REQUIRE` may name."""
 
 

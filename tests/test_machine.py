@@ -80,11 +80,21 @@ def test_nobody_skips_past_the_rule() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize(("mounts", "required"), [(0, "postgres,tmpfs"), (32, "postgres")])
+@pytest.mark.parametrize(
+    ("mounts", "knows", "required"),
+    [
+        (0, 0, "postgres,tmpfs,manuals"),
+        (32, 0, "postgres,manuals"),
+        (0, 100, "postgres,tmpfs"),
+    ],
+)
 def test_the_integration_requires_what_its_machine_can_have(
-    mounts: int, required: str, tmp_path: Path
+    mounts: int, knows: int, required: str, tmp_path: Path
 ) -> None:
-    """PostgreSQL always; a small disk where one can be mounted, and else it says so."""
+    """PostgreSQL always; a small disk where one can be mounted, manuals where Debian has them.
+
+    What it does not require is told.
+    """
     script = tmp_path / ".ci" / "run"
     script.parent.mkdir()
     script.write_bytes(RUN.read_bytes())
@@ -97,6 +107,7 @@ def test_the_integration_requires_what_its_machine_can_have(
         "mount": f"exit {mounts}",
         "umount": "exit 0",
         "apt-get": "exit 1",
+        "apt-cache": f"exit {knows}",
         "id": "echo 1000",
     }.items():
         (commands / name).write_text(f"#!/bin/sh\n{text}\n")
@@ -111,3 +122,4 @@ def test_the_integration_requires_what_its_machine_can_have(
     )
     assert f"requires {required}\n" in done.stdout
     assert ("no small file system can be mounted" in done.stdout) == (mounts != 0)
+    assert ("no package postgresql-doc-15" in done.stdout) == (knows != 0)

@@ -7,7 +7,13 @@ from controller.bench.errors import BenchDisagreesError, BenchRefusedError
 from controller.bench.options import BenchOptions, peers_by_default, sizes_by_default
 from controller.bench.picture import require_matplotlib
 from controller.bench.run import run_bench
-from controller.bench.service_soak import FIGURES, draw_service_soak, grown, service_soak
+from controller.bench.service_soak import (
+    FIGURES,
+    draw_service_soak,
+    grown,
+    left_behind,
+    service_soak,
+)
 
 __all__ = [
     "FIGURES",
@@ -16,6 +22,7 @@ __all__ = [
     "BenchRefusedError",
     "draw_service_soak",
     "grown",
+    "left_behind",
     "peers_by_default",
     "require_matplotlib",
     "run_bench",

@@ -3,7 +3,8 @@
 Every file takes the way of a user's: upload, claim, increment, queue, run, record,
 publication, commit, house-keeping. Once everything old goes as fast as something new comes,
 seconds per run, memory and open files must be flat: a soak in which they grow fails (`grown`). Of
-each accepted file some hundred bytes stay on disk for good, so its growth is told, per run.
+each accepted file some hundred bytes stay on disk for good, but no file of its own: more than
+that fails the soak, too (`left_behind`).
 
 Compared are medians of the tenth of the samples in the middle and of the last tenth: what is kept
 was filled before. Retention is as short as it can be, so that this is early.
@@ -33,6 +34,7 @@ __all__ = [
     "ServiceSoak",
     "draw_service_soak",
     "grown",
+    "left_behind",
     "service_soak",
 ]
 
@@ -53,6 +55,12 @@ FIGURES = {
 
 LIMITED = ("seconds", "memory_bytes", "handles")
 """The figures that must not grow."""
+
+FILES_PER_RUN_MAX = 0.1
+"""A run that leaves a file behind for good makes it 1."""
+
+DISK_RUNS_MIN = 10_000
+"""A tenth of these is as long as the longest interval at which something is sealed or removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +91,14 @@ class ServiceSoak:
     Attributes:
         growth: Figure to the median of its last tenth over that of its tenth in the middle.
         disk_bytes_per_run: How much more lies on disk for each run between these two.
+        disk_files_per_run: How many files more.
         sizes: What lies on disk in the end, by the kind of file: bytes.
     """
 
     runs: int
     growth: dict[str, float]
     disk_bytes_per_run: float
+    disk_files_per_run: float
     samples: tuple[ServiceSample, ...]
     sizes: dict[str, int]
 
@@ -137,7 +147,12 @@ def service_soak(
     finally:
         service.stop()
     return ServiceSoak(
-        runs, growth_of(samples), disk_growth_of(samples), tuple(samples), _sizes(folder)
+        runs,
+        growth_of(samples),
+        per_run(samples, "disk_bytes"),
+        per_run(samples, "disk_files"),
+        tuple(samples),
+        _sizes(folder),
     )
 
 
@@ -147,10 +162,10 @@ def growth_of(samples: Sequence[ServiceSample]) -> dict[str, float]:
     return {figure: _median(last, figure) / _median(middle, figure) for figure in FIGURES}
 
 
-def disk_growth_of(samples: Sequence[ServiceSample]) -> float:
-    """Return how many bytes more lie on disk per run, between the same two tenths."""
+def per_run(samples: Sequence[ServiceSample], figure: str) -> float:
+    """Return how much more of a figure there is per run, between the same two tenths."""
     middle, last = _tenths(samples)
-    more = _median(last, "disk_bytes") - _median(middle, "disk_bytes")
+    more = _median(last, figure) - _median(middle, figure)
     return more / (_median(last, "runs") - _median(middle, "runs"))
 
 
@@ -158,6 +173,20 @@ def grown(found: ServiceSoak, growth_max: float) -> dict[str, float]:
     """Return, in words, the figures that must not grow and grew more than so many times."""
     too_much = [name for name in LIMITED if found.growth[name] > growth_max]
     return {FIGURES[name]: found.growth[name] for name in too_much}
+
+
+def left_behind(found: ServiceSoak, bytes_max: float) -> dict[str, float]:
+    """Return, in words, what runs leave on disk for good beyond so many bytes each, per run.
+
+    Of fewer runs than `DISK_RUNS_MIN` nothing: what waits to be removed at intervals would count.
+    """
+    if found.runs < DISK_RUNS_MIN:
+        return {}
+    limits = {
+        "bytes on disk per run": (found.disk_bytes_per_run, bytes_max),
+        "files on disk per run": (found.disk_files_per_run, FILES_PER_RUN_MAX),
+    }
+    return {words: figure for words, (figure, most) in limits.items() if figure > most}
 
 
 def _tenths(

@@ -104,14 +104,17 @@ class SoakGrewError(OperatingError):
     code = "soak_grew"
     retryable = False
 
-    def __init__(self, runs: int, grown: Mapping[str, float], growth_max: float) -> None:
+    def __init__(
+        self, runs: int, grown: Mapping[str, float], growth_max: float, disk_per_run_max: float
+    ) -> None:
         told = ", ".join(f"{words} by {growth:.2f}" for words, growth in grown.items())
         super().__init__(
-            f"from the middle to the end of {runs} runs grew: {told}; "
-            f"--growth-max allows {growth_max}",
+            f"from the middle to the end of {runs} runs grew: {told}; --growth-max allows "
+            f"{growth_max}, --disk-per-run-max {disk_per_run_max:.0f} bytes and no files",
             runs=runs,
             grown=dict(grown),
             growth_max=growth_max,
+            disk_per_run_max=disk_per_run_max,
         )
 
 

@@ -28,6 +28,14 @@ GrowthMax = Annotated[
         help="Fail when memory, open files or seconds per run grow more than this.",
     ),
 ]
+DiskMax = Annotated[
+    float,
+    typer.Option(
+        "--disk-per-run-max",
+        min=0,
+        help="Fail when 10,000 runs or more leave more bytes than this on disk, each.",
+    ),
+]
 Picture = Annotated[Path | None, typer.Option(help="Draw the figures here (PNG, SVG, PDF).")]
 
 
@@ -38,6 +46,7 @@ def soak_command(
     json_: JsonFile = None,
     picture: Picture = None,
     growth_max: GrowthMax = 1.2,
+    disk_per_run_max: DiskMax = 2000,
 ) -> None:
     """Run many small increments through a whole service; fail if anything grows with them.
 
@@ -46,8 +55,8 @@ def soak_command(
     way of a file, in this process: claim, increment, run, record, publication, commit and
     house-keeping, on the engine without Spark, on SQLite, without a network, with the shortest
     retention, of the output too. Compared are the last tenth of the runs and the tenth in the
-    middle. Status 1 when memory, open files or seconds per run grew. The disk's growth is told
-    only: some hundred bytes per accepted file stay for good.
+    middle. Status 1 when memory, open files or seconds per run grew, or when runs left more on disk
+    than some hundred bytes for each accepted file, which stay for good, or any files.
     """
     # By name: it rests on the command line's parts, so these must not rest on it.
     bench = importlib.import_module("controller.bench")
@@ -72,6 +81,10 @@ def soak_command(
     ]
     print_table(("figure", f"after {middle.runs}", f"after {last.runs}", "growth"), rows, empty="")
     print_text("growth: median of the last tenth of the runs over that of the tenth in the middle")
-    print_text(f"disk: {found.disk_bytes_per_run:.0f} bytes more per run, between these")
-    if grown := bench.grown(found, growth_max):
-        raise SoakGrewError(found.runs, grown, growth_max)
+    print_text(
+        f"disk: {found.disk_bytes_per_run:.0f} bytes and {found.disk_files_per_run:.2f} files "
+        "more per run, between these"
+    )
+    grown = bench.grown(found, growth_max) | bench.left_behind(found, disk_per_run_max)
+    if grown:
+        raise SoakGrewError(found.runs, grown, growth_max, disk_per_run_max)

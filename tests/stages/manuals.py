@@ -15,9 +15,8 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import unquote
 
-import pytest
-
 from controller.demo.corpus import all_names, find_modules, read_page, standard_library
+from tests.machine import leave_out
 
 Page = tuple[str, str, list[str | None] | None]
 Edge = tuple[int, int]
@@ -70,7 +69,7 @@ def numbered(pages: list[Page]) -> list[Edge]:
 def _manual(package: str, folder: Path) -> list[Page]:
     files = sorted(folder.rglob("*.html")) if folder.is_dir() else []
     if not files:
-        pytest.skip(f"no pages in {folder}: install Debian's package {package}")
+        leave_out("manuals", f"no pages in {folder}: install Debian's package {package}")
     return [_page(folder, file) for file in files]
 
 

@@ -11,9 +11,10 @@ from controller.bench.service_soak import (
     FIGURES,
     ServiceSample,
     ServiceSoak,
-    disk_growth_of,
     grown,
     growth_of,
+    left_behind,
+    per_run,
 )
 
 
@@ -24,15 +25,32 @@ def test_growth_is_of_the_last_tenth_over_the_one_in_the_middle() -> None:
     assert len(samples) == 30
     growth = growth_of(samples)
     assert growth == {"seconds": 1.0, "disk_bytes": 2.0, "memory_bytes": 1.0, "handles": 1.0}
-    assert disk_growth_of(samples) == 10 / (2 * 14)
+    assert per_run(samples, "disk_bytes") == 10 / (2 * 14)
 
 
-def test_what_grows_more_than_it_may_is_told_but_the_disk() -> None:
+def test_what_grows_more_than_it_may_is_told() -> None:
     """In words, with how much; as much as allowed is allowed."""
     growth = {"seconds": 1.21, "disk_bytes": 5.0, "memory_bytes": 1.2, "handles": 2.0}
-    found = ServiceSoak(100, growth, 400.0, (), {})
+    found = ServiceSoak(100, growth, 400.0, 0.0, (), {})
     assert grown(found, 1.2) == {"seconds per run": 1.21, "open files": 2.0}
     assert grown(found, 2.0) == {}
+
+
+@pytest.mark.parametrize(
+    ("size", "files", "told"),
+    [
+        (2000.0, 0.1, {}),
+        (2001.0, 0.0, {"bytes on disk per run": 2001.0}),
+        (700.0, 1.0, {"files on disk per run": 1.0}),
+    ],
+)
+def test_what_each_run_leaves_on_disk_is_told(
+    size: float, files: float, told: dict[str, float]
+) -> None:
+    """Of runs enough to see beyond what is removed at intervals."""
+    growth = dict.fromkeys(FIGURES, 1.0)
+    assert left_behind(ServiceSoak(10_000, growth, size, files, (), {}), 2000) == told
+    assert left_behind(ServiceSoak(9_999, growth, size, files, (), {}), 2000) == {}
 
 
 def test_a_service_runs_all_of_them(tmp_path: Path) -> None:
