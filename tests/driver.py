@@ -37,6 +37,7 @@ class Driver:
     Attributes:
         publish_every: Epochs of a stage after which everything recorded is published.
         kept: Of outputs that are not kept for good, by flow, what must stay of them.
+        by_bucket: Whether messages that only their stage reads may lie by bucket.
     """
 
     def __init__(
@@ -47,10 +48,11 @@ class Driver:
         *,
         fused: bool = False,
         publish_every: int = 1,
+        by_bucket: bool = True,
     ) -> None:
         self.engine, self.dataflow, self.folder = engine, dataflow, str(folder)
         self._leaders = choose_leaders(dataflow) if fused else tuple(dataflow.stages)
-        self.publish_every = publish_every
+        self.publish_every, self.by_bucket = publish_every, by_bucket
         self.unpublished: dict[str, list[Intention]] = {name: [] for name in self.units}
         self.connectors = {
             name: {input_: Connector(input_) for input_ in unit.leader.wiring}
@@ -115,6 +117,7 @@ class Driver:
             tuple(others),
             tuple(self.unpublished[stage]),
             self.kept,
+            self.dataflow.own_messages() if self.by_bucket else (),
         )
         prepared = self.engine.prepare(plan)
         self.figures.append({"stage": stage, **prepared.figures})

@@ -29,7 +29,7 @@ from cbp.engine.route import slot_columns
 from cbp.errors import IncrementDamagedError
 from cbp.model.stage import InputSpec, TranslatorSpec
 
-__all__ = ["InputFile", "Replicate", "arrange", "read_input"]
+__all__ = ["InputFile", "Replicate", "arrange", "arrival_order", "read_input", "routed"]
 
 Replicate = Callable[
     [Mapping[str, pa.Array | pa.ChunkedArray], pa.Table],
@@ -74,7 +74,16 @@ def arrange(
     for flow, input_ in enumerate(spec.inputs):
         files = inputs.get(input_.name, ())
         if files:
-            table = _routed(files, spec, layout, flow, stage, buckets, hash_mask, replicate)
+            table = routed(
+                read_input(files, input_),
+                spec,
+                layout,
+                flow,
+                stage=stage,
+                buckets=buckets,
+                hash_mask=hash_mask,
+                replicate=replicate,
+            )
             mine = table.column("_bucket").to_numpy().astype(np.int64) * tasks // buckets == part
             if input_.has_several:
                 shared = table.column(TO).is_valid()
@@ -92,7 +101,7 @@ def arrange(
 def _sorted(table: pa.Table, rows: Rows, layout: ShuffleLayout) -> pa.Table:
     """Return some rows of a flow, sorted; texts are copied once, unless they order the rows."""
     chosen = np.arange(table.num_rows) if rows is None else rows
-    return table.take(pa.array(_order(table, chosen, layout)))
+    return table.take(pa.array(arrival_order(table, chosen, layout)))
 
 
 def _copy(table: pa.Table, tag: int, bucket: int) -> pa.Table:
@@ -110,7 +119,7 @@ def _copy(table: pa.Table, tag: int, bucket: int) -> pa.Table:
     return table
 
 
-def _order(
+def arrival_order(
     table: pa.Table, rows: npt.NDArray[np.int64], layout: ShuffleLayout
 ) -> npt.NDArray[np.int64]:
     """Return some rows of one flow, ascending by arrival, in the order of the shuffle.
@@ -156,19 +165,20 @@ def _shared_hash(
     return not left.equals(right)
 
 
-def _routed(
-    files: Sequence[InputFile],
+def routed(
+    table: pa.Table,
     spec: TranslatorSpec,
     layout: ShuffleLayout,
     flow: int,
+    *,
     stage: str,
     buckets: int,
     hash_mask: int,
-    replicate: Replicate | None,
+    replicate: Replicate | None = None,
 ) -> pa.Table:
+    """Return records of an input, as `read_input` gives them, in the layout of the shuffle."""
     assert spec.key is not None, "a record-wise translator is not routed"
     input_ = spec.inputs[flow]
-    table = read_input(files, input_)
     filled: Mapping[str, pa.Array | pa.ChunkedArray]
     if input_.has_several:
         filled, table = copies(table, spec, layout, flow, stage=stage)

@@ -90,6 +90,8 @@ class RunPlan:
         unpublished: What this stage recorded before and its tables may not show yet, oldest
             first and without gaps up to `epoch`; what they show already does no harm.
         kept: Of outputs that are not kept for good, by flow, what of them must stay.
+        own_messages: Loopbacks, by flow, that nobody reads but their own stage. Only the order of
+            each group's messages counts there, so a run may put those of one bucket together.
     """
 
     folder: str
@@ -101,6 +103,7 @@ class RunPlan:
     fused: tuple[StageNode, ...] = ()
     unpublished: tuple[Intention, ...] = ()
     kept: Mapping[str, KeptFlow] = field(default_factory=dict)
+    own_messages: Collection[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,9 @@ class PreparedRun:
         figures: `records_in`, `groups`, `records_out`, `state_written`, `state_removed`,
             `records_combined` (what combiners spared the shuffle), `bytes_read`,
             `bytes_shuffled`, `bytes_written` to files, `bytes_dropped` of files that are
-            live no longer, and `seconds_*` by step. Of a run of several stages: of all
+            live no longer, and `seconds_*` by step. Of messages that were read where they lie
+            (`cbp.engine.mail`): `messages_local`, which a task wrote to buckets of its own,
+            `messages_remote`, and the same of bytes. Of a run of several stages: of all
             together, and `<stage>/<figure>` of each.
     """
 

@@ -82,6 +82,8 @@ def with_state_as_input(plan: RunPlan, task: TaskPlan) -> tuple[RunPlan, TaskPla
             layout=shuffle_layout(wide),
             tasks=task.buckets,
             inputs={**task.inputs, **files},
+            in_place=frozenset(),
+            by_bucket=frozenset(),
             replicates=True,
         ),
     )

@@ -9,9 +9,10 @@ they are written. So its output is the same as if it ran by itself, record by re
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from cbp.engine.base import flow_table
 from cbp.engine.call import Emitted
 from cbp.engine.faults import Faults
 from cbp.engine.layout import flow_file
+from cbp.engine.receivers import MessageSink, Receivers
 from cbp.engine.records import RecordRun
 from cbp.engine.sink import ParquetSink
 from cbp.model.stage import TranslatorSpec
@@ -53,6 +55,7 @@ class TaskOutputs:
         folder: The dataflow's folder.
         suffix: Ends the files' names; no other task has it.
         followers: Each behind the one that writes what it reads.
+        receivers: Output that lies by bucket to what finds the buckets.
         faults: Told at every file.
     """
 
@@ -67,6 +70,7 @@ class TaskOutputs:
         part: int,
         suffix: str,
         faults: Faults,
+        receivers: Mapping[str, Receivers] = MappingProxyType({}),
     ) -> None:
         self._folder, self._epoch, self._faults = folder, epoch, faults
         self._file = flow_file(epoch, part, suffix)
@@ -75,9 +79,9 @@ class TaskOutputs:
         self._columns: dict[str, tuple[str, ...]] = {}
         self._readers: dict[str, list[RecordRun]] = {}
         self._runs: list[RecordRun] = []
-        self._open(stage, spec)
+        self._open(stage, spec, receivers)
         for follower in followers:
-            self._open(follower.stage, follower.spec)
+            self._open(follower.stage, follower.spec, {})
             write = partial(self.write, follower.stage)
             run = RecordRun(follower.stage, follower.spec, Emitted(follower.spec), write)
             self._readers[follower.flow].append(run)
@@ -101,7 +105,7 @@ class TaskOutputs:
             file = sink.close()
             if file is not None:
                 path = self._paths[flow]
-                size = {"rows": file.rows, "size": file.bytes}
+                size = {"rows": file.rows, "size": file.bytes, "buckets": file.buckets}
                 done.append({"kind": "output", "flow": flow, "path": path, **size})
         return done
 
@@ -115,12 +119,16 @@ class TaskOutputs:
             counts[f"{run.stage}/records_out"] = sum(self._sinks[flow].rows for flow in flows)
         return counts
 
-    def _open(self, stage: str, spec: TranslatorSpec) -> None:
+    def _open(self, stage: str, spec: TranslatorSpec, receivers: Mapping[str, Receivers]) -> None:
         for output in spec.outputs:
             flow = f"{stage}.{output.name}"
             self._paths[flow] = f"{flow_table(stage, output.name)}/_runs/{self._file}"
             schema = output_schema(arrow_schema(output.schema))
             path = f"{self._folder}/{self._paths[flow]}"
-            self._sinks[flow] = ParquetSink(path, schema, faults=self._faults)
+            self._sinks[flow] = (
+                MessageSink(path, schema, receivers[output.name], faults=self._faults)
+                if output.name in receivers
+                else ParquetSink(path, schema, faults=self._faults)
+            )
             self._columns[flow] = output.schema.names
             self._readers[flow] = []

@@ -18,6 +18,7 @@ from cbp.engine.fused import followers_of, only_flow
 from cbp.engine.layout import shuffle_layout
 from cbp.engine.opened import OpenTables
 from cbp.engine.reach import Reach
+from cbp.engine.receivers import lies_by_bucket
 from cbp.engine.records import record_shares, share_of
 from cbp.engine.taskplan import TaskPlan, Then
 from cbp.engine.taskstate import is_overdue
@@ -105,6 +106,8 @@ class Planner:
                 name: tuple(share_of(plan.folder, f) for i in many for f in i.files)
                 for name, many in plan.inputs.items()
             },
+            in_place=_in_place(plan),
+            by_bucket=_by_bucket(plan),
             bindings=tuple(
                 BindingFile(f"{plan.folder}/{file.path}", file.records, increment.index)
                 for file, increment in _bindings(plan).items()
@@ -134,6 +137,30 @@ def _works_on_state(task: TaskPlan) -> bool:
         live and (state.grouping == "outer" or is_overdue(live))
         for state in task.spec.states
         for live in task.states[state.name].live.values()
+    )
+
+
+def _in_place(plan: RunPlan) -> frozenset[str]:
+    """Return the inputs of which some file lies by the buckets that the stage has."""
+    return frozenset(
+        input_.name
+        for input_ in plan.node.translator.inputs
+        if lies_by_bucket(input_)
+        and any(
+            file.whole and file.buckets == plan.node.buckets
+            for increment in plan.inputs.get(input_.name, ())
+            for file in increment.files
+        )
+    )
+
+
+def _by_bucket(plan: RunPlan) -> frozenset[str]:
+    """Return the messages of a stage that nobody else reads, and that tasks can route."""
+    spec = plan.node.translator
+    return frozenset(
+        input_.name
+        for input_ in (*spec.inputs, *spec.absent)
+        if lies_by_bucket(input_) and f"{plan.node.name}.{input_.name}" in plan.own_messages
     )
 
 

@@ -101,7 +101,7 @@ def _outputs(plan: RunPlan, descriptors: Sequence[Descriptor]) -> dict[str, Incr
     addressed = [spec.name for spec in plan.node.translator.addressed]
     for name, increment in outputs.items():
         files = sorted(
-            (d["path"], d["rows"], d["size"])
+            (d["path"], d["rows"], d["size"], d.get("buckets", 0))
             for d in descriptors
             if d["kind"] == "output" and d["flow"] == increment.flow
         )
@@ -109,7 +109,9 @@ def _outputs(plan: RunPlan, descriptors: Sequence[Descriptor]) -> dict[str, Incr
             increment.flow,
             increment.index,
             increment.framing_key,
-            tuple(DataFile(path, rows, size) for path, rows, size in files),
+            tuple(
+                DataFile(path, rows, size, buckets=buckets) for path, rows, size, buckets in files
+            ),
             _bindings(plan, descriptors) if files and name in addressed else (),
         )
     return outputs

@@ -8,6 +8,7 @@ Absent on purpose: where tasks run (`cbp.engine.executor`), and what they do
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,12 +25,15 @@ from cbp.engine.opened import OpenTables
 from cbp.engine.planning import Planner
 from cbp.engine.prepared import assemble, empty_outputs, raise_first_error
 from cbp.engine.publication import live_adds
-from cbp.engine.task import BEHIND
+from cbp.engine.task import BEHIND, MISPLACED
+from cbp.engine.taskplan import TaskPlan
 from cbp.engine.tiers import WHOLE, due, merged_change
 from cbp.model.correction import Correction
 from cbp.model.intention import TableChange
 
 __all__ = ["Preparer"]
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -93,7 +97,7 @@ class Preparer:
         descriptors: list[dict[str, Any]] = []
         for part, task in jobs:
             self.faults("job.before")
-            found = self.executor.execute(part, task)
+            found = self._executed(part, task)
             self.faults("job.after")
             raise_first_error(found)
             self.planner.reach.note(part, _groups(found))
@@ -110,6 +114,21 @@ class Preparer:
         }
         more = [d for d in descriptors if d.get("phase") == BEHIND]
         return PreparedRun(prepared.outputs, prepared.changes, figures), more
+
+    def _executed(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
+        """Carry out a job; again, if messages do not lie as their files say."""
+        found = self.executor.execute(plan, task)
+        if all(descriptor["kind"] != MISPLACED for descriptor in found):
+            return found
+        _logger.warning(
+            "stage %r, epoch %d: messages that wait were written for another route_by; they are "
+            "routed again",
+            task.stage,
+            task.epoch,
+        )
+        # Under another name: what the first job wrote is nobody's, and stays as it is.
+        again = replace(task, run=f"{task.run}x", in_place=frozenset())
+        return self.executor.execute(plan, again)
 
     def _tidied_outputs(self, plan: RunPlan) -> list[TableChange]:
         """Let old records of a run's outputs go, and compact what stays of them.

@@ -28,7 +28,7 @@ from cbp.errors import CbpError, IncrementDamagedError, InvariantError
 from cbp.model.increment import DataFile
 from cbp.model.stage import InputSpec, TranslatorSpec
 
-__all__ = ["InputShare", "RecordRun", "Share", "record_shares", "share_of", "shares"]
+__all__ = ["InputShare", "RecordRun", "Share", "record_shares", "share_of", "shares", "windows"]
 
 ROWS_PER_TASK_MIN = 20_000
 
@@ -40,12 +40,14 @@ class Share:
     Attributes:
         path: Full path.
         rows: Rows that the whole file is promised to hold.
+        buckets: Of messages that lie by bucket: of how many; 0: they do not.
     """
 
     path: str
     rows: int
     start: int
     stop: int
+    buckets: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,8 @@ class InputShare:
 
 def share_of(folder: str, file: DataFile) -> Share:
     """Return the rows that are meant of a file below a dataflow's folder."""
-    return Share(f"{folder}/{file.path}", file.records, file.start, file.stop)
+    buckets = file.buckets if file.whole else 0
+    return Share(f"{folder}/{file.path}", file.records, file.start, file.stop, buckets)
 
 
 def shares(files: Sequence[InputShare], tasks_max: int) -> list[list[InputShare]]:
@@ -119,7 +122,7 @@ class RecordRun:
         """Call the author for every record of some files, in order."""
         for each in work:
             input_ = self.spec.input(each.input)
-            for window in _windows(each.share, arrow_schema(input_.schema)):
+            for window in windows(each.share, arrow_schema(input_.schema)):
                 self._work(input_, window)
 
     def take(self, table: pa.Table) -> None:
@@ -202,8 +205,13 @@ class RecordRun:
         )
 
 
-def _windows(share: Share, columns: pa.Schema) -> Iterator[pa.Table]:
-    """Yield the rows of a share, a window at a time."""
+def windows(share: Share, columns: pa.Schema, most: int = 0) -> Iterator[pa.Table]:
+    """Yield the rows of a share, so many at a time at most, or as many as a window has.
+
+    Raises:
+        IncrementDamagedError: The file is missing, damaged, or has other rows.
+    """
+    most = most or WINDOW_ROWS
     try:
         file = pq.ParquetFile(share.path)
     except (OSError, pa.ArrowException) as exc:
@@ -218,5 +226,5 @@ def _windows(share: Share, columns: pa.Schema) -> Iterator[pa.Table]:
         if first < last:
             found = file.read_row_group(group, columns=columns.names, use_threads=False)
             part = conform(found, columns)
-            for start in range(first, last, WINDOW_ROWS):
-                yield part.slice(start, min(WINDOW_ROWS, last - start))
+            for start in range(first, last, most):
+                yield part.slice(start, min(most, last - start))

@@ -119,6 +119,7 @@ class Replay:
                 inputs,
                 tuple(fused),
                 tuple(self._waiting[stage]),
+                own_messages=self.dataflow.own_messages(),
             )
         )
         self._last_ms = max(time.time_ns() // 1_000_000, self._last_ms + 2)

@@ -26,6 +26,7 @@ from cbp.model.stage import Computed, InputSpec, TranslatorSpec
 __all__ = [
     "computes",
     "key_columns",
+    "key_of",
     "order_columns",
     "record_error",
     "records_of",
@@ -78,6 +79,16 @@ def slot_columns(
         slot: table.column(source) if isinstance(source, str) else computed[source]
         for slot, source in place.sources().items()
     }
+
+
+def key_of(table: pa.Table, spec: TranslatorSpec, input_: InputSpec, *, stage: str) -> list[Column]:
+    """Return the key of each record of an input that gives one; raises as `slot_columns`."""
+    by = input_.route_by
+    assert by is not None, "single records have no key"
+    if isinstance(by, Computed):
+        computed = _computed(table, spec, input_, stage, (by,))
+        return [computed[at] for at in range(len(by.types))]
+    return [table.column(name) for name in by]
 
 
 def order_columns(

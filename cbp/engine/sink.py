@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from cbp.engine.faults import Faults
 from cbp.errors import DiskFullError
 
-__all__ = ["ParquetSink", "WrittenFile", "sync_files"]
+__all__ = ["ROWS_PER_GROUP", "ParquetSink", "WrittenFile", "sync_files"]
 
 ROWS_PER_GROUP = 131_072
 SMALL_ROWS, SMALL_BYTES = 1_024, 64 << 10
@@ -31,11 +31,12 @@ _SYNC_THREADS = 16
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A closed file: its path as given, rows and bytes."""
+    """A closed file: its path as given, rows and bytes, and how many buckets its rows lie by."""
 
     path: str
     rows: int
     bytes: int
+    buckets: int = 0
 
 
 def sync_files(paths: Sequence[str], *, faults: Faults) -> None:
@@ -103,7 +104,7 @@ class ParquetSink:
         self._pending.append(table)
         self._pending_rows += table.num_rows
         self._rows += table.num_rows
-        if self._pending_rows >= ROWS_PER_GROUP:
+        if self._full(table):
             self._flush()
 
     def close(self) -> WrittenFile | None:
@@ -115,13 +116,14 @@ class ParquetSink:
             self._flush()
             assert self._writer is not None
             assert self._file is not None
+            buckets = self._finish(self._writer)
             self._writer.close()
             self._file.close()
             size = os.stat(self._path).st_size
         except OSError as exc:
             raise _coded(exc, self._path) from exc
         self._fault("data_file.after")
-        return WrittenFile(self._path, self._rows, size)
+        return WrittenFile(self._path, self._rows, size, buckets)
 
     def _flush(self) -> None:
         if not self._pending:
@@ -139,10 +141,23 @@ class ParquetSink:
                     compression="snappy" if small else "zstd",
                     use_dictionary=False,
                 )
-            self._writer.write_table(pa.concat_tables(self._pending))
+            for group in self._groups(pa.concat_tables(self._pending)):
+                self._writer.write_table(group)
         except OSError as exc:
             raise _coded(exc, self._path) from exc
         self._pending, self._pending_rows = [], 0
+
+    def _full(self, table: pa.Table) -> bool:
+        """Tell whether enough is pending to be written, now that a table came."""
+        return self._pending_rows >= ROWS_PER_GROUP
+
+    def _groups(self, table: pa.Table) -> Iterator[pa.Table]:
+        """Yield the row groups that are made of what was pending."""
+        yield table
+
+    def _finish(self, writer: pq.ParquetWriter) -> int:
+        """Say what belongs behind the rows; return how many buckets they lie by."""
+        return 0
 
 
 def _coded(exc: OSError, path: str) -> Exception:

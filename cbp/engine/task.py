@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from cbp.engine.bucket import WINDOW_ROWS, BucketRun
 from cbp.engine.call import Binding, Emitted
 from cbp.engine.deliveries import Deliveries
 from cbp.engine.groups import FlowRun
+from cbp.engine.mail import Mail, Misplaced
 from cbp.engine.neighbors import neighbors, parted, state_weight
 from cbp.engine.outputs import TaskOutputs
 from cbp.engine.records import InputShare, RecordRun, Share
@@ -42,10 +44,13 @@ from cbp.engine.vectorised.bucket import VectorisedRun
 from cbp.errors import CbpError
 from cbp.model.stage import TranslatorSpec
 
-__all__ = ["BEHIND", "StageTask"]
+__all__ = ["BEHIND", "MISPLACED", "StageTask"]
 
 BEHIND = 2
 """`phase` of the descriptors of a stage that a task went on with."""
+
+MISPLACED = "misplaced"
+"""The only descriptor of a task that met messages where their file does not say."""
 
 THEN_RECORDS_MAX = 4_000
 """Up to here one task goes on with the groupwise stage behind a record-wise one.
@@ -105,6 +110,7 @@ class StageTask:
             part=self._number,
             suffix=f"{self.plan.run}-{self.attempt}",
             faults=self.plan.faults,
+            receivers=self.plan.receivers(self.part),
         )
 
     @property
@@ -118,7 +124,7 @@ class StageTask:
         An author's error is a descriptor too: an exception would make Spark try the
         task again, and it would fail again.
         """
-        return self._guarded(lambda: self._run_groups(self._shuffled(batches)))
+        return self._guarded(lambda: self._run_groups(chain(self._shuffled(batches), self._mail())))
 
     def _shuffled(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -127,15 +133,23 @@ class StageTask:
 
     def run_arranged(self) -> list[Descriptor]:
         """Work on this task's groups of a small increment, which it reads itself."""
-        return self._guarded(lambda: self._run_groups(self._arranged()))
+        return self._guarded(lambda: self._run_groups(chain(self._arranged(), self._mail())))
+
+    def _mail(self) -> Iterator[pa.RecordBatch]:
+        """Yield the messages that this task reads where they lie."""
+        if self.plan.in_place:
+            mail = Mail(self.plan, self.part)
+            yield from mail.batches()
+            self.counts.update(mail.figures)
 
     def _arranged(self) -> Iterator[pa.RecordBatch]:
         plan = self.plan
         assert plan.layout is not None, "a record-wise stage has shares"
-        if not any(plan.inputs.values()):
-            return  # groups are called for their state alone
+        inputs = {name: many for name, many in plan.inputs.items() if name not in plan.in_place}
+        if not any(inputs.values()):
+            return  # groups are called for their state alone, or for messages
         table = arrange(
-            plan.inputs,
+            inputs,
             plan.spec,
             plan.layout,
             stage=plan.stage,
@@ -176,6 +190,8 @@ class StageTask:
             self._state.close_remote()
             self._close_outputs()
             sync_files(self._written, faults=self.plan.faults)
+        except Misplaced:
+            return [{"kind": MISPLACED}]
         except CbpError as error:
             return [{"kind": "error", "type": type(error).__name__, **error.as_dict()}]
         finally:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from cbp.engine.arrange import InputFile
 from cbp.engine.bindings import BindingFile
 from cbp.engine.faults import NO_FAULTS, Faults
-from cbp.engine.layout import ShuffleLayout
+from cbp.engine.layout import ShuffleLayout, first_bucket
 from cbp.engine.outputs import Follower
+from cbp.engine.receivers import Receivers
 from cbp.engine.replication import Replication
 from cbp.engine.state.bucket import StateTable
 from cbp.model.stage import TranslatorSpec
@@ -34,6 +35,8 @@ class TaskPlan:
         first_number: Of a task, in the names of files; they order what the jobs of one run write.
         cache: Folder of the index copies on the worker's machine.
         inputs: Input name to its files, in order.
+        in_place: Inputs that every task reads its part of where it lies (`cbp.engine.mail`).
+        by_bucket: Outputs whose records may lie by the buckets of those who get them.
         bindings: Of the epochs whose messages are read.
         followers: Record-wise stages that work on what this one emits, in its tasks.
         then: The groupwise stage behind a record-wise one, for a single task to go on with.
@@ -54,6 +57,8 @@ class TaskPlan:
     states: Mapping[str, StateTable]
     cache: str
     inputs: Mapping[str, tuple[InputFile, ...]]
+    in_place: frozenset[str] = frozenset()
+    by_bucket: frozenset[str] = frozenset()
     bindings: tuple[BindingFile, ...] = ()
     followers: tuple[Follower, ...] = ()
     then: Then | None = None
@@ -65,6 +70,20 @@ class TaskPlan:
     def owner(self, bucket: int) -> int:
         """Return the number of the task that a bucket belongs to."""
         return bucket * self.tasks // self.buckets
+
+    def receivers(self, part: int) -> dict[str, Receivers]:
+        """Return, for each output that may lie by bucket, what finds the buckets."""
+        own = (0, 0)
+        if not self.spec.record_wise:
+            first, stop = (
+                first_bucket(at, tasks=self.tasks, buckets=self.buckets) for at in (part, part + 1)
+            )
+            own = (first, stop)
+        return {
+            one.name: Receivers(self.stage, self.spec, one, self.buckets, own, self.hash_mask)
+            for one in (*self.spec.inputs, *self.spec.absent)
+            if one.name in self.by_bucket
+        }
 
     def replication(self) -> Replication | None:
         """Return what copies shared records, for one reader of the increment."""

@@ -123,6 +123,15 @@ class Dataflow:
                 if wired == flow:
                     yield stage.name, input_
 
+    def own_messages(self) -> frozenset[str]:
+        """Return the loopbacks, by flow, that nobody reads but their own stage."""
+        flows = (
+            f"{stage.name}.{loopback.name}"
+            for stage in self.stages.values()
+            for loopback in stage.translator.loopbacks
+        )
+        return frozenset(flow for flow in flows if len(list(self.consumers(flow))) == 1)
+
     def wiring(self) -> dict[str, Mapping[str, str]]:
         """Return stage -> input -> flow."""
         return {name: stage.wiring for name, stage in self.stages.items()}

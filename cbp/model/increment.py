@@ -31,6 +31,8 @@ class DataFile:
         records: Rows of the whole file.
         bytes: Size of the whole file.
         start, stop: The rows that are meant, `start <= row < stop`; by default all.
+        buckets: Of messages that lie by the bucket of the group that gets them: of how many
+            buckets; 0: they lie as they were emitted.
     """
 
     path: str
@@ -38,6 +40,7 @@ class DataFile:
     bytes: int
     start: int = 0
     stop: int = -1
+    buckets: int = 0
 
     def __post_init__(self) -> None:
         if self.stop == -1:
@@ -56,14 +59,20 @@ class DataFile:
         """Whether all rows are meant."""
         return self.rows == self.records
 
+    @property
+    def share_bytes(self) -> int:
+        """Bytes of the rows that are meant: of a slice, its share."""
+        return self.bytes if self.whole else self.bytes * self.rows // self.records
+
     def slice(self, start: int, stop: int) -> DataFile:
         """Return some of the rows that are meant, counted from 0."""
         return DataFile(self.path, self.records, self.bytes, self.start + start, self.start + stop)
 
     def to_json(self) -> list[Any]:
-        """Return plain JSON values: `[path, records, bytes]`, and the slice if it is one."""
-        slice_ = [] if self.whole else [self.start, self.stop]
-        return [self.path, self.records, self.bytes, *slice_]
+        """Return plain JSON values: `[path, records, bytes]`, then the slice, then the buckets."""
+        slice_ = [] if self.whole and not self.buckets else [self.start, self.stop]
+        buckets = [self.buckets] if self.buckets else []
+        return [self.path, self.records, self.bytes, *slice_, *buckets]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +112,7 @@ class Increment:
     @property
     def bytes(self) -> int:
         """Size of all files in bytes; of a slice, its share."""
-        return sum(f.bytes if f.whole else f.bytes * f.rows // f.records for f in self.files)
+        return sum(file.share_bytes for file in self.files)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""

@@ -158,6 +158,7 @@ class DataflowDrive:
             inputs,
             fused=tuple(fused),
             unpublished=tuple(self._waiting[stage]),
+            own_messages=self.dataflow.own_messages(),
         )
         prepared = self.engine.prepare(plan)
         ready = time.perf_counter()

@@ -302,6 +302,7 @@ class Ticker:
             inputs,
             tuple(fused),
             self._runs.publisher.before(record, stage.stage, start.epoch),
+            own_messages=self._catalog.compiled(record).own_messages(),
         )
         dropped = start.decision.dropped(view.connectors)
         self._runs.start(Job(record, node, stage, run, plan, start.decision.memo, dropped))

@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial, reduce
 from itertools import accumulate
 from typing import Any
@@ -180,7 +181,8 @@ class SparkExecutor:
             parts = parts_of(self, plan, task)
             job = SqlJob(self._beside(plan, len(parts)), parts, plan, task)
             return job.bodies(partial(self._require_going, plan.run))
-        if self.is_small(plan, task):
+        task = self._placed(plan, task)
+        if not self._shuffles(plan, task):
             own = partial(arranged, task, self._kind)
             return self._without_shuffle(plan, task, task.tasks, own)
         frame = self._shuffled(plan, task).mapInArrow(group_task(task, self._kind), RESULT)
@@ -204,12 +206,22 @@ class SparkExecutor:
     def is_small(self, plan: RunPlan, task: TaskPlan) -> bool:
         """Tell whether every task had better read the whole increment than Spark shuffle it."""
         increments = [i for many in plan.inputs.values() for i in many]
-        records = sum(increment.records for increment in increments)
-        if records and any(input_.in_sql for input_ in task.spec.inputs):
+        if any(i.records for i in increments) and any(one.in_sql for one in task.spec.inputs):
             return False  # only Spark evaluates it, and only on its way to the shuffle
-        return (
-            records * task.tasks <= ARRANGED_READS_MAX
-            and sum(increment.bytes for increment in increments) <= ARRANGED_BYTES_MAX
+        return _are_few([file for increment in increments for file in increment.files], task)
+
+    def _placed(self, plan: RunPlan, task: TaskPlan) -> TaskPlan:
+        """Return the task without messages of which too many lie as they were emitted."""
+        few = {name for name in task.in_place if _are_few(_loose(plan, task, name), task)}
+        return task if few == task.in_place else replace(task, in_place=frozenset(few))
+
+    def _shuffles(self, plan: RunPlan, task: TaskPlan) -> bool:
+        """Tell whether Spark has anything to shuffle; never what is read in place."""
+        others = [one for one in task.spec.inputs if one.name not in task.in_place]
+        came = [one for one in others if any(i.files for i in plan.inputs.get(one.name, ()))]
+        loose = [file for name in plan.inputs for file in _loose(plan, task, name)]
+        return bool(came) and (
+            any(one.in_sql for one in task.spec.inputs) or not _are_few(loose, task)
         )
 
     def _without_shuffle(self, plan: RunPlan, task: TaskPlan, tasks: int, work: Work) -> list[str]:
@@ -269,6 +281,7 @@ class SparkExecutor:
             self.flow(plan, task, flow, task.hash_mask)
             for flow in range(len(layout.flows))
             if any(i.files for i in plan.inputs.get(layout.flows[flow].name, ()))
+            and layout.flows[flow].name not in task.in_place
         ]
         frame = frames[0]
         for other in frames[1:]:
@@ -342,6 +355,24 @@ def _environment(spark: SparkSession) -> dict[str, str]:
         for name, value in settings
         if name.startswith(_EXECUTOR_ENV)
     }
+
+
+def _loose(plan: RunPlan, task: TaskPlan, name: str) -> list[DataFile]:
+    """Return the files of an input that every task would have to read whole."""
+    return [
+        file
+        for increment in plan.inputs.get(name, ())
+        for file in increment.files
+        if not (name in task.in_place and file.whole and file.buckets == task.buckets)
+    ]
+
+
+def _are_few(files: Sequence[DataFile], task: TaskPlan) -> bool:
+    """Tell whether every task may read all of some files."""
+    return (
+        sum(file.rows for file in files) * task.tasks <= ARRANGED_READS_MAX
+        and sum(file.share_bytes for file in files) <= ARRANGED_BYTES_MAX
+    )
 
 
 def is_damage(exc: Exception) -> bool:
