@@ -348,6 +348,56 @@ class Scored(Translate):
             out.ages(key.k, ages + 1)
 
 
+class Letters(Translate):
+    """Messages whose order shows: by a column, by a function, and some for all beside them."""
+
+    key = "k BIGINT"
+    items = Input("k BIGINT, to ARRAY<BIGINT>, n INT", route_by="k")
+    notes = Input("to BIGINT, n INT")
+    mail = Loopback("text STRING, dst BIGINT, n INT", route_by="dst")
+    post = Loopback(
+        "n INT, dst BIGINT, src BIGINT", route_by=by(lambda m: m.dst, "BIGINT"), order_by="n"
+    )
+    cries = Loopback("n INT, dst BIGINT", route_by=route(lambda m: [m.dst, All("kept")], "BIGINT"))
+    kept = State("k BIGINT, n INT")
+    seen = Output("k BIGINT, mail ARRAY<STRING>, post ARRAY<BIGINT>, cries INT", history=True)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        for note in group.notes:
+            out.mail("note", note.to, note.n)
+        if key is None:
+            return
+        mail, post = list(group.mail), list(group.post)
+        for item in group.items:
+            for to in item.to or ():
+                out.mail(f"{key.k}/{item.n}", to, item.n)
+                out.post(item.n, to, key.k)
+        for letter in mail:
+            if letter.n:
+                out.mail(f"{key.k}>{letter.text}", key.k, 0)
+                out.mail(f"{key.k}:{letter.text}", letter.dst and letter.dst + letter.n, 0)
+            if letter.n == 2:
+                out.cries(1, letter.n)
+        cries = sum(cry.n for cry in group.cries)
+        out.kept(key.k, sum(row.n for row in group.kept) + 1)
+        out.seen(key.k, [letter.text for letter in mail], [row.src for row in post], cries)
+
+
+class Chatter(Translate):
+    """Messages without a state: its buckets can be changed while they wait."""
+
+    key = "k BIGINT"
+    items = Input("k BIGINT, n INT", route_by="k")
+    mail = Loopback("dst BIGINT, text STRING", route_by=by(lambda m: m.dst, "BIGINT"))
+    seen = Output("k BIGINT, mail ARRAY<STRING>", history=True)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        for item in group.items:
+            for to in range(item.n):
+                out.mail(to, f"{key.k}/{to}")
+        out.seen(key.k, [letter.text for letter in group.mail])
+
+
 class Rumours(Translate):
     """Broadcasts and messages to keys and to all: what one call for many groups can do too."""
 

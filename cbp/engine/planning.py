@@ -18,7 +18,6 @@ from cbp.engine.fused import followers_of, only_flow
 from cbp.engine.layout import shuffle_layout
 from cbp.engine.opened import OpenTables
 from cbp.engine.reach import Reach
-from cbp.engine.receivers import lies_by_bucket
 from cbp.engine.records import record_shares, share_of
 from cbp.engine.taskplan import TaskPlan, Then
 from cbp.engine.taskstate import is_overdue
@@ -145,7 +144,7 @@ def _in_place(plan: RunPlan) -> frozenset[str]:
     return frozenset(
         input_.name
         for input_ in plan.node.translator.inputs
-        if lies_by_bucket(input_)
+        if input_.lies_by_bucket
         and any(
             file.whole and file.buckets == plan.node.buckets
             for increment in plan.inputs.get(input_.name, ())
@@ -160,7 +159,7 @@ def _by_bucket(plan: RunPlan) -> frozenset[str]:
     return frozenset(
         input_.name
         for input_ in (*spec.inputs, *spec.absent)
-        if lies_by_bucket(input_) and f"{plan.node.name}.{input_.name}" in plan.own_messages
+        if input_.lies_by_bucket and f"{plan.node.name}.{input_.name}" in plan.own_messages
     )
 
 

@@ -35,7 +35,7 @@ from cbp.engine.sink import ROWS_PER_GROUP, ParquetSink
 from cbp.errors import AuthorCodeError
 from cbp.model.stage import InputSpec, TranslatorSpec
 
-__all__ = ["Block", "MessageIndex", "MessageSink", "Receivers", "lies_by_bucket"]
+__all__ = ["Block", "MessageIndex", "MessageSink", "Receivers"]
 
 BLOCK_BYTES = 32 << 20
 """Messages that are put in order at a time; that takes about three times as much."""
@@ -49,12 +49,6 @@ _GROUP_ROWS_MIN = 8_192
 _KEY = b"cbp.receivers"
 
 Int64s = npt.NDArray[np.int64]
-
-
-def lies_by_bucket(input_: InputSpec) -> bool:
-    """Tell whether a task can say which group gets a message: one, and without Spark."""
-    keyed = input_.route_by is not None and not input_.has_several
-    return input_.loopback and keyed and not input_.in_sql
 
 
 @dataclass(frozen=True, slots=True)

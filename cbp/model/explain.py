@@ -34,12 +34,13 @@ __all__ = [
     "explain",
 ]
 
-Way = Literal["shares", "handed_over", "behind", "by_size", "shuffled", "every_task"]
+Way = Literal["shares", "handed_over", "behind", "in_place", "by_size", "shuffled", "every_task"]
 """How records of an input reach the groups:
 
 - `shares`: each task reads a part of the files, in order; nothing is shuffled.
 - `handed_over`: the task that writes them hands them on; they are not read again.
 - `behind`: read once the first part of the run has written them.
+- `in_place`: messages lie by the bucket of the group that gets them; each task reads its own.
 - `by_size`: a small increment is read by every task, a large one is shuffled.
 - `shuffled`: by Spark, whatever their number.
 - `every_task`: every task reads the increment and keeps its buckets; there is no shuffle.
@@ -186,7 +187,8 @@ def _stage(
     limits: PhysicalLimits,
 ) -> StagePlan:
     spec = node.translator
-    inputs = tuple(_input(unit, node, input_, phases, limits) for input_ in spec.inputs)
+    own = dataflow.own_messages()
+    inputs = tuple(_input(unit, node, input_, phases, limits, own) for input_ in spec.inputs)
     return StagePlan(
         name=node.name,
         translator=spec.name,
@@ -237,13 +239,14 @@ def _input(
     spec: InputSpec,
     phases: list[tuple[StageNode, ...]],
     limits: PhysicalLimits,
+    own_messages: Collection[str],
 ) -> InputPlan:
     flow = node.wiring[spec.name]
     computed: Literal["", "python", "sql"] = (
         "sql" if spec.in_sql else "python" if spec.computed else ""
     )
     broadcast = isinstance(spec.route_by, Computed) and spec.route_by.many
-    way = _way(unit, node, spec, phases, limits)
+    way = _way(unit, node, spec, phases, limits, own_messages)
     words = [_WORDS[way].format(by=flow.partition(".")[0], limit=_limit(limits))]
     if computed == "python" and way in ("by_size", "shuffled"):
         words.append("its key or order is computed in Python before the shuffle")
@@ -273,6 +276,7 @@ def _way(
     spec: InputSpec,
     phases: list[tuple[StageNode, ...]],
     limits: PhysicalLimits,
+    own_messages: Collection[str],
 ) -> Way:
     writer = node.wiring[spec.name].partition(".")[0]
     if node is not unit.leader and writer in unit.names:
@@ -282,6 +286,8 @@ def _way(
         return "shares"
     if spec.in_sql or node.translator.form == "sql":
         return "shuffled"
+    if node.wiring[spec.name] in own_messages and spec.lies_by_bucket:
+        return "in_place"
     return "every_task" if limits.arranged_reads is None else "by_size"
 
 
@@ -297,6 +303,8 @@ _WORDS: Mapping[Way, str] = {
     "handed_over": "handed on by the task that runs `{by}`; not read again",
     "behind": "read when `{by}` is complete: by the same task if there was one only, "
     "else in a second job of the run",
+    "in_place": "messages lie by the bucket of the group that gets them, and each task reads its "
+    "own; nothing is shuffled (few of a task are read by every task)",
     "by_size": "up to {limit} every task reads it and keeps its buckets; beyond, shuffled",
     "shuffled": "Spark brings records of one key together, whatever their number",
     "every_task": "every task reads it and keeps its buckets; nothing is shuffled",

@@ -110,6 +110,13 @@ class InputSpec:
         return isinstance(self.route_by, Computed) and self.route_by.many
 
     @property
+    def lies_by_bucket(self) -> bool:
+        """Whether a task can say which group gets a message: one, found without Spark."""
+        return (
+            self.loopback and self.route_by is not None and not self.has_several and not self.in_sql
+        )
+
+    @property
     def in_sql(self) -> bool:
         """Whether some of it is an expression of Spark's."""
         return any(by.sql for by in self.computed)

@@ -15,6 +15,7 @@ from stages.flows.crawl_queue import crawl_queue
 from stages.flows.pagerank import pagerank
 from stages.flows.set_diff import set_diff
 from tests.chains import SCHEMA, Mixed, Zipped, chain, hosts, sums
+from tests.flows import Letters
 
 SPARK = PhysicalLimits(4, {"groupwise": 2_000}, 4_000_000, 64 << 20)
 LOCAL = PhysicalLimits(2)
@@ -70,6 +71,18 @@ def test_single_records_are_read_by_shares_and_in_a_job_of_their_own():
         "mixed.right": "shares",
     }
     assert [stage.form for stage in stages_of(plan).values()] == ["record-wise", "groupwise"]
+
+
+def test_messages_that_only_their_stage_reads_are_read_where_they_lie():
+    """Those with one key each; what may have several goes by size, and what others read too."""
+    builder = DataflowBuilder("letters")
+    items = builder.source("items", "k BIGINT, to ARRAY<BIGINT>, n INT")
+    notes = builder.source("notes", "to BIGINT, n INT")
+    builder.stage("stage", Letters(), items=items, notes=notes)
+    flow = builder.build()
+    found = ways(explain(flow, choose_leaders(flow), SPARK))
+    assert [found[f"stage.{name}"] for name in ("mail", "post")] == ["in_place"] * 2
+    assert [found[f"stage.{name}"] for name in ("items", "cries")] == ["by_size"] * 2
 
 
 def test_stages_apart_read_their_own_increments():
