@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +46,7 @@ def letters(translator: Any = None, *, buckets: int = 8) -> Dataflow:
     """Wire one translator to a source per input."""
     translator = translator or flows.Letters()
     flow = DataflowBuilder("letters")
-    sources = {
+    sources: dict[str, Any] = {
         spec.name: flow.source(f"s_{spec.name}", str(spec.schema))
         for spec in translator.spec().inputs
         if not spec.loopback
@@ -109,7 +108,7 @@ def test_every_epoch_equals_the_reference(
             assert laid == written(driver, "mail", "post")
 
 
-def many(seed: int = 5, records: int = 60) -> list[Mapping[str, Any]]:
+def many(seed: int = 5, records: int = 60) -> list[dict[str, Any]]:
     """Return items of random keys, with a few letters each."""
     chance = random.Random(seed)
     return [
@@ -271,10 +270,10 @@ def test_an_attempt_that_is_repeated_reads_the_same(
     make_small(monkeypatch)
     dies = {"at": ""}
 
-    def faults(name: str) -> None:
-        if name == dies["at"]:
+    def faults(point: str) -> None:
+        if point == dies["at"]:
             dies["at"] = ""
-            raise OSError(name)
+            raise OSError(point)
 
     engine = DirectEngine(FourSlots(), cache=str(tmp_path / "c"), faults=faults)
     driver, reference = Driver(engine, letters(), tmp_path / "t"), ReferenceEngine(letters())
