@@ -32,6 +32,9 @@ ROWS_PER_TASK = {"groupwise": 2_000, "arrow": 2_000, "sql": 50_000}
 A plan of Spark without a shuffle is worth more than a second task for some thousand records.
 """
 
+MESSAGES_MIN = 4_096
+"""Messages of a file from which on they lie by bucket; to read fewer whole costs no task more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Planner:
@@ -107,6 +110,7 @@ class Planner:
             },
             in_place=_in_place(plan),
             by_bucket=_by_bucket(plan),
+            by_bucket_min=MESSAGES_MIN,
             bindings=tuple(
                 BindingFile(f"{plan.folder}/{file.path}", file.records, increment.index)
                 for file, increment in _bindings(plan).items()

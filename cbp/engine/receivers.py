@@ -40,9 +40,6 @@ __all__ = ["Block", "MessageIndex", "MessageSink", "Receivers"]
 BLOCK_BYTES = 32 << 20
 """Messages that are put in order at a time; that takes about three times as much."""
 
-ROWS_MIN = 4_096
-"""A file of fewer messages stays as it is: every task reads it whole, which costs less."""
-
 _GROUP_ROWS_MIN = 8_192
 """Small buckets share a row group of so many rows: each one costs some hundred bytes."""
 
@@ -58,6 +55,7 @@ class Receivers:
     Attributes:
         own: The first bucket of the task that writes, and the one behind its last; of single
             records, which have no bucket, `(0, 0)`.
+        rows_min: A file of fewer messages stays as it is.
         hash_mask: Applied to every hash.
     """
 
@@ -66,6 +64,7 @@ class Receivers:
     input: InputSpec
     buckets: int
     own: tuple[int, int]
+    rows_min: int
     hash_mask: int
 
     def of(self, table: pa.Table) -> Int64s:
@@ -182,7 +181,7 @@ class MessageSink(ParquetSink):
 
     def _receivers_of(self, table: pa.Table, size: int) -> Int64s | None:
         """Return the buckets of a block's messages; `None`: it stays as it is, and so the file."""
-        small = table.num_rows < ROWS_MIN and size < BLOCK_BYTES
+        small = table.num_rows < self._receivers.rows_min and size < BLOCK_BYTES
         if self._laid is None or (small and not self._laid.blocks):
             return None
         try:

@@ -37,6 +37,7 @@ class TaskPlan:
         inputs: Input name to its files, in order.
         in_place: Inputs that every task reads its part of where it lies (`cbp.engine.mail`).
         by_bucket: Outputs whose records may lie by the buckets of those who get them.
+        by_bucket_min: Records of a file from which on they do.
         bindings: Of the epochs whose messages are read.
         followers: Record-wise stages that work on what this one emits, in its tasks.
         then: The groupwise stage behind a record-wise one, for a single task to go on with.
@@ -59,6 +60,7 @@ class TaskPlan:
     inputs: Mapping[str, tuple[InputFile, ...]]
     in_place: frozenset[str] = frozenset()
     by_bucket: frozenset[str] = frozenset()
+    by_bucket_min: int = 0
     bindings: tuple[BindingFile, ...] = ()
     followers: tuple[Follower, ...] = ()
     then: Then | None = None
@@ -80,7 +82,15 @@ class TaskPlan:
             )
             own = (first, stop)
         return {
-            one.name: Receivers(self.stage, self.spec, one, self.buckets, own, self.hash_mask)
+            one.name: Receivers(
+                self.stage,
+                self.spec,
+                one,
+                self.buckets,
+                own,
+                self.by_bucket_min,
+                self.hash_mask,
+            )
             for one in (*self.spec.inputs, *self.spec.absent)
             if one.name in self.by_bucket
         }

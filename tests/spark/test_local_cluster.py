@@ -46,9 +46,31 @@ def run_on_cluster(folder: Path, runs: int) -> None:
                 dataflow = dataflow_of(case)
                 driver = Driver(engine, dataflow, folder / f"{case}-{run}-{shuffled_above}")
                 assert_same(dataflow, driver, epochs_of(case, seed=run, records=200))
+        assert_tasks_read_their_messages(engine, folder / f"letters-{run}", run)
     assert_tasks_come_back(engine)
     engine.close()
     print("equal")
+
+
+def assert_tasks_read_their_messages(engine: Any, folder: Path, seed: int) -> None:
+    """Messages that lie by bucket are read in place by both executors, in the reference's order."""
+    from cbp.engine import planning
+    from cbp.engine.spark import executor
+    from tests.cbp.engine.test_direct import assert_same
+    from tests.cbp.engine.test_mail import letters, many
+    from tests.driver import Driver
+
+    before, executor.ARRANGED_READS_MAX = executor.ARRANGED_READS_MAX, 0
+    rows, planning.ROWS_PER_TASK = planning.ROWS_PER_TASK, {"groupwise": 10}
+    least, planning.MESSAGES_MIN = planning.MESSAGES_MIN, 1
+    try:
+        driver = Driver(engine, letters(), folder)
+        assert_same(letters(), driver, [{"items": many(seed), "notes": []}])
+        assert any(run.get("messages_remote") for run in driver.figures)
+        assert driver.figures[1]["tasks"] > 1
+    finally:
+        executor.ARRANGED_READS_MAX = before
+        planning.ROWS_PER_TASK, planning.MESSAGES_MIN = rows, least
 
 
 def assert_tasks_come_back(engine: Any) -> None:

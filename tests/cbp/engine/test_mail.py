@@ -58,7 +58,7 @@ def letters(translator: Any = None, *, buckets: int = 8) -> Dataflow:
 def make_small(monkeypatch: pytest.MonkeyPatch, rows_min: int = 1) -> None:
     """Let a few records be as many as there can be: tasks, blocks, row groups, stretches."""
     monkeypatch.setattr(planning, "ROWS_PER_TASK", {"groupwise": 3})
-    monkeypatch.setattr(receivers, "ROWS_MIN", rows_min)
+    monkeypatch.setattr(planning, "MESSAGES_MIN", rows_min)
     monkeypatch.setattr(receivers, "BLOCK_BYTES", 400)
     monkeypatch.setattr(receivers, "_GROUP_ROWS_MIN", 3)
     monkeypatch.setattr(receivers, "ROWS_PER_GROUP", 5)
