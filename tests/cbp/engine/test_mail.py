@@ -80,7 +80,7 @@ def written(driver: Driver, *names: str) -> int:
 
 @pytest.mark.parametrize("rows_min", [1, 6], ids=["all", "large"])
 @settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(epochs=st.lists(_EPOCH, min_size=1, max_size=3))
 def test_every_epoch_equals_the_reference(
@@ -108,7 +108,7 @@ def test_every_epoch_equals_the_reference(
             assert laid == written(driver, "mail", "post")
 
 
-def many(seed: int = 5, records: int = 60) -> list[dict[str, Any]]:
+def many(seed: int = 5, records: int = 40) -> list[dict[str, Any]]:
     """Return items of random keys, with a few letters each."""
     chance = random.Random(seed)
     return [
