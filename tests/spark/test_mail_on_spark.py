@@ -73,7 +73,7 @@ def test_messages_are_read_in_place_beside_an_input_that_is_shuffled(
     """
     make_small(monkeypatch, rows_min=20)
     found, beside = {}, {}
-    for by_bucket, limit in ((True, 100), (True, 0), (False, 0)):
+    for by_bucket, limit in ((True, 60), (True, 0), (False, 0)):
         monkeypatch.setattr(executor, "ARRANGED_READS_MAX", limit)
         which = f"{by_bucket}-{limit}"
         engine = engine_of(spark, tmp_path)
@@ -85,7 +85,7 @@ def test_messages_are_read_in_place_beside_an_input_that_is_shuffled(
         beside[which] = driver.figures[-1]
         driver.run_until_idle()
         found[which] = driver.outputs("stage.seen")
-    assert beside["True-100"]["messages_local"] > 0
-    assert beside["False-0"]["bytes_shuffled"] > beside["True-100"]["bytes_shuffled"] > 0
+    assert beside["True-60"]["messages_local"] > 0
+    assert beside["False-0"]["bytes_shuffled"] > beside["True-60"]["bytes_shuffled"] > 0
     assert "messages_local" not in beside["False-0"]
-    assert found["True-100"] == found["True-0"] == found["False-0"]
+    assert found["True-60"] == found["True-0"] == found["False-0"]
