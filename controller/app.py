@@ -149,6 +149,7 @@ class Service:
                 executor=self._threads,
                 framers=self._framers,
                 answerers=Threads("answer"),
+                removers=Threads("remove"),
                 run_seconds_max=settings.run_seconds_max,
                 runnable_seconds_max=settings.runnable_seconds_max,
                 faults=faults,
@@ -345,7 +346,7 @@ class Service:
 
     def _scan_one(self, record: DataflowRecord) -> int:
         # Not while it is being deleted: a scan would bring its folders back.
-        with self.controller.exclusive(record.name):
+        with self.controller.exclusive(record.name, "has its files read"):
             dataflow = self.controller.dataflow(record.name)
             report = self.drop_folder.scan(record, dataflow)
         self._complain(record.name, "; ".join(error.message for error in report.failures))

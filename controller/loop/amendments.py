@@ -13,13 +13,14 @@ finishes it (tests/controller/test_rollback.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 
 from cbp.errors import DataflowBusyError
 from cbp.model.correction import Correction, CorrectionNote
 from cbp.model.generation import Generation
 from controller.loop.corrections import Corrections
+from controller.loop.exclusion import Exclusion
 from controller.loop.notes import Corrected
 from controller.loop.rollback import RollbackPlan, Rollbacks
 from controller.loop.runs import Runs
@@ -45,12 +46,12 @@ class Amendments:
         ticker: Ticker,
         rollbacks: Rollbacks,
         corrections: Corrections,
-        exclusive: Callable[[str], AbstractContextManager[object]],
+        exclusion: Exclusion,
         wake: Callable[[], None],
     ) -> None:
         self._store, self._runs, self._ticker = store, runs, ticker
         self._rollbacks, self._corrections = rollbacks, corrections
-        self._exclusive, self._wake = exclusive, wake
+        self._exclusion, self._wake = exclusion, wake
 
     def roll_back(
         self,
@@ -164,7 +165,7 @@ class Amendments:
 
     def finish(self, name: str) -> None:
         """Finish what was begun of a dataflow and could not be finished, if anything."""
-        with self._exclusive(name):
+        with self._exclusion.hold(name, "is resumed"):
             if self._ticker.held.get(name) == UNFINISHED:
                 self._rollbacks.finish(self._store.dataflow(name))
                 self._ticker.release(name)
@@ -190,7 +191,7 @@ class Amendments:
             if not self._runs.wait(name, timeout=CANCEL_SECONDS):
                 why = f"a run has not ended within {CANCEL_SECONDS:.0f} s"
                 raise DataflowBusyError(name, why)
-            with self._exclusive(name):
+            with self._exclusion.hold(name, reason):
                 yield self._store.dataflow(name)
         finally:
             # Should the store not answer now, the dataflow stays held.

@@ -11,11 +11,13 @@ Absent on purpose: the scheduler, threads of its own, HTTP.
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+import structlog
+
+from cbp.errors import CbpError
 from cbp.model.change import NO_CHOICE, Choice
 from cbp.model.dataflow import Dataflow
 from cbp.model.intention import Intention
@@ -23,10 +25,12 @@ from cbp.model.punctuation import Punctuation, Reason
 from cbp.model.schedule import Schedule
 from cbp.model.waiting import Wait
 from controller.loop.change import Changed
-from controller.loop.folder import remove_purged
+from controller.loop.exclusion import Exclusion
+from controller.loop.folder import left_aside, remove_purged
 from controller.loop.outlook import Outlook, look_out
 from controller.loop.parts import Environment, assemble
 from controller.loop.rebuild import bring_back
+from controller.loop.threads import Here
 from controller.loop.tick import PAUSED_BY_HAND
 from controller.loop.versions import Arrivals
 from controller.store.base import DataflowRecord
@@ -34,6 +38,8 @@ from controller.store.base import DataflowRecord
 __all__ = ["Arrivals", "Controller"]
 
 DRAIN_CANCEL_SECONDS = 10.0
+
+_log = structlog.get_logger(__name__)
 
 
 class Controller:
@@ -58,11 +64,11 @@ class Controller:
         self._store, self._engine, self._files = given.store, given.engine, given.files
         self._root, self._clock = given.tables_root, given.clock
         self._random_hex = given.random_hex
-        self._names_lock = threading.Lock()
-        self._exclusive: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+        self._removers = given.removers or Here()
+        self._exclusion = Exclusion()
         self._woken = threading.Event()
         parts = assemble(
-            given, wake=self.wake, exclusive=self.exclusive, arrivals=lambda: self.arrivals
+            given, wake=self.wake, exclusion=self._exclusion, arrivals=lambda: self.arrivals
         )
         self._catalog, self._versions = parts.catalog, parts.versions
         self._runs, self._ticker, self._recovery = parts.runs, parts.ticker, parts.recovery
@@ -269,10 +275,14 @@ class Controller:
         """Return the inputs that frame a flow, as `stage.input`; raises `NotFoundError`."""
         return self._punctuations.inputs(self._store.dataflow(dataflow), flow)
 
-    def exclusive(self, name: str) -> AbstractContextManager[object]:
-        """Return a lock under which a dataflow is neither registered nor deleted."""
-        with self._names_lock:
-            return self._exclusive[name]
+    def exclusive(self, name: str, purpose: str) -> AbstractContextManager[object]:
+        """Return a lock under which a dataflow is neither registered nor deleted.
+
+        Args:
+            name: The dataflow.
+            purpose: What is done under it, in words that follow the name.
+        """
+        return self._exclusion.hold(name, purpose)
 
     # what is going on
 
@@ -366,11 +376,13 @@ class Controller:
     def recover(self) -> None:
         """Redo and settle what a crash left; before the first tick of a term."""
         with self._ticker.lock:
-            remove_purged(self._files, self._root)
+            left = left_aside(self._files, self._root)
             for record in self._store.dataflows():
                 self._versions.recover(record)
             self._recovery.recover(without=self._ticker.held)
             self.amendments.hold_unfinished()
+        # Behind everything else, and beside it: a folder may be large.
+        self._removers.submit(_remove, left)
         self.wake()
 
     def stop_starting(self) -> None:
@@ -410,3 +422,12 @@ class Controller:
         if not (self.problem or self._ticker.stopping):
             self.housekeeping.keep(calm=not schedule.starts)
         return schedule
+
+
+def _remove(left: Iterable[str]) -> None:
+    """Remove folders that were set aside before a crash; what resists is left to the next start."""
+    for path in left:
+        try:
+            remove_purged(path)
+        except CbpError as error:
+            _log.warning("purge.not_finished", path=path, error=error.as_dict())

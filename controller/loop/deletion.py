@@ -2,14 +2,13 @@
 
 Guaranteed: what is finished is published before the store forgets it, unless the folder
 goes; a folder that goes is renamed first, so that a crash leaves it whole, or to the next
-start (tests/controller/test_publication.py, test_recovery.py).
+start (tests/controller/test_publication.py, test_recovery.py). Other dataflows are ticked
+meanwhile, however large it is (test_stalls.py).
 Not guaranteed: that a dataflow whose runs do not end is forgotten; it then runs on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import structlog
@@ -21,7 +20,8 @@ from cbp.errors import OperatingError
 from controller.loop.amendments import CANCEL_SECONDS, Amendments
 from controller.loop.answers import Answers
 from controller.loop.catalog import Catalog
-from controller.loop.folder import purge_folder
+from controller.loop.exclusion import Exclusion
+from controller.loop.folder import remove_purged, set_aside
 from controller.loop.frames import Framer
 from controller.loop.punctuations import Punctuations
 from controller.loop.runs import Runs
@@ -38,7 +38,7 @@ class Deletion:
     """Forgets dataflows; safe to use from several threads.
 
     Attributes:
-        exclusive: Gives the lock under which a dataflow is neither registered nor deleted.
+        exclusion: Gives the turns to work on a dataflow.
     """
 
     store: Store
@@ -51,7 +51,7 @@ class Deletion:
     answers: Answers
     punctuations: Punctuations
     amendments: Amendments
-    exclusive: Callable[[str], AbstractContextManager[object]]
+    exclusion: Exclusion
     faults: Faults
 
     def delete(self, name: str, *, purge: bool) -> None:
@@ -73,17 +73,27 @@ class Deletion:
             if not self.runs.wait(name, timeout=CANCEL_SECONDS):
                 message = f"a run of {name!r} has not ended after {CANCEL_SECONDS:.0f} s; try again"
                 raise OperatingError(message, dataflow=name)
-            with self.exclusive(name), self.ticker.lock:
-                if not purge:
-                    self.runs.publish(self.store.dataflow(name))
-                self.store.delete(name)
-                self._forget(name, folder)
-                if purge:
-                    run = self.ticker.new_id()
-                    purge_folder(self.files, folder, run=run, faults=self.faults)
+            with self.exclusion.hold(name, "is deleted"):
+                away = self._take_out(name, folder, purge=purge)
         finally:
             self.ticker.deleting.discard(name)
+        if away:
+            remove_purged(away)
         _log.info("dataflow.deleted", dataflow=name, purged=purge)
+
+    def _take_out(self, name: str, folder: str, *, purge: bool) -> str:
+        """Forget a dataflow of which nothing runs; return where its folder lies now, if it goes.
+
+        What takes long, publishing and removing, is not done while no tick may come.
+        """
+        if not purge:
+            self.runs.publish(self.store.dataflow(name))
+        with self.ticker.lock:
+            self.store.delete(name)
+            self._forget(name, folder)
+            if not purge:
+                return ""
+            return set_aside(self.files, folder, run=self.ticker.new_id(), faults=self.faults)
 
     def _forget(self, name: str, folder: str) -> None:
         self.runs.forget(name)

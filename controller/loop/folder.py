@@ -33,10 +33,11 @@ __all__ = [
     "Claimed",
     "claim_folder",
     "described",
-    "purge_folder",
+    "left_aside",
     "remove_purged",
     "remove_scratch",
     "scratch_folder",
+    "set_aside",
 ]
 
 SHOWN_MAX = 5
@@ -105,28 +106,45 @@ def described(files: Files, tables_root: str) -> dict[str, Any]:
     return found
 
 
-def purge_folder(files: Files, folder: str, *, run: str, faults: Faults) -> None:
-    """Remove a folder with everything in it; it is gone from its name at once.
+def set_aside(files: Files, folder: str, *, run: str, faults: Faults) -> str:
+    """Take a folder's name away, at once and durably; it is then for `remove_purged`.
 
-    Renamed first, so that a crash never leaves half of a dataflow under its name;
-    `remove_purged` removes what such a crash left.
+    So a crash never leaves half of a dataflow under its name; `left_aside` finds what
+    it left.
+
+    Returns:
+        Where the folder lies now; `""`: there is none.
 
     Raises:
-        OperatingError: If it cannot be renamed or removed.
+        OperatingError: If it cannot be renamed.
     """
     path = local_path(folder)
     parent, _, name = path.rpartition("/")
     away = f"{parent}/{_PURGED}{name}-{run}"
     try:
-        if os.path.lexists(path):
-            faults("clean_up.before")
-            os.rename(path, away)
-            files.sync_dir(parent)
-            faults("clean_up.after")
-            shutil.rmtree(away)
+        if not os.path.lexists(path):
+            return ""
+        faults("clean_up.before")
+        os.rename(path, away)
+        files.sync_dir(parent)
+        faults("clean_up.after")
     except OSError as error:
-        message = f"{path} cannot be removed: {error.strerror or error}"
-        raise OperatingError(message, path=path) from error
+        raise _not_removed(path, error) from error
+    return away
+
+
+def remove_purged(path: str) -> None:
+    """Remove a folder that was set aside with everything in it; may be repeated, takes long.
+
+    Raises:
+        OperatingError: If it cannot be removed; the next start tries again.
+    """
+    try:
+        shutil.rmtree(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _not_removed(path, error) from error
 
 
 def scratch_folder(tables_root: str, name: str) -> str:
@@ -135,15 +153,22 @@ def scratch_folder(tables_root: str, name: str) -> str:
 
 
 def remove_scratch(files: Files, folder: str, *, faults: Faults) -> None:
-    """Remove a scratch folder, as far as it goes; `remove_purged` removes what is left."""
+    """Remove a scratch folder, as far as it goes; a start removes what is left."""
     if files.list_names(folder):
         faults("clean_up.before")
         shutil.rmtree(local_path(folder), ignore_errors=True)
         faults("clean_up.after")
 
 
-def remove_purged(files: Files, tables_root: str) -> None:
-    """Remove what crashes left of purged and scratch folders; leaves alone what resists."""
-    for name in files.list_names(tables_root):
-        if name.startswith((_PURGED, _SCRATCH)):
-            shutil.rmtree(local_path(f"{tables_root}/{name}"), ignore_errors=True)
+def left_aside(files: Files, tables_root: str) -> list[str]:
+    """Return what crashes left of purged and scratch folders, while nothing uses any."""
+    return [
+        local_path(f"{tables_root}/{name}")
+        for name in files.list_names(tables_root)
+        if name.startswith((_PURGED, _SCRATCH))
+    ]
+
+
+def _not_removed(path: str, error: OSError) -> OperatingError:
+    message = f"{path} cannot be removed: {error.strerror or error}"
+    return OperatingError(message, path=path)

@@ -14,7 +14,6 @@ a restart looks at everything once.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import structlog
@@ -28,6 +27,7 @@ from cbp.model.dataflow import StageNode
 from cbp.model.position import Position
 from cbp.model.retention import Expiry
 from controller.loop.catalog import Catalog
+from controller.loop.exclusion import Exclusion
 from controller.loop.punctuations import Punctuations
 from controller.loop.retention import Inputs
 from controller.loop.runs import Runs
@@ -37,6 +37,8 @@ __all__ = ["Garbage", "Housekeeping"]
 
 BUSY_TICKS = 32
 """Ticks that start something pass, until one looks all the same whether much is due."""
+
+_COLLECTED = "is collected"
 
 _log = structlog.get_logger(__name__)
 
@@ -66,8 +68,8 @@ class Housekeeping:
         catalog: Of compiled dataflows.
         runs: Those under way.
         punctuations: Of flows that are framed.
-        exclusive: Gives the lock under which a dataflow is neither registered nor deleted.
-        held: Returns the dataflows whose lock may be held for long; they are passed over.
+        exclusion: A dataflow whose turn is taken is left to a later tick.
+        held: Returns the dataflows that are changed or amended; they are passed over.
         retention: How long a table's past stays readable.
         inputs: Knows what of the inputs goes.
         every: Epochs of a dataflow between two collections, over all its stages.
@@ -81,14 +83,14 @@ class Housekeeping:
         catalog: Catalog,
         runs: Runs,
         punctuations: Punctuations,
-        exclusive: Callable[[str], AbstractContextManager[object]],
+        exclusion: Exclusion,
         held: Callable[[], Collection[str]],
         retention: Retention,
         inputs: Inputs,
         every: int,
     ) -> None:
         self._store, self._engine, self._catalog, self._runs = store, engine, catalog, runs
-        self._exclusive, self._retention, self._every = exclusive, retention, every
+        self._exclusion, self._retention, self._every = exclusion, retention, every
         self._punctuations, self._inputs = punctuations, inputs
         self._held = held
         self._kept_at: dict[str, int] = {}
@@ -109,9 +111,10 @@ class Housekeeping:
             since = epochs - self._kept_at.get(name, -patience)
             if name in self._held() or not epochs or 0 <= since < patience:
                 continue
-            self._kept_at[name] = epochs
-            with self._exclusive(name):
-                self._keep(name)
+            with self._exclusion.attempt(name, _COLLECTED) as free:
+                if free:
+                    self._kept_at[name] = epochs
+                    self._keep(name)
 
     def look(self, name: str) -> Garbage:
         """Return what of a dataflow a collection would remove now, and why the rest stays.
@@ -138,7 +141,7 @@ class Housekeeping:
         Raises:
             NotFoundError: If there is no such dataflow.
         """
-        with self._exclusive(name):
+        with self._exclusion.hold(name, _COLLECTED):
             found = self.look(name)
             self._kept_at[name] = self._store.epochs().get(name, 0)
             self._keep(name)

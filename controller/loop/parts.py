@@ -12,7 +12,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -29,6 +28,7 @@ from controller.loop.change import Changes
 from controller.loop.corrections import Corrections
 from controller.loop.deletion import Deletion
 from controller.loop.description import Descriptions
+from controller.loop.exclusion import Exclusion
 from controller.loop.explaining import Explaining
 from controller.loop.frames import Framer
 from controller.loop.housekeeping import Housekeeping
@@ -67,6 +67,8 @@ class Environment:
         framers: Carries out framing; `None`: the executor of the runs does.
         answerers: Where authors' Runnables answer; `None`: in the thread that ticks.
         verifier: Carries out verifications; `None`: the executor of the runs does.
+        removers: Removes folders that a crash left of what was purged; `None`: in the thread that
+            recovers.
         run_seconds_max: Of a run, and of an increment that is framed; 0: no limit.
         runnable_seconds_max: Of an answer of an author's Runnable; 0: no limit.
     """
@@ -88,6 +90,7 @@ class Environment:
     framers: Executor | None = None
     answerers: Executor | None = None
     verifier: Executor | None = None
+    removers: Executor | None = None
     run_seconds_max: float = 0.0
     runnable_seconds_max: float = 0.0
 
@@ -118,7 +121,7 @@ def assemble(
     given: Environment,
     *,
     wake: Callable[[], None],
-    exclusive: Callable[[str], AbstractContextManager[object]],
+    exclusion: Exclusion,
     arrivals: Callable[[], Arrivals | None],
 ) -> Parts:
     """Construct the parts of one controller.
@@ -126,7 +129,7 @@ def assemble(
     Args:
         given: What they work with.
         wake: Lets the next tick come at once.
-        exclusive: Gives the lock under which a dataflow is neither registered nor deleted.
+        exclusion: Gives the turns to work on a dataflow.
         arrivals: Returns where increments come from; `None`: nothing arrives.
     """
     store, engine, files, clock = given.store, given.engine, given.files, given.clock
@@ -216,7 +219,7 @@ def assemble(
         answers=answers,
         punctuations=punctuations,
         recovery=recovery,
-        exclusive=exclusive,
+        exclusion=exclusion,
         arrivals=arrivals,
     )
     amendments = Amendments(
@@ -225,7 +228,7 @@ def assemble(
         ticker=ticker,
         rollbacks=rollbacks,
         corrections=Corrections(store, engine, files, catalog, runs, clock, ticker.new_id),
-        exclusive=exclusive,
+        exclusion=exclusion,
         wake=wake,
     )
     deletion = Deletion(
@@ -239,7 +242,7 @@ def assemble(
         answers=answers,
         punctuations=punctuations,
         amendments=amendments,
-        exclusive=exclusive,
+        exclusion=exclusion,
         faults=given.faults,
     )
     housekeeping = Housekeeping(
@@ -248,7 +251,7 @@ def assemble(
         catalog=catalog,
         runs=runs,
         punctuations=punctuations,
-        exclusive=exclusive,
+        exclusion=exclusion,
         held=lambda: ticker.held,
         retention=given.retention,
         inputs=Inputs(store, engine, files, catalog, runs, clock, given.keep),

@@ -12,7 +12,6 @@ Invariant: whatever `held` names is finished, or shown as the reason why its sta
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -28,6 +27,7 @@ from controller.loop.answers import Answers
 from controller.loop.catalog import Catalog
 from controller.loop.change import Changed, Changes, require_planned, stage_wiring
 from controller.loop.description import Description
+from controller.loop.exclusion import Exclusion
 from controller.loop.folder import claim_folder
 from controller.loop.frames import Framer
 from controller.loop.punctuations import Punctuations
@@ -63,7 +63,7 @@ class Versions:
     """Brings dataflows in, and to new versions; safe to use from several threads.
 
     Attributes:
-        exclusive: Gives the lock under which a dataflow is neither registered nor deleted.
+        exclusion: Gives the turns to work on a dataflow.
         arrivals: Returns where increments come from; `None`: nothing arrives.
     """
 
@@ -77,7 +77,7 @@ class Versions:
     answers: Answers
     punctuations: Punctuations
     recovery: Recovery
-    exclusive: Callable[[str], AbstractContextManager[object]]
+    exclusion: Exclusion
     arrivals: Callable[[], Arrivals | None]
 
     def register(self, record: DataflowRecord, dataflow: Dataflow) -> DataflowRecord:
@@ -88,7 +88,7 @@ class Versions:
             TableForeignError: If its folder holds anything else.
             CodeDriftedError: If it holds what other code has left.
         """
-        with self.exclusive(record.name):
+        with self.exclusion.hold(record.name, "is registered"):
             if any(known.name == record.name for known in self.store.dataflows()):
                 raise AlreadyExistsError(kind="dataflow", name=record.name)
             leaders, shape = choose_leaders(dataflow), shape_of(dataflow)
@@ -137,7 +137,11 @@ class Versions:
                 raise DataflowBusyError(name, why)
             self.framer.forget(name)
             self.answers.forget(name)
-            with self.exclusive(name), self.punctuations.lock(name), self.runs.deposing():
+            with (
+                self.exclusion.hold(name, "is changed"),
+                self.punctuations.lock(name),
+                self.runs.deposing(),
+            ):
                 record = self._expected(name, expected_version)
                 return self.changes.carry_out(record, document, dataflow, choice)
         finally:
@@ -152,9 +156,11 @@ class Versions:
             self._recover_arrivals(self.store.dataflow(record.name))
 
     def finish_late(self) -> None:
-        """Try again to finish the changes that could not be."""
+        """Try again to finish the changes that could not be; waits for nobody."""
         for name in [name for name, why in self.ticker.held.items() if why == UNFINISHED]:
-            with self.exclusive(name):
+            with self.exclusion.attempt(name, "is finished") as free:
+                if not free:
+                    continue
                 self.recover(self.store.dataflow(name))
                 if name not in self.ticker.held:
                     with self.ticker.lock:

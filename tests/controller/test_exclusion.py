@@ -1,0 +1,86 @@
+"""Turns to work on a dataflow: who waits, who does not, and what the log says of who has it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+
+from controller.loop.exclusion import LONG_SECONDS, Exclusion
+
+WAIT_SECONDS = 10
+
+
+@contextmanager
+def held(exclusion: Exclusion, name: str) -> Iterator[None]:
+    """Let another thread hold a dataflow's turn meanwhile."""
+    taken, ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with exclusion.hold(name, "has its files read"):
+            taken.set()
+            ended.wait(WAIT_SECONDS)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    assert taken.wait(WAIT_SECONDS)
+    yield
+    ended.set()
+    thread.join(WAIT_SECONDS)
+
+
+def test_who_tries_never_waits() -> None:
+    """A turn that is taken is not got, one that is free is; others' turns are their own."""
+    exclusion = Exclusion()
+    with held(exclusion, "a"):
+        with exclusion.attempt("a", "is collected") as free:
+            assert not free
+        with exclusion.attempt("b", "is collected") as free:
+            assert free
+    with exclusion.attempt("a", "is collected") as free, exclusion.hold("a", "is collected"):
+        assert free
+
+
+def test_a_turn_that_was_tried_is_kept_from_others() -> None:
+    """What an attempt got is held until its end, also where it ends with an error."""
+    exclusion, seen = Exclusion(), []
+
+    def other() -> None:
+        with exclusion.attempt("a", "is changed") as free:
+            seen.append(free)
+
+    def ask() -> None:
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join(WAIT_SECONDS)
+
+    try:
+        with exclusion.attempt("a", "is collected"):
+            ask()
+            raise ValueError
+    except ValueError:
+        ask()
+    assert seen == [False, True]
+
+
+def test_who_has_a_dataflow_for_long_is_named_once() -> None:
+    """The log names the holder when something else is kept out for long, once per holding."""
+    now = [0.0]
+    exclusion = Exclusion(lambda: now[0])
+
+    def told() -> list[tuple[str, str, int]]:
+        with structlog.testing.capture_logs() as logs, exclusion.attempt("a", "is collected"):
+            pass
+        return [(log["dataflow"], log["holder"], log["seconds"]) for log in logs]
+
+    for _ in range(2):
+        now[0] = 0.0
+        with held(exclusion, "a"):
+            now[0] = LONG_SECONDS - 1
+            assert told() == []
+            now[0] = LONG_SECONDS
+            assert told() == [("a", "has its files read", int(LONG_SECONDS))]
+            assert told() == []
+        assert told() == []
