@@ -13,7 +13,9 @@ mapped copy answers `searchsorted` by touching a few pages. A copy is only a cac
   file is read instead: slower, never wrong.
 - Where the address space of a process is bounded (`spark.executor.pyspark.memory`),
   maps that are not in use make room for those that are.
-- Bounded: the least recently used copies are unlinked; maps of them stay valid.
+- Bounded: the least recently used copies are unlinked; maps of them stay valid. What is
+  mapped tells the disk that it is used, so that no process takes another's hottest; what
+  went all the same is made again from the map.
 
 Strings are widened to `large_string`: above 2 GB a `string` column would fall apart
 into chunks, and reading one of them would lose rows. The row count is checked.
@@ -29,6 +31,8 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -36,6 +40,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cbp.engine.state.access import choose_rows, is_small
+from cbp.engine.state.eviction import evict, remove_boots, remove_older
 from cbp.engine.state.lookup import IndexedFile, Int64s, RowGroups, StateRows, ascending
 from cbp.engine.state.vectorcache import VectorCache
 from cbp.errors import InvariantError
@@ -53,6 +58,9 @@ HELD_BYTES_MAX = 64 << 20
 SCRATCH_SECONDS_MAX = 3600.0
 """Age from which a scratch file is one that its task, which is gone, has left over."""
 
+TOUCH_SECONDS = 60.0
+"""A copy in use is touched once in so long; eviction need not know it any better."""
+
 _SWEEP_EVERY = 64
 _COPY = b"cbp.copy"
 """Names, in a copy's schema, the copy that it is; one without it is from before, and made anew."""
@@ -67,19 +75,39 @@ def index_cache(folder: str) -> IndexCache:
     return IndexCache(folder)
 
 
+@dataclass(slots=True)
+class _Mapped:
+    """A mapped copy, and when its file was last told to be in use."""
+
+    rows: IndexedFile
+    touched: float
+
+
 class IndexCache:
     """Copies below one folder of this machine; safe for many processes at a time.
+
+    Args:
+        folder: Of all boots.
+        bytes_max: Of the copies on the disk, at a sweep.
+        clock: Seconds, as the times of files.
 
     Attributes:
         held_bytes: Of rows that lie in no copy; at most `HELD_BYTES_MAX`.
         vectors: Which of the files' rows are dead.
     """
 
-    def __init__(self, folder: str, *, bytes_max: int = BYTES_MAX_DEFAULT) -> None:
+    def __init__(
+        self,
+        folder: str,
+        *,
+        bytes_max: int = BYTES_MAX_DEFAULT,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._folder = Path(folder) / _boot_id()
         self._scratch = self._folder.with_name(f"{self._folder.name}-scratch")
         self._bytes_max = bytes_max
-        self._open: OrderedDict[str, IndexedFile] = OrderedDict()
+        self._clock = clock
+        self._open: OrderedDict[str, _Mapped] = OrderedDict()
         self._held: OrderedDict[str, IndexedFile] = OrderedDict()
         self.held_bytes = 0
         self.vectors = VectorCache()
@@ -156,18 +184,36 @@ class IndexCache:
 
     def tidy_scratch(self) -> None:
         """Remove scratch files that are old; whoever still maps one keeps it."""
-        with contextlib.suppress(OSError):
-            for path in self._scratch.iterdir():
-                if time.time() - path.stat().st_mtime > SCRATCH_SECONDS_MAX:
-                    path.unlink()
+        remove_older(self._scratch, seconds=SCRATCH_SECONDS_MAX, now=self._clock())
 
     def _kept(self, name: str) -> IndexedFile | None:
         with self._lock:
-            for kept in (self._open, self._held):
-                if name in kept:
-                    kept.move_to_end(name)
-                    return kept[name]
-        return None
+            if name in self._held:
+                self._held.move_to_end(name)
+                return self._held[name]
+            mapped = self._open.get(name)
+            if mapped is None:
+                return None
+            self._open.move_to_end(name)
+            now = self._clock()
+            if 0 <= now - mapped.touched < TOUCH_SECONDS:
+                return mapped.rows
+            mapped.touched = now
+        return self._touched(name, mapped.rows, now)
+
+    def _touched(self, name: str, rows: IndexedFile, now: float) -> IndexedFile:
+        """Tell that a copy is in use; one that another process took is made again."""
+        path = self._folder / name
+        try:
+            os.utime(path, (now, now))
+        except FileNotFoundError:
+            with contextlib.suppress(OSError, MemoryError):
+                self._write(name, rows.batch, in_order=rows.in_order)
+                # The map of the old one holds its bytes on the disk, unseen by any sweep.
+                return self._map(name, rows.batch.num_rows) or rows
+        except OSError:
+            pass  # a file system that forbids it; the copy serves
+        return rows
 
     def _hold(self, name: str, rows: IndexedFile) -> IndexedFile:
         """Keep rows that lie in no copy, as long as there is room; old ones go first."""
@@ -204,7 +250,8 @@ class IndexCache:
             if reader.num_record_batches != 1:
                 return None
             batch = reader.get_batch(0)
-            os.utime(path)
+            now = self._clock()
+            os.utime(path, (now, now))
         except OSError as exc:
             if _no_memory(exc) and self._open:
                 raise MemoryError from exc
@@ -216,7 +263,7 @@ class IndexCache:
             return None
         mapped = IndexedFile(batch.replace_schema_metadata(), sorted_=_ORDER not in told)
         with self._lock:
-            self._open[name] = mapped
+            self._open[name] = _Mapped(mapped, now)
             self._open.move_to_end(name)
             if len(self._open) > MAPS_MAX:
                 self._open.popitem(last=False)
@@ -250,20 +297,13 @@ class IndexCache:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Unlink the least recently used copies until the rest fits."""
-        found = []
-        for path in self._folder.iterdir():
-            with contextlib.suppress(OSError):
-                status = path.stat()
-                found.append((status.st_mtime_ns, status.st_size, path))
-        total = sum(size for _, size, _ in found)
-        for _, size, path in sorted(found):
-            if total <= self._bytes_max:
-                return
-            path.unlink(missing_ok=True)
-            with self._lock:
-                self._open.pop(path.name, None)
-            total -= size
+        """Unlink the least recently used copies until the rest fits, and what old boots left."""
+        gone = evict(self._folder, bytes_max=self._bytes_max)
+        with self._lock:
+            for name in gone:
+                self._open.pop(name, None)
+        if self._made == 1:
+            remove_boots(self._folder.parent, own=self._folder.name, now=self._clock())
 
 
 def _held_bytes(rows: IndexedFile) -> int:

@@ -71,6 +71,11 @@ class IndexedFile:
             self._order = np.argsort(self.hashes, kind="stable")
             self.hashes = self.hashes[self._order]
 
+    @property
+    def in_order(self) -> bool:
+        """Whether the rows lie in the order of their hashes."""
+        return self._order is None
+
     def find(self, wanted: Int64s | None) -> tuple[Int64s, Int64s]:
         """Return positions and hashes; see `StateRows`."""
         if wanted is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cbp.engine.state import index
+from cbp.engine.state.eviction import BOOT_SECONDS_MAX
 from cbp.engine.state.index import IndexCache
 from cbp.engine.state.lookup import IndexedFile
 from cbp.errors import InvariantError
@@ -205,6 +207,158 @@ def test_the_least_recently_used_copies_go(tmp_path: Path) -> None:
     total = sum(copy.stat().st_size for copy in copies(tmp_path / "cache"))
     assert total < 200_000 + 65 * 100_000  # swept every 64 copies
     assert total < 130 * 80_000
+
+
+class Clock:
+    """Seconds that go on when told."""
+
+    def __init__(self) -> None:
+        self.now = time.time()
+
+    def __call__(self) -> float:
+        return self.now
+
+
+CONTENT = pa.table({"_hash": np.arange(ROWS), "n": np.arange(ROWS)})
+
+
+def is_there(folder: Path, name: str) -> bool:
+    """Tell whether a file has its copy."""
+    return any(f"-{name}-" in copy.name for copy in copies(folder))
+
+
+def test_what_one_process_uses_no_other_evicts(table: Path, tmp_path: Path) -> None:
+    """A copy that stays mapped and is asked for is the youngest, however long ago it was mapped."""
+    clock, folder = Clock(), tmp_path / "cache"
+    reading, writing = (IndexCache(str(folder), bytes_max=2_000_000, clock=clock) for _ in range(2))
+    clock.now -= 200 * index.TOUCH_SECONDS  # a copy just written is younger than all
+    open_file(reading, table)
+    for number in range(130):
+        clock.now += index.TOUCH_SECONDS
+        open_file(reading, table)
+        writing.put("id", f"{number}.parquet", size=1, content=CONTENT)
+        written = next(copy for copy in copies(folder) if f"-{number}.parquet-" in copy.name)
+        os.utime(written, (clock.now, clock.now))
+    assert is_there(folder, "run.parquet")
+    assert not is_there(folder, "0.parquet")
+
+
+def test_a_copy_in_use_is_touched_once_a_minute(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Look-ups come by the thousand: hardly one of them is a call of the system."""
+    clock, touched = Clock(), []
+    cache = IndexCache(str(tmp_path / "cache"), clock=clock)
+    open_file(cache, table)
+    monkeypatch.setattr(os, "utime", lambda path, times: touched.append(times[0] - begun))
+    begun = clock.now
+    for _ in range(100):
+        clock.now += index.TOUCH_SECONDS / 4
+        open_file(cache, table)
+    assert touched == [index.TOUCH_SECONDS * minute for minute in range(1, 26)]
+    clock.now = begun  # set back: it is not silent until the old time comes again
+    open_file(cache, table)
+    assert len(touched) == 26
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_copy_in_use_that_was_taken_is_made_again(
+    ordered: bool, table: Path, tmp_path: Path
+) -> None:
+    """From its map, without the data file, in whatever order its rows lie; it is mapped anew."""
+    if not ordered:
+        content = pq.read_table(table / "run.parquet").take(np.arange(ROWS)[::-1])
+        pq.write_table(content, table / "run.parquet")
+    clock, folder = Clock(), tmp_path / "cache"
+    cache = IndexCache(str(folder), clock=clock)
+    size = (table / "run.parquet").stat().st_size
+    expected = open_file(cache, table).batch
+    (table / "run.parquet").unlink()
+    (copy,) = copies(folder)
+    copy.unlink()
+    clock.now += index.TOUCH_SECONDS
+    place = (str(table), "id", "run.parquet")
+    for each in (cache, cache, IndexCache(str(folder))):
+        found = each.open(*place, size=size, rows=ROWS)
+        assert found.batch.equals(expected)
+        assert found.in_order == ordered
+    held = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    del expected, found
+    assert sum(str(copy) in line and "(deleted)" not in line for line in held) == 2
+
+
+def test_a_map_outlives_its_copy(tmp_path: Path) -> None:
+    """Made anew and evicted by another process, a mapped copy reads whole.
+
+    A file that shrinks under a map kills whoever reads it, so a process of its own reads.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", _OUTLIVES, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])},
+        check=False,
+    )
+    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
+    assert done.stdout.split() == ["True", "0", "True"]
+
+
+_OUTLIVES = """
+import os, sys
+from pathlib import Path
+import numpy as np, pyarrow as pa
+from cbp.engine.state.index import IndexCache
+
+folder, rows = sys.argv[1], 200_000
+content = pa.table({"_hash": np.arange(rows), "n": np.arange(rows)})
+IndexCache(folder).put("id", "a", size=1 << 20, content=content)
+(copy,) = Path(folder).rglob("*.arrow")
+kept = IndexCache(folder).open("gone", "id", "a", size=1 << 20, rows=rows).batch
+inode = copy.stat().st_ino
+other = IndexCache(folder, bytes_max=1)
+other._made = 63  # the second copy sweeps
+other.put("id", "a", size=1 << 20, content=content)
+print(copy.stat().st_ino != inode)
+other.put("id", "b", size=1 << 20, content=content)
+print(len(list(Path(folder).rglob("*.arrow"))))
+print(kept.equals(pa.record_batch({"_hash": np.arange(rows), "n": np.arange(rows)})))
+"""
+
+
+def test_what_boots_of_the_past_left_goes(tmp_path: Path) -> None:
+    """By age: a shared folder holds the boots of several machines. What is not ours stays."""
+    clock = Clock()
+    boot = "0f0e0d0c-1111-2222-3333-0123456789ab"
+    old = clock.now - BOOT_SECONDS_MAX - 60
+    left = {
+        f"{boot[:-1]}1": ("a.arrow", "b.tmp"),
+        f"{boot[:-1]}1-scratch": ("c.called",),
+        "process-7": ("a.arrow",),
+        f"{boot[:-1]}2": ("thesis.txt", "a.arrow"),
+        "somebody": ("a.arrow",),
+    }
+    for name, files in {**left, f"{boot[:-1]}3": ("a.arrow", "new.arrow")}.items():
+        (tmp_path / name).mkdir()
+        for file in files:
+            (tmp_path / name / file).write_bytes(b"x")
+            os.utime(tmp_path / name / file, (old, old))
+        os.utime(tmp_path / name, (old, old))
+    used = tmp_path / f"{boot[:-1]}3" / "new.arrow"
+    os.utime(used, (clock.now, clock.now))
+    cache = IndexCache(str(tmp_path), clock=clock)
+    own = cache.scratch("x").parent
+    own.mkdir()
+    os.utime(own, (old, old))
+    cache.put("id", "a", size=1, content=CONTENT)
+    found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert {name for name in found if "id-a-" not in name} == {
+        f"{boot[:-1]}2/thesis.txt",
+        "somebody/a.arrow",
+        f"{boot[:-1]}3/a.arrow",
+        f"{boot[:-1]}3/new.arrow",
+    }
+    assert not any((tmp_path / name).exists() for name in list(left)[:3])
+    assert own.exists()
 
 
 def test_a_small_file_gets_no_copy(table: Path, tmp_path: Path) -> None:
