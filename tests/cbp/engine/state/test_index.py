@@ -247,11 +247,12 @@ def test_a_copy_in_use_is_touched_once_a_minute(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Look-ups come by the thousand: hardly one of them is a call of the system."""
-    clock, touched = Clock(), []
+    clock = Clock()
+    touched: list[float] = []
+    begun = clock.now
     cache = IndexCache(str(tmp_path / "cache"), clock=clock)
     open_file(cache, table)
     monkeypatch.setattr(os, "utime", lambda path, times: touched.append(times[0] - begun))
-    begun = clock.now
     for _ in range(100):
         clock.now += index.TOUCH_SECONDS / 4
         open_file(cache, table)
