@@ -27,7 +27,7 @@ import pytest
 import structlog
 from sqlalchemy import Connection, literal
 
-from cbp.engine import sink, taskstate, tiers
+from cbp.engine import planning, sink, taskstate, tiers
 from cbp.engine.base import RunPlan
 from cbp.engine.collect import Retention
 from cbp.engine.delta import tables
@@ -201,7 +201,10 @@ class Bench:
 
     @contextmanager
     def patched(self, disk: Disk | None) -> Iterator[None]:
-        """Make the process fit for simulations: no threads, no syncs, early clean-up."""
+        """Make the process fit for simulations: no threads, no syncs, early clean-up.
+
+        What is for large increments only is done for small ones too.
+        """
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(os, "fsync", disk.fsync if disk else lambda handle: None)
             patch.setattr(sink, "_threads", Serial)
@@ -213,6 +216,7 @@ class Bench:
             for module in (tiers, compaction):
                 patch.setattr(module, "FANOUT", FANOUT)
             patch.setattr(leases, "_now_ms", lambda _: literal(int(self.seconds * 1000)))
+            patch.setattr(planning, "MESSAGES_MIN", 1)
             patch.setattr(taskstate, "INLINE_BYTES_MAX", INLINE_BYTES_MAX)
             known = dict(tables.open_table.__kwdefaults__ or {})
             known["checkpoint_interval"] = CHECKPOINT_INTERVAL
