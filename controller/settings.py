@@ -49,8 +49,8 @@ class Settings(BaseSettings):
         engine: `spark`, or `local`: the same files without Spark, in this process.
         allow_remote: Listen to other machines than this one.
         parallel_runs_max: Runs under way at a time, over all dataflows.
-        slow_run_seconds: A run that takes longer holds no place, so that others start beside it;
-            0: it does. So with framing.
+        slow_run_seconds: A run that takes longer holds no place, so that others start beside it,
+            and gives way where they still cannot run; 0: neither. Framing holds no place either.
         slow_runs_max: Runs without a place at a time.
         run_seconds_max: Time limit of one run, and of framing one increment; 0: none. A stage
             may have its own.

@@ -38,6 +38,7 @@ class Driver:
         publish_every: Epochs of a stage after which everything recorded is published.
         kept: Of outputs that are not kept for good, by flow, what must stay of them.
         by_bucket: Whether messages that only their stage reads may lie by bucket.
+        slots_max: As of the plan of every run.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Driver:
         # Later than the tables were made, and three apart: compaction and retention come later.
         self.clock = itertools.count(2_000_000_000_000, 3)
         self.kept: dict[str, KeptFlow] = {}
+        self.slots_max: int | None = None
         engine.create_tables(self.folder, dataflow.name, list(dataflow.stages.values()))
 
     @property
@@ -118,6 +120,7 @@ class Driver:
             tuple(self.unpublished[stage]),
             self.kept,
             self.dataflow.own_messages() if self.by_bucket else (),
+            self.slots_max,
         )
         prepared = self.engine.prepare(plan)
         self.figures.append({"stage": stage, **prepared.figures})

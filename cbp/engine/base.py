@@ -92,6 +92,7 @@ class RunPlan:
         kept: Of outputs that are not kept for good, by flow, what of them must stay.
         own_messages: Loopbacks, by flow, that nobody reads but their own stage. Only the order of
             each group's messages counts there, so a run may put those of one bucket together.
+        slots_max: Most slots of the engine that its tasks take at a time; `None`: all of them.
     """
 
     folder: str
@@ -104,6 +105,11 @@ class RunPlan:
     unpublished: tuple[Intention, ...] = ()
     kept: Mapping[str, KeptFlow] = field(default_factory=dict)
     own_messages: Collection[str] = frozenset()
+    slots_max: int | None = None
+
+    def slots_of(self, slots: int) -> int:
+        """Return how many of an engine's slots its tasks take at most."""
+        return slots if self.slots_max is None else min(slots, self.slots_max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -473,6 +479,14 @@ class Engine(Protocol):
 
     def cancel(self, run: str) -> None:
         """Ask a run to stop; its `prepare` then raises `RunCancelledError`. Returns at once."""
+        ...
+
+    def starved(self, runs: Collection[str]) -> Collection[str]:
+        """Return those of these runs that have tasks to do at this moment, and do none.
+
+        Raises:
+            OperatingError: If nobody can tell.
+        """
         ...
 
     def forget(self, folder: str) -> None:

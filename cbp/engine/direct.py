@@ -337,6 +337,10 @@ class DirectEngine:
         """Ask a run to stop."""
         self._executor.cancel(run)
 
+    def starved(self, runs: Collection[str]) -> Collection[str]:
+        """Return those of these runs whose tasks all wait for a slot."""
+        return self._executor.starved(runs)
+
     def forget(self, folder: str) -> None:
         """Drop the snapshots of a folder's tables."""
         self._tables.forget(folder)

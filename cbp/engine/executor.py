@@ -9,7 +9,7 @@ descriptors (`cbp.engine.preparing`). The executor on Spark is in `cbp.engine.sp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 from cbp.engine.base import RunPlan
@@ -50,6 +50,10 @@ class Executor(Protocol):
         """Stop the tasks of a run; `execute` then raises `RunCancelledError`."""
         ...
 
+    def starved(self, runs: Collection[str]) -> Collection[str]:
+        """Return those of these runs that have tasks to do at this moment, and do none."""
+        ...
+
     def forget(self, folder: str) -> None:
         """Drop what is kept for a folder's stages."""
         ...
@@ -79,7 +83,7 @@ class LocalExecutor:
         """Run the same task code as Spark's workers."""
         require_no_spark(plan.node.name, task.spec)
         if task.spec.record_wise:
-            work = record_shares(plan, self.slots)
+            work = record_shares(plan, plan.slots_of(self.slots))
             runs = (self._kind(task, i, "0").run_shares(share) for i, share in enumerate(work))
         else:
             runs = (self._kind(task, part, "0").run_arranged() for part in range(task.tasks))
@@ -87,6 +91,11 @@ class LocalExecutor:
 
     def cancel(self, run: str) -> None:
         """Do nothing: a task here cannot be interrupted."""
+
+    def starved(self, runs: Collection[str]) -> Collection[str]:
+        """Return none: a run has its caller's thread."""
+        del runs
+        return ()
 
     def forget(self, folder: str) -> None:
         """Do nothing: nothing is kept."""

@@ -96,7 +96,7 @@ class Planner:
             spec=spec,
             layout=None if spec.record_wise else shuffle_layout(spec),
             buckets=node.buckets,
-            tasks=max(1, min(wanted, self.executor.slots, node.buckets)),
+            tasks=max(1, min(wanted, plan.slots_of(self.executor.slots), node.buckets)),
             states={
                 state.name: self.tables.state(
                     plan.folder, node, state.name, plan.unpublished, refresh=False
@@ -126,7 +126,8 @@ class Planner:
         in_sql = behind.node.translator.form == "sql" or any(
             input_.in_sql for input_ in behind.node.translator.inputs
         )
-        if outer or in_sql or len(record_shares(plan, self.executor.slots)) > 1:
+        slots = plan.slots_of(self.executor.slots)
+        if outer or in_sql or len(record_shares(plan, slots)) > 1:
             return None
         task = self.task(behind, records=1, faults=faults)
         return Then(only_flow(behind.node), task)

@@ -34,6 +34,7 @@
     |  |- DiskFullError           no space left while writing
     |  |- IncrementDamagedError   an increment's file is missing or has other rows
     |  |- RunCancelledError       the run was cancelled
+    |  |- RunGaveWayError         it was cancelled for another dataflow's sake, and runs again
     |  |- DataflowBusyError       a dataflow is being amended, or a run of it does not end
     |  |- RollbackImpossibleError  a dataflow cannot be taken back that far
     |  |- RebuildIncompleteError  some dataflows could not be brought back from their folders
@@ -85,6 +86,7 @@ from cbp.errors.operating import (
     RebuildIncompleteError,
     RollbackImpossibleError,
     RunCancelledError,
+    RunGaveWayError,
     SparkSettingError,
     TimeLimitError,
 )
@@ -140,6 +142,7 @@ __all__ = [
     "RouteFlowError",
     "RouteKeyError",
     "RunCancelledError",
+    "RunGaveWayError",
     "SparkSettingError",
     "TableFeatureError",
     "TableForeignError",

@@ -23,6 +23,7 @@ __all__ = [
     "RebuildIncompleteError",
     "RollbackImpossibleError",
     "RunCancelledError",
+    "RunGaveWayError",
     "SparkSettingError",
     "TimeLimitError",
 ]
@@ -75,6 +76,24 @@ class RunCancelledError(OperatingError):
 
     def __init__(self, run: str) -> None:
         super().__init__(f"run {run} was cancelled", run=run)
+
+
+class RunGaveWayError(OperatingError):
+    """A run went on for long while another dataflow could not run: its epoch runs again."""
+
+    code = "run_gave_way"
+
+    def __init__(self, run: str, *, stage: str, seconds: float, to: str) -> None:
+        super().__init__(
+            f"run {run} of {stage!r} had not ended after {seconds:.0f} s and left {to!r} no room: "
+            "it gave way, and its epoch runs again in the narrow place, with at most half of the "
+            "engine's slots; nothing is lost. Should it hang, mend the translator; should it have "
+            "much to do, give it smaller increments or more slots, or raise slow_run_seconds",
+            run=run,
+            stage=stage,
+            seconds=seconds,
+            to=to,
+        )
 
 
 class DataflowBusyError(OperatingError):

@@ -3,7 +3,8 @@
 `decide` is called at every tick with a picture of all stages and returns the runs to
 start. Its rules:
 
-- Epochs of one stage are serial; how many runs at a time, and of whom, says `cbp.model.places`.
+- Epochs of one stage are serial; how many runs at a time, and of whom, says `cbp.model.places`;
+  also, who gives way.
 - Priorities age: whoever has waited longest since its last start goes first; among
   equals, upstream first (`cbp.model.graph`). So between two starts of a stage every other
   stage that can run starts too: that is a *phase*, and nothing starves.
@@ -61,11 +62,12 @@ class StageView:
         epoch: Number of the next run.
         waiting_since: When it could first have run, or last started; orders the starts.
         running: Whether a run of it is under way.
-        running_since: When that began; `None`: just now.
+        work: That run, as `cbp.model.places` looks at it; `None`: it began just now.
         active: Whether the dataflow and the stage are wanted to run.
         paused_because: Why it is not active, in words.
         stopped: Whether it stopped by itself, and nobody paused it.
         retry_at: After a failed run, not before this time (UTC); `None`: at once.
+        gave_way: How often runs of its next epoch gave way.
         wiring: Input name to flow name.
         members: Stages that run in its epochs, itself included (`cbp.model.fusion`);
             none: itself alone.
@@ -81,11 +83,12 @@ class StageView:
     connectors: Mapping[str, Connector]
     waiting_since: datetime
     running: bool = False
-    running_since: datetime | None = None
+    work: Taken | None = None
     active: bool = True
     paused_because: str = ""
     stopped: bool = False
     retry_at: datetime | None = None
+    gave_way: int = 0
     memo: Any = None
     runnable: RunnableSpec = field(default=RunnableSpec())
     wiring: Mapping[str, str] = field(default_factory=dict)
@@ -133,12 +136,14 @@ class Schedule:
         waits: (dataflow, stage) to the reason why it does not start now.
         failed: Of those that wait, whose Runnable failed; they must not be asked again.
         circling: (dataflow, stage) to what is wrong with its cycle: it does not drain.
+        gives_way: The run that gives way now, and the dataflow to which; `None`: none does.
     """
 
     starts: tuple[Start, ...]
     waits: Mapping[StageId, Wait]
     failed: Mapping[StageId, CbpError] = field(default_factory=dict)
     circling: Mapping[StageId, CycleUndrainedError] = field(default_factory=dict)
+    gives_way: tuple[Taken, str] | None = None
 
     @property
     def waiting(self) -> dict[StageId, str]:
@@ -189,7 +194,7 @@ def decide(stages: Iterable[StageView], *, now: datetime, places: Places) -> Sch
         cases.values(),
         key=lambda c: (c.view.waiting_since, c.view.epoch, c.position, *c.view.id),
     )
-    starts = _placed(order, now, places)
+    starts, gives_way = _placed(order, now, places)
     return Schedule(
         tuple(_start(case) for case in starts),
         {
@@ -199,30 +204,62 @@ def decide(stages: Iterable[StageView], *, now: datetime, places: Places) -> Sch
         },
         {id_: case.error for id_, case in cases.items() if case.error is not None},
         {id_: error for id_, case in cases.items() if (error := _circling(case)) is not None},
+        gives_way,
     )
 
 
-def _placed(order: Sequence[_Case], now: datetime, places: Places) -> list[_Case]:
-    """Give those that can run their places, in this order; tell the others what they wait for."""
-    ready = [case for case in order if case.decision is not None and not case.reason]
-    views = [case.view for case in order if case.view.running]
-    taken = [Taken(*view.id, view.running_since) for view in views]
+def _placed(
+    order: Sequence[_Case], now: datetime, places: Places
+) -> tuple[list[_Case], tuple[Taken, str] | None]:
+    """Give those that can run their places, in this order; tell the others what they wait for.
+
+    Returns:
+        Who starts, and who gives way to whom.
+    """
+    could = [case for case in order if case.decision is not None and not case.reason]
+    ready = [case for case in could if not case.view.gave_way]
+    # By turns: who gave way last comes last.
+    narrow = [case for case in could if case.view.gave_way]
+    narrow.sort(key=lambda case: case.view.retry_at or case.view.waiting_since)
+    running = [case.view for case in order if case.view.running]
+    taken = [view.work or Taken(*view.id) for view in running]
     starts = []
-    while (chosen := places.next(taken, [case.view.dataflow for case in ready], now)) is not None:
+    while (chosen := places.next(taken, _dataflows(ready), now)) is not None:
         starts.append(ready.pop(chosen))
         taken.append(Taken(*starts[-1].view.id))
+    if (chosen := places.next_narrow(taken, _dataflows(narrow))) is not None:
+        starts.append(narrow.pop(chosen))
+        taken.append(Taken(*starts[-1].view.id, gave_way=starts[-1].view.gave_way))
     slow = {(work.dataflow, work.stage) for work in places.slow(taken, now)}
     for before, case in enumerate(ready):
         case.kind = "place"
         if slow and places.used_up(case.view.dataflow, taken):
             case.reason = f"waits for one of the {places.most} runs of its dataflow to end"
         else:
-            behind = f", behind {before} other" + "s" * (before != 1) if before else ""
-            case.reason = f"waits for one of {places.most} places for runs{behind}"
+            case.reason = f"waits for one of {places.most} places for runs{_behind(before)}"
+    for before, case in enumerate(narrow):
+        case.kind = "place"
+        case.reason = f"gave way {_times(case.view.gave_way)}, waits for the narrow place"
+        case.reason += _behind(before)
     for case in order:
         if case.view.id in slow:
             case.reason += f", for more than {places.slow_seconds:g} s: it holds no place"
-    return starts
+        if case.view.work is not None and case.view.work.gave_way:
+            gave_way = f"after it gave way {_times(case.view.work.gave_way)}"
+            case.reason += f" in the narrow place, with half of the slots, {gave_way}"
+    return starts, places.gives_way(taken, _dataflows(ready), _dataflows(narrow), now)
+
+
+def _dataflows(cases: Sequence[_Case]) -> list[str]:
+    return [case.view.dataflow for case in cases]
+
+
+def _behind(before: int) -> str:
+    return f", behind {before} other" + "s" * (before != 1) if before else ""
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _start(case: _Case) -> Start:

@@ -86,6 +86,7 @@ STATUS: Mapping[str, int] = {
     "increment_collected": 410,
     "version_unreadable": 409,
     "run_cancelled": 409,
+    "run_gave_way": 409,
     "dataflow_busy": 409,
     "rollback_impossible": 409,
     "input_not_retained": 409,

@@ -39,6 +39,7 @@ from controller.loop.retention import SEVEN_DAYS, Inputs, Keep
 from controller.loop.rollback import Rollbacks
 from controller.loop.runs import RetryPolicy, Runs
 from controller.loop.snapshots import Snapshots
+from controller.loop.starving import Starving
 from controller.loop.terms import Terms
 from controller.loop.threads import Here
 from controller.loop.tick import Ticker
@@ -191,6 +192,7 @@ def assemble(
         framer=framer,
         answers=answers,
         places=given.places,
+        starving=Starving(engine=engine, clock=clock, places=given.places),
         random_hex=given.random_hex,
     )
 

@@ -7,8 +7,9 @@
 
 An intention that could not be finished is *parked*: kept here, shown as the reason
 why its stage waits, and finished later. It is never a failed run. A run that takes longer
-than it may is cancelled, and fails for good until somebody resumes its stage; one that does
-not even stop then is given up (`controller.loop.underway`), and its files are nobody's.
+than it may is cancelled, and fails for good until somebody resumes its stage; one that gives way to
+another dataflow (`cbp.model.places`) is cancelled and tried again. One that does not even stop
+then is given up (`controller.loop.underway`), and its files are nobody's.
 
 Invariants (tests/controller/test_loop.py, test_failures.py, test_recovery.py): a stage has at most
 one run under way; no run starts while its stage is parked; after `LogConflictError`
@@ -39,12 +40,14 @@ from cbp.errors import (
     InvariantError,
     LogConflictError,
     RunCancelledError,
+    RunGaveWayError,
     TableForeignError,
     TimeLimitError,
 )
 from cbp.model.dataflow import StageNode
 from cbp.model.increment import Increment
 from cbp.model.intention import Intention, RunStatus
+from cbp.model.places import Taken
 from cbp.model.publication import Publication
 from controller.loop.catalog import Catalog
 from controller.loop.description import Descriptions
@@ -64,7 +67,9 @@ INTERRUPTED: Mapping[str, Any] = {
 _PUBLICATION = ""
 """Stands for a stage where the work under way is a publication of the whole dataflow."""
 
-_NO_FAULT_OF_THE_RUN = frozenset({"run_interrupted", "run_cancelled", "lease_lost"})
+_NO_FAULT_OF_THE_RUN = frozenset(
+    {"run_interrupted", "run_cancelled", RunGaveWayError.code, "lease_lost"}
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -95,6 +100,7 @@ class Job:
         stage: The stage as it was when the run was decided.
         memo: The Runnable's new memo.
         dropped: Increments that this run removes although nobody ever read them.
+        gave_way: How often runs of its epoch gave way before.
     """
 
     record: DataflowRecord
@@ -104,6 +110,7 @@ class Job:
     plan: RunPlan
     memo: Any = None
     dropped: tuple[Increment, ...] = ()
+    gave_way: int = 0
 
     @property
     def id(self) -> StageId:
@@ -174,9 +181,9 @@ class Runs:
         """Return the stages that have a run under way, with its id."""
         return self._under_way.busy()
 
-    def since(self) -> dict[StageId, datetime]:
-        """Return the stages that have a run under way, with when it was handed in."""
-        return self._under_way.since()
+    def taken(self) -> dict[StageId, Taken]:
+        """Return the stages that have a run under way, with what takes their places."""
+        return self._under_way.taken()
 
     def parked(self) -> dict[StageId, Parked]:
         """Return the stages whose last run waits to be finished."""
@@ -190,7 +197,7 @@ class Runs:
         self._store.intend(job.run)
         own = job.node.run_seconds_max
         limit = self._seconds_max if own is None else own
-        work = Work(job.id, job.run.id, self._clock(), seconds_max=limit)
+        work = Work(job.id, job.run.id, self._clock(), seconds_max=limit, gave_way=job.gave_way)
         work.give_up = lambda: self._failed(job, work, RunCancelledError(work.run))
         self._under_way.submit(work, lambda: self._run(job, work))
 
@@ -203,6 +210,21 @@ class Runs:
     def cancel(self, run: str) -> None:
         """Ask a run to stop, whether it waits for a thread or is being prepared."""
         self._under_way.cancel(run)
+
+    def give_way(self, run: str, to: str) -> None:
+        """Ask a run to stop for another dataflow's sake; its epoch runs again."""
+        self._under_way.give_way(run, to)
+
+    def gave_way(self, stage: StageRecord) -> int:
+        """Return how often runs of a stage's next epoch gave way since anybody last resumed it."""
+        return sum(
+            run.epoch == stage.epoch and _code(run) == RunGaveWayError.code
+            for run in self._failed_tries(stage)
+        )
+
+    def slots(self) -> int:
+        """Return the tasks that the engine runs at a time."""
+        return self._engine.limits().slots
 
     def keep_time(self) -> None:
         """Cancel the runs that take longer than they may, give up those that do not stop."""
@@ -422,12 +444,24 @@ class Runs:
         if isinstance(error, RunCancelledError) and self._stopping:
             self.interrupt(job.run)
             return
+        if isinstance(error, RunCancelledError) and work.gives_way_to:
+            self._gave_way(job, work, now)
+            return
         tries = 1 + self._counted(job.stage)
         pause = self._pause_reason(job, error, tries)
         retry_at = None if pause else self._retry.retry_at(tries, now)
         described = _described(error)
         _log.warning("run.failed", tries=tries, paused=bool(pause), error=described, exc_info=error)
         self._store.fail(job.run.id, described, finished_at=now, retry_at=retry_at, pause=pause)
+
+    def _gave_way(self, job: Job, work: Work, now: datetime) -> None:
+        """Settle a run that gave way; its epoch may run again at once, in the narrow place."""
+        seconds = (now - work.since).total_seconds()
+        told = RunGaveWayError(
+            work.run, stage=job.node.name, seconds=seconds, to=work.gives_way_to
+        ).as_dict()
+        _log.warning("run.gave_way", error=told)
+        self._store.fail(job.run.id, told, finished_at=now, retry_at=now)
 
     def interrupt(self, run: RunRecord) -> None:
         """Settle a run that ended without a result and without a fault of its own."""
@@ -451,13 +485,21 @@ class Runs:
 
         The store counts every try; interrupted and cancelled ones are taken out here.
         """
+        return sum(_code(run) not in _NO_FAULT_OF_THE_RUN for run in self._failed_tries(stage))
+
+    def _failed_tries(self, stage: StageRecord) -> Sequence[RunRecord]:
+        """Return the failed tries in a row of a stage, newest first."""
         if stage.failures == 0:
-            return 0
-        failed = self._store.runs(
+            return ()
+        found = self._store.runs(
             stage.dataflow, stage=stage.stage, status=RunStatus.FAILED, limit=stage.failures
         )
-        codes = [(run.error or {}).get("error_code") for run in failed.items]
-        return sum(code not in _NO_FAULT_OF_THE_RUN for code in codes)
+        return found.items
+
+
+def _code(run: RunRecord) -> str:
+    """Return the code of a failed run's error."""
+    return str((run.error or {}).get("error_code", ""))
 
 
 def _described(error: Exception) -> dict[str, Any]:

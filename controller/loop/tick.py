@@ -23,7 +23,7 @@ from cbp.model.connector import Connector
 from cbp.model.dataflow import StageNode
 from cbp.model.fusion import PhysicalStage
 from cbp.model.intention import RunStatus
-from cbp.model.places import Places
+from cbp.model.places import Places, Taken
 from cbp.model.schedule import Schedule, StageView, Start, decide
 from cbp.model.waiting import Wait
 from controller.loop.answers import Answers
@@ -31,6 +31,7 @@ from controller.loop.catalog import Catalog
 from controller.loop.frames import Framer
 from controller.loop.recovery import Recovery
 from controller.loop.runs import Job, Runs, StageId
+from controller.loop.starving import Starving
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
 __all__ = ["PAUSED_BY_HAND", "Ticker"]
@@ -79,6 +80,7 @@ class Ticker:
         framer: Framer,
         answers: Answers,
         places: Places,
+        starving: Starving,
         random_hex: Callable[[int], str],
     ) -> None:
         self.lock = threading.Lock()
@@ -89,7 +91,7 @@ class Ticker:
         self._store, self._clock, self._catalog = store, clock, catalog
         self._runs, self._recovery, self._framer = runs, recovery, framer
         self._answers = answers
-        self._places, self._random_hex = places, random_hex
+        self._places, self._starving, self._random_hex = places, starving, random_hex
         self._last_id_ms = 0
 
     def hold(self, dataflow: str, because: str) -> None:
@@ -133,13 +135,13 @@ class Ticker:
             self._recovery.settle()
             # Taken before loading: a run that ends meanwhile then counts as running once more,
             # and never as a stage that is free with a queue from before its end.
-            busy = self._runs.since()
+            busy = self._starving.told(self._runs.taken())
             records = self._store.dataflows()
             self._publish(records, {name for name, _ in busy})
             return self._decide_and_start(records, busy)
 
     def _decide_and_start(
-        self, records: Sequence[DataflowRecord], busy: Mapping[StageId, datetime]
+        self, records: Sequence[DataflowRecord], busy: Mapping[StageId, Taken]
     ) -> Schedule:
         views: dict[StageId, tuple[DataflowRecord, StageRecord, StageView]] = {}
         broken: dict[StageId, Wait] = {}
@@ -175,6 +177,9 @@ class Ticker:
             told = failure.as_dict()
             _log.warning("runnable.failed", dataflow=dataflow, error=told)
             self._store.pause_stage(dataflow, stage_name, failure.message, told)
+        if schedule.gives_way is not None:
+            work, to = schedule.gives_way
+            self._runs.give_way(work.run, to)
         started = []
         for start in schedule.starts:
             try:
@@ -190,7 +195,7 @@ class Ticker:
             words = "; ".join(part for part in (known.words, circling.message) if part)
             waits[key] = replace(known, words=words, error=known.error or circling)
         self.waits = waits
-        return Schedule(tuple(started), waits)
+        return Schedule(tuple(started), waits, gives_way=schedule.gives_way)
 
     def _framed(self, loaded: Sequence[_Loaded]) -> Iterator[_Loaded]:
         """Let what arrived be framed, but at stopped stages; yield what is known then."""
@@ -231,7 +236,7 @@ class Ticker:
         unit: PhysicalStage,
         stage: StageRecord,
         connectors: Mapping[str, Connector],
-        busy: Mapping[StageId, datetime],
+        busy: Mapping[StageId, Taken],
     ) -> StageView:
         node, key = unit.leader, (record.name, stage.stage)
         because = stage.paused_because
@@ -250,11 +255,12 @@ class Ticker:
             connectors=connectors,
             waiting_since=stage.waiting_since,
             running=key in busy,
-            running_since=busy.get(key),
+            work=busy.get(key),
             active=not because,
             paused_because=because,
             stopped=bool(stage.paused_because) and stage.paused_because != PAUSED_BY_HAND,
             retry_at=stage.retry_at,
+            gave_way=0 if because or key in busy else self._runs.gave_way(stage),
             memo=stage.memo,
             runnable=node.runnable,
             wiring=node.wiring,
@@ -303,9 +309,11 @@ class Ticker:
             tuple(fused),
             self._runs.publisher.before(record, stage.stage, start.epoch),
             own_messages=self._catalog.compiled(record).own_messages(),
+            slots_max=self._places.share(self._runs.slots()) if view.gave_way else None,
         )
         dropped = start.decision.dropped(view.connectors)
-        self._runs.start(Job(record, node, stage, run, plan, start.decision.memo, dropped))
+        memo, gave_way = start.decision.memo, view.gave_way
+        self._runs.start(Job(record, node, stage, run, plan, memo, dropped, gave_way))
 
     def _attempt(self, stage: StageRecord) -> int:
         last = self._store.runs(stage.dataflow, stage=stage.stage, limit=1).items

@@ -19,6 +19,7 @@ from datetime import datetime
 import structlog
 
 from cbp.errors import CbpError
+from cbp.model.places import Taken
 
 __all__ = ["GIVE_UP_SECONDS", "StageId", "UnderWay", "Work"]
 
@@ -41,6 +42,8 @@ class Work:
         give_up: Called when nobody waits for it any more; `None`: it is never given up.
         cancelled_at: When it was asked to stop.
         late: Whether its time limit asked.
+        gave_way: How often runs of its epoch gave way before.
+        gives_way_to: The dataflow that asked it to stop; `""`: none did.
         recording: Whether it is being recorded.
     """
 
@@ -51,6 +54,8 @@ class Work:
     give_up: Callable[[], None] | None = None
     cancelled_at: datetime | None = None
     late: bool = False
+    gave_way: int = 0
+    gives_way_to: str = ""
     recording: bool = False
 
 
@@ -81,10 +86,20 @@ class UnderWay:
         with self._lock:
             return {key: work.run for key, work in self._busy.items()}
 
-    def since(self) -> dict[StageId, datetime]:
-        """Return the stages that are busy, with when their work was handed in."""
+    def taken(self) -> dict[StageId, Taken]:
+        """Return the stages that are busy, with what takes their places."""
         with self._lock:
-            return {key: work.since for key, work in self._busy.items()}
+            return {
+                key: Taken(
+                    *key,
+                    work.since,
+                    work.run,
+                    work.gave_way,
+                    ending=work.cancelled_at is not None,
+                    recorded=work.recording or work.give_up is None,
+                )
+                for key, work in self._busy.items()
+            }
 
     def submit(self, work: Work, function: Callable[[], object]) -> None:
         """Hand work to the executor; its stage must be free."""
@@ -101,7 +116,18 @@ class UnderWay:
             for work in self._busy.values():
                 if work.run == run:
                     work.cancelled_at = work.cancelled_at or self._clock()
+                    work.gives_way_to = ""  # whoever asks by name wants more than that
         self._stop(run)
+
+    def give_way(self, run: str, to: str) -> None:
+        """Ask a run to stop for another dataflow's sake, unless it stops or is recorded."""
+        with self._lock:
+            found = [work for work in self._busy.values() if work.run == run]
+            asked = [w for w in found if w.cancelled_at is None and not w.recording]
+            for work in asked:
+                work.cancelled_at, work.gives_way_to = self._clock(), to
+        if asked:
+            self._stop(run)
 
     def keep_time(self) -> None:
         """Cancel what takes longer than it may; give up what was cancelled and goes on."""

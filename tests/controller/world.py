@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -134,6 +134,7 @@ class FileEngine:
 
     Attributes:
         on_check, on_prepare, on_publish: Called first; what they raise is the engine's failure.
+        without_slots: Runs that have work and no slot.
     """
 
     def __init__(self, *, files: Files, faults: Faults = NO_FAULTS, **_unused: Any) -> None:
@@ -143,6 +144,7 @@ class FileEngine:
         self.on_publish: Callable[[Intention], None] = lambda intention: None
         self.prepared: list[tuple[str, int]] = []
         self.cancelled: list[str] = []
+        self.without_slots: set[str] = set()
 
     def check(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
         self.on_check(dataflow)
@@ -312,6 +314,9 @@ class FileEngine:
 
     def cancel(self, run: str) -> None:
         self.cancelled.append(run)
+
+    def starved(self, runs: Collection[str]) -> Collection[str]:
+        return [run for run in runs if run in self.without_slots]
 
     def forget(self, folder: str) -> None:
         pass

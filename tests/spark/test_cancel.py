@@ -15,6 +15,7 @@ from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor
 from cbp.engine.spark.session import with_room
 from cbp.model.intention import RunStatus
+from cbp.model.places import STARVED_SECONDS
 from controller.loop.threads import Threads
 from tests.controller.world import ONE, Sum, World
 
@@ -70,6 +71,56 @@ def test_a_hung_run_of_many_records_leaves_room(spark: Any, tmp_path: Path) -> N
     gate.touch()
     until(world, lambda: world.store.stages("bad")[0].epoch == 1)
     assert len(world.flow("bad", "sum.totals")) == 4_500
+    world.close()
+
+
+def test_hung_runs_in_all_slots_give_way(spark: Any, tmp_path: Path) -> None:
+    """Two hang in every slot that Spark has: a third dataflow goes on once they are slow.
+
+    The one that gave way hangs again, in half of the slots: the third one runs beside it, and
+    once the code no longer hangs both are done, each record once.
+    """
+    slots = 2 * spark.sparkContext.defaultParallelism
+    world = World(
+        tmp_path / "w",
+        executor=Threads("run"),
+        engine=lambda **options: DirectEngine(SparkExecutor(spark), cache=options["cache"]),
+    )
+    world.translators["stuck"] = Stuck
+    world.restart()
+    many = [(f"w{n}", n) for n in range(4_500)]
+    for number in range(2):
+        document = copy.deepcopy(ONE)
+        document["name"], stage = f"bad{number}", document["stages"]["sum"]
+        stage |= {"translator": "stuck", "parameters": {"gate": str(tmp_path / "gate")}}
+        world.controller.register(document)
+        world.arrive(f"bad{number}", "a", *many)
+    world.controller.register({**ONE, "name": "good"})
+
+    def hanging() -> int:
+        pids = [int(path.suffix[1:]) for path in tmp_path.glob("gate.*")]
+        return sum(Path(f"/proc/{pid}").exists() for pid in pids)
+
+    until(world, lambda: hanging() == slots)
+    world.arrive("good", "a", *many)
+    world.clock.advance(120)
+    until(world, lambda: world.store.runs("good").items)
+    until(world, lambda: world.engine.starved([world.store.runs("good").items[0].id]))
+    world.controller.tick()
+    world.clock.advance(STARVED_SECONDS)
+    until(world, lambda: world.store.stages("good")[0].epoch == 1)
+    failed = world.store.runs(status=RunStatus.FAILED).items
+    assert [(run.error or {})["error_code"] for run in failed] == ["run_gave_way"]
+    gave_way = failed[0].dataflow
+    until(world, lambda: len(world.store.runs(gave_way).items) == 2)
+    until(world, lambda: hanging() == slots - 1)
+    world.arrive("good", "a", *many)
+    until(world, lambda: world.store.stages("good")[0].epoch == 2)
+    assert "in the narrow place" in world.controller.waits(gave_way)["sum"].words
+    (tmp_path / "gate").touch()
+    bad = ("bad0", "bad1")
+    until(world, lambda: all(world.store.stages(name)[0].epoch == 1 for name in bad))
+    assert [len(world.flow(name, "sum.totals")) for name in bad] == [4_500, 4_500]
     world.close()
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from itertools import accumulate
@@ -41,6 +41,7 @@ from cbp.engine.layout import (
 from cbp.engine.records import record_shares
 from cbp.engine.route import computes, sql_column, sql_columns
 from cbp.engine.spark.expressions import Expressions, failed_expression
+from cbp.engine.spark.jobs import jobs_of, starved
 from cbp.engine.spark.kept import KeptPlan
 from cbp.engine.spark.placement import Placement
 from cbp.engine.spark.resident import Residents
@@ -79,6 +80,7 @@ __all__ = [
     "is_damage",
     "quoted",
     "slot_expressions",
+    "within_slots",
 ]
 
 ARRANGED_READS_MAX = 4_000_000
@@ -157,22 +159,20 @@ class SparkExecutor:
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
         """Run the job and return what its tasks reported."""
-        context = self.spark.sparkContext
-        context.addJobTag(plan.run)
         try:
-            self._require_going(plan.run)  # before this job, or between two of its run
-            bodies = self._bodies(plan, task)
+            with jobs_of(self.spark.sparkContext, plan):
+                self._require_going(plan.run)  # before this job, or between two of its run
+                bodies = self._bodies(plan, task)
         except Exception as exc:
             raise self._coded(exc, plan) from exc
         finally:
-            context.removeJobTag(plan.run)
             self._cancelled.discard(plan.run)
         return [json.loads(body) for body in bodies]
 
     def _bodies(self, plan: RunPlan, task: TaskPlan) -> list[str]:
         """Run the job; return what its tasks reported, as JSON texts."""
         if task.spec.record_wise:
-            work = record_shares(plan, self.slots)
+            work = record_shares(plan, plan.slots_of(self.slots))
             own = partial(shared_out, task, work, self._kind)
             return self._without_shuffle(plan, task, len(work), own)
         if task.spec.form == "sql":
@@ -245,6 +245,10 @@ class SparkExecutor:
         self.residents.cancel(run)
         self.spark.sparkContext.cancelJobsWithTag(run)
 
+    def starved(self, runs: Collection[str]) -> Collection[str]:
+        """Return those of these runs whose jobs all wait for a slot."""
+        return starved(self.spark.sparkContext, runs)
+
     def forget(self, folder: str) -> None:
         """Drop the sessions of a folder's stages."""
         for stage in [stage for stage in self._sessions if stage[0] == folder]:
@@ -286,6 +290,7 @@ class SparkExecutor:
         frame = frames[0]
         for other in frames[1:]:
             frame = frame.unionAll(other)
+        frame = within_slots(frame, plan)
         frame = frame.repartitionById(task.tasks, F.expr(owner(task)))
         return sorted_within(frame, layout)
 
@@ -373,6 +378,11 @@ def _are_few(files: Sequence[DataFile], task: TaskPlan) -> bool:
         sum(file.rows for file in files) * task.tasks <= ARRANGED_READS_MAX
         and sum(file.share_bytes for file in files) <= ARRANGED_BYTES_MAX
     )
+
+
+def within_slots(frame: DataFrame, plan: RunPlan) -> DataFrame:
+    """Return the same records, in no more partitions than the run may take slots."""
+    return frame if plan.slots_max is None else frame.coalesce(plan.slots_max)
 
 
 def is_damage(exc: Exception) -> bool:

@@ -50,6 +50,10 @@ _SETTINGS = {
     "spark.executorEnv.MIMALLOC_PURGE_DELAY": "60000",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.session.timeZone": "UTC",
+    # It would take a coalesce before a shuffle for useless: what a run may take of the slots.
+    "spark.sql.optimizer.excludedRules": (
+        "org.apache.spark.sql.catalyst.optimizer.CollapseRepartition"
+    ),
     "spark.scheduler.mode": "FAIR",
     # A copy of an index is worth a short wait for its executor, not the default of 3 s.
     "spark.locality.wait": "100ms",

@@ -53,8 +53,10 @@ from cbp.engine.spark.executor import (
     quoted,
     slot_expressions,
     sorted_within,
+    within_slots,
 )
 from cbp.engine.spark.frames import Frames, Results
+from cbp.engine.spark.jobs import jobs_of
 from cbp.engine.spark.kept import KeptPlan, runs_again
 from cbp.engine.spark.sqltasks import PartRun, given_to, look_up_task, read_task, settle_task
 from cbp.engine.spark.widths import batch_settings, checked, counted_settings, is_wide
@@ -97,7 +99,7 @@ class SqlJob:
         plan: RunPlan,
         task: TaskPlan,
     ) -> None:
-        self._task, self._run = task, plan.run
+        self._task = task
         job = uuid.uuid4().hex
         self._parts = [
             _Part(executor, plan, task, part, job)
@@ -136,9 +138,8 @@ class SqlJob:
             return list(chain.from_iterable(done))
 
     def _tagged(self, going: Callable[[], None], part: _Part) -> list[str]:
-        # Tags belong to a thread, and this one ends with its part.
-        part.executor.spark.sparkContext.addJobTag(self._run)
-        return part.bodies(going)
+        with jobs_of(part.executor.spark.sparkContext, part.plan):  # that belongs to a thread
+            return part.bodies(going)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +242,7 @@ class _Part:
         if not self._arrived(spec):
             return self.executor.spark.createDataFrame([], ddl(spec.schema))
         frame = self.executor.read(self.plan, spec).select(*map(quoted, spec.schema.names))
-        return frame if self.part is None else frame.coalesce(1)
+        return within_slots(frame, self.plan) if self.part is None else frame.coalesce(1)
 
     def _arrived(self, spec: InputSpec) -> bool:
         return any(increment.files for increment in self.plan.inputs.get(spec.name, ()))
@@ -288,6 +289,7 @@ class _Part:
         return frame.mapInArrow(settle, RESULT)
 
     def _by_bucket(self, frame: DataFrame) -> DataFrame:
+        frame = within_slots(frame, self.plan)
         return frame.repartitionById(self.task.tasks, F.expr(owner(self.task)))
 
     def _laid_out(self, frame: DataFrame, task: TaskPlan, flow: int) -> DataFrame:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cbp import All, DataflowBuilder, Input, RunAny, State, Translate, route
+from cbp.engine import records
 from cbp.engine.base import RunPlan
 from cbp.engine.direct import DirectEngine
 from cbp.engine.executor import LocalExecutor
@@ -60,6 +61,23 @@ def test_there_are_never_more_tasks_than_buckets(tmp_path: Path) -> None:
     driver.feed("s_urls", [{"url": str(at)} for at in range(MANY)])
     driver.run_until_idle()
     assert driver.figures[-1]["tasks"] == 2
+
+
+@pytest.mark.parametrize("case", ["url_count", "clock", "split"])
+def test_a_run_takes_no_more_slots_than_it_may(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many its records or its buckets are worth, with groups or without."""
+    monkeypatch.setattr(records, "ROWS_PER_TASK_MIN", 2_000)
+    for slots_max, tasks in ((None, 4), (3, 3)):
+        engine = DirectEngine(FourSlots(), cache=str(tmp_path / "c"))
+        driver = Driver(engine, dataflow_of(case, buckets=8), tmp_path / f"{tasks}")
+        driver.slots_max = slots_max
+        (source,) = driver.dataflow.sources
+        columns = driver.dataflow.sources[source].schema.names
+        driver.feed(source, [dict.fromkeys(columns) for _ in range(MANY)])
+        driver.run_until_idle()
+        assert driver.figures[0]["tasks"] == tasks
 
 
 class Told(Translate):

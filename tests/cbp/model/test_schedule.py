@@ -14,7 +14,7 @@ from cbp.errors import OperatingError
 from cbp.model.connector import Connector, Decision
 from cbp.model.framing import Framing
 from cbp.model.increment import DataFile, Increment
-from cbp.model.places import Places
+from cbp.model.places import Places, Taken
 from cbp.model.pressure import FlowLimit
 from cbp.model.runnable import CountWindow, Rule, RunAll, RunAny
 from cbp.model.schedule import TURNS_MAX, Answer, StageView, decide
@@ -85,15 +85,37 @@ def test_running_stages_count_against_the_limit() -> None:
 
 def test_the_last_place_is_not_for_a_dataflow_that_has_the_others() -> None:
     """It goes to another dataflow that waits, though that waited less; who is slow says so."""
-    busy = replace(view("a", running=True), running_since=NOW)
+    busy = replace(view("a", running=True), work=Taken("flow", "a", NOW))
     views = [busy, view("b", waited=9), replace(view("c"), dataflow="other")]
     assert started(*views, parallel_max=2) == ["c"]
-    slow = replace(busy, running_since=NOW - timedelta(seconds=300))
+    since = NOW - timedelta(seconds=300)
+    slow = replace(busy, work=Taken("flow", "a", since))
     assert started(slow, *views[1:], parallel_max=2) == ["b", "c"]
     assert reason(slow) == "runs epoch 0, for more than 120 s: it holds no place"
-    both = [replace(slow, stage=name) for name in ("d", "e")]
+    both = [replace(slow, stage=name, work=Taken("flow", name, since)) for name in ("d", "e")]
     waits = reason(views[1], *both, parallel_max=2)
     assert waits == "waits for one of the 2 runs of its dataflow to end"
+
+
+def test_who_gave_way_takes_turns_in_the_narrow_place() -> None:
+    """Whoever gave way first goes first, however long it waited; words say what it waits for."""
+
+    def gave_way(stage: str, times: int, ago: int, waited: int) -> StageView:
+        one = replace(view(stage, waited=waited), dataflow=stage, gave_way=times)
+        return replace(one, retry_at=NOW - timedelta(seconds=ago))
+
+    first, second = gave_way("a", 2, 9, 1), gave_way("b", 1, 5, 99)
+    assert started(second, first) == ["a"]
+    schedule = decide([first, second], now=NOW, places=Places(1))
+    assert schedule.waits["b", "b"].kind == "place"
+    assert schedule.waiting["b", "b"] == "gave way once, waits for the narrow place"
+    work = Taken("a", "a", NOW - timedelta(seconds=500), run="r", gave_way=2)
+    runs = replace(first, running=True, work=work)
+    schedule = decide([runs, second, view("c")], now=NOW, places=Places(1))
+    assert [start.stage for start in schedule.starts] == ["c"], "it holds no other place"
+    held = "runs epoch 0 in the narrow place, with half of the slots, after it gave way 2 times"
+    assert schedule.waiting["a", "a"] == held
+    assert schedule.gives_way == (work, "b")
 
 
 def test_a_paused_stage_says_why() -> None:
