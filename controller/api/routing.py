@@ -2,8 +2,8 @@
 
 Every route of a router made here needs the token (see `controller.api.security`)
 and documents the problems that any route may answer with. Of several instances any one
-answers what only reads, and what is `any_instance`; the rest is the leader's, and another
-one answers 421 with the leader's address.
+answers what only reads, unless that is in the leader's memory (`leader_only`), and what is
+`any_instance`; the rest is the leader's, and another one answers 421 with the leader's address.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ __all__ = [
     "PREFIX",
     "ServicesParameter",
     "any_instance",
+    "leader_only",
     "open_router",
     "page_size",
     "problems",
@@ -41,6 +42,7 @@ Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 _ANY = (400, 403, 422, 500, 503)
 _READS = ("GET", "HEAD", "OPTIONS")
 _ANYWHERE: set[Any] = set()
+_LEADERS: set[Any] = set()
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -70,6 +72,12 @@ def any_instance(endpoint: Endpoint) -> Endpoint:
     return endpoint
 
 
+def leader_only(endpoint: Endpoint) -> Endpoint:
+    """Mark a route that reads what only the leader's process knows."""
+    _LEADERS.add(endpoint)
+    return endpoint
+
+
 def open_router(tag: str) -> APIRouter:
     """Return a router whose routes are listed in `security.OPEN_PATHS`."""
     return APIRouter(tags=[tag], responses=problems(*_ANY))
@@ -93,7 +101,8 @@ def page_size(services: Services, query: PageQuery) -> int:
 
 async def _led_here(request: Request) -> None:
     """Refuse what another instance has to do; before a body is read."""
-    if request.method in _READS or request.scope["endpoint"] in _ANYWHERE:
+    endpoint = request.scope["endpoint"]
+    if endpoint in _ANYWHERE or (request.method in _READS and endpoint not in _LEADERS):
         return
     standing = _services(request).leading.standing()
     if standing.role is Role.LEADS:

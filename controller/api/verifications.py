@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from cbp.model.verification import Kind, Request, Split, Status, Verification
-from controller.api.routing import ServicesParameter, problems, router
+from controller.api.routing import ServicesParameter, leader_only, problems, router
 from controller.api.schemas import Model, Page
 
 __all__ = ["routes"]
@@ -75,12 +75,14 @@ def start(name: str, wanted: VerificationIn, services: ServicesParameter) -> Ver
 
 
 @routes.get("/dataflows/{name}/verifications", responses=problems(404))
+@leader_only
 def list_verifications(name: str, services: ServicesParameter) -> Page[VerificationOut]:
     """List the last verifications of a dataflow, newest first; a restart forgets them."""
     return Page(items=[_shown(one) for one in services.controller.verifications.all(name)])
 
 
 @routes.get("/verifications/{verification}", responses=problems(404))
+@leader_only
 def show(verification: str, services: ServicesParameter) -> VerificationOut:
     """Show how far a verification is, or what came of it."""
     return _shown(services.controller.verifications.show(verification))

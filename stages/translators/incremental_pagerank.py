@@ -19,7 +19,8 @@ D is the rank of all dangling pages. Its mean is 1 and it does not depend on n b
 that pages outside of G keep theirs when pages are added; divide by n for the usual PageRank.
 
 Source: CBP (SoCC'10), section 3.1.2, figures 8 and 9. Ours, since the paper leaves it out:
-weights and start weight, the inflow of Omega, and dangling pages by one more group.
+weights and start weight, the inflow of Omega, and dangling pages by one more group. Where the
+paper's first run broadcasts to all, all pages are in G and it reaches them by its address.
 """
 
 from __future__ import annotations

@@ -292,6 +292,10 @@ def test_any_instance_takes_what_the_store_can_hold_and_names_the_leader_for_the
             assert client.post("dataflows", "urls", "pause")["desired"] == "paused"
             until(lambda: leader.store.dataflow("urls").desired == "paused")
             client.post("dataflows", "urls", "resume")
+            following.keep()
+            for path in ("dataflows/urls/verifications", "verifications/v1"):
+                answer = client._request("GET", settings.url, path)
+                assert (answer.status_code, path) == (421, path)
             answer = client._request("DELETE", settings.url, "dataflows/urls")
             assert answer.status_code == 421
             assert answer.json()["error_code"] == LedElsewhereError.code
