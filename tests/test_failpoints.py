@@ -35,11 +35,6 @@ COVERED = {
     "controller/ingest/drop_folder.py:_receive": "an upload that is not claimed; claim follows",
 }
 NOT_DURABLE = {
-    "cbp/engine/compare.py:__init__": "scratch of one comparison",
-    "cbp/engine/difference.py:__init__": "scratch of one task",
-    "cbp/engine/external.py:_on_disk": "scratch of one task",
-    "cbp/engine/spool.py:_spill": "scratch of one task",
-    "cbp/engine/spool.py:close": "scratch of one task",
     "cbp/engine/state/eviction.py:_remove_boot": "a cache",
     "cbp/engine/state/eviction.py:evict": "a cache",
     "cbp/engine/state/eviction.py:remove_older": "scratch of killed tasks",

@@ -17,9 +17,6 @@ every column without floating-point numbers.
 
 from __future__ import annotations
 
-import os
-import pickle
-import tempfile
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -29,6 +26,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from cbp.engine.difference import Difference
+from cbp.engine.nameless import BlockFile
 from cbp.engine.rows import Row
 from cbp.engine.state.bucket import Found
 from cbp.model.equality import EXACTLY, Closeness, closeness, identity, paired
@@ -298,9 +296,7 @@ class _Parts:
     def __init__(self, rows: int, of: Callable[[Row], Hashable]) -> None:
         self.parts = min(_PARTS_MAX, max(1, rows // PART_ROWS))
         self._of = of
-        handle, path = tempfile.mkstemp(prefix="cbp-compare-")
-        os.unlink(path)
-        self._file = os.fdopen(handle, "w+b")
+        self._file = BlockFile()
         self._blocks: dict[tuple[int, int], list[int]] = {}
         self._waiting: dict[tuple[int, int], list[Row]] = {}
 
@@ -317,8 +313,7 @@ class _Parts:
         waiting = self._waiting.setdefault((part, side), [])
         waiting.append(row)
         if len(waiting) >= _BLOCK_ROWS:
-            self._blocks.setdefault((part, side), []).append(self._file.seek(0, os.SEEK_END))
-            pickle.dump(waiting, self._file, pickle.HIGHEST_PROTOCOL)
+            self._blocks.setdefault((part, side), []).append(self._file.add(waiting))
             waiting.clear()
 
     def last(self, part: int, side: int) -> dict[Hashable, Row]:
@@ -335,8 +330,7 @@ class _Parts:
 
     def _read(self, part: int, side: int) -> Iterator[list[Any]]:
         for offset in self._blocks.get((part, side), ()):
-            self._file.seek(offset)
-            yield pickle.load(self._file)
+            yield self._file.get(offset)
         yield self._waiting.get((part, side), [])
 
     def close(self) -> None:

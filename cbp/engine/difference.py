@@ -15,9 +15,6 @@ Records are compared as values (`cbp.model.equality.identity`), never by hash al
 
 from __future__ import annotations
 
-import os
-import pickle
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from itertools import chain
@@ -26,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from cbp.engine.nameless import BlockFile
 from cbp.engine.rows import Row
 from cbp.engine.state.bucket import Found
 from cbp.model.equality import identity
@@ -179,9 +177,7 @@ class _Spill:
     """Records of both sides on disk, by hash; one file without a name."""
 
     def __init__(self) -> None:
-        handle, path = tempfile.mkstemp(prefix="cbp-spill-")
-        os.unlink(path)
-        self._file = os.fdopen(handle, "w+b")
+        self._file = BlockFile()
         self._blocks: dict[tuple[int, bool], list[int]] = defaultdict(list)
         self._waiting: dict[tuple[int, bool], list[_Old | Row]] = defaultdict(list)
 
@@ -195,8 +191,7 @@ class _Spill:
         waiting = self._waiting[key]
         waiting.append(record)
         if len(waiting) >= _BLOCK_ROWS:
-            self._blocks[key].append(self._file.seek(0, os.SEEK_END))
-            pickle.dump(waiting, self._file, pickle.HIGHEST_PROTOCOL)
+            self._blocks[key].append(self._file.add(waiting))
             waiting.clear()
 
     def partitions(self) -> Iterator[tuple[list[_Old], list[Row]]]:
@@ -207,8 +202,7 @@ class _Spill:
     def _load(self, key: tuple[int, bool]) -> list[Any]:
         found = self._waiting.pop(key, [])
         for offset in self._blocks.pop(key, []):
-            self._file.seek(offset)
-            found += pickle.load(self._file)
+            found += self._file.get(offset)
         return found
 
     def close(self) -> None:

@@ -1,12 +1,13 @@
 """Sorting more rows than fit in memory: sorted runs on disk, merged as they are read.
 
-    tables -> runs of `RUN_BYTES`, each sorted, in an unlinked temporary file
+    tables -> runs of `RUN_BYTES`, each sorted, in one file without a name
            -> per round: all rows up to the least of the runs' last rows, sorted, yielded
 
 A round reads one block of every run. The rows up to the least of the blocks' last rows are
 in their blocks' prefixes, which a binary search in each block finds; nothing that comes
 later in any run can precede them. So memory is one run while runs are made, and one block
-per run while they are merged.
+per run while they are merged; the file is read, not mapped, since a process whose address
+space is bounded needs it for the sorting.
 
 The order is `order_by_columns`: by every column in turn, nulls first, NaN last, as
 `cbp.engine.values` orders records.
@@ -14,15 +15,16 @@ The order is `order_by_columns`: by every column in turn, nulls first, NaN last,
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from cbp.engine.nameless import BatchFile
 
 __all__ = ["RUN_BYTES", "order_by_columns", "sorted_tables"]
 
@@ -68,20 +70,28 @@ def sorted_tables(tables: Iterable[pa.Table], columns: Sequence[str]) -> Iterato
         yield table if len(runs) == 1 else table.take(pa.array(order_by_columns(table, columns)))
 
 
-def _runs(tables: Iterable[pa.Table], columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield sorted runs; all but a single one lie in mapped files that have no name."""
+def _runs(tables: Iterable[pa.Table], columns: Sequence[str]) -> list[Iterator[pa.Table]]:
+    """Return sorted runs, each by blocks; all but a single one lie in one file without a name."""
     held: list[pa.Table] = []
-    size, several = 0, False
-    for table in tables:
-        held.append(table)
-        size += table.nbytes
-        if size >= RUN_BYTES:
-            several = True
-            yield _on_disk(_sorted(held, columns))
-            held, size = [], 0
-    if held:
-        rest = _sorted(held, columns)
-        yield _on_disk(rest) if several else rest
+    size, ends = 0, [0]
+    file: BatchFile | None = None
+    try:
+        for table in tables:
+            held.append(table)
+            size += table.nbytes
+            if size >= RUN_BYTES:
+                file = file or BatchFile(table.schema)
+                ends.append(ends[-1] + _write(file, _sorted(held, columns)))
+                held, size = [], 0
+        if file is None:
+            return [_blocks(_sorted(held, columns))] if held else []
+        if held:
+            ends.append(ends[-1] + _write(file, _sorted(held, columns)))
+        reader = file.reader()
+    finally:
+        if file is not None:
+            file.close()
+    return [_read(reader, first, last) for first, last in pairwise(ends)]
 
 
 def _sorted(tables: list[pa.Table], columns: Sequence[str]) -> pa.Table:
@@ -89,32 +99,38 @@ def _sorted(tables: list[pa.Table], columns: Sequence[str]) -> pa.Table:
     return table.take(pa.array(order_by_columns(table, columns)))
 
 
-def _on_disk(table: pa.Table) -> pa.Table:
-    """Return the table as a map of a file that vanishes with it."""
-    handle, path = tempfile.mkstemp(prefix="cbp-sort-")
-    os.close(handle)
-    try:
-        with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
-        return pa.ipc.open_file(pa.memory_map(path)).read_all()
-    finally:
-        os.unlink(path)
+def _write(file: BatchFile, table: pa.Table) -> int:
+    return file.write(table, rows_max=_block_rows(table))
+
+
+def _read(reader: pa.ipc.RecordBatchFileReader, first: int, last: int) -> Iterator[pa.Table]:
+    return (pa.Table.from_batches([reader.get_batch(number)]) for number in range(first, last))
+
+
+def _blocks(table: pa.Table) -> Iterator[pa.Table]:
+    rows = _block_rows(table)
+    return (table.slice(start, rows) for start in range(0, table.num_rows, rows))
+
+
+def _block_rows(table: pa.Table) -> int:
+    rows, size = int(table.num_rows), int(table.nbytes)
+    return max(1, _BLOCK_BYTES * max(1, rows) // max(size, 1))
 
 
 class _Run:
     """One sorted run, read block by block."""
 
-    def __init__(self, table: pa.Table, columns: Sequence[str]) -> None:
-        self._table, self._columns = table, columns
-        rows = max(1, table.num_rows)
-        self._block_rows = max(1, _BLOCK_BYTES * rows // max(table.nbytes, 1))
+    def __init__(self, blocks: Iterator[pa.Table], columns: Sequence[str]) -> None:
+        self._blocks, self._columns = blocks, columns
+        self._table: pa.Table | None = None
         self._start = self._stop = 0
 
     def fill(self) -> bool:
         """Take the next block when none is left; tell whether there is one."""
         if self._start == self._stop:
-            self._stop = min(self._start + self._block_rows, self._table.num_rows)
-        return self._start < self._stop
+            self._table = next(self._blocks, None)
+            self._start, self._stop = 0, 0 if self._table is None else self._table.num_rows
+        return self._table is not None
 
     @property
     def last(self) -> tuple[Any, ...]:
@@ -130,11 +146,13 @@ class _Run:
                 low = middle + 1
             else:
                 high = middle
+        assert self._table is not None, "a block was taken"
         part = self._table.slice(self._start, low - self._start)
         self._start = low
         return part
 
     def _key(self, row: int) -> tuple[Any, ...]:
+        assert self._table is not None, "a block was taken"
         return tuple(_order(self._table.column(name)[row].as_py()) for name in self._columns)
 
 

@@ -18,7 +18,6 @@ believe that they wrote one entry, and it takes 30 ms where link(2) takes 0.4.
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 import uuid
@@ -359,7 +358,7 @@ def _operating(path: str) -> Iterator[None]:
     except FileNotFoundError as exc:
         raise NotFoundError(kind="file", name=path) from exc
     except OSError as exc:
-        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+        if DiskFullError.is_told_by(exc):
             raise DiskFullError(path) from exc
         message = f"{path}: {exc.strerror or exc}"
         raise OperatingError(message, path=path, errno=exc.errno) from exc

@@ -6,7 +6,6 @@ A closed file is durable only after `sync_files`, which a task calls once for al
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -161,6 +160,5 @@ class ParquetSink:
 
 
 def _coded(exc: OSError, path: str) -> Exception:
-    """Tell a full disk from any other failure; Arrow keeps only the text of the cause."""
-    full = exc.errno == errno.ENOSPC or "No space left" in str(exc)
-    return DiskFullError(path) if full else exc
+    """Tell a full disk from any other failure."""
+    return DiskFullError(path) if DiskFullError.is_told_by(exc) else exc

@@ -11,13 +11,11 @@ Source: CBP (SoCC'10), section 4.5.4, "Flow separation in Map-Reduce".
 
 from __future__ import annotations
 
-import tempfile
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
 from itertools import accumulate
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +24,7 @@ import pyarrow.compute as pc
 from cbp.engine.arrow import arrow_type
 from cbp.engine.external import sorted_tables
 from cbp.engine.layout import COUNT, ShuffleLayout
+from cbp.engine.nameless import BatchFile
 
 __all__ = ["SPOOL_BYTES", "Spool"]
 
@@ -42,9 +41,7 @@ class _Run:
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
         self.bytes = 0
-        self._path: Path | None = None
-        self._file: pa.OSFile | None = None
-        self._writer: pa.ipc.RecordBatchFileWriter | None = None
+        self._file: BatchFile | None = None
         self.table: pa.Table | None = None
         self.rows = 0
 
@@ -58,24 +55,17 @@ class _Run:
             self._spill(batch.schema)
 
     def _spill(self, schema: pa.Schema) -> None:
-        if self._writer is None:
-            with tempfile.NamedTemporaryFile(prefix="cbp-spool-", delete=False) as file:
-                self._path = Path(file.name)
-            self._file = pa.OSFile(str(self._path), "wb")
-            self._writer = pa.ipc.new_file(self._file, schema)
-        for batch in self._batches:
-            self._writer.write_batch(batch)
+        if self._file is None:
+            self._file = BatchFile(schema)
+        self._file.write(pa.Table.from_batches(self._batches))
         self._batches, self._bytes = [], 0
 
     def seal(self) -> None:
         """Make `table` from all batches, mapped where they lie on disk."""
-        if self._writer is not None and self._batches:
-            self._spill(self._batches[0].schema)
-        if self._writer is not None:
-            assert self._file is not None
-            self._writer.close()
-            self._file.close()
-            self.table = pa.ipc.open_file(pa.memory_map(str(self._path))).read_all()
+        if self._file is not None:
+            if self._batches:
+                self._spill(self._batches[0].schema)
+            self.table = self._file.whole()
         elif self._batches:
             self.table = pa.Table.from_batches(self._batches)
 
@@ -131,12 +121,12 @@ class _Run:
 
     def close(self) -> None:
         self.table = None
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
+        if self._file is not None:
+            self._file.close()
 
 
 class Spool:
-    """The runs of all flows of one task; removes its files when left."""
+    """The runs of all flows of one task; lets go of its files when left."""
 
     def __init__(self, layout: ShuffleLayout) -> None:
         self.layout = layout

@@ -32,6 +32,7 @@
     |  |- LogConflictError        another controller wrote the same log entry
     |  |- LeaseLostError          this controller does not lead (any more)
     |  |- DiskFullError           no space left while writing
+    |  |- AddressSpaceError       a task may neither map nor hold what it put aside
     |  |- IncrementDamagedError   an increment's file is missing or has other rows
     |  |- RunCancelledError       the run was cancelled
     |  |- RunGaveWayError         it was cancelled for another dataflow's sake, and runs again
@@ -75,6 +76,7 @@ from cbp.errors.definition import (
     Mistake,
 )
 from cbp.errors.operating import (
+    AddressSpaceError,
     AlreadyExistsError,
     DataflowBusyError,
     DiskFullError,
@@ -105,6 +107,7 @@ from cbp.errors.tables import (
 )
 
 __all__ = [
+    "AddressSpaceError",
     "AlignmentError",
     "AlreadyExistsError",
     "AnswerLateError",

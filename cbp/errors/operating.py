@@ -6,12 +6,15 @@ Absent on purpose: what is wrong with a table; see `tables`.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cbp.errors.base import CbpError
 
 __all__ = [
+    "AddressSpaceError",
     "AlreadyExistsError",
     "DataflowBusyError",
     "DiskFullError",
@@ -67,6 +70,29 @@ class DiskFullError(OperatingError):
 
     def __init__(self, path: str) -> None:
         super().__init__(f"no space left on the device that holds {path}", path=path)
+
+    @staticmethod
+    def is_told_by(exc: OSError) -> bool:
+        """Tell whether no space, or no quota, is left; Arrow may keep only the text of it."""
+        if exc.errno is not None:
+            return exc.errno in (errno.ENOSPC, errno.EDQUOT)
+        return any(os.strerror(code) in str(exc) for code in (errno.ENOSPC, errno.EDQUOT))
+
+
+class AddressSpaceError(OperatingError):
+    """A process may not map what a task has put aside, and its memory does not hold it either."""
+
+    code = "address_space_bounded"
+    retryable = False
+
+    def __init__(self, size: int) -> None:
+        super().__init__(
+            f"a task put {size} bytes of an input aside and may neither map nor hold them: the "
+            "address space of its process is bounded; raise spark.executor.pyspark.memory, or "
+            "leave it out, and bound executors by spark.executor.memoryOverhead instead",
+            bytes=size,
+            setting="spark.executor.pyspark.memory",
+        )
 
 
 class RunCancelledError(OperatingError):

@@ -78,6 +78,7 @@ STATUS: Mapping[str, int] = {
     "table_foreign_writer": 409,
     "file_system_unsafe": 500,
     "spark_setting_unsafe": 500,
+    "address_space_bounded": 500,
     "log_conflict": 503,
     "lease_lost": 503,
     "disk_full": 503,

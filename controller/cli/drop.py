@@ -96,7 +96,7 @@ def copy_into(folder: Path, file: Path, advance: Advance = lambda _: None) -> Pa
         placed = _link(part, folder, file.name)
         _sync(folder)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if DiskFullError.is_told_by(error):
             raise DiskFullError(str(folder)) from error
         raise FileUnreadableError(folder, error.strerror or str(error)) from error
     finally:

@@ -7,7 +7,6 @@ OperatingError
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -50,6 +49,6 @@ def device_errors(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+        if DiskFullError.is_told_by(exc):
             raise DiskFullError(path) from exc
         raise DropFolderError(path, exc.strerror or str(exc)) from exc

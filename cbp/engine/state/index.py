@@ -24,7 +24,6 @@ into chunks, and reading one of them would lose rows. The row count is checked.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import threading
@@ -39,6 +38,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cbp.engine.nameless import map_is_refused
 from cbp.engine.state.access import choose_rows, is_small
 from cbp.engine.state.eviction import evict, remove_boots, remove_older
 from cbp.engine.state.lookup import IndexedFile, Int64s, RowGroups, StateRows, ascending
@@ -253,7 +253,7 @@ class IndexCache:
             now = self._clock()
             os.utime(path, (now, now))
         except OSError as exc:
-            if _no_memory(exc) and self._open:
+            if map_is_refused(exc) and self._open:
                 raise MemoryError from exc
             return None
         except pa.ArrowException:
@@ -335,7 +335,7 @@ def _open_parquet(source: str, rows: int) -> pq.ParquetFile:
         try:
             file = pq.ParquetFile(source, memory_map=True)
         except OSError as exc:
-            if not _no_memory(exc):
+            if not map_is_refused(exc):
                 raise
             file = pq.ParquetFile(source)
     except FileNotFoundError as exc:
@@ -348,11 +348,6 @@ def _open_parquet(source: str, rows: int) -> pq.ParquetFile:
         message = f"{source} has {file.metadata.num_rows} rows, its log says {rows}"
         raise InvariantError(message, path=source)
     return file
-
-
-def _no_memory(exc: OSError) -> bool:
-    """Tell a refused map from another failure; Arrow does not always keep the number."""
-    return exc.errno == errno.ENOMEM or "Cannot allocate memory" in str(exc)
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
