@@ -28,7 +28,7 @@ from typing import Any, Literal
 from cbp.errors import Mistake
 from cbp.model.evolution import ColumnChange, compare, refused
 from cbp.model.schema import Schema
-from cbp.model.shape import DataflowShape, InputShape, SourceShape, StageShape
+from cbp.model.shape import RULE, DataflowShape, InputShape, SourceShape, StageShape
 
 __all__ = [
     "NO_CHOICE",
@@ -73,6 +73,8 @@ class NodeChange:
         columns: Flow or state name to its changed columns.
         differences: What else is different, in words.
         rewired: Inputs that read another flow now, or are new; they begin with an empty queue.
+        reframed: Inputs that are cut otherwise now, as far as is known.
+        other_rule: Whether another rule says when it runs: the memo of the old one is dropped.
     """
 
     name: str
@@ -82,6 +84,8 @@ class NodeChange:
     columns: Mapping[str, tuple[ColumnChange, ...]] = field(default_factory=dict)
     differences: tuple[str, ...] = ()
     rewired: tuple[str, ...] = ()
+    reframed: tuple[str, ...] = ()
+    other_rule: bool = False
 
     @property
     def changed(self) -> bool:
@@ -265,6 +269,8 @@ def _stage(
         {**columns, **{f"{name}.{state}": found for state, found in states.items()}},
         differences,
         rewired,
+        tuple(name for name, shape in after.inputs.items() if _reframed(before, name, shape)),
+        RULE in before.details and before.details[RULE] != after.details.get(RULE),
     )
 
 
@@ -294,9 +300,19 @@ def _differences(before: StageShape, after: StageShape) -> Iterator[str]:
             yield f"{name}: {before.details[name] or 'none'} -> {after.details[name] or 'none'}"
 
 
+def _reframed(before: StageShape, name: str, after: InputShape) -> bool:
+    if name not in before.inputs:
+        return False
+    was = before.inputs[name]
+    other = bool(was.framing_code and after.framing_code and was.framing_code != after.framing_code)
+    return other or was.rules.get("frame_by") != after.rules.get("frame_by")
+
+
 def _input_differences(name: str, before: InputShape, after: InputShape) -> Iterator[str]:
     if before.loopback != after.loopback:
         yield f"input {name} {'is' if after.loopback else 'was'} a loopback"
+    if before.framing_code and after.framing_code and before.framing_code != after.framing_code:
+        yield f"the code of frame_by of input {name}"
     for rule in sorted(before.rules.keys() | after.rules.keys()):
         old, new = before.rules.get(rule, "none"), after.rules.get(rule, "none")
         if old != new:

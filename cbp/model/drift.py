@@ -19,14 +19,14 @@ from dataclasses import replace
 
 from cbp.errors import Mistake
 from cbp.model.change import NodeChange, compare_versions
-from cbp.model.shape import DataflowShape
+from cbp.model.shape import DataflowShape, StageShape
 
 __all__ = ["drift", "other_code"]
 
 
 def drift(registered: DataflowShape, installed: DataflowShape) -> tuple[Mistake, ...]:
     """Return what is different, stage by stage; empty: runs may go on."""
-    stages = {name: replace(stage, code="") for name, stage in registered.stages.items()}
+    stages = {name: _without_code(stage) for name, stage in registered.stages.items()}
     plan = compare_versions(replace(registered, stages=stages), installed)
     return tuple(
         Mistake("code_drifted", f"stages.{name}", "; ".join(_differences(node)))
@@ -43,6 +43,11 @@ def other_code(registered: DataflowShape, installed: DataflowShape) -> tuple[str
         for name, stage in installed.stages.items()
         if stage.code and codes.get(name) and stage.code != codes[name]
     )
+
+
+def _without_code(stage: StageShape) -> StageShape:
+    inputs = {name: replace(shape, framing_code="") for name, shape in stage.inputs.items()}
+    return replace(stage, code="", inputs=inputs)
 
 
 def _differences(node: NodeChange) -> Iterator[str]:

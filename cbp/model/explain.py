@@ -42,7 +42,7 @@ Way = Literal["shares", "handed_over", "behind", "in_place", "by_size", "shuffle
 - `behind`: read once the first part of the run has written them.
 - `in_place`: messages lie by the bucket of the group that gets them; each task reads its own.
 - `by_size`: a small increment is read by every task, a large one is shuffled.
-- `shuffled`: by Spark, whatever their number.
+- `shuffled`: by Spark, whatever their number: the key or order of an input is in SQL.
 - `every_task`: every task reads the increment and keeps its buckets; there is no shuffle.
 """
 
@@ -284,10 +284,10 @@ def _way(
         return "behind" if node.name in heads else "handed_over"
     if spec.route_by is None:
         return "shares"
-    if spec.in_sql or node.translator.form == "sql":
-        return "shuffled"
     if node.wiring[spec.name] in own_messages and spec.lies_by_bucket:
         return "in_place"
+    if any(input_.in_sql for input_ in node.translator.inputs):
+        return "shuffled"  # only Spark evaluates it, and the others of a run go the same way
     return "every_task" if limits.arranged_reads is None else "by_size"
 
 

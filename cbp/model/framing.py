@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from itertools import groupby
 from typing import Any
@@ -56,12 +56,14 @@ class FrameBy:
         memo: Whether it remembers; its memo is JSON and `None` at first.
         column: The column that it reads, where it is no function of the author's.
         place: `file.py:12` of the function.
+        code: Fingerprint of the author's function; `""`: not known, or none of the author's.
     """
 
     function: Callable[..., Any]
     memo: bool = False
     column: str = ""
     place: str = ""
+    code: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

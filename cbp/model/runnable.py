@@ -17,7 +17,7 @@ Source: CBP (SoCC'10), sections 2.2, 2.4 and 4.1; phases: section 3.1.2; windows
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields, replace
 from itertools import pairwise, takewhile
 from typing import Any, Protocol
 
@@ -37,6 +37,7 @@ __all__ = [
     "RunAny",
     "StaticTable",
     "is_ready_rule",
+    "rule_text",
 ]
 
 Connectors = Mapping[str, Connector]
@@ -48,6 +49,19 @@ class Rule(Protocol):
     @property
     def named(self) -> tuple[str, ...]:
         """Inputs that the rule names; each must exist."""
+        ...
+
+    @property
+    def timeless(self) -> bool:
+        """Whether runs read the same, one by one, whenever they are started.
+
+        What it answers depends on what is queued and in which order, never on when it came.
+        """
+        ...
+
+    @property
+    def split_free(self) -> bool:
+        """Whether all runs together read the same, each record once, however input is split."""
         ...
 
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
@@ -76,6 +90,16 @@ class RunAll:
         """Name no input."""
         return ()
 
+    @property
+    def timeless(self) -> bool:
+        """Tell that one of each is the same whenever; a batch is what is there."""
+        return self.batch == 1
+
+    @property
+    def split_free(self) -> bool:
+        """Tell that every increment is read, once."""
+        return True
+
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
         """Take as many of each input as the emptiest one holds."""
         missing = _empty(connectors)
@@ -102,6 +126,16 @@ class RunAny:
     def named(self) -> tuple[str, ...]:
         """Name no input."""
         return ()
+
+    @property
+    def timeless(self) -> bool:
+        """Tell that it takes what is there."""
+        return False
+
+    @property
+    def split_free(self) -> bool:
+        """Tell that every increment is read, once."""
+        return True
 
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
         """Take what is there."""
@@ -136,6 +170,16 @@ class StaticTable:
     def named(self) -> tuple[str, ...]:
         """Name the tables, and what the other rule names."""
         return (*self.tables, *self.rule.named)
+
+    @property
+    def timeless(self) -> bool:
+        """Tell that a run reads as much of the tables as is there."""
+        return False
+
+    @property
+    def split_free(self) -> bool:
+        """Tell that a table counts for the runs behind it only."""
+        return False
 
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
         """Ask the other rule, and add the tables to what it reads."""
@@ -180,11 +224,21 @@ class Align:
         """Name the aligned inputs."""
         return self.inputs
 
+    @property
+    def timeless(self) -> bool:
+        """Tell that it waits until nothing smaller can come."""
+        return True
+
+    @property
+    def split_free(self) -> bool:
+        """Tell that every increment is read, once."""
+        return True
+
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
         """Compare the keys at the heads; raises `AlignmentError` when keys go backwards."""
         aligned = {n: c for n, c in connectors.items() if n in (self.inputs or connectors)}
         for connector in aligned.values():
-            _check_ascending(connector, memo)
+            _check_ascending(connector.input, connector.framing_keys, memo)
         heads = {n: c.framing_keys[0] for n, c in aligned.items() if c.unread}
         missing = _empty(aligned)
         if not heads:
@@ -222,6 +276,16 @@ class CountWindow:
         """Name the windowed inputs."""
         return self.inputs
 
+    @property
+    def timeless(self) -> bool:
+        """Tell that it waits until its windows are full."""
+        return True
+
+    @property
+    def split_free(self) -> bool:
+        """Tell that windows are made of increments."""
+        return False
+
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
         """Run once the window of every input is full."""
         windows = {
@@ -245,7 +309,10 @@ class CountWindow:
 class KeyWindow:
     """Read together the consecutive increments whose framing keys lie in one window.
 
-    A window is complete once an increment of another window is behind it.
+    A window is complete once an increment of another window is behind it. Of several
+    inputs, windows are aligned as `Align` does it: once every input has an increment, those
+    that begin with the smallest window read it, together, and an input that has none of this
+    window is left alone. Their windows may then not go backwards; memo: the last one read.
 
     Args:
         width: Numbers: keys of equal `key // width` are one window (>= 1).
@@ -268,13 +335,41 @@ class KeyWindow:
         """Name the windowed inputs."""
         return self.inputs
 
+    @property
+    def timeless(self) -> bool:
+        """Tell that it waits until its windows are complete."""
+        return True
+
+    @property
+    def split_free(self) -> bool:
+        """Tell that windows are made of increments, and the last one is not read."""
+        return False
+
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
-        """Run once the oldest window of every input is complete."""
+        """Run once the smallest window is complete; raises `AlignmentError` as `Align` does."""
         windowed = {n: c for n, c in connectors.items() if n in (self.inputs or connectors)}
-        windows = {name: self._oldest(c.unread) for name, c in windowed.items()}
-        if not windows or (open_ := [name for name, window in windows.items() if not window]):
-            words = f"waits for a later window on {_quoted(open_ if windows else ())}"
+        labels = {n: tuple(map(self._label, c.unread)) for n, c in windowed.items()}
+        heads = {n: found[0] for n, found in labels.items() if found}
+        if not heads:
+            return Decision(memo=memo, waits_for=f"waits for a later window on {_quoted(labels)}")
+        if len(windowed) == 1:  # nobody to meet: in any order
+            return self._read(windowed, memo)
+        for name, found in labels.items():
+            _check_ascending(name, found, memo)
+        smallest = _smallest(heads)
+        first = [name for name, label in heads.items() if label == smallest]
+        if missing := _empty(windowed):
+            key = windowed[first[0]].framing_keys[0]
+            words = f"waits for {_quoted(missing)} to reach {key}; {_are_there(heads)}"
             return Decision(memo=memo, waits_for=words)
+        decision = self._read({name: windowed[name] for name in first}, memo)
+        return replace(decision, memo=smallest) if decision.runnable else decision
+
+    def _read(self, inputs: Connectors, memo: Any) -> Decision:
+        """Read the oldest window of these inputs, once all of them are complete."""
+        windows = {name: self._oldest(c.unread) for name, c in inputs.items()}
+        if open_ := [name for name, window in windows.items() if not window]:
+            return Decision(memo=memo, waits_for=f"waits for a later window on {_quoted(open_)}")
         return _consume(windows, memo)
 
     def _oldest(self, waiting: Sequence[Increment]) -> tuple[Increment, ...]:
@@ -345,6 +440,16 @@ class Phases:
             for name in (*phase.reads, *phase.drop, *([phase.until] if phase.until else ()))
         )
 
+    @property
+    def timeless(self) -> bool:
+        """Tell that what is not there is skipped."""
+        return False
+
+    @property
+    def split_free(self) -> bool:
+        """Tell that every increment is read once, or dropped as its author says."""
+        return True
+
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
         """Find the phase that has something to read."""
         now = memo if isinstance(memo, int) and memo < len(self.phases) else 0
@@ -386,11 +491,34 @@ RULES: Mapping[str, type] = {
 }
 
 
+_NAMES: Mapping[type, str] = {**{rule: name for name, rule in RULES.items()}, Phase: "phase"}
+
+
 def is_ready_rule(function: object) -> bool:
     """Tell whether a Runnable is one of these, through and through: it answers at once."""
     return type(function) in RULES.values() and all(
         is_ready_rule(part) for part in vars(function).values() if callable(part)
     )
+
+
+def rule_text(value: Any) -> str:
+    """Return a ready rule as text, such as `count_window(size=3)`: the same in every release.
+
+    What has its default is left out, so that an argument of a later release changes nothing.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(rule_text, value))}]"
+    if type(value) not in _NAMES:
+        return str(value)
+    given = {f.name: getattr(value, f.name) for f in fields(value)}
+    plain = {
+        f.name: f.default if f.default_factory is MISSING else f.default_factory()
+        for f in fields(value)
+    }
+    told = [f"{name}={rule_text(v)}" for name, v in given.items() if v != plain[name]]
+    return f"{_NAMES[type(value)]}({', '.join(told)})" if told else _NAMES[type(value)]
 
 
 def _consume(found: Mapping[str, Sequence[Increment]], memo: Any) -> Decision:
@@ -420,12 +548,11 @@ def _are_there(names: Iterable[str]) -> str:
     return f"{_quoted(found)} {'is' if len(found) == 1 else 'are'} there"
 
 
-def _check_ascending(connector: Connector, last: Any) -> None:
+def _check_ascending(input_: str, keys: Sequence[FramingKey], last: Any) -> None:
     """Refuse a key smaller than the one before it, or than the last one that was read."""
-    keys = connector.framing_keys
     for before, key in pairwise(keys if last is None else (last, *keys)):
         if type(before) is not type(key) or key < before:
-            raise AlignmentError(connector.input, key=key, before=before)
+            raise AlignmentError(input_, key=key, before=before)
 
 
 def _smallest(heads: Mapping[str, FramingKey]) -> FramingKey:

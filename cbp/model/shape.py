@@ -19,7 +19,10 @@ from cbp.model.dataflow import Dataflow, SourceNode, StageNode
 from cbp.model.schema import Schema
 from cbp.model.stage import Computed, InputSpec
 
-__all__ = ["DataflowShape", "InputShape", "SourceShape", "StageShape", "shape_of"]
+__all__ = ["RULE", "DataflowShape", "InputShape", "SourceShape", "StageShape", "shape_of"]
+
+RULE = "runnable"
+"""The detail that says when a stage runs, as `RunnableSpec.text` does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +53,14 @@ class InputShape:
 
     Attributes:
         rules: `route_by`, `order_by`, `frame_by`, `combine` as text, those that there are.
+        framing_code: Fingerprint of the function that frames it; `""`: not known, or none.
     """
 
     flow: str
     schema: Schema
     loopback: bool
     rules: Mapping[str, str]
+    framing_code: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -64,12 +69,19 @@ class InputShape:
             "schema": str(self.schema),
             "loopback": self.loopback,
             "rules": dict(self.rules),
+            "framing_code": self.framing_code,
         }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> InputShape:
         """Read what `to_json` wrote."""
-        return cls(value["flow"], Schema.parse(value["schema"]), value["loopback"], value["rules"])
+        return cls(
+            value["flow"],
+            Schema.parse(value["schema"]),
+            value["loopback"],
+            value["rules"],
+            value.get("framing_code", ""),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +93,8 @@ class StageShape:
         key: Columns of the group's key; `None`: record-wise.
         outputs, states: Name to columns.
         details: What else makes it another translator when it differs: grouping of states,
-            declared keys of outputs.
+            declared keys of outputs, and `RULE`. One that a description lacks, since it is of
+            an earlier release, is not compared.
     """
 
     reference: str
@@ -164,7 +177,8 @@ def _of_source(source: SourceNode) -> SourceShape:
 
 def _of_stage(stage: StageNode) -> StageShape:
     spec = stage.translator
-    details: dict[str, str] = {f"grouping of {state.name}": state.grouping for state in spec.states}
+    details: dict[str, str] = {RULE: stage.runnable.text}
+    details |= {f"grouping of {state.name}": state.grouping for state in spec.states}
     for output in spec.outputs:
         history = " history" if output.history else ""
         details[f"key of {output.name}"] = ",".join(output.key) + history
@@ -190,7 +204,8 @@ def _of_input(stage: StageNode, input_: InputSpec) -> InputShape:
         "combine": "function" if input_.combine else "",
     }
     kept = {name: text for name, text in rules.items() if text}
-    return InputShape(stage.wiring[input_.name], input_.schema, input_.loopback, kept)
+    code = "" if input_.frame_by is None else input_.frame_by.code
+    return InputShape(stage.wiring[input_.name], input_.schema, input_.loopback, kept, code)
 
 
 def _rule(rule: tuple[str, ...] | Computed | None) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from cbp.model.connector import Runnable
 from cbp.model.framing import FrameBy
-from cbp.model.runnable import RunAll, is_ready_rule
+from cbp.model.runnable import RunAll, is_ready_rule, rule_text
 from cbp.model.schema import DataType, Schema
 
 __all__ = [
@@ -188,6 +188,21 @@ class RunnableSpec:
     def by_author(self) -> bool:
         """Whether asking it calls an author's code, which may take any time."""
         return not is_ready_rule(self.function)
+
+    @property
+    def timeless(self) -> bool:
+        """Whether it is known that runs read the same, one by one, whenever they are started."""
+        return not self.by_author and bool(getattr(self.function, "timeless", False))
+
+    @property
+    def split_free(self) -> bool:
+        """Whether it is known that all runs read each record once, however input is split."""
+        return not self.by_author and bool(getattr(self.function, "split_free", False))
+
+    @property
+    def text(self) -> str:
+        """The rule with its arguments; of a function, whose class has a fingerprint, `function`."""
+        return "function" if self.by_author else rule_text(self.function)
 
     @property
     def default(self) -> bool:

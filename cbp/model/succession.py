@@ -8,8 +8,10 @@ brings the store to it. Epochs of a stage, and indexes of a flow, never go back,
 versions it comes and goes: no record and no increment is ever named twice.
 
     kept input of a kept stage    its queue, read marks and framing; refused where an
-                                  input is framed now that was not, or the other way, and
+                                  input is framed otherwise now, or not any more, and
                                   something waits there
+    memo of a kept stage          as it was, under the same rule; another one begins
+                                  without
     input of a rebuilt stage      every retained increment; of a flow that is rebuilt
                                   too, the next ones only
     added or rewired input        the next increments, or the retained ones if chosen
@@ -109,7 +111,8 @@ def succeed(
             kept = None if rebuilt or input_ in plan.stages[name].rewired else old.get(name, {})
             mistake = None
             if kept is not None:
-                found, mistake = _kept(node, input_, kept.get(input_, _empty(node, input_)))
+                was, recut = kept.get(input_, _empty(node, input_)), plan.stages[name].reframed
+                found, mistake = _kept(node, input_, was, recut=input_ in recut)
             elif name in choice.retained | plan.rebuilt and not _again(node, input_, plan):
                 came = ends.get(node.wiring[input_], -1) + 1
                 found, mistake = _from_retained(node, input_, retained, after, came)
@@ -119,6 +122,8 @@ def succeed(
             refused += [mistake] if mistake else []
         begins_anew = known is None or rebuilt or plan.stages[name].rewired
         memo, turns = (None, 0) if begins_anew or known is None else (known.memo, known.turns)
+        if plan.stages[name].other_rule:  # what one rule remembers means nothing to another
+            memo = None
         stages[name] = StagePosition(epochs.get(name, 0), memo, connectors, turns)
     # The log of a source that comes back brings its increments back itself.
     newest = tuple(i for i in before.newest if "." in i.flow or i.flow in after.sources)
@@ -146,14 +151,19 @@ def _again(node: StageNode, input_: str, plan: ChangePlan) -> bool:
     return writer == node.name or writer in plan.rebuilt | plan.of_kind("added")
 
 
-def _kept(node: StageNode, input_: str, was: Connector) -> tuple[Connector, Mistake | None]:
-    """Return a queue as it was, unless it is framed now, or not any more."""
+def _kept(
+    node: StageNode, input_: str, was: Connector, *, recut: bool
+) -> tuple[Connector, Mistake | None]:
+    """Return a queue as it was, unless it is framed now, or otherwise, or not any more."""
     new = _empty(node, input_)
-    if (was.framing is None) == (new.framing is None):
+    if (was.framing is None) == (new.framing is None) and not recut:
         return was, None
     if not (was.held or was.closes):
+        if was.framing is not None and new.framing is not None:
+            # Numbers go on: no frame is named twice.
+            new = replace(was, framing=replace(was.framing, memo=None))
         return new, None
-    now = "not framed" if new.framing is None else "framed"
+    now = "not framed" if new.framing is None else "framed otherwise" if was.framing else "framed"
     message = (
         f"is {now} now, and {len(was.held)} increments or frames wait there as they were cut "
         "before: let the stage read them first (close an open frame), or rebuild it "

@@ -6,7 +6,8 @@ output by the last value per declared key, by all records without a key, or epoc
 if it is a history. What follows epochs is left out where these are no function of the input:
 when all input comes at once, or behind a stage that runs when something arrives, whatever
 that is. So are histories, and outputs without a key of stages that read changes; messages are
-left out always.
+left out always. So are states and views, too, of a stage whose Runnable reads as much as is
+there by then and reads it again (static tables, an author's own function), and all behind it.
 
 Increment by increment, a dataflow whose rules wait for what they read gives the same
 epochs however its runs were timed. So it can be compared at any snapshot, while runs go
@@ -27,7 +28,6 @@ from typing import Literal
 from cbp.model.dataflow import Dataflow
 from cbp.model.equality import in_words
 from cbp.model.graph import components, predecessors
-from cbp.model.runnable import Align, CountWindow, KeyWindow, RunAll
 
 __all__ = [
     "Comparison",
@@ -63,9 +63,6 @@ Status = Literal[
 the same input differ, so that no table can be held to either."""
 
 _CHANGED = "an earlier version or a correction is in it, or in what it reads"
-
-_WAITING_RULES = (RunAll, Align, CountWindow, KeyWindow)
-"""What they answer depends on what is queued and in which order, never on when it came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +176,11 @@ def timeless(dataflow: Dataflow) -> frozenset[str]:
     before = predecessors(dataflow.wiring())
     found: set[str] = set()
     for component in components(before):
-        rules = [dataflow.stages[stage].runnable.function for stage in component]
+        rules = [dataflow.stages[stage].runnable for stage in component]
         upstream = {b for stage in component for b in before[stage]} - set(component)
         on_cycle = len(component) > 1 or component[0] in before[component[0]]
         # Empties are not enqueued inside a cycle, so what waits there is a matter of time.
-        if not on_cycle and upstream <= found and all(type(r) in _WAITING_RULES for r in rules):
+        if not on_cycle and upstream <= found and all(r.timeless for r in rules):
             found |= set(component)
     return frozenset(found)
 
@@ -214,10 +211,11 @@ def comparisons(
         collected: Output flow to the first increment that retention has left of it.
     """
     settled, free = timeless(dataflow), _split_free(dataflow)
+    timed = _timed(dataflow, split, settled)
     for component in components(predecessors(dataflow.wiring())):
         for stage in component:
             spec = dataflow.stages[stage].translator
-            old = _CHANGED * (stage in changed)
+            old = _CHANGED if stage in changed else timed.get(stage, "")
             loopbacks = {loopback.name for loopback in spec.loopbacks}
             for state in spec.states:
                 yield Comparison(stage, state.name, "state", old, in_words(state))
@@ -239,6 +237,35 @@ def comparisons(
                 elif kind == "records" and stage not in free and stage not in settled:
                     why = "it follows changes, and how many depends on when runs were started"
                 yield Comparison(stage, output.name, kind, why, in_words(output))
+
+
+def _timed(dataflow: Dataflow, split: Split, settled: Collection[str]) -> dict[str, str]:
+    """Return the stages whose very state is no function of the input, with the reason.
+
+    Those are stages whose rule does not read each record once, and reads others when it
+    is asked at other times, or of input that is split otherwise; and all stages behind them.
+    """
+    found: dict[str, str] = {}
+    before = predecessors(dataflow.wiring())
+    for component in components(before):
+        reasons = []
+        for stage in component:
+            rule = dataflow.stages[stage].runnable
+            if rule.split_free:
+                continue
+            if not rule.timeless:
+                why = f"what {rule.name} lets a run read depends on when runs were started"
+            elif split == "at_once":
+                why = f"the windows of {rule.name} hold others when all input comes at once"
+            elif stage not in settled:
+                why = f"the windows of {rule.name} hold others when runs before it start otherwise"
+            else:
+                continue
+            reasons.append(f"`{stage}`: {why}")
+        reasons += [found[b] for stage in component for b in before[stage] if b in found]
+        if reasons:
+            found |= dict.fromkeys(component, reasons[0])
+    return found
 
 
 def _split_free(dataflow: Dataflow) -> frozenset[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NoReturn, cast, get_args
 
@@ -27,7 +28,7 @@ from cbp.model.stage import (
     TranslatorSpec,
 )
 from cbp.sdk.declare import Input, Loopback, Output, State, place_of
-from cbp.sdk.fingerprint import fingerprint
+from cbp.sdk.fingerprint import fingerprint, function_fingerprint
 
 __all__ = ["Compiler"]
 
@@ -170,8 +171,12 @@ class Compiler:
 
     def _frame_by(self, name: str, declared: Input, schema: Schema) -> FrameBy | None:
         given = declared.frame_by
-        if given is None or isinstance(given, FrameBy):
-            return given
+        if given is None:
+            return None
+        if isinstance(given, FrameBy):
+            kind = " with memo" if given.memo else ""
+            code = function_fingerprint(given.function)
+            return replace(given, code=f"{code}{kind}" if code else "")
         if not isinstance(cast(object, given), str) or given not in schema:
             has = ", ".join(schema.names)
             message = f"{given!r} is no column; name one of {has}, or use framed(function)"

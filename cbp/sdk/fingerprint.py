@@ -13,8 +13,9 @@ import io
 import sys
 import threading
 import tokenize
+from collections.abc import Callable
 
-__all__ = ["ONE_PARSES", "fingerprint"]
+__all__ = ["ONE_PARSES", "fingerprint", "function_fingerprint"]
 
 _PASSED_OVER = frozenset({tokenize.COMMENT, tokenize.NL})
 _OURS = __package__
@@ -36,6 +37,19 @@ def fingerprint(class_: type) -> str:
             return ""
         digest.update("\0".join(_words(source)).encode())
     return digest.hexdigest()[:16]
+
+
+def function_fingerprint(function: Callable[..., object]) -> str:
+    """Return 16 hex digits that tell a function's code; `""` where its source is not known.
+
+    Of a lambda, that is the line that it begins on, up to where its statement ends.
+    """
+    try:
+        with ONE_PARSES:
+            source = inspect.getsource(function)
+    except (OSError, TypeError, SyntaxError):
+        return ""
+    return hashlib.sha256("\0".join(_words(source)).encode()).hexdigest()[:16]
 
 
 def _words(source: str) -> list[str]:

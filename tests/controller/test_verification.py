@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from cbp import Input, Output, State
+from cbp import Input, Output, State, StaticTable, Translate
 from cbp.engine.direct import LocalEngine
 from cbp.engine.faults import NO_FAULTS
-from cbp.errors import LeaseLostError, NotFoundError
+from cbp.errors import ChangeRefusedError, LeaseLostError, NotFoundError
 from cbp.model.change import Choice
 from cbp.model.correction import Correction
 from cbp.model.verification import Request, Verification
@@ -25,7 +25,17 @@ from stages.translators.clustering_coefficients import ClusteringCoefficients
 from stages.translators.incremental_pagerank import IncrementalPageRank
 from stages.translators.pagerank_verdict import PageRankVerdict
 from stages.translators.set_diff import SetDiff
-from tests.controller.world import DIAMOND, FUSED, ONE, SCHEMA, Deferred, Inline, Sum, World
+from tests.controller.world import (
+    DIAMOND,
+    FUSED,
+    ONE,
+    SCHEMA,
+    Deferred,
+    Inline,
+    Sum,
+    World,
+    only_stage,
+)
 
 WAYS = [
     Request(),
@@ -65,6 +75,28 @@ class Framed(Sum):
         out.totals(word=key.word, n=n)
 
 
+class Told(Framed):
+    """The same, of increments as they come."""
+
+    items = Input(SCHEMA, route_by="word")
+
+
+class Priced(Translate):
+    """Multiplies with a table."""
+
+    runnable = StaticTable(("prices",))
+    items = Input(SCHEMA, route_by="word")
+    prices = Input(SCHEMA, route_by="word")
+    sums = State("word STRING, n BIGINT")
+    totals = Output("word STRING, n BIGINT", key="word")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        price = sum(r.n for r in group.prices)
+        n = price * sum(r.n for r in group.items) + sum(r.n for r in group.sums)
+        out.sums(word=key.word, n=n)
+        out.totals(word=key.word, n=n)
+
+
 @pytest.fixture(autouse=True)
 def _steady() -> Iterator[None]:
     yield
@@ -75,6 +107,7 @@ def _steady() -> Iterator[None]:
 def world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path, engine=LocalEngine, verifier=Inline())
     made.translators |= {"wavering": Wavering, "set_diff": SetDiff, "framed": Framed}
+    made.translators |= {"told": Told, "priced": Priced}
     made.restart()
     yield made
     made.close()
@@ -432,6 +465,58 @@ def test_what_was_rolled_back_is_compared_without_what_was_dropped(world: World,
         assert (found.status, found.error) == ("equal", None)
         assert (found.epochs or {})["sum"] == (2 if drop_later else 4)
         assert all(v.records for v in found.tables)
+
+
+@pytest.mark.parametrize("request_", WAYS, ids=lambda r: f"{r.split}-{r.engine}")
+def test_batches_are_no_difference(world: World, request_: Request):
+    """How many increments a run took, time decided: a history of it is left out."""
+    world.controller.register(_ruled({"run_all": {"batch": 5}}))
+    for number in range(7):
+        world.arrive("one", "a", ("x", number + 1))
+    world.ticks()
+    assert only_stage(world).epoch == 2
+    found = verified(world, "one", request_)
+    assert (found.status, found.error) == ("equal", None)
+    assert {v.table: v.status for v in found.tables} == {
+        "state/sum.sums": "equal",
+        "flows/sum.totals": "left_out",
+    }
+
+
+def test_a_table_that_grew_meanwhile_is_no_difference(world: World):
+    """What was joined with it depends on when that ran: left out, in words."""
+    stage = {"translator": "priced", "inputs": {"items": "a", "prices": "b"}, "buckets": 2}
+    world.controller.register({**DIAMOND, "stages": {"sum": stage}})
+    for source, n in (("b", 1), ("a", 1), ("b", 10)):
+        world.arrive("diamond", source, ("x", n))
+        world.clock.advance(1)
+        world.ticks()
+    for request in WAYS:
+        found = verified(world, "diamond", request)
+        assert (found.status, found.error) == ("equal", None)
+        assert [v.status for v in found.tables] == ["left_out", "left_out"]
+        assert "`sum`: what StaticTable lets a run read" in found.tables[0].because
+
+
+def test_what_another_rule_let_a_stage_read_is_left_out(world: World):
+    """A document's new rule is a change that asks what to keep, and is told of its tables."""
+    world.controller.register(_ruled({"count_window": {"size": 3}}))
+    for number in range(7):
+        world.arrive("one", "a", ("x", number + 1))
+    world.ticks()
+    with pytest.raises(ChangeRefusedError, match=r"count_window\(size=3\) -> run_all"):
+        world.controller.change(_ruled("run_all"), choice=Choice())
+    world.controller.change(_ruled("run_all"), choice=Choice(keep=frozenset({"sum"})))
+    world.ticks()
+    assert only_stage(world).epoch == 3
+    found = verified(world, "one")
+    assert (found.status, found.error) == ("equal", None)
+    assert all("earlier version" in v.because for v in found.tables)
+
+
+def _ruled(rule: Any) -> dict[str, Any]:
+    stage = {**ONE["stages"]["sum"], "translator": "told", "buckets": 2, "runnable": rule}
+    return {**ONE, "stages": {"sum": stage}}
 
 
 def test_what_was_corrected_is_left_out_with_all_behind_it(world: World):

@@ -10,8 +10,10 @@ import pytest
 from cbp import DataflowBuilder, Input, Loopback, Output, State, Translate, TranslateRecords
 from cbp.model.change import ChangePlan, Choice, compare_versions, flow_schemas
 from cbp.model.dataflow import Dataflow
+from cbp.model.runnable import CountWindow
 from cbp.model.schema import Schema
-from cbp.model.shape import DataflowShape, shape_of
+from cbp.model.shape import RULE, DataflowShape, shape_of
+from cbp.model.stage import RunnableSpec
 
 
 class Count(Translate):
@@ -117,6 +119,24 @@ def test_a_replaced_stage_with_state_needs_the_authors_word() -> None:
     assert rules(plan_of(flow_of(a=Talks()), flow_of(a=Count()))) == [
         ("state_undecided", "stages.a")
     ]
+
+
+def test_another_rule_is_another_stage() -> None:
+    """What it reads is other input; a description that does not tell the rule says nothing."""
+    before, after = flow_of(a=Count()), flow_of(a=Count())
+    node = after.stages["a"]
+    changed = replace(node, rule=RunnableSpec(CountWindow(3), "document"))
+    after = replace(after, stages={"a": changed})
+    plan = plan_of(before, after)
+    assert rules(plan) == [("state_undecided", "stages.a")]
+    assert "runnable: run_all -> count_window(size=3)" in plan.refused[0].message
+    kept = plan_of(before, after, keep=["a"]).stages["a"]
+    assert (kept.kind, kept.other_rule) == ("replaced", True)
+    old = shape_of(before).to_json()
+    del old["stages"]["a"]["details"][RULE]
+    del old["stages"]["a"]["inputs"]["words"]["framing_code"]
+    past = compare_versions(DataflowShape.from_json(old), shape_of(after))
+    assert (past.changed, past.stages["a"].other_rule) == (False, False)
 
 
 def test_columns_of_state_and_outputs_grow_and_never_shrink() -> None:

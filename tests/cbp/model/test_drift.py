@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from cbp import Input, State
+from cbp import Input, RunAll, State, framed
+from cbp.model.change import compare_versions
 from cbp.model.drift import drift, other_code
 from cbp.model.shape import DataflowShape, shape_of
 from tests.cbp.model.test_change import ByOther, Count, CountLess, CountMore, Echo, Talks, flow_of
@@ -31,6 +32,24 @@ class Framed(Count):
     words = Input("word STRING", route_by="word", frame_by="word")
 
 
+class ByFirst(Count):
+    """Cuts its input by a function."""
+
+    words = Input("word STRING", route_by="word", frame_by=framed(lambda r: r.word[:1]))
+
+
+class ByLast(Count):
+    """Cuts its input by another function."""
+
+    words = Input("word STRING", route_by="word", frame_by=framed(lambda r: r.word[-1:]))
+
+
+class Later(Count):
+    """Runs by another rule."""
+
+    runnable = RunAll(4)
+
+
 def shape(translator: type, buckets: int = 4) -> DataflowShape:
     """Return the shape of a stage of this class."""
     source = "word BINARY" if translator is ByOther else "word STRING, n INT"
@@ -50,6 +69,15 @@ def test_code_that_only_acts_differently_goes_on() -> None:
     assert other_code(shape(Count), shape(Faster)) == ("stage",)
 
 
+def test_another_framing_function_is_told_and_goes_on() -> None:
+    """As other code of the class does; a version that takes over asks what waits there."""
+    registered, installed = shape(ByFirst), shape(ByLast)
+    assert drift(registered, installed) == ()
+    assert other_code(registered, installed) == ("stage",)
+    (mistake,) = compare_versions(registered, installed).refused
+    assert "the code of frame_by of input words" in mistake.message
+
+
 @pytest.mark.parametrize(
     ("now", "told"),
     [
@@ -57,6 +85,7 @@ def test_code_that_only_acts_differently_goes_on() -> None:
         (CountLess, "stage.counts: n INT -> TINYINT (narrowed)"),
         (ByOther, "key: word STRING -> word BINARY"),
         (Outer, "grouping of counts: inner -> outer"),
+        (Later, "runnable: run_all -> run_all(batch=4)"),
         (Framed, "frame_by of input words: none -> word"),
         (Echo, "state counts is gone"),
     ],

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from cbp import DataflowBuilder
+from cbp import DataflowBuilder, by
 from cbp.errors import InvariantError
 from cbp.model.explain import PhysicalLimits, Plan, StagePlan, explain
 from cbp.model.fusion import choose_leaders
@@ -16,6 +16,7 @@ from stages.flows.pagerank import pagerank
 from stages.flows.set_diff import set_diff
 from tests.chains import SCHEMA, Mixed, Zipped, chain, hosts, sums
 from tests.flows import Letters
+from tests.sql_forms import JoinedSql
 
 SPARK = PhysicalLimits(4, {"groupwise": 2_000}, 4_000_000, 64 << 20)
 LOCAL = PhysicalLimits(2)
@@ -116,6 +117,24 @@ def test_what_happens_before_the_shuffle_is_told():
     visits, _ = stages_of(explain(flow, choose_leaders(flow), SPARK))["hosts"].inputs
     assert (visits.way, visits.computed) == ("shuffled", "sql")
     assert "parse_url" in visits.route
+
+
+def test_queries_shuffle_nothing_that_is_small():
+    """Each task reads what is small itself, as for Python; only keys in SQL need the shuffle."""
+    builder = DataflowBuilder("queries")
+    builder.stage("count", JoinedSql(), urls=builder.source("a", "url STRING"))
+    flow = builder.build()
+    (urls,) = stages_of(explain(flow, choose_leaders(flow), SPARK))["count"].inputs
+    assert (urls.way, urls.computed) == ("by_size", "")
+    assert "up to 4,000,000 records times tasks" in urls.words
+
+
+def test_one_key_in_sql_brings_the_other_inputs_to_the_shuffle():
+    """Records of a run take one way to their group, whatever gives their own key."""
+    flow = hosts(route_by=by(lambda r: (r.url, r.at), "STRING, BIGINT"), order_by=None)
+    visits, more = stages_of(explain(flow, choose_leaders(flow), SPARK))["hosts"].inputs
+    assert (visits.computed, more.computed) == ("python", "sql")
+    assert (visits.way, more.way) == ("shuffled", "shuffled")
 
 
 def test_what_goes_to_many_and_what_is_scanned_is_told():

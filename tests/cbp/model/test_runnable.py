@@ -23,6 +23,7 @@ from cbp.model.runnable import (
     RunAny,
     StaticTable,
     is_ready_rule,
+    rule_text,
 )
 
 
@@ -206,6 +207,102 @@ def test_key_windows_wait_for_the_next_window() -> None:
     ]
     assert KeyWindow()({"items": queue(1)}, None).waits_for.endswith("later window on `items`")
     assert not KeyWindow()({"items": queue()}, None).runnable
+
+
+def test_key_windows_of_several_inputs_are_aligned() -> None:
+    """The same day is read together, the smaller day first; who has none of it is left alone."""
+    days = KeyWindow(prefix=10)
+    left = queue("2026-11-21 10", "2026-11-23 00", "2026-11-24 00")
+    right = queue("2026-11-22 05", "2026-11-23 00", "2026-11-23 01", "2026-11-24 00")
+    assert drain(days, {"a": left, "b": right}) == [
+        {"a": (0,)},
+        {"b": (0,)},
+        {"a": (1,), "b": (1, 2)},
+    ]
+
+
+def test_a_window_waits_for_every_input_that_may_still_have_a_part_of_it() -> None:
+    """One that is empty may bring it; one that is there must have passed it; in words."""
+    days, day = KeyWindow(prefix=10), queue("2026-11-21 10", "2026-11-22 00")
+    words = days({"a": day, "b": queue()}, None).waits_for
+    assert words == "waits for `b` to reach 2026-11-21 10; `a` is there"
+    assert not days({"a": day, "b": queue("2026-11-21 23")}, None).runnable
+    words = days({"a": day, "b": queue("2026-11-21 23")}, None).waits_for
+    assert words == "waits for a later window on `b`"
+    assert days({"a": day, "b": queue("2026-11-22 05")}, None).read == {"a": (0,)}
+
+
+def test_windows_of_several_inputs_never_go_backwards() -> None:
+    """What came behind a later window would meet nobody; alone, an input may."""
+    with pytest.raises(AlignmentError):
+        KeyWindow(10)({"a": queue(25, 3), "b": queue(30)}, None)
+    with pytest.raises(AlignmentError):
+        KeyWindow(10)({"a": queue(3), "b": queue(30)}, 1)
+    assert KeyWindow(10)({"a": queue(25, 3)}, None).read == {"a": (0,)}
+
+
+@given(st.lists(st.integers(0, 20)), st.lists(st.integers(0, 20)), st.randoms())
+def test_what_windows_read_does_not_depend_on_when_they_are_asked(
+    left: list[int], right: list[int], chance: Any
+) -> None:
+    """However arrivals and runs alternate, the runs are those of a rule that is asked last."""
+    rule, coming = KeyWindow(5), {"a": sorted(left), "b": sorted(right)}
+    at_rest = drain(rule, {name: queue(*keys) for name, keys in coming.items()})
+    connectors, memo, runs = {name: Connector(name) for name in coming}, None, []
+    counts = dict.fromkeys(coming, 0)
+    while any(counts[name] < len(keys) for name, keys in coming.items()):
+        name = chance.choice([n for n, keys in coming.items() if counts[n] < len(keys)])
+        at = counts[name]
+        connectors[name] = connectors[name].append(Increment("flow", at, coming[name][at]))
+        counts[name] += 1
+        while (decision := rule(connectors, memo)).runnable:
+            runs.append({n: read for n, read in decision.read.items() if read})
+            connectors, memo = after(connectors, decision), decision.memo
+    assert runs == at_rest
+
+
+def test_a_rule_says_whether_time_and_split_matter() -> None:
+    """A batch, and a table, are what is there; a window is made of increments."""
+    found = {
+        rule_text(rule): (rule.timeless, rule.split_free)
+        for rule in (
+            RunAll(),
+            RunAll(5),
+            RunAny(),
+            Align(),
+            CountWindow(3),
+            KeyWindow(),
+            StaticTable(("t",)),
+            PAGERANK,
+        )
+    }
+    assert list(found.values()) == [
+        (True, True),
+        (False, True),
+        (False, True),
+        (True, True),
+        (True, False),
+        (True, False),
+        (False, False),
+        (False, True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        (RunAll(batch=1), "run_all"),
+        (CountWindow(3, slide=0), "count_window(size=3)"),
+        (StaticTable("t", Align(("a", "b"))), "static_table(tables=[t], rule=align(inputs=[a, b]))"),
+        (
+            Phases(("a", {"reads": "b", "until": "c"})),
+            "phases(phases=[phase(reads=[a]), phase(reads=[b], until=c)])",
+        ),
+    ],
+)
+def test_a_rule_as_text_tells_what_is_not_by_default(rule: Rule, text: str) -> None:
+    """So that it is the same text once a later release has another argument."""
+    assert rule_text(rule) == text
 
 
 PAGERANK = Phases(

@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from cbp import DataflowBuilder, Input, Output, State, Translate, TranslateRecords
+from cbp import (
+    Align,
+    DataflowBuilder,
+    Input,
+    Output,
+    State,
+    Translate,
+    TranslateRecords,
+    framed,
+)
 from cbp.model.change import NO_CHOICE, Choice, compare_versions
 from cbp.model.connector import Connector, Queued
 from cbp.model.dataflow import Dataflow
@@ -45,6 +54,28 @@ class Framed(Count):
     """Counts by frames."""
 
     words = Input("word STRING", route_by="word", frame_by="word")
+
+
+class FramedByCase(Count):
+    """Counts by frames of a function."""
+
+    words = Input("word STRING", route_by="word", frame_by=framed(lambda r: r.word.lower()))
+
+
+class FramedByLength(Count):
+    """Counts by frames of another function, which remembers."""
+
+    words = Input(
+        "word STRING",
+        route_by="word",
+        frame_by=framed(lambda r, memo: (len(r.word), memo), memo=True),
+    )
+
+
+class Aligned(Count):
+    """Reads by another rule."""
+
+    runnable = Align()
 
 
 KEEP = Choice(keep=frozenset(["one"]))
@@ -209,3 +240,40 @@ def test_framing_begins_and_ends_only_where_nothing_waits(way: str) -> None:
     assert found.refused == ()
     framing = found.position.stages["one"].connectors["words"].framing
     assert framing == (Framing() if way == "framed" else None)
+
+
+@pytest.mark.parametrize("held", ["open", "eligible", "arrived", "close"])
+def test_a_flow_is_cut_otherwise_only_where_nothing_waits(held: str) -> None:
+    """Frames of the old keys are not read by the new ones; what a function remembers, neither."""
+    waits = {
+        "open": Connector("words", (), Framing({"m": 1}, 5, increment("a", 4))),
+        "eligible": Connector("words", (Queued(increment("a", 4)),), Framing({"m": 1}, 5)),
+        "arrived": Connector("words", (), Framing({"m": 1}, 5), (increment("a", 9),)),
+        "close": Connector("words", (), Framing({"m": 1}, 5), (), (9,)),
+    }
+    for one, other in ((Framed, FramedByCase), (FramedByCase, FramedByLength)):
+        before, after = flow_of(one=one), flow_of(one=other)
+        found = succession(before, after, position_of(before, one=waits[held]), KEEP)
+        assert [mistake.code for mistake in found.refused] == ["framing_changed"]
+        assert "is framed otherwise now" in found.refused[0].message
+        same = succession(before, flow_of(one=one), position_of(before, one=waits[held]), KEEP)
+        assert same.refused == ()
+        assert same.position.stages["one"].connectors["words"] == waits[held]
+
+
+def test_a_flow_that_is_cut_otherwise_goes_on_with_the_next_number() -> None:
+    """Nothing is remembered of the old function; no frame is named a second time."""
+    before, after = flow_of(one=FramedByLength), flow_of(one=FramedByCase)
+    was = Connector("words", (), Framing({"m": 1}, 5, None, 8))
+    found = succession(before, after, position_of(before, one=was), KEEP)
+    assert found.refused == ()
+    assert found.position.stages["one"].connectors["words"].framing == Framing(None, 5, None, 8)
+
+
+def test_a_memo_goes_with_its_rule() -> None:
+    """Another rule would take it for its own; the same one goes on with it."""
+    before = flow_of(one=Count)
+    for after, memo in ((flow_of(one=Aligned), None), (flow_of(one=Framed), {"m": "one"})):
+        found = succession(before, after, position_of(before), KEEP)
+        assert found.position.stages["one"].memo == memo
+        assert found.position.stages["one"].turns == 3

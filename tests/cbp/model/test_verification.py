@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from cbp import DataflowBuilder
-from cbp.model.runnable import RunAny
+from cbp import DataflowBuilder, Input, Output, State, Translate
+from cbp.model.runnable import CountWindow, RunAll, RunAny, StaticTable
 from cbp.model.stage import RunnableSpec
 from cbp.model.verification import comparisons, first_stage, merged, timeless
 from stages.flows.clustering import clustering
@@ -16,6 +16,17 @@ from stages.flows.crawl_queue import crawl_queue
 from stages.flows.pagerank import pagerank
 from stages.flows.set_diff import set_diff
 from tests.chains import SCHEMA, Spread, chain, sums
+
+
+class Kept(Translate):
+    """Has a state."""
+
+    items = Input("word STRING", route_by="word")
+    sums = State("word STRING")
+    totals = Output("word STRING")
+
+    def translate(self, key, group, out):
+        """Never called here."""
 
 
 @pytest.mark.parametrize("split", ["increments", "at_once"])
@@ -90,6 +101,61 @@ def test_time_matters_on_cycles_and_behind_rules_that_take_what_is_there():
     flow = builder.build()
     stages = {**flow.stages, "any": replace(flow.stages["any"], rule=RunnableSpec(RunAny()))}
     assert timeless(replace(flow, stages=stages)) == {"first"}
+
+
+def test_a_batch_is_what_is_there_when_it_runs():
+    """Epochs of the same rule without batches are a function of the input."""
+    flow = chain()
+    for batch, found in ((1, set(flow.stages)), (5, set())):
+        rule = RunnableSpec(RunAll(batch))
+        stages = {n: replace(s, rule=rule) for n, s in flow.stages.items()}
+        assert timeless(replace(flow, stages=stages)) == found
+
+
+def _own(connectors, memo):
+    """Never called here."""
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (StaticTable(("items",)), "what StaticTable lets a run read depends on when"),
+        (_own, "what _own lets a run read depends on when"),
+    ],
+)
+@pytest.mark.parametrize("split", ["increments", "at_once"])
+def test_what_depends_on_when_it_is_read_is_left_out_with_all_behind_it(rule, words, split):
+    """States and views too, with the stage and the reason; what is before it is compared."""
+    found = _compared_with_rule(rule, split)
+    assert {name for name, why in found.items() if not why} == {"state/before.sums"}
+    left = {why for name, why in found.items() if why}
+    assert len(left) == 1
+    assert left.pop().startswith(f"`timed`: {words}")
+
+
+def test_windows_are_compared_where_they_hold_the_same():
+    """As it arrived, if all before it waits; never all at once."""
+    assert not any(_compared_with_rule(CountWindow(3), "increments").values())
+    left = _compared_with_rule(CountWindow(3), "at_once")
+    assert "hold others when all input comes at once" in left["state/timed.sums"]
+    assert left["state/behind.sums"] == left["state/timed.sums"]
+    timed = _compared_with_rule(CountWindow(3), "increments", before=RunAny())
+    assert "when runs before it start otherwise" in timed["state/timed.sums"]
+    assert not any(_compared_with_rule(RunAny(), "at_once").values())
+
+
+def _compared_with_rule(rule, split, before=None):
+    """Return table to why it is left out, of three stages in a row; `rule`: of the second."""
+    builder = DataflowBuilder("three")
+    first = builder.stage("before", Kept(), items=builder.source("a", "word STRING"))
+    timed = builder.stage("timed", Kept(), items=first.totals)
+    builder.stage("behind", Kept(), items=timed.totals)
+    flow = builder.build()
+    given = {"timed": RunnableSpec(rule, "f.py:1")}
+    given |= {"before": RunnableSpec(before)} if before else {}
+    stages = {n: replace(s, rule=given.get(n)) for n, s in flow.stages.items()}
+    found = comparisons(replace(flow, stages=stages), split)
+    return {one.table: one.left_out for one in found if one.kind == "state"}
 
 
 def test_the_suspect_is_the_first_stage_upstream():

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from cbp.sdk.declare import place_of
-from cbp.sdk.fingerprint import fingerprint
+from cbp.sdk.fingerprint import fingerprint, function_fingerprint
 from stages.translators.incremental_pagerank import IncrementalPageRank
 from stages.translators.url_count import UrlCount
 
@@ -68,3 +68,26 @@ def test_a_fingerprint_tells_code_and_passes_over_comments():
     """The same class has the same one; another class another one."""
     assert fingerprint(UrlCount) == fingerprint(UrlCount) != ""
     assert fingerprint(UrlCount) != fingerprint(IncrementalPageRank)
+
+
+def test_a_function_is_told_by_its_text_without_comments():
+    """Another text is another function; what has no text is not known."""
+
+    def one(r):
+        return r.a
+
+    plain = function_fingerprint(one)
+
+    def one(r):
+        # says why
+
+        return r.a
+
+    assert len(plain) == 16
+    assert function_fingerprint(one) == plain
+
+    def one(r):
+        return r.b
+
+    assert function_fingerprint(one) != plain
+    assert function_fingerprint(len) == ""
