@@ -293,7 +293,10 @@ def test_a_rule_says_whether_time_and_split_matter() -> None:
     [
         (RunAll(batch=1), "run_all"),
         (CountWindow(3, slide=0), "count_window(size=3)"),
-        (StaticTable("t", Align(("a", "b"))), "static_table(tables=[t], rule=align(inputs=[a, b]))"),
+        (
+            StaticTable("t", Align(("a", "b"))),
+            "static_table(tables=[t], rule=align(inputs=[a, b]))",
+        ),
         (
             Phases(("a", {"reads": "b", "until": "c"})),
             "phases(phases=[phase(reads=[a]), phase(reads=[b], until=c)])",
