@@ -294,11 +294,11 @@ def test_a_rule_says_whether_time_and_split_matter() -> None:
         (RunAll(batch=1), "run_all"),
         (CountWindow(3, slide=0), "count_window(size=3)"),
         (
-            StaticTable("t", Align(("a", "b"))),
+            StaticTable(("t",), Align(("a", "b"))),
             "static_table(tables=[t], rule=align(inputs=[a, b]))",
         ),
         (
-            Phases(("a", {"reads": "b", "until": "c"})),
+            Phases(("a", {"reads": "b", "until": "c"})),  # type: ignore[arg-type]
             "phases(phases=[phase(reads=[a]), phase(reads=[b], until=c)])",
         ),
     ],

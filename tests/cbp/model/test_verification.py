@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from cbp import DataflowBuilder, Input, Output, State, Translate
+from cbp.model.connector import Decision
 from cbp.model.runnable import CountWindow, RunAll, RunAny, StaticTable
 from cbp.model.stage import RunnableSpec
 from cbp.model.verification import comparisons, first_stage, merged, timeless
@@ -112,8 +114,9 @@ def test_a_batch_is_what_is_there_when_it_runs():
         assert timeless(replace(flow, stages=stages)) == found
 
 
-def _own(connectors, memo):
+def _own(connectors: Any, memo: Any) -> Decision:
     """Never called here."""
+    return Decision()
 
 
 @pytest.mark.parametrize(
@@ -144,7 +147,7 @@ def test_windows_are_compared_where_they_hold_the_same():
     assert not any(_compared_with_rule(RunAny(), "at_once").values())
 
 
-def _compared_with_rule(rule, split, before=None):
+def _compared_with_rule(rule: Any, split: Any, before: Any = None) -> dict[str, str]:
     """Return table to why it is left out, of three stages in a row; `rule`: of the second."""
     builder = DataflowBuilder("three")
     first = builder.stage("before", Kept(), items=builder.source("a", "word STRING"))

@@ -6,6 +6,7 @@ import gc
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -73,21 +74,22 @@ def test_a_fingerprint_tells_code_and_passes_over_comments():
 def test_a_function_is_told_by_its_text_without_comments():
     """Another text is another function; what has no text is not known."""
 
-    def one(r):
-        return r.a
+    class First:
+        def one(self, r: Any) -> Any:
+            return r.a
 
-    plain = function_fingerprint(one)
+    class Second:
+        def one(self, r: Any) -> Any:
+            # says why
 
-    def one(r):
-        # says why
+            return r.a
 
-        return r.a
+    class Third:
+        def one(self, r: Any) -> Any:
+            return r.b
 
+    plain = function_fingerprint(First.one)
     assert len(plain) == 16
-    assert function_fingerprint(one) == plain
-
-    def one(r):
-        return r.b
-
-    assert function_fingerprint(one) != plain
+    assert function_fingerprint(Second.one) == plain
+    assert function_fingerprint(Third.one) != plain
     assert function_fingerprint(len) == ""
