@@ -3,15 +3,16 @@
     settings -> store -> files -> engine -> controller -> drop folder -> scheduler -> API
 
 Threads: one loop thread ticks whenever something happened, or once per
-`tick_seconds`; a scheduler lists the drop folders; a watcher hints that a listing
-is due; each run, and each piece of framing, has a thread of its own while it lasts,
+`tick_seconds`; a scheduler says when drop folders are listed; a watcher hints that a listing
+is due; each listing of a dataflow's, with the files that it reads, and each run, and each
+piece of framing, has a thread of its own while it lasts,
 `parallel_runs_max` runs at a time; on a shared database one more keeps the lease. The
 scheduler lives only while this instance leads, and every durable effect asks the fence
 first; an instance that follows answers reads, with its engine warm.
 
 Guaranteed: the API answers only after recovery, or once another instance is known to
 lead; a stop waits for the runs under way for `drain_seconds`, cancels the rest and leaves
-it to the next start (tests/controller/test_app.py). Not needed for correctness: a stop
+it to the next start, with the files that are being read (tests/controller/test_app.py). Not needed for correctness: a stop
 that is orderly.
 """
 
@@ -22,7 +23,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -38,23 +39,26 @@ from cbp.engine.base import Engine
 from cbp.engine.collect import Retention
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import files_for
-from cbp.errors import CbpError, LeaseLostError, LogConflictError
+from cbp.errors import CbpError, LeaseLostError, LogConflictError, NotFoundError
 from cbp.model.lease import Role
 from cbp.model.places import Places
 from cbp.model.retention import FlowRetention
 from controller.api import create_api
-from controller.ingest import DropFolder, IngestLimits
+from controller.ingest import DropFolder, IngestLimits, IntakeStoppedError, Rounds
 from controller.loop import Controller, Environment, Fence, Leadership, RetryPolicy
 from controller.loop.retention import Keep
 from controller.loop.threads import Threads
 from controller.registry import Registry
 from controller.settings import Settings, load_settings
 from controller.store import open_store
-from controller.store.base import DataflowRecord
 
 __all__ = ["Service", "configure_logging", "create_app", "engine_for"]
 
 CLEAN_SECONDS = 600.0
+
+SCANS = Places(4, slow_seconds=10.0, slow_most=12)
+"""Dataflows whose drop folders are worked on at a time; a large file, or a device that hangs,
+holds a place for ten seconds."""
 
 _log = structlog.get_logger(__name__)
 
@@ -171,6 +175,8 @@ class Service:
             faults=faults,
         )
         self.controller.arrivals = self.drop_folder
+        self._scans = self._rounds("scan", self._scan)
+        self._cleans = self._rounds("clean", self._clean)
         self.leadership = Leadership(
             store=self.store,
             address=settings.advertise_url,
@@ -257,6 +263,8 @@ class Service:
             if thread.is_alive():
                 thread.join(timeout=self.settings.drain_seconds)
         drained = self.controller.drain(max(0.0, self._stop_by - time.monotonic()))
+        # A device that hangs is left alone: its claim is found again.
+        left = self._duties_ended(max(0.0, self._stop_by - time.monotonic()))
         # Kept until here: what is under way may end under it.
         self._released.set()
         if self._keeper.is_alive():
@@ -265,7 +273,7 @@ class Service:
         self._give_up_lease()
         self._engine.close()
         self.store.close()
-        _log.info("service.stopped", drained=drained)
+        _log.info("service.stopped", drained=drained, files_left=left)
 
     # who leads
 
@@ -293,7 +301,8 @@ class Service:
                 self.leadership.retire(self.controller.problem)
             elif role is Role.RETIRES:
                 self._end_duties()
-                if self.controller.retire(self.settings.lease_seconds):
+                seconds = self.settings.lease_seconds
+                if self.controller.retire(seconds) and self._duties_ended(seconds):
                     self.leadership.follow()
             elif role is Role.FOLLOWS:
                 self.controller.follow(self.leadership.reason(role))
@@ -304,52 +313,85 @@ class Service:
         scheduler = _scheduler()
         every = {
             "tick": (self.controller.wake, self.settings.tick_seconds),
-            "scan": (self.scan, self.settings.scan_seconds),
-            "clean": (self.clean, CLEAN_SECONDS),
+            "scan": (self._ask_scans, self.settings.scan_seconds),
+            "clean": (self._ask_cleans, CLEAN_SECONDS),
         }
+        for rounds in (self._scans, self._cleans):
+            rounds.begin()
         for name, (work, seconds) in every.items():
             scheduler.add_job(work, "interval", seconds=seconds, id=name)
         scheduler.start()
         self._scheduler = scheduler
 
     def _end_duties(self) -> None:
+        """Hand no more work in, and tell what is under way to leave off; see `_duties_ended`."""
         scheduler, self._scheduler = self._scheduler, None
+        for rounds in (self._scans, self._cleans):
+            rounds.stop()
         if scheduler is not None:
-            scheduler.shutdown(wait=True)
+            scheduler.shutdown(wait=True)  # its jobs only hand work in
+
+    def _duties_ended(self, timeout: float) -> bool:
+        """Wait for files that are read to be left; tell whether none is under way any more."""
+        until = time.monotonic() + timeout
+        both = (self._scans, self._cleans)
+        return all([rounds.wait(max(0.0, until - time.monotonic())) for rounds in both])
+
+    def _rounds(self, name: str, work: Callable[[str], None]) -> Rounds:
+        return Rounds(name, work, executor=Threads(name), places=SCANS, clock=_now)
+
+    def _ask_scans(self) -> None:
+        self._scans.ask(self._scanned())
+
+    def _ask_cleans(self) -> None:
+        self._cleans.ask(record.name for record in self.store.dataflows())
+
+    def _scanned(self) -> list[str]:
+        # Where a new version takes over, files are checked by that.
+        held = self.controller.held
+        return [record.name for record in self.store.dataflows() if record.name not in held]
 
     def scan(self) -> None:
-        """List every drop folder once; a folder that fails does not stop the others."""
-        waiting = 0
-        held = self.controller.held
-        for record in self.store.dataflows():
-            if record.name in held:  # a new version takes over: its files are checked by that
-                continue
-            try:
-                waiting += self._scan_one(record)
-            except LogConflictError as error:
-                self.controller.stop_leading(error.message)
-            except Exception as error:  # a job's last resort: the next listing tries again
-                self._complain(record.name, str(error), error)
-        if waiting:
-            self._scan_at(_now() + timedelta(seconds=self.settings.settle_seconds))
+        """List every drop folder once, in this thread; for whoever steps by hand."""
+        for name in self._scanned():
+            self._scan(name)
 
     def clean(self) -> None:
-        """Remove dropped files that were taken in long enough ago; what fails is tried again."""
+        """Clean every drop folder once, in this thread; for whoever steps by hand."""
         for record in self.store.dataflows():
-            try:
-                self.drop_folder.clean(record, self.controller.dataflow(record.name))
-            except CbpError as error:
-                _log.warning("clean.failed", dataflow=record.name, error=error.as_dict())
+            self._clean(record.name)
+
+    def _clean(self, name: str) -> None:
+        """Remove dropped files that were taken in long enough ago; what fails is tried again."""
+        try:
+            record = self.store.dataflow(name)
+            self.drop_folder.clean(record, self.controller.dataflow(name))
+        except CbpError as error:
+            _log.warning("clean.failed", dataflow=name, error=error.as_dict())
 
     def _close(self, dataflow: str, source: str, key: str) -> None:
         self.controller.close(dataflow, source, key=key, reason="marker")
 
-    def _scan_one(self, record: DataflowRecord) -> int:
+    def _scan(self, name: str) -> None:
+        """Make one pass over the drop folders of a dataflow; what fails is tried again."""
+        try:
+            waiting = self._scan_one(name)
+        except (NotFoundError, IntakeStoppedError):
+            return  # deleted meanwhile; or left to the next start
+        except LogConflictError as error:
+            self.controller.stop_leading(error.message)
+        except Exception as error:  # a job's last resort: the next listing tries again
+            self._complain(name, str(error), error)
+        else:
+            if waiting:
+                self._scan_at(_now() + timedelta(seconds=self.settings.settle_seconds))
+
+    def _scan_one(self, name: str) -> int:
         # Not while it is being deleted: a scan would bring its folders back.
-        with self.controller.exclusive(record.name, "has its files read"):
-            dataflow = self.controller.dataflow(record.name)
-            report = self.drop_folder.scan(record, dataflow)
-        self._complain(record.name, "; ".join(error.message for error in report.failures))
+        with self.controller.exclusive(name, "has its files read"):
+            record, dataflow = self.store.dataflow(name), self.controller.dataflow(name)
+            report = self.drop_folder.scan(record, dataflow, stopping=self._scans.stopping)
+        self._complain(name, "; ".join(error.message for error in report.failures))
         return report.waiting
 
     def _complain(self, dataflow: str, reason: str, error: Exception | None = None) -> None:

@@ -110,6 +110,7 @@ STATUS: Mapping[str, int] = {
     # the drop folder
     "drop_folder_unusable": 503,
     "upload_too_large": 413,
+    "intake_stopped": 503,
     "file_rejected": 422,
     # the requests themselves
     "request_refused": 400,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from controller.ingest.drop_folder import DropFolder, ScanReport
-from controller.ingest.errors import DropFolderError, UploadTooLargeError
+from controller.ingest.errors import DropFolderError, IntakeStoppedError, UploadTooLargeError
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
+from controller.ingest.rounds import Rounds
 from controller.ingest.source_log import SourceEntry, SourceLog
 
 __all__ = [
@@ -13,6 +14,8 @@ __all__ = [
     "DropFolderError",
     "FileRejectedError",
     "IngestLimits",
+    "IntakeStoppedError",
+    "Rounds",
     "ScanReport",
     "SourceEntry",
     "SourceLog",

@@ -161,10 +161,16 @@ class Claims:
         self._store.update_claim(replace(claim, status="quarantined", reason=reason))
         return None
 
-    def return_stray(self, place: SourcePlace, identity: str, path: Path) -> None:
-        """Move a file out of `claimed` whose claim is settled, or unknown to the store."""
+    def return_stray(
+        self, place: SourcePlace, identity: str, path: Path, stopping: Callable[[], bool]
+    ) -> None:
+        """Move a file out of `claimed` whose claim is settled, or unknown to the store.
+
+        Raises:
+            IntakeStoppedError: `stopping` said so while it was read.
+        """
         try:
-            with ClaimedContent(str(path), self._limits) as content:
+            with ClaimedContent(str(path), self._limits, stopping) as content:
                 known = self._store.accepted_claim(place.dataflow, place.name, content.finish())
         except FileRejectedError:
             known = None

@@ -20,15 +20,16 @@ import io
 import os
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO, Literal
 
 import pyarrow as pa
 
+from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
 
-__all__ = ["ClaimedContent", "Compression", "decompressed", "sniff"]
+__all__ = ["ClaimedContent", "Compression", "decompressed", "never", "sniff"]
 
 Compression = Literal["none", "gzip", "zstd"]
 
@@ -47,18 +48,27 @@ _REFUSED = (
 )
 
 
+def never() -> bool:
+    """Say that nobody asks to leave off."""
+    return False
+
+
 class ClaimedContent:
     """One pass over a file; a context manager that closes it.
 
     Args:
         path: The claimed copy.
+        stopping: Asked at every read whether to leave off.
 
     Raises:
         FileRejectedError: `not_regular`, `file_unreadable` or `file_too_large`.
         OSError: The device failed.
     """
 
-    def __init__(self, path: str, limits: IngestLimits) -> None:
+    def __init__(
+        self, path: str, limits: IngestLimits, stopping: Callable[[], bool] = never
+    ) -> None:
+        self._path, self._stopping = path, stopping
         self._file = _open(path)
         self._limits = limits
         self._before = self._identity()
@@ -85,12 +95,22 @@ class ClaimedContent:
         """Close the file; may be called again."""
         self._file.close()
 
+    def go_on(self) -> None:
+        """Raise `IntakeStoppedError` if the service stops."""
+        if self._stopping():
+            raise IntakeStoppedError(self._path)
+
     def peek(self, count: int) -> bytes:
         """Return the first bytes without consuming them."""
         return os.pread(self._file.fileno(), count, 0)
 
     def read(self, count: int) -> bytes:
-        """Return the next bytes, hashed; `b""` at the end."""
+        """Return the next bytes, hashed; `b""` at the end.
+
+        Raises:
+            IntakeStoppedError: If the service stops.
+        """
+        self.go_on()
         data = self._file.read(count)
         self._sha256.update(data)
         self.bytes_read += len(data)

@@ -41,7 +41,8 @@ from cbp.errors import FlowUnframedError, LogConflictError, NotFoundError, Opera
 from cbp.model.dataflow import Dataflow
 from cbp.model.retention import Expiry, FlowRetention
 from controller.ingest.claims import Claims, PathLocks, upload_name
-from controller.ingest.errors import UploadTooLargeError, device_errors
+from controller.ingest.content import never
+from controller.ingest.errors import IntakeStoppedError, UploadTooLargeError, device_errors
 from controller.ingest.finished import plan_finished, remove_finished
 from controller.ingest.folders import SourcePlace, evidence, kept_name, move, reason_path
 from controller.ingest.formats import check_options
@@ -156,16 +157,28 @@ class DropFolder:
             check_options(place.source)
             place.make(self._files)
 
-    def scan(self, record: DataflowRecord, dataflow: Dataflow) -> ScanReport:
+    def scan(
+        self,
+        record: DataflowRecord,
+        dataflow: Dataflow,
+        *,
+        stopping: Callable[[], bool] = never,
+    ) -> ScanReport:
         """Make one pass over the sources: finish open claims, then claim what is eligible.
 
         Blocks while files are read. Returns at the latest after `claims_per_scan` files
         of each source.
 
+        Args:
+            record: The dataflow as registered.
+            dataflow: The same, checked.
+            stopping: Asked between files, and often while one is read, whether to leave off.
+
         Raises:
             LogConflictError: Another controller takes in files: stop.
+            IntakeStoppedError: `stopping` said so; the next pass goes on.
         """
-        return self._pass_over(record, dataflow, listing=True)
+        return self._pass_over(record, dataflow, stopping, listing=True)
 
     def recover(self, record: DataflowRecord, dataflow: Dataflow) -> ScanReport:
         """Finish after a crash: log entries, open claims, files left in `claimed`, quarantine.
@@ -180,7 +193,7 @@ class DropFolder:
             self._files.remove_temporaries(place.increments)
             self._files.remove_temporaries(str(place.quarantine))
             self._files.remove_temporaries(f"{place.increments}/_log")
-        report = self._pass_over(record, dataflow, listing=False)
+        report = self._pass_over(record, dataflow, never, listing=False)
         for place in self._places(record, dataflow):
             self._claims.remove_unclaimed_uploads(place, self._uploading)
         return report
@@ -275,16 +288,21 @@ class DropFolder:
         return f"{int(self._clock().timestamp() * 1000):012x}{secrets.token_hex(5)}"
 
     def _pass_over(
-        self, record: DataflowRecord, dataflow: Dataflow, *, listing: bool
+        self,
+        record: DataflowRecord,
+        dataflow: Dataflow,
+        stopping: Callable[[], bool],
+        *,
+        listing: bool,
     ) -> ScanReport:
         report = ScanReport()
         for place in self._places(record, dataflow):
-            tally = _Tally()
+            tally = _Tally(stopping)
             with self._passing.hold(place.root):
                 try:
                     with device_errors(str(place.root)):
                         self._pass_source(place, tally, listing=listing)
-                except LogConflictError:
+                except (LogConflictError, IntakeStoppedError):
                     raise
                 except OperatingError as error:
                     tally.report += ScanReport(failures=(error,))
@@ -302,7 +320,7 @@ class DropFolder:
             if path is not None:
                 self._take(place, claim, path, promised, tally)
         for identity, name in opened.strays().items():
-            self._claims.return_stray(place, identity, place.claimed / name)
+            self._claims.return_stray(place, identity, place.claimed / name, tally.stopping)
         if listing:
             for identity in listed.closes:
                 self._close(place, identity, tally)
@@ -318,7 +336,8 @@ class DropFolder:
         promised: Mapping[str, str],
         tally: _Tally,
     ) -> None:
-        outcome = self._intake.take(place, claim, path, promised.get(claim.path, ""))
+        sha256 = promised.get(claim.path, "")
+        outcome = self._intake.take(place, claim, path, sha256, tally.stopping)
         self._settled(tally, outcome)
 
     def _settled(self, tally: _Tally, outcome: Outcome) -> None:
@@ -349,6 +368,8 @@ class DropFolder:
                 move(place.incoming / CLOSE_NAME, target, self._files, self._faults)
                 self._close(place, identity, tally)
                 continue
+            if tally.stopping():
+                raise IntakeStoppedError(str(place.incoming / candidate.name))
             taken = self._claim(place, candidate, reusable.get(candidate.path))
             if taken is not None:
                 path = place.claimed / place.claimed_name(taken.id)
@@ -420,8 +441,8 @@ class DropFolder:
 class _Tally:
     """The report of one source while its pass runs."""
 
-    def __init__(self) -> None:
-        self.report = ScanReport()
+    def __init__(self, stopping: Callable[[], bool]) -> None:
+        self.report, self.stopping = ScanReport(), stopping
 
 
 def _promised(manifests: Iterable[Manifest]) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
 OperatingError
 |- DropFolderError        the folders cannot be used: device, rights, a failed disk
-'- UploadTooLargeError    an upload is larger than what the service takes
+|- UploadTooLargeError    an upload is larger than what the service takes
+'- IntakeStoppedError     a file is not read to its end, since the service stops
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 
 from cbp.errors import DiskFullError, OperatingError
 
-__all__ = ["DropFolderError", "UploadTooLargeError", "device_errors"]
+__all__ = ["DropFolderError", "IntakeStoppedError", "UploadTooLargeError", "device_errors"]
 
 
 class DropFolderError(OperatingError):
@@ -36,6 +37,16 @@ class UploadTooLargeError(OperatingError):
             source=source,
             bytes_max=bytes_max,
         )
+
+
+class IntakeStoppedError(OperatingError):
+    """The service stops, or leads no more: a claimed file is left to the next pass."""
+
+    code = "intake_stopped"
+
+    def __init__(self, path: str) -> None:
+        message = f"{path} is not taken in: the service stops; its claim stays open"
+        super().__init__(message, path=path)
 
 
 @contextmanager

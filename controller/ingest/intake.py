@@ -12,17 +12,19 @@ is the point of acceptance. A file is accepted whole or not at all.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
+import pyarrow as pa
+
 from cbp.engine.faults import Faults
 from cbp.engine.files import Files
 from cbp.errors import OperatingError
-from controller.ingest.content import ClaimedContent
+from controller.ingest.content import ClaimedContent, never
 from controller.ingest.errors import device_errors
 from controller.ingest.folders import SourcePlace, kept_name, move, reason_path
 from controller.ingest.formats import read_batches
@@ -54,7 +56,14 @@ class Intake:
         self._store, self._files, self._clock = store, files, clock
         self._limits, self._faults = limits, faults
 
-    def take(self, place: SourcePlace, claim: ClaimRecord, path: Path, sha256: str = "") -> Outcome:
+    def take(
+        self,
+        place: SourcePlace,
+        claim: ClaimRecord,
+        path: Path,
+        sha256: str = "",
+        stopping: Callable[[], bool] = never,
+    ) -> Outcome:
         """Settle one claim.
 
         Args:
@@ -62,15 +71,17 @@ class Intake:
             claim: An open claim.
             path: The claimed copy.
             sha256: What a manifest promised; `""` when nothing was.
+            stopping: Asked while the file is read whether to leave off.
 
         Raises:
+            IntakeStoppedError: `stopping` said so: as if the claim had never been looked at.
             DiskFullError: The claim stays open and the file stays claimed.
             DropFolderError: So here.
             LogConflictError: Another controller takes in files of this source.
         """
         try:
             with device_errors(str(path)):
-                entry = self._read(place, claim, path, sha256)
+                entry = self._read(place, claim, path, sha256, stopping)
         except FileRejectedError as error:
             self.reject(place, claim, path, error)
             return "quarantined"
@@ -130,7 +141,14 @@ class Intake:
     def _is_known(self, place: SourcePlace, sha256: str) -> bool:
         return self._store.accepted_claim(place.dataflow, place.name, sha256) is not None
 
-    def _read(self, place: SourcePlace, claim: ClaimRecord, path: Path, sha256: str) -> SourceEntry:
+    def _read(
+        self,
+        place: SourcePlace,
+        claim: ClaimRecord,
+        path: Path,
+        sha256: str,
+        stopping: Callable[[], bool],
+    ) -> SourceEntry:
         """Write the increment's files; without files when the content is empty or known."""
         if claim.path == MANIFEST_NAME:
             _reject_manifest(path)
@@ -146,11 +164,12 @@ class Intake:
             faults=self._faults,
         )
         try:
-            with ClaimedContent(str(path), self._limits) as content:
+            with ClaimedContent(str(path), self._limits, stopping) as content:
                 if content.size != claim.bytes:
                     message = f"had {claim.bytes} bytes when it was claimed, now {content.size}"
                     raise FileRejectedError(rule="file_changed", message=message)
-                writer.write(read_batches(content, place.source, self._limits, notes))
+                batches = read_batches(content, place.source, self._limits, notes)
+                writer.write(_until_stopped(batches, content))
                 found = content.finish()
             if sha256 and found != sha256:
                 message = f"the manifest promises SHA-256 {sha256}, the content has {found}"
@@ -171,6 +190,15 @@ class Intake:
             accepted_at=self._clock(),
             notes=notes.to_json(),
         )
+
+
+def _until_stopped(
+    batches: Iterator[pa.RecordBatch], content: ClaimedContent
+) -> Iterator[pa.RecordBatch]:
+    """Ask between batches too: of Parquet, and of what decompresses to much, few reads are seen."""
+    for batch in batches:
+        content.go_on()
+        yield batch
 
 
 def _claim_of(place: SourcePlace, entry: SourceEntry) -> ClaimRecord:

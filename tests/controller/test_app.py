@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,13 @@ import structlog
 from anyio.from_thread import start_blocking_portal
 
 from cbp.errors import CbpError, LogConflictError, OperatingError
+from cbp.model.lease import Role
 from controller.app import Service, configure_logging, create_app, engine_for
+from controller.ingest import intake
 from controller.settings import Settings, load_settings
 from controller.store.sql import SqlStore
 from tests.controller.api.fakes import AppTransport
+from tests.controller.world import until
 
 TOKEN = "canary-of-the-tests"
 DOCUMENT = {
@@ -144,10 +148,10 @@ def test_a_folder_that_fails_does_not_stop_the_others(service: Service) -> None:
         service.controller.register(DOCUMENT | {"name": name})
     scan, broken = service.drop_folder.scan, True
 
-    def fails(record: Any, dataflow: Any) -> Any:
+    def fails(record: Any, dataflow: Any, **more: Any) -> Any:
         if record.name == "other" and broken:
             raise OSError("stale handle")
-        return scan(record, dataflow)
+        return scan(record, dataflow, **more)
 
     service.drop_folder.scan = fails  # type: ignore[method-assign]
     drop(service, "a", "a")
@@ -165,7 +169,7 @@ def test_a_second_ingester_stops_the_service(service: Service) -> None:
     """Who finds that another controller takes in the files starts no runs either."""
     service.controller.register(DOCUMENT)
 
-    def conflict(record: Any, dataflow: Any) -> Any:
+    def conflict(record: Any, dataflow: Any, **more: Any) -> Any:
         raise LogConflictError("sources/visits/_log/0.json")
 
     service.drop_folder.scan = conflict  # type: ignore[method-assign]
@@ -232,7 +236,8 @@ def test_the_service_without_spark_does_not_load_it(tmp_path: Path) -> None:
     """Importing the service, and the local engine, loads neither Spark nor a JVM."""
     code = (
         "import sys; from controller.app import Service; "
-        "from controller.settings import load_settings; "
+        "from controller.ingest import intake
+from controller.settings import load_settings; "
         f"Service(load_settings(root={str(tmp_path)!r}, engine='local')).stop(); "
         "sys.exit('pyspark' in sys.modules)"
     )
@@ -250,3 +255,113 @@ def test_a_wrong_database_is_a_coded_error(tmp_path: Path) -> None:
     """A service that cannot open its store says so in the library's words."""
     with pytest.raises(CbpError):
         Service(load_settings(root=tmp_path, engine="local", database_url="nosuch://x"))
+
+
+# files beside files
+
+
+class Hanging:
+    """In place of a drop folder's `scan`: that of one dataflow waits until it is let go on."""
+
+    def __init__(self, service: Service, dataflow: str) -> None:
+        self.begun, self.ended = threading.Event(), threading.Event()
+        self._scan, self._dataflow = service.drop_folder.scan, dataflow
+        service.drop_folder.scan = self  # type: ignore[assignment, method-assign]
+
+    def __call__(self, record: Any, dataflow: Any, **more: Any) -> Any:
+        if record.name == self._dataflow:
+            self.begun.set()
+            self.ended.wait(WAIT_SECONDS)
+        return self._scan(record, dataflow, **more)
+
+
+@pytest.mark.timeout(120)
+def test_a_slow_file_of_one_dataflow_keeps_no_other_waiting(service: Service) -> None:
+    """While a file of one is read, files dropped and uploaded for another are taken in and run."""
+    for name in ("urls", "other"):
+        service.controller.register(DOCUMENT | {"name": name})
+    hanging = Hanging(service, "other")
+    service.start()
+    assert hanging.begun.wait(WAIT_SECONDS)
+    drop(service, "a", name="1.jsonl")
+    until(lambda: count(service, "a") == 1)
+    record, dataflow = service.store.dataflow("urls"), service.controller.dataflow("urls")
+    line = io.BytesIO(b'{"url": "a"}\n')
+    service.drop_folder.upload(record, dataflow, "visits", "2.jsonl", line)
+    until(lambda: count(service, "a") == 2)
+    assert not hanging.ended.is_set()
+    hanging.ended.set()
+    drop(service, "b", dataflow="other")
+    until(lambda: count(service, "b", "other") == 1)
+
+
+def never_ends(read: Callable[..., Iterator[Any]], begun: threading.Event) -> Any:
+    """Return a reader that gives the file's first batch again and again."""
+
+    def batches(*given: Any) -> Iterator[Any]:
+        first = next(read(*given))
+        while True:
+            begun.set()
+            yield first.slice(0, 0)
+
+    return batches
+
+
+@pytest.mark.timeout(120)
+def test_a_stop_leaves_a_file_that_is_read_to_the_next_start(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However large it is the stop waits for a batch of it only; its records come once then."""
+    service, begun = Service(settings), threading.Event()
+    service.controller.register(DOCUMENT)
+    with monkeypatch.context() as patch:
+        patch.setattr(intake, "read_batches", never_ends(intake.read_batches, begun))
+        service.start()
+        drop(service, "a")
+        assert begun.wait(WAIT_SECONDS)
+        with structlog.testing.capture_logs() as logs:
+            service.stop()
+    (stopped,) = [log for log in logs if log["event"] == "service.stopped"]
+    assert (stopped["drained"], stopped["files_left"]) == (True, True)
+    assert not [log for log in logs if log["event"] == "scan.failed"]
+    again = Service(settings)
+    again.start()
+    until(lambda: count(again, "a") == 1)
+    again.stop()
+
+
+@pytest.mark.timeout(120)
+def test_a_stop_does_not_wait_for_a_device_that_hangs(tmp_path: Path) -> None:
+    """It ends after `drain_seconds`, and says that it left somebody behind."""
+    service = Service(load_settings(root=tmp_path, engine="local", token=TOKEN, drain_seconds=0.5))
+    service.controller.register(DOCUMENT)
+    hanging = Hanging(service, "urls")
+    service.start()
+    assert hanging.begun.wait(WAIT_SECONDS)
+    with structlog.testing.capture_logs() as logs:
+        service.stop()
+    assert not hanging.ended.is_set()
+    (stopped,) = [log for log in logs if log["event"] == "service.stopped"]
+    assert not stopped["files_left"]
+    hanging.ended.set()
+    assert service._scans.wait(WAIT_SECONDS)
+
+
+@pytest.mark.timeout(120)
+def test_who_retires_follows_once_no_file_is_read_any_more(tmp_path: Path) -> None:
+    """A leader that lost its lease tells readers of files to leave off, and waits for them."""
+    service = Service(load_settings(root=tmp_path, engine="local", token=TOKEN, lease_seconds=1))
+    service.controller.register(DOCUMENT)
+    hanging = Hanging(service, "urls")
+    service.lead()
+    service._attend()
+    service._ask_scans()
+    assert hanging.begun.wait(WAIT_SECONDS)
+    service.leadership.retire("the lease is gone")
+    service._attend()
+    assert service.leadership.role is Role.RETIRES
+    assert service._scans.stopping()
+    hanging.ended.set()
+    service._attend()
+    assert service.leadership.role is Role.FOLLOWS
+    service.stop()

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
+import itertools
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cbp.engine.faults import PlannedFaults
 from cbp.errors import DefinitionError, DiskFullError, LogConflictError
-from controller.ingest import DropFolderError, IngestLimits
+from controller.ingest import DropFolderError, IngestLimits, IntakeStoppedError
 from tests.controller.ingest.harness import DictStore, Drop, lines
 
 SCHEMA = "id BIGINT, name STRING"
@@ -380,3 +385,45 @@ def test_store_that_survives_is_all_a_restart_needs(tmp_path: Path):
         assert drop.recover().accepted == 0
         assert drop.scan().accepted == 1
     assert [i.index for i in drop.increments()] == [0, 1]
+
+
+def after(many: int) -> Callable[[], bool]:
+    """Return what says to leave off once it was asked so often."""
+    asked = itertools.count()
+    return lambda: next(asked) >= many
+
+
+@pytest.mark.parametrize("format_", ["jsonl", "parquet"])
+def test_a_pass_that_leaves_off_anywhere_loses_nothing(tmp_path: Path, format_: str):
+    """Between files, batches and reads: no half of a file is left, and the next pass goes on."""
+    data = {"jsonl": lines(6), "parquet": parquet(6)}[format_]
+    other = {"jsonl": lines(6, start=6), "parquet": parquet(6, start=6)}[format_]
+    left = 0
+    for many in range(100):
+        drop = Drop(tmp_path / str(many), SCHEMA, format_, limits=IngestLimits(batch_rows=2))
+        drop.put("a", data)
+        drop.put("b", other)
+        try:
+            drop.folder.scan(drop.record, drop.dataflow, stopping=after(many))
+        except IntakeStoppedError as error:
+            assert error.code == "intake_stopped"
+            left += 1
+        else:
+            break
+        folder = Path(drop.record.folder)
+        named = {file.path for increment in drop.increments() for file in increment.files}
+        assert {str(p.relative_to(folder)) for p in folder.rglob("*.parquet")} == named
+        assert not list(folder.rglob("*.tmp"))
+        drop.scan()
+        assert [row["id"] for row in drop.rows()] == list(range(12))
+    else:
+        raise AssertionError("it never came to its end")
+    assert left >= 2 + 2 * 3, "asked for each file, and between batches"
+
+
+def parquet(count: int, start: int = 0) -> bytes:
+    """Return the records of `lines` as a Parquet file."""
+    ids = range(start, start + count)
+    file = io.BytesIO()
+    pq.write_table(pa.table({"id": ids, "name": [f"n{i}" for i in ids]}), file)
+    return file.getvalue()
