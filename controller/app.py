@@ -12,8 +12,8 @@ first; an instance that follows answers reads, with its engine warm.
 
 Guaranteed: the API answers only after recovery, or once another instance is known to
 lead; a stop waits for the runs under way for `drain_seconds`, cancels the rest and leaves
-it to the next start, with the files that are being read (tests/controller/test_app.py). Not needed for correctness: a stop
-that is orderly.
+it to the next start, with the files that are being read (tests/controller/test_app.py).
+Not needed for correctness: a stop that is orderly.
 """
 
 from __future__ import annotations
