@@ -81,7 +81,9 @@ def serving(settings: Settings) -> Iterator[httpx.Client]:
 def drop(service: Service, *urls: str, dataflow: str = "urls", name: str = "f.jsonl") -> None:
     incoming = service.settings.drop_root / dataflow / "visits" / "incoming"
     lines = "".join(json.dumps({"url": url}) + "\n" for url in urls)
-    (incoming / name).write_text(lines)
+    part = incoming / f"{name}.part"
+    part.write_text(lines)
+    part.rename(incoming / name)  # a service that runs may claim it between its making and a write
 
 
 def step(service: Service) -> None:
