@@ -71,6 +71,8 @@ STALLS = {
 LONG_SHARE = 0.06
 OPERATED_SHARE = 0.25
 STATEMENTS_SHARE = 0.4
+SINGLES_SHARE = 0.3
+SINGLES = {"pair": "posted", "either": "postal"}
 KEPT_SHARE = 0.04
 KEPT_FILES = 12
 KEEPS = ({"hours": 0}, {"hours": 0}, {"hours": 5 / 3600}, {"bytes": 1})
@@ -119,11 +121,15 @@ def plan_of(seed: int, *, power: bool = False) -> Plan:
     rng = random.Random(f"{'power' if power else 'plan'} {seed}")
     long = rng.random() < LONG_SHARE
     document = _late(rng) if long else _document(rng)
+    singles = random.Random(f"singles {power} {seed}")
+    if singles.random() < SINGLES_SHARE:
+        for stage in document["stages"].values():
+            stage["translator"] = SINGLES.get(stage["translator"], stage["translator"])
     files, rows = _files(rng, rng.choice((10, 12)) if long else rng.choice((2, 3, 3, 4)))
     sources = list(document["sources"])
     steps = _queueing(rng, len(files), power) if long else _steps(rng, sources, len(files), power)
     kept, inputs_seconds = False, None
-    # Another generator: what producers and the machine do stays what the seed always did.
+    # Others: what producers and the machine do stays what the seed always did.
     operators = random.Random(f"operators {power} {seed}")
     if operators.random() < OPERATED_SHARE:
         found = operated(operators, document, steps, lambda at: _fault(operators, power, at))

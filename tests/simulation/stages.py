@@ -117,6 +117,38 @@ class Either(Pair):
     o = Output(SCHEMA)
 
 
+class Posted(Translate):
+    """Groups with state beside single records and messages, which write state from afar."""
+
+    left = Input(SCHEMA, route_by="k")
+    right = Input(SCHEMA)
+    echo = Loopback(SCHEMA)
+    seen = State(SCHEMA)
+    o = Output(SCHEMA, history=True)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        if key is not None:
+            n = sum(row.n for row in group.seen) + sum(row.n for row in group.left)
+            out.seen(key.k, n % 1000)
+            out.o(key.k, n % 1000)
+        for row in (*group.right, *group.echo):
+            out.seen(row.k, row.n % 7)
+            out.o(row.k, -row.n % 1000)
+            if row.n % 3:
+                out.echo((row.k + 1) % 5, row.n % 3 - 1)
+
+
+class Postal(Posted):
+    """The same, whatever is there first."""
+
+    runnable = RunAny(batch=2)
+    left = Input(SCHEMA, route_by="k")
+    right = Input(SCHEMA)
+    echo = Loopback(SCHEMA)
+    seen = State(SCHEMA)
+    o = Output(SCHEMA, history=True)
+
+
 class Frames(Translate):
     """Reads what belongs together by a function with a memo, not what arrived together."""
 
@@ -185,7 +217,21 @@ class Fall(TranslateRecords):
 
 TRANSLATORS: dict[str, type] = {
     kind.__name__.lower(): kind
-    for kind in (Note, Total, Twice, Fickle, Ages, Pair, Either, Frames, Mail, Turn, Fall)
+    for kind in (
+        Note,
+        Total,
+        Twice,
+        Fickle,
+        Ages,
+        Pair,
+        Either,
+        Posted,
+        Postal,
+        Frames,
+        Mail,
+        Turn,
+        Fall,
+    )
 }
 
 STATES: dict[str, tuple[str, tuple[str, ...]]] = {

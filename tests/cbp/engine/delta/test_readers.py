@@ -217,7 +217,7 @@ def test_an_output_table_reads_the_same_without_a_jvm(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_spark_reads_history_and_every_version(tmp_path: Path, spark: Any) -> None:
-    """Rows, history and time travel by version and by in-commit timestamp."""
+    """Rows, history and time travel by version and, in turns, by in-commit timestamp."""
     start = int(time.time() * 1000) - 3_600_000
     state = StateTable(str(tmp_path / "t"), start)
     seen = live(state)
@@ -229,7 +229,9 @@ def test_spark_reads_history_and_every_version(tmp_path: Path, spark: Any) -> No
     stamps = [start + epoch * 1_000 for epoch in range(7)]
     assert [int(r.timestamp.timestamp() * 1000) for r in reversed(history)] == stamps
     for version, expected in enumerate(seen, 1):
-        assert with_spark(spark, state.path, f"version as of {version}") == expected
+        if version % 2:
+            assert with_spark(spark, state.path, f"version as of {version}") == expected
+            continue
         at = datetime.fromtimestamp((stamps[version] + (version < 6) * 500) / 1000, UTC)
         clause = f"timestamp as of '{at.replace(tzinfo=None).isoformat(sep=' ')}'"
         assert with_spark(spark, state.path, clause) == expected
