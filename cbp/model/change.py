@@ -27,6 +27,7 @@ from typing import Any, Literal
 
 from cbp.errors import Mistake
 from cbp.model.evolution import ColumnChange, compare, refused
+from cbp.model.graph import cycles, predecessors
 from cbp.model.schema import Schema
 from cbp.model.shape import RULE, DataflowShape, InputShape, SourceShape, StageShape
 
@@ -168,6 +169,7 @@ def compare_versions(
     mistakes += _back(before, after, past)
     plan = ChangePlan(sources, stages)
     mistakes += _behind_rebuilt(after, plan, choice)
+    mistakes += _cycles_in_part(after, plan)
     return ChangePlan(sources, stages, tuple(mistakes))
 
 
@@ -364,6 +366,28 @@ def _behind_rebuilt(after: DataflowShape, plan: ChangePlan, choice: Choice) -> I
                     f"rebuild it too (rebuild={name}), or say that it may (keep={name})"
                 )
                 yield Mistake("behind_rebuilt", f"stages.{name}.inputs.{input_}", message)
+
+
+def _cycles_in_part(after: DataflowShape, plan: ChangePlan) -> Iterator[Mistake]:
+    """Yield the stages that remember what a rebuilt stage of their own cycle told them.
+
+    Each of both answers the other, in rounds that both count: one that begins again would be
+    answered by what the other remembers of the rounds that were.
+    """
+    wiring = {
+        name: {input_: shape.flow for input_, shape in stage.inputs.items()}
+        for name, stage in after.stages.items()
+    }
+    for name, cycle in cycles(predecessors(wiring)).items():
+        again = sorted(plan.rebuilt.intersection(cycle))
+        stage = after.stages[name]
+        holds = stage.states or any(shape.loopback for shape in stage.inputs.values())
+        if again and holds and name not in plan.rebuilt | plan.of_kind("added"):
+            message = (
+                f"lies on a cycle with {', '.join(again)}, which begins again, and remembers what "
+                f"it was told before: rebuild it too (rebuild={name}), or keep all of the cycle"
+            )
+            yield Mistake("cycle_rebuilt_in_part", f"stages.{name}", message)
 
 
 def _text(key: Schema | None) -> str:

@@ -150,6 +150,44 @@ def test_columns_of_state_and_outputs_grow_and_never_shrink() -> None:
     assert rules(plan_of(wide, narrow, rebuild=["a"])) == []
 
 
+class Answers(Count):
+    """Counts, and is answered."""
+
+    answers = Input("word STRING", route_by="word")
+
+
+class Asks(Translate):
+    """Has no state: it remembers nothing."""
+
+    words = Input("word STRING", route_by="word")
+    totals = Output("word STRING", key="word")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Never called here."""
+
+
+def test_a_cycle_is_not_rebuilt_in_part() -> None:
+    """What one stage remembers of the rounds that were would answer one that begins again."""
+
+    def round_(other: type) -> Dataflow:
+        builder = DataflowBuilder("d")
+        builder.source("words", "word STRING")
+        builder.stage("a", Answers(), words="words", answers="b.totals", buckets=4)
+        builder.stage("b", other(), words="a.totals", buckets=4)
+        builder.stage("behind", Count(), words="b.totals", buckets=4)
+        return builder.build()
+
+    flow = round_(Count)
+    for again, kept in (("a", "b"), ("b", "a")):
+        plan = plan_of(flow, flow, rebuild=[again], keep=[kept, "behind"])
+        assert rules(plan) == [("cycle_rebuilt_in_part", f"stages.{kept}")]
+        assert f"rebuild={kept}" in plan.refused[0].message
+    assert rules(plan_of(flow, flow, rebuild=["a", "b"], keep=["behind"])) == []
+    assert rules(plan_of(flow, flow, rebuild=["behind"])) == []
+    without = round_(Asks)
+    assert rules(plan_of(without, without, rebuild=["a"], keep=["b"])) == []
+
+
 def test_a_state_is_never_looked_up_by_another_key() -> None:
     """Its records lie by the hash of the old key: the stage is rebuilt, or stays as it is."""
     before = flow_of(a=Count())
