@@ -11,6 +11,8 @@
 # CBP_SPARK_MASTER, CBP_HOST, CBP_PORT, ...: controller/settings.py). Read here:
 #     POSTGRES_PASSWORD_FILE   file with the password of CBP_DATABASE_URL, which then holds none
 #     SPARK_SECRET_FILE        file with the secret that master, workers and service share
+#     CBP_CACHE                service of a cluster, and worker: a folder on a local disk of each machine, of
+#                              one name on all: /var/tmp/cbp-cache-UID
 #     SPARK_MASTER_HOST, SPARK_MASTER_PORT, SPARK_MASTER_WEBUI_PORT     master: 127.0.0.1, 7077, 8080
 #     SPARK_MASTER_URL         worker: spark://127.0.0.1:7077
 #     SPARK_WORKER_HOST, SPARK_WORKER_CORES, SPARK_WORKER_MEMORY, SPARK_WORKER_DIR,
@@ -62,6 +64,22 @@ use_database_password() {
     export PGPASSFILE="$folder/pgpass"
 }
 
+# Copies of indexes are mapped by every machine of a cluster: on a shared CBP_ROOT they would all go over
+# the network. Not below /tmp, which often is memory. Of this user alone: who may write there may change
+# what a look-up finds.
+use_local_cache() {
+    local folder
+    [ -z "${CBP_CACHE:-}" ] || return 0
+    folder="/var/tmp/cbp-cache-$(id -u)"
+    mkdir -m 700 -- "$folder" 2>/dev/null || : # it may be there; that is looked at next
+    if [ ! -d "$folder" ] || [ -L "$folder" ] || [ ! -O "$folder" ]; then
+        cbp_say "$folder cannot be made, or is not a folder of $(id -un 2>/dev/null || id -u)."
+        cbp_say "Set CBP_CACHE to a folder on a local disk of each machine that this user may write."
+        exit 2
+    fi
+    export CBP_CACHE="$folder"
+}
+
 use_spark_home() {
     SPARK_HOME="$("$CBP_VENV_PYTHON" -c 'import os, pyspark; print(os.path.dirname(pyspark.__file__))')"
     export SPARK_HOME PYSPARK_PYTHON="$CBP_VENV_PYTHON"
@@ -73,6 +91,7 @@ start_service() {
     case "${CBP_SPARK_MASTER:-}" in
         spark://*)
             use_spark_secret
+            use_local_cache
             # The executors connect back to the driver: by this machine's address, unless it is told.
             export SPARK_LOCAL_IP="${SPARK_LOCAL_IP:-$(own_address)}"
             ;;
@@ -109,6 +128,7 @@ start_worker() {
     cbp_prepare
     use_spark_home
     use_spark_secret
+    use_local_cache
     export SPARK_LOCAL_IP="${SPARK_LOCAL_IP:-$host}"
     # The defaults are Spark's own, but for the folder: it would lie inside the Python package.
     export SPARK_WORKER_DIR="${SPARK_WORKER_DIR:-$(private_folder spark-worker)}"

@@ -358,6 +358,82 @@ def test_the_build_tools_are_pinned(call: Callable[[str], tuple[int, str]]):
     assert "pyspark" not in text
 
 
+@pytest.fixture
+def user(machine: Machine) -> Iterator[str]:
+    """A user number that only this test has, so that it leaves nothing in `/var/tmp`."""
+    number = str(4_000_000_000 + os.getpid())
+    machine.remove("id")
+    machine.command("id", f"#!/bin/sh\necho {number}\n")
+    yield number
+    folder = Path(f"/var/tmp/cbp-cache-{number}")
+    if folder.is_symlink():
+        folder.unlink()
+    elif folder.exists():
+        folder.rmdir()
+
+
+@pytest.fixture
+def ready(machine: Machine, user: str) -> Machine:
+    """A machine with an environment whose Python tells what it was started with."""
+    folder = Path(machine.environment["CBP_VENV"])
+    (folder / "bin").mkdir(parents=True)
+    wanted = 'cbp_write_stamp .cbp-packages "$(cbp_wanted_stamp)";'
+    wanted += 'cbp_write_stamp .cbp-project "$(cbp_wanted_project_stamp)"'
+    real = os.path.realpath(sys.executable)
+    tells = f"""#!/bin/sh
+case "$*" in
+    *controller.cli*) echo "cache: $CBP_CACHE" ;;
+    *) exec '{real}' "$@" ;;
+esac
+"""
+    python = folder / "bin" / "python"
+    python.write_text(tells, encoding="utf-8")
+    python.chmod(0o755)
+    environment = str(REPO / "deploy" / "environment.sh")
+    subprocess.run(
+        [str(machine.bin / "bash"), "-c", f'source "$0"\n{wanted}', environment],
+        env=machine.environment,
+        check=True,
+        timeout=60,
+    )
+    jar = folder / "a.jar"
+    jar.write_bytes(b"jar")
+    (folder / f".cbp-jars-{user}").write_text(f"{jar}\n", encoding="utf-8")
+    return machine
+
+
+@pytest.mark.parametrize(
+    ("master", "told", "expected"),
+    [
+        ("spark://127.0.0.1:7077", None, "/var/tmp/cbp-cache-{user}"),
+        ("spark://127.0.0.1:7077", "/a/local/disk", "/a/local/disk"),
+        ("local[2]", None, ""),
+    ],
+)
+def test_the_cache_of_a_cluster_is_local(
+    ready: Machine, user: str, master: str, told: str | None, expected: str
+):
+    """Index copies of a cluster lie on each machine, not on the shared root, unless told."""
+    ready.environment["CBP_SPARK_MASTER"] = master
+    if told is not None:
+        ready.environment["CBP_CACHE"] = told
+    folder = expected.format(user=user)
+    for _ in range(2):  # the second time the folder is there
+        code, text = ready.run("deploy/entrypoint.sh", "service")
+        assert (code, text) == (0, f"cache: {folder}\n")
+    if told is None and expected:
+        assert Path(folder).stat().st_mode & 0o077 == 0
+
+
+def test_a_cache_of_somebody_else_is_refused(ready: Machine, user: str, tmp_path: Path):
+    """Who may write there could change what a look-up finds; what to set instead is told."""
+    ready.environment["CBP_SPARK_MASTER"] = "spark://127.0.0.1:7077"
+    Path(f"/var/tmp/cbp-cache-{user}").symlink_to(tmp_path)
+    code, text = ready.run("deploy/entrypoint.sh", "service")
+    assert code == 2
+    assert "Set CBP_CACHE" in text
+
+
 def test_an_unknown_role_shows_the_roles(machine: Machine):
     """The entry point lists its roles instead of starting something."""
     code, text = machine.run("deploy/entrypoint.sh", "bogus")
