@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from cbp.model.dataflow import Dataflow, StageNode
+from cbp.model.dataflow import BUCKETS_MAX, Dataflow, StageNode
 from cbp.model.equality import in_words
 from cbp.model.fusion import PhysicalStage, physical_stages, split_phases
 from cbp.model.stage import Computed, InputSpec, TranslatorSpec
@@ -31,6 +31,7 @@ __all__ = [
     "StatePlan",
     "UnitPlan",
     "Way",
+    "buckets_advised",
     "explain",
 ]
 
@@ -177,6 +178,21 @@ def explain(dataflow: Dataflow, leaders: Collection[str], limits: PhysicalLimits
         units.append(UnitPlan(name, stages, jobs, cycles.get(name, ())))
     sources = {name: str(source.schema) for name, source in dataflow.sources.items()}
     return Plan(dataflow.name, sources, tuple(units), limits)
+
+
+def buckets_advised(buckets: int, slots: int) -> int | None:
+    """Return how many buckets would use an engine's slots evenly; `None`: these do.
+
+    A bucket is worked on by one task, so that fewer than two per slot leave slots idle while
+    the last ones end; about four are as even as it gets before small files cost more.
+
+    Args:
+        buckets: Of a stage; 0: it has none.
+        slots: Tasks that run at the same time.
+    """
+    if buckets == 0 or buckets >= 2 * slots:
+        return None
+    return min(BUCKETS_MAX, 1 << (4 * slots - 1).bit_length())
 
 
 def _stage(

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from cbp.model.explain import buckets_advised
 from controller.cli.output import bytes_text, print_json, print_table, print_text
 from controller.cli.session import AsJson, session
 
@@ -52,6 +53,9 @@ def _print_plan(answer: dict[str, Any]) -> None:
         print_text(f"\n{names}: one run, {jobs}{cycle}", "bold")
         for stage in unit["stages"]:
             _print_stage(stage, leads=stage["name"] == unit["leader"])
+            advised = buckets_advised(stage["buckets"], plan["limits"]["slots"])
+            if advised is not None:
+                print_text(f"    {advised} buckets would use all {plan['limits']['slots']} slots")
 
 
 def _print_stage(stage: dict[str, Any], *, leads: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from cbp.engine.spark import SparkExecutor, SparkSettings, start_session
 from cbp.engine.spark.blackbox import SparkBlackboxExecutor
+from cbp.engine.spark.session import python_of_workers
 from cbp.errors import DataflowInvalidError, SparkSettingError
 from stages.translators.url_count_sql import UrlCountSql
 from tests.spark.test_sql_form import dataflow_of
@@ -39,6 +42,43 @@ def test_a_setting_that_makes_retries_unsafe_is_refused(setting: str, restored: 
     other.conf.set(setting, "false")
     with pytest.raises(SparkSettingError, match=setting):
         SparkExecutor(other)
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("spark.python.unix.domain.socket.enabled", "true"),
+        ("spark.python.daemon.module", "cbp.engine.spark.daemon"),
+        ("spark.databricks.delta.snapshotPartitions", "2"),
+        ("spark.sql.adaptive.enabled", "false"),
+        ("spark.sql.files.ignoreCorruptFiles", "false"),
+        ("spark.sql.files.ignoreMissingFiles", "false"),
+        ("spark.sql.session.timeZone", "UTC"),
+        ("spark.scheduler.mode", "FAIR"),
+        ("spark.locality.wait", "100ms"),
+        ("spark.ui.enabled", "false"),
+    ],
+)
+def test_settings_that_matter_reach_the_session(setting: str, expected: str, spark: Any) -> None:
+    """What results and times rest on is what Spark has, not only what it was asked for."""
+    assert spark.conf.get(setting) == expected
+    assert spark.sparkContext.uiWebUrl is None
+
+
+def test_a_worker_runs_the_python_of_the_driver(spark: Any) -> None:
+    """Another one misses packages, or has others."""
+    found = spark.sparkContext.parallelize([0], 1).map(lambda _: (sys.executable, os.getpid()))
+    ((executable, process),) = found.collect()
+    assert executable == sys.executable
+    assert process != os.getpid()
+
+
+def test_on_one_machine_the_environment_names_no_other_python() -> None:
+    """On a cluster it may, since the path may be another one there."""
+    told = {"PYSPARK_PYTHON": "/other/python"}
+    assert python_of_workers("local[2]", told) == sys.executable
+    assert python_of_workers("spark://there:7077", told) == "/other/python"
+    assert python_of_workers("spark://there:7077", {}) == sys.executable
 
 
 def test_the_black_box_refuses_sql(spark: Any) -> None:

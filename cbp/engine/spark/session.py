@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 
 from cbp.errors import SparkSettingError
 
-__all__ = ["SparkSettings", "require_safe", "start_session", "with_room"]
+__all__ = ["SparkSettings", "python_of_workers", "require_safe", "start_session", "with_room"]
 
 _ORDER_CHECKED = "spark.sql.shuffle.orderIndependentChecksum"
 _REQUIRED = {
@@ -92,8 +92,9 @@ def start_session(settings: SparkSettings) -> SparkSession:
     Raises:
         SparkSettingError: If it runs with settings under which results are not safe.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    python = python_of_workers(settings.master, os.environ)
+    os.environ["PYSPARK_PYTHON"] = python
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if settings.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     master, own = with_room(settings.master) if settings.room else (settings.master, {})
@@ -104,6 +105,17 @@ def start_session(settings: SparkSettings) -> SparkSession:
     session = configure_spark_with_delta_pip(builder).getOrCreate()
     require_safe(session)
     return session
+
+
+def python_of_workers(master: str, environment: Mapping[str, str]) -> str:
+    """Return the Python of the workers: on this machine that of the driver, whatever is set.
+
+    Another one misses packages, or has others. On a cluster, where a path may be another one,
+    `PYSPARK_PYTHON` of the environment wins.
+    """
+    if master.startswith("local"):
+        return sys.executable
+    return environment.get("PYSPARK_PYTHON", sys.executable)
 
 
 def require_safe(session: SparkSession) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from cbp import DataflowBuilder, by
 from cbp.errors import InvariantError
-from cbp.model.explain import PhysicalLimits, Plan, StagePlan, explain
+from cbp.model.dataflow import BUCKETS_MAX
+from cbp.model.explain import PhysicalLimits, Plan, StagePlan, buckets_advised, explain
 from cbp.model.fusion import choose_leaders
 from stages.flows.clustering import clustering
 from stages.flows.crawl_queue import crawl_queue
@@ -167,3 +168,11 @@ def test_tasks_are_bounded_by_buckets_and_slots():
     flow = chain()
     stages = stages_of(explain(flow, tuple(flow.stages), PhysicalLimits(64)))
     assert (stages["count"].tasks_max, stages["first"].tasks_max) == (4, 64)
+
+
+def test_more_buckets_are_advised_where_slots_would_stay_idle():
+    """Fewer than two per slot are too few, about four are enough; a power of two, as all are."""
+    found = {slots: buckets_advised(8, slots) for slots in (1, 4, 5, 16, 2000)}
+    assert found == {1: None, 4: None, 5: 32, 16: 64, 2000: BUCKETS_MAX}
+    assert buckets_advised(0, 2000) is None
+    assert all(buckets_advised(64, slots) is None for slots in range(1, 33))
