@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cbp.model.explain import PhysicalLimits
 from tests.controller.cli.conftest import Cbp
 from tests.controller.live import Live, live
 from tests.controller.world import FUSED
@@ -31,6 +32,18 @@ def test_the_plan_is_drawn_and_told(cbp: Cbp, service: Live):
     assert "+ sum" in outcome.out
     assert "upper + sum + again: one run, one or two jobs" in outcome.out
     assert "keeps sums: looked up by the keys that the inputs bring" in outcome.out
+
+
+@pytest.mark.parametrize("slots", [1, 64])
+def test_buckets_that_leave_slots_idle_are_told(
+    cbp: Cbp, service: Live, slots: int, monkeypatch: pytest.MonkeyPatch
+):
+    """And how many would not; where they are enough, nothing is said."""
+    engine = service.world.engine
+    monkeypatch.setattr(type(engine), "limits", lambda _: PhysicalLimits(slots))
+    outcome = cbp("explain", "fused", session=service.session)
+    assert ("256 buckets would use all 64 slots" in outcome.out) == (slots == 64)
+    assert ("would use all" in outcome.out) == (slots == 64)
 
 
 @pytest.mark.parametrize(("shape", "head"), [("mermaid", "flowchart LR"), ("dot", "digraph fused")])
