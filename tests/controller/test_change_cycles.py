@@ -117,7 +117,7 @@ def test_a_cycle_that_changes_with_messages_under_way_comes_to_the_same_ranks(
 
 @pytest.mark.parametrize(("again", "kept"), [("rank", "verdict"), ("verdict", "rank")])
 def test_a_cycle_is_not_rebuilt_in_part(world: World, again: str, kept: str) -> None:
-    """Rounds would begin at 1 for the one, and be long over for the other: it never ended."""
+    """Rounds would begin at 1 for the one and be over for the other: ranks came out wrong."""
     choice = Choice(rebuild=frozenset({again}), keep=frozenset({kept}))
     with pytest.raises(ChangeRefusedError) as refused:
         world.controller.change(document(), choice=choice)
