@@ -106,6 +106,7 @@ def engine_for(settings: Settings, *, faults: Faults = NO_FAULTS) -> Engine:
         master=settings.spark_master,
         conf=settings.spark_conf,
         driver_memory=settings.spark_driver_memory,
+        resident_workers=settings.resident_workers,
     )
     return SparkEngine(session, cache=str(settings.cache), faults=faults)
 

@@ -48,6 +48,8 @@ class Settings(BaseSettings):
         database_url: `sqlite:///file` or `postgresql+psycopg://user:password@host/name`.
         engine: `spark`, or `local`: the same files without Spark, in this process.
         allow_remote: Listen to other machines than this one.
+        resident_workers: Processes beside a local Spark that do small runs without a job, at most
+            one per slot; 0: every run is a job. Each holds some hundred megabytes while in use.
         parallel_runs_max: Runs under way at a time, over all dataflows.
         slow_run_seconds: A run that takes longer holds no place, so that others start beside it,
             and gives way where they still cannot run; 0: neither. Framing holds no place either.
@@ -98,6 +100,7 @@ class Settings(BaseSettings):
     spark_master: str = "local[*]"
     spark_driver_memory: str = Field(default="1g", pattern=r"^[1-9][0-9]*[kmgtKMGT]$")
     spark_conf: dict[str, str] = Field(default_factory=dict, repr=False)
+    resident_workers: int = Field(default=4, ge=0, le=64)
     parallel_runs_max: int = Field(default=2, ge=1, le=64)
     slow_run_seconds: float = Field(default=120.0, ge=0, le=30 * 24 * 3600)
     slow_runs_max: int = Field(default=8, ge=0, le=64)

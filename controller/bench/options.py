@@ -50,6 +50,7 @@ CANDIDATES: dict[str, str] = {
     "merge": "Delta MERGE in a batch",
     "blackbox": "this product's translator, state shuffled and rewritten every epoch",
     "scan": "this product, every look-up a scan of the state's files",
+    "jobs": "this product, every run a Spark job: no resident workers",
     "plain": "this product, a message to each neighbour instead of a multicast",
     "broadcast": "this product, ALL pages told instead of a multicast",
     "rewrite": "Spark SQL full outer join, table rewritten every epoch",
@@ -59,8 +60,8 @@ CANDIDATES: dict[str, str] = {
     "duckdb": "DuckDB, INSERT ... ON CONFLICT in one process",
     "recompute": "Spark SQL, from scratch",
 }
-_ANY_DATAFLOW = (OURS, "blackbox", "scan")
-_WITHOUT_SPARK = (*_ANY_DATAFLOW, *VARIANTS, "duckdb")
+_ANY_DATAFLOW = (OURS, "blackbox", "scan", "jobs")
+_WITHOUT_SPARK = (OURS, "blackbox", "scan", *VARIANTS, "duckdb")
 _RUNNING: dict[str, Candidates] = {
     URL_COUNT: tuple(name for name in CANDIDATES if name not in VARIANTS),
     CRAWL_QUEUE: _ANY_DATAFLOW,

@@ -18,7 +18,7 @@ def candidate_of(label: str, place: Place, workload: Workload, options: BenchOpt
     """
     name, _, form = label.partition("/")
     assert name in CANDIDATES, "the options were checked"
-    if name in (OURS, "blackbox", "scan", *VARIANTS):
+    if name in (OURS, "blackbox", "scan", "jobs", *VARIANTS):
         from controller.bench.candidates.direct import DirectCandidate
 
         form = form or (options.forms[0] if name == OURS else "groupwise")

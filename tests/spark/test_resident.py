@@ -185,13 +185,22 @@ def test_a_worker_ends_with_its_driver() -> None:
 
 
 @pytest.mark.spark
+def test_there_are_as_many_workers_as_asked_for_and_one_per_slot(spark: Any) -> None:
+    """None unless asked for: every run is a job."""
+    assert SparkExecutor(spark).residents.most == 0
+    assert SparkExecutor(spark, resident_workers=1).residents.most == 1
+    executor = SparkExecutor(spark, resident_workers=99)
+    assert executor.residents.most == executor.slots
+
+
+@pytest.mark.spark
 @pytest.mark.parametrize("point", ["", "data_sync.after"])
 def test_small_runs_give_the_references_epochs_without_a_job(
     point: str, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker that is killed at its files leaves the run to Spark: one result, named once."""
     monkeypatch.setattr(resident, "HOT_RUNS", 0)
-    executor = SparkExecutor(spark, resident=True)
+    executor = SparkExecutor(spark, resident_workers=4)
     started(executor.residents, 2)
     assert executor.residents._environment["MIMALLOC_PURGE_DELAY"]  # as Spark's workers
     jobs: list[int] = []

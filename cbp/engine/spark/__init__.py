@@ -15,6 +15,7 @@ class SparkEngine(DirectEngine):
     """Executes runs as Spark jobs, small ones by resident workers; owns the process's session."""
 
     def __init__(self, settings: SparkSettings, *, cache: str, **options: Any) -> None:
-        executor = SparkExecutor(start_session(settings), resident=True)
+        workers = settings.resident_workers
+        executor = SparkExecutor(start_session(settings), resident_workers=workers)
         executor.warm_up()
         super().__init__(executor, cache=cache, **options)

@@ -106,7 +106,8 @@ class SparkExecutor:
     Args:
         spark: The session.
         kind: What a task is.
-        resident: Let small runs go without a job, by processes beside a local Spark.
+        resident_workers: At most so many processes beside a local Spark do small runs without
+            a job.
 
     Attributes:
         wide: Whether a plan of its session met a text that `cbp.engine.spark.widths` refuses.
@@ -121,7 +122,7 @@ class SparkExecutor:
         spark: SparkSession,
         *,
         kind: type[StageTask] = StageTask,
-        resident: bool = False,
+        resident_workers: int = 0,
     ) -> None:
         require_safe(spark)
         self.spark, self._kind = spark, kind
@@ -129,7 +130,7 @@ class SparkExecutor:
         self.kept: KeptPlan | None = None
         self._cancelled: set[str] = set()
         self._placement = Placement(spark.sparkContext)
-        most = self.slots if resident and self._placement.is_local else 0
+        most = min(resident_workers, self.slots) if self._placement.is_local else 0
         self.residents = Residents(most, _environment(spark))
         self._expressions = Expressions(spark)
         self._sessions: dict[tuple[str, str], list[SparkExecutor]] = {}

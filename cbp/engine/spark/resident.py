@@ -39,9 +39,6 @@ HOT_RUNS = 8
 They are counted anew where a worker was lost, or has ended because it had nothing to do.
 """
 
-WORKERS_MAX = 4
-"""Each holds some hundred megabytes, and a run of more tasks is not small."""
-
 STOP_SECONDS = 5.0
 
 _OWN = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
@@ -111,13 +108,16 @@ class Residents:
     """The resident workers of one executor; safe to use from several threads.
 
     Args:
-        most: Workers, 0: none.
+        most: Workers, 0: none. Each holds some hundred megabytes.
         environment: What Spark's workers are given, on top of this process's own.
+
+    Attributes:
+        most: Workers.
     """
 
     def __init__(self, most: int, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         self._environment = environment
-        self._most = min(most, WORKERS_MAX)
+        self.most = most
         self._lock = threading.Lock()
         self._free: list[_Worker] = []
         self._serving: dict[str, list[_Worker]] = {}
@@ -176,7 +176,7 @@ class Residents:
 
     def _take(self, run: str, tasks: int) -> list[_Worker] | None:
         with self._lock:
-            if tasks > self._most or self._closed:
+            if tasks > self.most or self._closed:
                 return None
             there = [worker for worker in self._free if not worker.ended]
             self._seen = self._seen + 1 if there == self._free else 1
@@ -186,7 +186,7 @@ class Residents:
                 self._serving[run] = taken
                 return taken
             busy = sum(map(len, self._serving.values()))
-            missing = self._most - len(self._free) - busy - self._starting
+            missing = self.most - len(self._free) - busy - self._starting
             if self._seen <= HOT_RUNS or not missing:
                 return None
             self._starting += missing

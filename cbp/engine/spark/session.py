@@ -77,12 +77,15 @@ class SparkSettings:
         conf: More Spark settings; they win over the built-in ones, but for those that
             `require_safe` asks for.
         room: Whether a local master gets room for a second run; see the module header.
+        resident_workers: Processes beside a local Spark that do small runs without a job, at most;
+            0: every run is a job. See `cbp.engine.spark.resident`.
     """
 
     master: str = "local[*]"
     driver_memory: str = "1g"
     app_name: str = "cbp"
     room: bool = True
+    resident_workers: int = 0
     conf: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 

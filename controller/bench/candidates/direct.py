@@ -25,6 +25,7 @@ from controller.bench.held import Held, Totals
 from controller.bench.load import load_counts, load_state
 from controller.bench.options import VARIANTS
 from controller.bench.workload import Arrival, UrlCount, Workload, variant_of, write_arrival
+from controller.settings import Settings
 
 __all__ = ["DirectCandidate"]
 
@@ -148,4 +149,5 @@ def _executor(place: Place, name: str) -> Executor:
 
     if name == "blackbox":
         return SparkBlackboxExecutor(place.spark)
-    return SparkExecutor(place.spark, kind=kind, resident=True)
+    workers = 0 if name == "jobs" else Settings.model_fields["resident_workers"].default
+    return SparkExecutor(place.spark, kind=kind, resident_workers=workers)

@@ -27,7 +27,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"against": (OURS,)}, "against", "takes part anyway"),
     ({"against": ("merge",), "master": "none"}, "against", "needs Spark"),
     ({"against": ("duckdb",), "workload": "crawl-queue"}, "against", "has no crawl-queue; name b"),
-    ({"against": ("merge",), "workload": "pagerank"}, "against", "name blackbox, scan, broadcast"),
+    ({"against": ("merge",), "workload": "pagerank"}, "against", "name blackbox, scan, jobs, b"),
     ({"against": ("broadcast",)}, "against", "has no url-count"),
     ({"against": ("plain",), "workload": "pagerank"}, "against", "plain has no pagerank"),
     ({"edges": 10}, "edges", "of clustering and pagerank only"),
