@@ -272,7 +272,7 @@ class Hanging:
     def __call__(self, record: Any, dataflow: Any, **more: Any) -> Any:
         if record.name == self._dataflow:
             self.begun.set()
-            self.ended.wait(WAIT_SECONDS)
+            self.ended.wait(6 * WAIT_SECONDS)
         return self._scan(record, dataflow, **more)
 
 

@@ -21,7 +21,7 @@ def held(exclusion: Exclusion, name: str) -> Iterator[None]:
     def work() -> None:
         with exclusion.hold(name, "has its files read"):
             taken.set()
-            ended.wait(WAIT_SECONDS)
+            ended.wait(6 * WAIT_SECONDS)
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()

@@ -55,7 +55,7 @@ def read_files(world: World, name: str) -> Iterator[None]:
     def read() -> None:
         with world.controller.exclusive(name, "has its files read"):
             begun.set()
-            ended.wait(WAIT_SECONDS)
+            ended.wait(6 * WAIT_SECONDS)
 
     thread = beside(read)
     assert begun.wait(WAIT_SECONDS)
@@ -76,7 +76,7 @@ class Hanging:
 
     def __call__(self, path: str, **more: Any) -> None:
         self.begun.set()
-        self.ended.wait(WAIT_SECONDS)
+        self.ended.wait(6 * WAIT_SECONDS)
         self._remove(path, **more)
 
 
@@ -139,7 +139,7 @@ def test_publishing_what_is_deleted_stalls_no_other_dataflow(
     def hang(record: Any, **more: Any) -> None:
         if record.name == "a":
             begun.set()
-            ended.wait(WAIT_SECONDS)
+            ended.wait(6 * WAIT_SECONDS)
         publish(record, **more)
 
     monkeypatch.setattr(world.controller._runs, "publish", hang)
