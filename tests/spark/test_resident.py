@@ -163,20 +163,36 @@ def test_a_cancelled_runs_workers_are_killed(pool: Residents, tmp_path: Path) ->
 
 
 DRIVER = """
+import sys
+import threading
 import time
+from functools import partial
+from pathlib import Path
 from cbp.engine.spark import resident
 from tests.spark import test_resident as test
+from tests.spark.resident_work import hanging
 
 resident.HOT_RUNS = 0
-print(*test.started(resident.Residents(1), 1), flush=True)
+pool = resident.Residents(1)
+(pid,) = test.started(pool, 1)
+if sys.argv[1:]:
+    work = partial(hanging, sys.argv[1])
+    threading.Thread(target=test.asked, args=(pool, work), daemon=True).start()
+    test.until(Path(f"{sys.argv[1]}.{pid}").exists)
+print(pid, flush=True)
 time.sleep(600)
 """
 
 
-def test_a_worker_ends_with_its_driver() -> None:
-    """However that ends: no process writes on behalf of a service that was killed."""
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_worker_ends_with_its_driver(hangs: bool, tmp_path: Path) -> None:
+    """However that ends, whatever the worker does: none writes for a service that was killed."""
+    told_where = [str(tmp_path / "runs")] if hangs else []
     with subprocess.Popen(
-        [sys.executable, "-c", DRIVER], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", DRIVER, *told_where],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as driver:
         assert driver.stdout is not None
         pid = int(driver.stdout.readline())

@@ -54,12 +54,16 @@ class _Worker:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._link, theirs = Pipe()
-        with theirs:
+        # Nothing is ever sent: that it is closed tells the worker, whatever it does, that
+        # this process is gone.
+        watched, self._alive = Pipe(duplex=False)
+        with theirs, watched:
+            ends = theirs.fileno(), watched.fileno()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", _MODULE, str(theirs.fileno())],
+                [sys.executable, "-m", _MODULE, *map(str, ends)],
                 env={**_OWN, **os.environ, **environment},
                 stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=ends,
             )
 
     @property
@@ -102,6 +106,7 @@ class _Worker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._alive.close()
 
 
 class Residents:
