@@ -178,13 +178,14 @@ class DropFolder:
             LogConflictError: Another controller takes in files: stop.
             IntakeStoppedError: `stopping` said so; the next pass goes on.
         """
-        return self._pass_over(record, dataflow, stopping, listing=True)
+        return self._pass_over(record, dataflow, stopping, reading=True)
 
     def recover(self, record: DataflowRecord, dataflow: Dataflow) -> ScanReport:
-        """Finish after a crash: log entries, open claims, files left in `claimed`, quarantine.
+        """Find what a crash left: log entries, open claims, what lies in quarantine.
 
-        Also removes temporary files; no other process may work on this drop folder.
-        Idempotent; claims nothing new.
+        Log entries are told the store, and claimed files brought where the next `scan` takes
+        them in. None is read: a take-over does not wait for them. Also removes temporary files;
+        no other process may work on this drop folder. Idempotent; claims nothing new.
 
         Raises:
             LogConflictError: As for `scan`.
@@ -193,7 +194,7 @@ class DropFolder:
             self._files.remove_temporaries(place.increments)
             self._files.remove_temporaries(str(place.quarantine))
             self._files.remove_temporaries(f"{place.increments}/_log")
-        report = self._pass_over(record, dataflow, never, listing=False)
+        report = self._pass_over(record, dataflow, never, reading=False)
         for place in self._places(record, dataflow):
             self._claims.remove_unclaimed_uploads(place, self._uploading)
         return report
@@ -293,7 +294,7 @@ class DropFolder:
         dataflow: Dataflow,
         stopping: Callable[[], bool],
         *,
-        listing: bool,
+        reading: bool,
     ) -> ScanReport:
         report = ScanReport()
         for place in self._places(record, dataflow):
@@ -301,7 +302,7 @@ class DropFolder:
             with self._passing.hold(place.root):
                 try:
                     with device_errors(str(place.root)):
-                        self._pass_source(place, tally, listing=listing)
+                        self._pass_source(place, tally, reading=reading)
                 except (LogConflictError, IntakeStoppedError):
                     raise
                 except OperatingError as error:
@@ -309,19 +310,20 @@ class DropFolder:
             report += tally.report
         return report
 
-    def _pass_source(self, place: SourcePlace, tally: _Tally, *, listing: bool) -> None:
+    def _pass_source(self, place: SourcePlace, tally: _Tally, *, reading: bool) -> None:
         for _ in range(self._intake.replay(place)):
             self._settled(tally, "accepted")
         opened = self._claims.open(place)
+        if reading:  # before it is listed: what goes back to `incoming` is claimed anew
+            for identity, name in opened.strays().items():
+                self._claims.return_stray(place, identity, place.claimed / name, tally.stopping)
         listed = self._settler(place).look()
         promised = _promised(listed.sealed)
         for claim in opened.claims:
             path = self._claims.locate(place, claim, opened, listed)
-            if path is not None:
+            if path is not None and reading:
                 self._take(place, claim, path, promised, tally)
-        for identity, name in opened.strays().items():
-            self._claims.return_stray(place, identity, place.claimed / name, tally.stopping)
-        if listing:
+        if reading:
             for identity in listed.closes:
                 self._close(place, identity, tally)
             self._claim_listed(place, listed, opened.reusable, tally)

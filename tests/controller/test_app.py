@@ -367,3 +367,24 @@ def test_who_retires_follows_once_no_file_is_read_any_more(tmp_path: Path) -> No
     roles.append(service.leadership.role)
     assert roles == [Role.RETIRES, Role.FOLLOWS]
     service.stop()
+
+
+@pytest.mark.timeout(120)
+def test_a_start_waits_for_no_file_that_was_claimed(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However large a file is that a crash left claimed: it is read beside a service that leads."""
+    service, begun = Service(settings), threading.Event()
+    service.controller.register(DOCUMENT)
+    record, dataflow = service.store.dataflow("urls"), service.controller.dataflow("urls")
+    service.drop_folder.upload(record, dataflow, "visits", "f", io.BytesIO(b'{"url": "a"}\n'))
+    service.stop()
+    with monkeypatch.context() as patch:
+        patch.setattr(intake, "read_batches", never_ends(formats.read_batches, begun))
+        service = Service(settings)
+        starting = threading.Thread(target=service.start, daemon=True)
+        starting.start()
+        starting.join(WAIT_SECONDS)
+        assert not starting.is_alive()
+        assert begun.wait(WAIT_SECONDS)
+        service.stop()

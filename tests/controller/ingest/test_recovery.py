@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cbp.engine.faults import Crash, PlannedFaults
-from controller.ingest import ScanReport
+from controller.ingest import ScanReport, claims, intake
 from controller.store import open_store
 from controller.store.base import ClaimRecord
 from tests.controller.ingest.harness import DictStore, Drop, lines
@@ -136,16 +136,27 @@ def test_crash_while_recovering_from_a_crash(first: str, second: str, tmp_path: 
     check_once(machine, 1)
 
 
-def test_recover_alone_finishes_a_claimed_file(machine: Machine):
-    """What was claimed is accepted by recovery itself, before any listing."""
+def test_recovery_reads_no_file(machine: Machine, monkeypatch: pytest.MonkeyPatch):
+    """What was claimed, and a file that no claim names, are left to the first pass as they are."""
     drop = machine.drop
     drop.put("f0", lines(1))
     drop.start(PlannedFaults("rename.after"))
     with pytest.raises(Crash):
         drop.scan()
+    (drop.place("claimed") / "stray").write_bytes(lines(1, start=1))
     machine.restart()
-    assert drop.recover().accepted == 1
-    check_once(machine, 1)
+    before = drop.names("claimed")
+    with monkeypatch.context() as patch:
+        for module in (claims, intake):
+            patch.setattr(module, "ClaimedContent", _refuse)
+        assert drop.recover() == ScanReport()
+    assert drop.names("claimed") == before
+    drop.scan()
+    check_once(machine, 2)
+
+
+def _refuse(*_: object) -> None:
+    raise AssertionError("a file is read")
 
 
 def test_lost_store_is_filled_again_from_the_source_log(machine: Machine):
@@ -232,7 +243,8 @@ def test_crash_between_quarantine_and_store_keeps_the_verdict(tmp_path: Path):
         drop.scan()
     drop.store.update_claim = settle
     drop.start()
-    assert drop.recover().quarantined == 1
+    drop.recover()
+    assert drop.scan().quarantined == 1
     assert len(drop.reasons()) == 1
     assert [c.status for c in drop.store.claim_rows.values()] == ["quarantined"]
     assert drop.names("claimed") == []

@@ -74,6 +74,7 @@ def test_crash_in_an_upload_leaves_all_or_nothing(point: str, count: int, tmp_pa
         upload(drop, lines(2))
     drop.start()
     drop.recover()
+    drop.scan()
     assert len(drop.increments()) == count
     assert drop.names("incoming") == drop.names("claimed") == []
     assert all(c.status == "accepted" for c in drop.store.claim_rows.values())
