@@ -3,8 +3,7 @@
 Started as `python -m cbp.engine.spark.resident_worker FD ALIVE` by `resident`, which holds the
 other ends. It ends when one of them is closed, also inside an author's code that hangs, so it
 outlives no driver; and when nobody has asked for long. What an author's code prints goes where
-errors go, as from Spark's workers; the pipe is
-its own.
+errors go, as from Spark's workers; the pipe is its own.
 
 A request is the task's number (4 bytes) and the pickled work and attempt; the answer is
 the pickled list of what the task reports, or the text of what it raised.
