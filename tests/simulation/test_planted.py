@@ -182,7 +182,7 @@ def corrections_forget_their_request(patch: pytest.MonkeyPatch) -> None:
 def closes_are_in_the_store_only(patch: pytest.MonkeyPatch) -> None:
     """A close is told to the store, and not put beside the tables."""
     patch.setattr(operations, "MIXES", (("close", "marker"),))
-    patch.setattr(PunctuationLog, "put", lambda self, punctuation: None)
+    patch.setattr(PunctuationLog, "put", lambda self, punctuation, *, staged="": None)
 
 
 def closes_are_told_by_recovery_only(patch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,8 @@ from tests.spark.test_spark_engine import epochs_of
 from tests.spark.test_worker_faults import KillOnce, lost_attempts
 
 WAIT_SECONDS = 60
+PATH = {"PYTHONPATH": str(REPOSITORY)}
+"""Where workers find `resident_work`."""
 
 
 def until(condition: Callable[[], Any]) -> Any:
@@ -66,14 +68,14 @@ def started(pool: Residents, count: int) -> list[int]:
 def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Residents]:
     """Give a pool of two workers that starts them when it is first asked."""
     monkeypatch.setattr(resident, "HOT_RUNS", 0)
-    pool = Residents(2)
+    pool = Residents(2, PATH)
     yield pool
     pool.close()
 
 
 def test_workers_start_once_runs_come_often() -> None:
     """The first runs, and all of a pool without workers, are Spark's; no process is started."""
-    pool, none = Residents(1), Residents(0)
+    pool, none = Residents(1, PATH), Residents(0, PATH)
     assert [asked(pool, told) for _ in range(resident.HOT_RUNS)] == [None] * resident.HOT_RUNS
     assert not pool.free
     assert not pool._starting
@@ -117,7 +119,7 @@ def test_a_worker_that_ended_while_nobody_looked_is_no_error(
 ) -> None:
     """As one does that was idle for long, or that the system killed: the next runs are Spark's."""
     monkeypatch.setattr(resident, "HOT_RUNS", 1)
-    pool = Residents(1)
+    pool = Residents(1, PATH)
     assert asked(pool, told) is None
     (pid,) = started(pool, 1)
     os.kill(pid, signal.SIGKILL)
@@ -191,6 +193,7 @@ def test_a_worker_ends_with_its_driver(hangs: bool, tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", DRIVER, *told_where],
         cwd=REPOSITORY,
+        env={**os.environ, **PATH},
         stdout=subprocess.PIPE,
         text=True,
     ) as driver:

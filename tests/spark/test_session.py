@@ -57,6 +57,7 @@ def test_a_setting_that_makes_retries_unsafe_is_refused(setting: str, restored: 
         ("spark.scheduler.mode", "FAIR"),
         ("spark.locality.wait", "100ms"),
         ("spark.ui.enabled", "false"),
+        ("spark.ui.liveUpdate.period", "0"),
     ],
 )
 def test_settings_that_matter_reach_the_session(setting: str, expected: str, spark: Any) -> None:

@@ -62,6 +62,9 @@ _SETTINGS = {
     "spark.sql.files.ignoreMissingFiles": "false",
     **_REQUIRED,
     "spark.ui.enabled": "false",
+    # Else a task that begins within 100 ms of its job is not known until the next heartbeat, some
+    # 10 s later, and its run looks like one that has no slot (`jobs.starved`).
+    "spark.ui.liveUpdate.period": "0",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
