@@ -265,7 +265,7 @@ class Service:
                 thread.join(timeout=self.settings.drain_seconds)
         drained = self.controller.drain(max(0.0, self._stop_by - time.monotonic()))
         # A device that hangs is left alone: its claim is found again.
-        left = self._duties_ended(max(0.0, self._stop_by - time.monotonic()))
+        ended = self._duties_ended(max(0.0, self._stop_by - time.monotonic()))
         # Kept until here: what is under way may end under it.
         self._released.set()
         if self._keeper.is_alive():
@@ -274,7 +274,7 @@ class Service:
         self._give_up_lease()
         self._engine.close()
         self.store.close()
-        _log.info("service.stopped", drained=drained, files_left=left)
+        _log.info("service.stopped", drained=drained, duties_ended=ended)
 
     # who leads
 
@@ -335,8 +335,10 @@ class Service:
     def _duties_ended(self, timeout: float) -> bool:
         """Wait for files that are read to be left; tell whether none is under way any more."""
         until = time.monotonic() + timeout
-        both = (self._scans, self._cleans)
-        return all([rounds.wait(max(0.0, until - time.monotonic())) for rounds in both])
+        return all(
+            rounds.wait(max(0.0, until - time.monotonic()))
+            for rounds in (self._scans, self._cleans)
+        )
 
     def _rounds(self, name: str, work: Callable[[str], None]) -> Rounds:
         return Rounds(name, work, executor=Threads(name), places=SCANS, clock=_now)

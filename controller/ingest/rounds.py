@@ -29,7 +29,7 @@ class Rounds:
 
     Args:
         name: Of the work, for the log.
-        work: Does it at one dataflow; it asks `stopping` now and then.
+        work: Does it at one dataflow; what takes long asks `stopping` now and then.
         executor: One thread per piece of work; nobody waits for it.
         places: How many go on at a time.
         clock: Returns the time, aware and in UTC.
@@ -90,14 +90,14 @@ class Rounds:
     def _next(self) -> str | None:
         with self._changed:
             now = self._clock()
+            first = next((name for name in self._waiting if name not in self._under_way), None)
             taken = [Taken(name, "", since) for name, since in self._under_way.items()]
-            waiting = [name for name in self._waiting if name not in self._under_way]
-            found = self._places.next(taken, waiting, now)
-            if found is None:
+            # With one piece of work each, the first is as good as any other one.
+            if first is None or self._places.next(taken, [first], now) is None:
                 return None
-            del self._waiting[waiting[found]]
-            self._under_way[waiting[found]] = now
-            return waiting[found]
+            del self._waiting[first]
+            self._under_way[first] = now
+            return first
 
     def _do(self, dataflow: str) -> None:
         try:

@@ -83,7 +83,7 @@ class Exclusion:
             yield
         finally:
             turn.holders.pop()
-            turn.told = False
+            turn.told = turn.told and bool(turn.holders)
 
     def _tell(self, name: str, turn: _Turn, purpose: str) -> None:
         # The first one: what it does inside has other names. It may be gone by now.

@@ -323,7 +323,7 @@ def test_a_stop_leaves_a_file_that_is_read_to_the_next_start(
         with structlog.testing.capture_logs() as logs:
             service.stop()
     (stopped,) = [log for log in logs if log["event"] == "service.stopped"]
-    assert (stopped["drained"], stopped["files_left"]) == (True, True)
+    assert (stopped["drained"], stopped["duties_ended"]) == (True, True)
     assert not [log for log in logs if log["event"] == "scan.failed"]
     again = Service(settings)
     again.start()
@@ -343,7 +343,7 @@ def test_a_stop_does_not_wait_for_a_device_that_hangs(tmp_path: Path) -> None:
         service.stop()
     assert not hanging.ended.is_set()
     (stopped,) = [log for log in logs if log["event"] == "service.stopped"]
-    assert not stopped["files_left"]
+    assert not stopped["duties_ended"]
     hanging.ended.set()
     assert service._scans.wait(WAIT_SECONDS)
 

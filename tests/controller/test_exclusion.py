@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import structlog
 
@@ -31,6 +31,20 @@ def held(exclusion: Exclusion, name: str) -> Iterator[None]:
     thread.join(WAIT_SECONDS)
 
 
+def tried_beside(exclusion: Exclusion, name: str) -> bool:
+    """Let another thread try; tell whether it got the turn."""
+    got = list[bool]()
+
+    def work() -> None:
+        with exclusion.attempt(name, "is collected") as free:
+            got.append(free)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(WAIT_SECONDS)
+    return got[0]
+
+
 def test_who_tries_never_waits() -> None:
     """A turn that is taken is not got, one that is free is; others' turns are their own."""
     exclusion = Exclusion()
@@ -45,24 +59,11 @@ def test_who_tries_never_waits() -> None:
 
 def test_a_turn_that_was_tried_is_kept_from_others() -> None:
     """What an attempt got is held until its end, also where it ends with an error."""
-    exclusion, seen = Exclusion(), []
-
-    def other() -> None:
-        with exclusion.attempt("a", "is changed") as free:
-            seen.append(free)
-
-    def ask() -> None:
-        thread = threading.Thread(target=other)
-        thread.start()
-        thread.join(WAIT_SECONDS)
-
-    try:
-        with exclusion.attempt("a", "is collected"):
-            ask()
-            raise ValueError
-    except ValueError:
-        ask()
-    assert seen == [False, True]
+    exclusion = Exclusion()
+    with suppress(ValueError), exclusion.attempt("a", "is collected"):
+        assert not tried_beside(exclusion, "a")
+        raise ValueError
+    assert tried_beside(exclusion, "a")
 
 
 def test_who_has_a_dataflow_for_long_is_named_once() -> None:
@@ -84,3 +85,16 @@ def test_who_has_a_dataflow_for_long_is_named_once() -> None:
             assert told() == [("a", "has its files read", int(LONG_SECONDS))]
             assert told() == []
         assert told() == []
+
+
+def test_what_is_done_inside_a_turn_is_of_its_holder() -> None:
+    """A turn taken again by its thread keeps the first one's name and time, and is told once."""
+    now = [0.0]
+    exclusion = Exclusion(lambda: now[0])
+    with structlog.testing.capture_logs() as logs, exclusion.attempt("a", "is finished"):
+        now[0] = 1.0
+        with exclusion.hold("a", "is changed"):
+            now[0] = 1.0 + LONG_SECONDS
+            assert not tried_beside(exclusion, "a")
+        assert not tried_beside(exclusion, "a")
+    assert [(log["holder"], log["seconds"]) for log in logs] == [("is finished", 61)]
