@@ -182,6 +182,7 @@ class PageRank:
             ("rank", "links"): pa.table(
                 {"node": node, "links": _targets(edges, count), "inside": empty}
             ),
+            ("rank", "members"): pa.table({"node": pa.array([], pa.int64())}),
             ("rank", "whole"): pa.table(whole),
             ("verdict", "last"): pa.table({"one": [True], "round": [1]}),
         }

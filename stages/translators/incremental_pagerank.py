@@ -12,7 +12,8 @@ Phases, one after the other; new edges wait until the round is over:
 3. *omega*: pages of G take back what they gave to others, so that everybody's inflow is that
    of the supernode Omega, all pages outside of G; and learn which of their links stay in G.
 4. *ranks*: pages of G compute their ranks until the sum of all changes is small; then
-   *converged* comes, they emit their ranks and give to others again. Others keep theirs.
+   *converged* comes to all of G, they emit their ranks and give to others again. Others keep
+   theirs, and are not called.
 
 The rank of page v, of n, is 1-a + a * (sum of rank(u)/links(u) over links u -> v, + D/n), where
 D is the rank of all dangling pages. Its mean is 1 and it does not depend on n but for D/n, so
@@ -47,6 +48,7 @@ from cbp.errors import DefinitionError, Mistake
 __all__ = ["IncrementalPageRank"]
 
 EVERY_PAGE = All("nodes")
+EVERY_MEMBER = All("members")
 AFFECTED = Multicast("affected")
 
 ROUNDING = 1e-6
@@ -59,6 +61,10 @@ def _ends(edge: Any) -> list[int]:
 
 def _every_page(_: Any) -> All:
     return EVERY_PAGE
+
+
+def _every_member(_: Any) -> All:
+    return EVERY_MEMBER
 
 
 def _weighed(weight: Any) -> Any:
@@ -96,6 +102,9 @@ class IncrementalPageRank(Translate):
     ones, which give to all alike. It collects what dangling pages of G send, and tells the
     mean to G in the next epoch.
 
+    The state `members` has the pages with `affected`, so that an `ALL` limited to it reaches
+    G, between epochs, at the cost of G.
+
     Invariant: between rounds a page's `inflow` is the sum of rank/links over the pages that
     link to it, and the whole's `dangling` that of dangling pages, up to rounding. At
     threshold 0 the ranks are those of a computation from scratch, up to the tolerance of
@@ -114,7 +123,6 @@ class IncrementalPageRank(Translate):
 
     key = "node BIGINT"
     edges = Input("src BIGINT NOT NULL, dst BIGINT NOT NULL", route_by=route(_ends, "BIGINT"))
-    converged = Input("round BIGINT", route_by=route(_every_page, "BIGINT"))
     weights = Loopback(
         "target BIGINT, amount DOUBLE, born BIGINT, to_all BOOLEAN",
         route_by=route(_weighed, "BIGINT"),
@@ -126,6 +134,7 @@ class IncrementalPageRank(Translate):
         not_compared="shared, weight, round",
     )
     links = State("node BIGINT, links ARRAY<BIGINT>, inside ARRAY<BIGINT>")
+    members = State("node BIGINT")
     whole = State(
         "node BIGINT, n BIGINT, dangling DOUBLE, told DOUBLE, weight DOUBLE, round BIGINT",
         not_compared="told, weight, round",
@@ -160,6 +169,10 @@ class IncrementalPageRank(Translate):
         self.nodes = replace(self.nodes, tolerance=near)
         self.whole = replace(self.whole, tolerance=near)
         self.pages = replace(self.pages, tolerance=near)
+        self.converged = Input(
+            "round BIGINT",
+            route_by=route(_every_page if broadcast else _every_member, "BIGINT"),
+        )
         self.ranks = Loopback(
             "target BIGINT, src BIGINT, kind STRING, amount DOUBLE, round BIGINT",
             route_by=route(_broadcast if broadcast else _multicast, "BIGINT"),
@@ -171,7 +184,7 @@ class IncrementalPageRank(Translate):
             self._whole(group, out)
             return
         page = _read(key.node, group)
-        # Most pages that are called only learn that a round is over.
+        # Most calls have records of one input only.
         if (edges := list(group.edges)) or page.born:
             self._add_edges(page, edges, out)
         if weights := list(group.weights):
@@ -293,6 +306,8 @@ def _write(page: _Page, out: Any) -> None:
         page.node, page.rank, page.inflow, page.shared, page.weight, page.affected, page.round
     )
     out.links(page.node, page.links, page.inside)
+    if page.affected:
+        out.members(page.node)
 
 
 def _join(page: _Page, out: Any) -> None:

@@ -153,6 +153,32 @@ def test_pages_that_nothing_reaches_keep_their_ranks() -> None:
     assert ranks_of(result) == pytest.approx(from_scratch([*left, *right, (1, 3)]), abs=1e-9)
 
 
+@pytest.mark.parametrize("broadcast", [False, True])
+def test_the_end_of_a_round_calls_who_was_in_it(broadcast: bool) -> None:
+    """The verdict reaches G and nobody else; told by broadcast, every page."""
+    left = [(1, 2), (2, 3), (3, 1)]
+    right = [(a + 10, b + 10) for a, b in left * 3]
+    engine = ReferenceEngine(pagerank(threshold=0.0, tolerance=1e-3, broadcast=broadcast))
+    for increment in (left + right, [(1, 3)]):
+        engine.feed("edges", increment)
+        called = ends_of_rounds(engine)
+    assert called == ([6] if broadcast else [3])
+
+
+def ends_of_rounds(engine: ReferenceEngine) -> list[int]:
+    """Run until idle; return how many groups each verdict reached. Members are G at any time."""
+    called, before = [], len(engine.figures("rank"))
+    while engine.step():
+        nodes, members = engine.state("rank", "nodes"), engine.state("rank", "members")
+        affected = [row["node"] for row in nodes if row["affected"]]
+        assert [row["node"] for row in members] == affected
+    pages = engine.outputs("rank.pages")
+    for epoch in range(before, len(pages)):
+        if pages[epoch]:
+            called.append(engine.figures("rank")[epoch]["groups"])
+    return called
+
+
 def test_a_link_that_is_known_starts_no_round() -> None:
     """Repeated edges read as input, and nothing follows."""
     result = ranked([(1, 2), (2, 1)], [(1, 2)])
