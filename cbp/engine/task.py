@@ -44,7 +44,7 @@ from cbp.engine.vectorised.bucket import VectorisedRun
 from cbp.errors import CbpError
 from cbp.model.stage import TranslatorSpec
 
-__all__ = ["BEHIND", "MISPLACED", "StageTask"]
+__all__ = ["BEHIND", "MISPLACED", "StageTask", "arranged"]
 
 BEHIND = 2
 """`phase` of the descriptors of a stage that a task went on with."""
@@ -73,6 +73,31 @@ _COUNTED = (
     "lookups_index",
     "lookups_scan",
 )
+
+
+def arranged(plan: TaskPlan, part: int) -> pa.Table | None:
+    """Return one task's records of a small increment, which it reads itself (`arrange`).
+
+    What it reads in place is not among them (`cbp.engine.mail`).
+
+    Returns:
+        `None`: nothing has come; groups are called for their state alone, or for messages.
+    """
+    assert plan.layout is not None, "a record-wise stage has shares"
+    inputs = {name: many for name, many in plan.inputs.items() if name not in plan.in_place}
+    if not any(inputs.values()):
+        return None
+    return arrange(
+        inputs,
+        plan.spec,
+        plan.layout,
+        stage=plan.stage,
+        buckets=plan.buckets,
+        tasks=plan.tasks,
+        part=part,
+        hash_mask=plan.hash_mask,
+        replicate=plan.replication(),
+    )
 
 
 @dataclass
@@ -143,23 +168,9 @@ class StageTask:
             self.counts.update(mail.figures)
 
     def _arranged(self) -> Iterator[pa.RecordBatch]:
-        plan = self.plan
-        assert plan.layout is not None, "a record-wise stage has shares"
-        inputs = {name: many for name, many in plan.inputs.items() if name not in plan.in_place}
-        if not any(inputs.values()):
-            return  # groups are called for their state alone, or for messages
-        table = arrange(
-            inputs,
-            plan.spec,
-            plan.layout,
-            stage=plan.stage,
-            buckets=plan.buckets,
-            tasks=plan.tasks,
-            part=self.part,
-            hash_mask=plan.hash_mask,
-            replicate=plan.replication(),
-        )
-        yield from table.to_batches()
+        table = arranged(self.plan, self.part)
+        if table is not None:
+            yield from table.to_batches()
 
     def run_shares(self, work: Sequence[InputShare]) -> list[Descriptor]:
         """Work on some shares of a record-wise stage's inputs; return descriptors.

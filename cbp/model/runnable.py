@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from itertools import pairwise, takewhile
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from cbp.errors import AlignmentError
 from cbp.model.connector import Connector, Decision
@@ -80,6 +80,8 @@ class RunAll:
     Source: CBP (SoCC'10), section 2.4, `RunnableAll`, the default.
     """
 
+    split_free: ClassVar[bool] = True  # every increment is read, once
+
     batch: int = 1
 
     def __post_init__(self) -> None:
@@ -94,11 +96,6 @@ class RunAll:
     def timeless(self) -> bool:
         """Tell that one of each is the same whenever; a batch is what is there."""
         return self.batch == 1
-
-    @property
-    def split_free(self) -> bool:
-        """Tell that every increment is read, once."""
-        return True
 
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
         """Take as many of each input as the emptiest one holds."""
@@ -117,6 +114,9 @@ class RunAny:
         batch: Most increments of each input in one run (>= 1).
     """
 
+    timeless: ClassVar[bool] = False  # it takes what is there
+    split_free: ClassVar[bool] = True  # every increment is read, once
+
     batch: int = 1
 
     def __post_init__(self) -> None:
@@ -126,16 +126,6 @@ class RunAny:
     def named(self) -> tuple[str, ...]:
         """Name no input."""
         return ()
-
-    @property
-    def timeless(self) -> bool:
-        """Tell that it takes what is there."""
-        return False
-
-    @property
-    def split_free(self) -> bool:
-        """Tell that every increment is read, once."""
-        return True
 
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
         """Take what is there."""
@@ -158,6 +148,9 @@ class StaticTable:
             is empty.
     """
 
+    timeless: ClassVar[bool] = False  # a run reads as much of the tables as is there
+    split_free: ClassVar[bool] = False  # a table counts for the runs behind it only
+
     tables: tuple[str, ...]
     rule: Rule = field(default_factory=RunAll)
     latest: bool = False
@@ -170,16 +163,6 @@ class StaticTable:
     def named(self) -> tuple[str, ...]:
         """Name the tables, and what the other rule names."""
         return (*self.tables, *self.rule.named)
-
-    @property
-    def timeless(self) -> bool:
-        """Tell that a run reads as much of the tables as is there."""
-        return False
-
-    @property
-    def split_free(self) -> bool:
-        """Tell that a table counts for the runs behind it only."""
-        return False
 
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
         """Ask the other rule, and add the tables to what it reads."""
@@ -214,6 +197,9 @@ class Align:
     Source: CBP (SoCC'10), section 2.2, figure 4.
     """
 
+    timeless: ClassVar[bool] = True  # it waits until nothing smaller can come
+    split_free: ClassVar[bool] = True  # every increment is read, once
+
     inputs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -223,16 +209,6 @@ class Align:
     def named(self) -> tuple[str, ...]:
         """Name the aligned inputs."""
         return self.inputs
-
-    @property
-    def timeless(self) -> bool:
-        """Tell that it waits until nothing smaller can come."""
-        return True
-
-    @property
-    def split_free(self) -> bool:
-        """Tell that every increment is read, once."""
-        return True
 
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
         """Compare the keys at the heads; raises `AlignmentError` when keys go backwards."""
@@ -261,6 +237,9 @@ class CountWindow:
         inputs: The windowed inputs; none: all of them. Others are never read.
     """
 
+    timeless: ClassVar[bool] = True  # it waits until its windows are full
+    split_free: ClassVar[bool] = False  # windows are made of increments
+
     size: int
     slide: int = 0
     inputs: tuple[str, ...] = ()
@@ -275,16 +254,6 @@ class CountWindow:
     def named(self) -> tuple[str, ...]:
         """Name the windowed inputs."""
         return self.inputs
-
-    @property
-    def timeless(self) -> bool:
-        """Tell that it waits until its windows are full."""
-        return True
-
-    @property
-    def split_free(self) -> bool:
-        """Tell that windows are made of increments."""
-        return False
 
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
         """Run once the window of every input is full."""
@@ -321,6 +290,9 @@ class KeyWindow:
         inputs: The windowed inputs; none: all of them. Others are never read.
     """
 
+    timeless: ClassVar[bool] = True  # it waits until its windows are complete
+    split_free: ClassVar[bool] = False  # windows are of increments, and the last one stays
+
     width: int = 1
     prefix: int = 0
     inputs: tuple[str, ...] = ()
@@ -334,16 +306,6 @@ class KeyWindow:
     def named(self) -> tuple[str, ...]:
         """Name the windowed inputs."""
         return self.inputs
-
-    @property
-    def timeless(self) -> bool:
-        """Tell that it waits until its windows are complete."""
-        return True
-
-    @property
-    def split_free(self) -> bool:
-        """Tell that windows are made of increments, and the last one is not read."""
-        return False
 
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
         """Run once the smallest window is complete; raises `AlignmentError` as `Align` does."""
@@ -424,6 +386,9 @@ class Phases:
     Source: CBP (SoCC'10), section 3.1.2, incremental PageRank.
     """
 
+    timeless: ClassVar[bool] = False  # what is not there is skipped
+    split_free: ClassVar[bool] = True  # every increment is read once, or dropped as its author says
+
     phases: tuple[Phase, ...]
 
     def __post_init__(self) -> None:
@@ -439,16 +404,6 @@ class Phases:
             for phase in self.phases
             for name in (*phase.reads, *phase.drop, *([phase.until] if phase.until else ()))
         )
-
-    @property
-    def timeless(self) -> bool:
-        """Tell that what is not there is skipped."""
-        return False
-
-    @property
-    def split_free(self) -> bool:
-        """Tell that every increment is read once, or dropped as its author says."""
-        return True
 
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
         """Find the phase that has something to read."""

@@ -19,13 +19,16 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["BOOT_SECONDS_MAX", "evict", "remove_boots", "remove_older"]
+__all__ = ["BOOT_SECONDS_MAX", "SCRATCH_KINDS", "evict", "remove_boots", "remove_older"]
 
 BOOT_SECONDS_MAX = 7 * 86400.0
 """Age of the newest file from which a boot's folder is one of the past."""
 
+SCRATCH_KINDS = ("called", "own")
+"""How names of what a task writes down end, behind a dot."""
+
 _BOOT = re.compile(r"([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|process-\d+)(-scratch)?")
-_OURS = {".arrow", ".tmp", ".called"}
+_OURS = {".arrow", ".tmp", *(f".{kind}" for kind in SCRATCH_KINDS)}
 
 
 def evict(folder: Path, *, bytes_max: int) -> list[str]:

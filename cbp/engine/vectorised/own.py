@@ -21,9 +21,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from cbp.engine.arrange import arrange
 from cbp.engine.arrow import arrow_schema
+from cbp.engine.state.eviction import SCRATCH_KINDS
 from cbp.engine.state.index import index_cache
+from cbp.engine.task import arranged
 from cbp.engine.taskplan import TaskPlan
 from cbp.engine.vectorised.conform import narrow
 from cbp.engine.vectorised.scratch import ScratchFile, read_scratch
@@ -73,7 +74,7 @@ class OwnRecords:
 
     def forget(self) -> None:
         """Remove what was written down."""
-        for kind in ("called", "own"):
+        for kind in SCRATCH_KINDS:
             with contextlib.suppress(OSError):
                 self.scratch(kind).unlink()
 
@@ -83,21 +84,10 @@ class OwnRecords:
         return self._arranged() if found is None else found
 
     def _arranged(self) -> Iterator[pa.Table]:
-        plan = self.plan
-        assert plan.layout is not None, "a stage of this form has a key"
-        if not any(plan.inputs.values()):
-            return  # groups are called for their state alone
-        table = arrange(
-            plan.inputs,
-            plan.spec,
-            plan.layout,
-            stage=plan.stage,
-            buckets=plan.buckets,
-            tasks=plan.tasks,
-            part=self.part,
-            hash_mask=plan.hash_mask,
-        )
-        index_cache(plan.cache).tidy_scratch()
+        table = arranged(self.plan, self.part)
+        if table is None:
+            return
+        index_cache(self.plan.cache).tidy_scratch()
         file = ScratchFile(self.scratch("own"))
         try:
             file.append(table)
