@@ -44,7 +44,7 @@ from cbp.engine.vectorised.bucket import VectorisedRun
 from cbp.errors import CbpError
 from cbp.model.stage import TranslatorSpec
 
-__all__ = ["BEHIND", "MISPLACED", "StageTask", "arranged"]
+__all__ = ["BEHIND", "MISPLACED", "StageTask", "arranged_records"]
 
 BEHIND = 2
 """`phase` of the descriptors of a stage that a task went on with."""
@@ -75,7 +75,7 @@ _COUNTED = (
 )
 
 
-def arranged(plan: TaskPlan, part: int) -> pa.Table | None:
+def arranged_records(plan: TaskPlan, part: int) -> pa.Table | None:
     """Return one task's records of a small increment, which it reads itself (`arrange`).
 
     What it reads in place is not among them (`cbp.engine.mail`).
@@ -168,7 +168,7 @@ class StageTask:
             self.counts.update(mail.figures)
 
     def _arranged(self) -> Iterator[pa.RecordBatch]:
-        table = arranged(self.plan, self.part)
+        table = arranged_records(self.plan, self.part)
         if table is not None:
             yield from table.to_batches()
 

@@ -16,7 +16,7 @@ import pytest
 
 from cbp import DataflowBuilder
 from cbp.engine.direct import DirectEngine
-from cbp.engine.spark import SparkExecutor, executor
+from cbp.engine.spark import SparkExecutor, executor, increments
 from cbp.model.dataflow import Dataflow
 from cbp.model.increment import DataFile
 from cbp.sdk.translate import Declared
@@ -99,14 +99,14 @@ CASES: dict[str, tuple[Dataflow, Dataflow, Callable[[random.Random], Epochs]]] =
 def numbered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Note the slices that each expression numbers, and the number that it begins with."""
     noted: list[tuple[int, int]] = []
-    sliced = executor._sliced
+    sliced = increments._sliced
 
     def noting(files: Sequence[DataFile], position: int) -> str:
         noted.append((len(files), position))
         return sliced(files, position)
 
-    monkeypatch.setattr(executor, "SLICES_MAX", 2)
-    monkeypatch.setattr(executor, "_sliced", noting)
+    monkeypatch.setattr(increments, "SLICES_MAX", 2)
+    monkeypatch.setattr(increments, "_sliced", noting)
     return noted
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from cbp import DataflowBuilder
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor
 from cbp.engine.spark.frames import Frames, Results
+from cbp.engine.spark.sql import parts_of
 from cbp.engine.spark.widths import TEXT_BYTES_MAX
 from cbp.errors import AuthorCodeError, IncrementDamagedError, RunCancelledError
 from cbp.model.dataflow import Dataflow
@@ -256,3 +258,12 @@ def test_an_authors_mistakes_are_named(spark: Any, tmp_path: Path) -> None:
             driver.run_until_idle()
         assert says in caught.value.details["cause"]
         assert "sql_forms.py" in caught.value.details["place"]
+
+
+@pytest.mark.parametrize(("small", "tasks"), [(True, 1), (True, 3), (False, 1), (False, 3)])
+def test_only_what_is_small_is_worked_on_in_parts(small: bool, tasks: int) -> None:
+    """A part's task holds its records in memory: a large increment is shuffled, to one task too."""
+    executor: Any = SimpleNamespace(is_small=lambda plan, task: small)
+    plan: Any = None
+    task: Any = SimpleNamespace(tasks=tasks)
+    assert parts_of(executor, plan, task) == ([*range(tasks)] if small else [None])

@@ -20,6 +20,7 @@ from cbp.engine.blackbox import (
 )
 from cbp.engine.limits import require_python
 from cbp.engine.spark.executor import SparkExecutor
+from cbp.engine.spark.increments import shuffled
 from cbp.engine.spark.work import RESULT, reported, task_identity
 from cbp.engine.taskplan import TaskPlan
 from cbp.model.dataflow import StageNode
@@ -52,5 +53,5 @@ class SparkBlackboxExecutor(SparkExecutor):
             part, attempt = task_identity()
             yield from reported(BlackboxTask(wide, part, attempt).run(batches))
 
-        frame = self._shuffled(wide_plan, wide).mapInArrow(run, RESULT)
+        frame = shuffled(self.spark, wide_plan, wide).mapInArrow(run, RESULT)
         return [row.body for row in frame.collect()]

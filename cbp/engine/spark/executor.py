@@ -2,17 +2,14 @@
 
 A large increment is shuffled:
 
-    flow files -> slots (JVM, or Python where the author computes a key) -> union
-      -> repartition by task -> sort within task -> mapInArrow(StageTask) -> descriptors
+    flow files -> each task's records, in order (`cbp.engine.spark.increments`)
+      -> mapInArrow(StageTask) -> descriptors
 
 A small one is read by every task (`cbp.engine.arrange`). That saves the shuffle and all
 planning: such a job is a plain RDD of task numbers, which costs half of what an empty
 DataFrame does. State never moves: a task opens its buckets' files itself.
 Tasks return descriptors of what they wrote, as rows; a partition's rows reach the
 driver once, so whatever a retried or speculated twin wrote is named by nobody.
-
-What varies from run to run (paths, live files) never enters generated code, so Spark
-compiles a stage's code once.
 """
 
 from __future__ import annotations
@@ -21,33 +18,23 @@ import json
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from functools import partial, reduce
-from itertools import accumulate
+from functools import partial
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from cbp.engine.base import RunPlan
-from cbp.engine.destinations import EPOCH
-from cbp.engine.layout import (
-    SEQUENCE_BITS,
-    FlowLayout,
-    ShuffleLayout,
-    bucket_shift,
-)
 from cbp.engine.records import record_shares
-from cbp.engine.route import computes, sql_column, sql_columns
 from cbp.engine.spark.expressions import Expressions, failed_expression
+from cbp.engine.spark.increments import shuffled
 from cbp.engine.spark.jobs import jobs_of, starved
 from cbp.engine.spark.kept import KeptPlan
 from cbp.engine.spark.placement import Placement
 from cbp.engine.spark.resident import Residents
 from cbp.engine.spark.session import require_safe
 from cbp.engine.spark.work import (
-    PLACE,
     RESULT,
     Work,
     arranged,
@@ -56,9 +43,7 @@ from cbp.engine.spark.work import (
     nothing,
     nothing_in_arrow,
     numbered,
-    route_task,
     shared_out,
-    slots_ddl,
     told_error,
 )
 from cbp.engine.task import StageTask
@@ -71,17 +56,8 @@ from cbp.errors import (
 )
 from cbp.model.dataflow import StageNode
 from cbp.model.increment import DataFile
-from cbp.model.schema import DataType
-from cbp.model.stage import InputSpec
 
-__all__ = [
-    "SparkExecutor",
-    "ddl",
-    "is_damage",
-    "quoted",
-    "slot_expressions",
-    "within_slots",
-]
+__all__ = ["SparkExecutor", "is_damage"]
 
 ARRANGED_READS_MAX = 4_000_000
 """Records times tasks up to which every task reads the whole increment; beyond, Spark shuffles.
@@ -92,9 +68,6 @@ Measured with two tasks on two cores: 100 k records take 0.59 s so and 1.05 s sh
 
 ARRANGED_BYTES_MAX = 64 << 20
 """Bytes of an increment's files up to which a task may hold all of it."""
-
-SLICES_MAX = 200
-"""Slices of files that one expression numbers; with more of them it grows slow."""
 
 _EXECUTOR_ENV = "spark.executorEnv."
 _DAMAGED = ("FAILED_READ_FILE", "FILE_NOT_EXIST", "PATH_NOT_FOUND", "is not a Parquet file")
@@ -186,7 +159,7 @@ class SparkExecutor:
         if not self._shuffles(plan, task):
             own = partial(arranged, task, self._kind)
             return self._without_shuffle(plan, task, task.tasks, own)
-        frame = self._shuffled(plan, task).mapInArrow(group_task(task, self._kind), RESULT)
+        frame = shuffled(self.spark, plan, task).mapInArrow(group_task(task, self._kind), RESULT)
         return [row.body for row in frame.collect()]
 
     def _require_going(self, run: str) -> None:
@@ -278,80 +251,6 @@ class SparkExecutor:
             f"the Spark job of run {plan.run} failed: {text[:2000]}", run=plan.run
         )
 
-    def _shuffled(self, plan: RunPlan, task: TaskPlan) -> DataFrame:
-        """Return all flows in the layout of the shuffle, each task's records in order."""
-        layout = task.layout
-        assert layout is not None
-        frames = [
-            self.flow(plan, task, flow, task.hash_mask)
-            for flow in range(len(layout.flows))
-            if any(i.files for i in plan.inputs.get(layout.flows[flow].name, ()))
-            and layout.flows[flow].name not in task.in_place
-        ]
-        frame = frames[0]
-        for other in frames[1:]:
-            frame = frame.unionAll(other)
-        frame = within_slots(frame, plan)
-        frame = frame.repartitionById(task.tasks, F.expr(owner(task)))
-        return sorted_within(frame, layout)
-
-    def read(self, plan: RunPlan, input_: InputSpec) -> DataFrame:
-        """Return an input's records as its files hold them, with `_seq`, their position."""
-        files = [file for increment in plan.inputs[input_.name] for file in increment.files]
-        if all(file.whole for file in files):
-            # Of the output increments, by the files' names: a frame has a number of its own.
-            numbers = {int(file.path.rpartition("/")[2][:12]) for file in files}
-            return self._files(plan, input_, files, _sequence(min(numbers), len(numbers) > 1))
-        before = list(accumulate((file.rows for file in files), initial=0))
-        parts = (
-            self._files(plan, input_, part, _sliced(part, before[at])).where("_seq IS NOT NULL")
-            for at in range(0, len(files), SLICES_MAX)
-            for part in [files[at : at + SLICES_MAX]]
-        )
-        return reduce(DataFrame.unionAll, parts)
-
-    def _files(
-        self, plan: RunPlan, input_: InputSpec, files: Sequence[DataFile], sequence: str
-    ) -> DataFrame:
-        """Return the records of some files, with this expression as `_seq`."""
-        paths = dict.fromkeys(f"{plan.folder}/{file.path}" for file in files)
-        names, found = [quoted(name) for name in input_.schema.names], ddl(input_.schema)
-        if input_.loopback and input_.has_several:
-            names, found = [*names, EPOCH], f"{found}, {EPOCH} BIGINT"
-        in_sql = [f"({text}) AS {column}" for column, text in sql_columns(input_).items()]
-        # A path is a path: brackets or stars in a folder's name are no pattern.
-        reader = self.spark.read.option("__globPaths__", "false").schema(found)
-        return reader.parquet(*paths).selectExpr(*names, *in_sql, f"{sequence} AS _seq")
-
-    def flow(self, plan: RunPlan, task: TaskPlan, flow: int, hash_mask: int) -> DataFrame:
-        """Return one flow's records in the layout of the shuffle."""
-        layout, input_ = task.layout, task.spec.inputs[flow]
-        assert layout is not None
-        frame = self.read(plan, input_)
-        place = layout.flows[flow]
-        in_python = computes(input_) or input_.combine is not None
-        if in_python:
-            several = f", {PLACE} INT" if input_.has_several else ""
-            frame = frame.mapInArrow(route_task(task, flow), slots_ddl(layout) + several)
-            slots = [name for name, _ in layout.slots]
-        else:
-            slots = slot_expressions(layout, place)
-        hash_ = f"xxhash64({', '.join(_key_expressions(place, computed=in_python))})"
-        if hash_mask != -1:
-            hash_ = f"({hash_} & {hash_mask}L)"
-        tag, bucket = f"{flow}", f"shiftrightunsigned({hash_}, {bucket_shift(task.buckets)})"
-        if input_.has_several:
-            tag = f"IF({PLACE} IS NULL, {flow}, {layout.tag(flow)})"
-            bucket = f"coalesce({PLACE}, {bucket})"
-            hash_ = f"IF({PLACE} IS NULL, {hash_}, 0L)"
-        return frame.selectExpr(
-            f"CAST({tag} AS TINYINT) AS _flow",
-            f"CAST({bucket} AS INT) AS _bucket",
-            f"{hash_} AS _hash",
-            *slots,
-            "_seq",
-        )
-
 
 def _environment(spark: SparkSession) -> dict[str, str]:
     """Return what Spark adds to the environment of its Python workers."""
@@ -381,97 +280,7 @@ def _are_few(files: Sequence[DataFile], task: TaskPlan) -> bool:
     )
 
 
-def within_slots(frame: DataFrame, plan: RunPlan) -> DataFrame:
-    """Return the same records, in no more partitions than the run may take slots."""
-    return frame if plan.slots_max is None else frame.coalesce(plan.slots_max)
-
-
 def is_damage(exc: Exception) -> bool:
     """Tell whether Spark could not read a file of an increment."""
     spark = isinstance(exc, (PySparkException, Py4JJavaError))  # not every error is converted
     return spark and any(mark in str(exc) for mark in _DAMAGED)
-
-
-def sorted_within(frame: DataFrame, layout: ShuffleLayout) -> DataFrame:
-    """Return the records of every partition in the order of the layout.
-
-    Spark compares rows only where the first column of an order is equal, and its numbers
-    else. So the first is a number that hardly ever is: the flow and the high bits of the
-    unsigned hash.
-    """
-    first = "shiftleft(CAST(_flow AS BIGINT), 56) | shiftrightunsigned(_hash, 8)"
-    return frame.sortWithinPartitions(F.expr(first), *layout.sort_columns)
-
-
-def owner(task: TaskPlan, bucket: str = "_bucket") -> str:
-    """Return which task owns a bucket, as an expression."""
-    return f"cast({bucket} * {task.tasks} div {task.buckets} as int)"
-
-
-def ddl(schema: Any) -> str:
-    """Return columns as Spark reads them."""
-    return ", ".join(f"{quoted(f.name)} {f.type}" for f in schema.fields)
-
-
-def quoted(name: str) -> str:
-    """Return a column as a name that no word of SQL hides."""
-    return f"`{name}`"
-
-
-def _sequence(first: int, several: bool) -> str:
-    """Return the position of a record: increment, file, row, in one number."""
-    rows, files = SEQUENCE_BITS
-    name = "_metadata.file_name"
-    part = f"shiftleft(CAST(substring({name}, 14, 5) AS BIGINT), {rows})"
-    total = f"{part} + _metadata.row_index"
-    if several:
-        increment = f"CAST(substring({name}, 1, 12) AS BIGINT) - {first}L"
-        total = f"shiftleft({increment}, {rows + files}) + {total}"
-    return f"({total})"
-
-
-def _sliced(files: Sequence[DataFile], position: int) -> str:
-    """Return the position of a record in slices of files; null outside of all of them.
-
-    It counts the rows that are meant, in the order of the slices, as `arrange` does.
-    """
-    cases = []
-    for file in files:
-        name = file.path.rpartition("/")[2]
-        cases.append(
-            f"WHEN _metadata.file_name = '{name}' AND _metadata.row_index >= {file.start} "
-            f"AND _metadata.row_index < {file.stop} "
-            f"THEN _metadata.row_index + {position - file.start}"
-        )
-        position += file.rows
-    return f"(CASE {' '.join(cases)} END)"
-
-
-def slot_expressions(
-    layout: ShuffleLayout,
-    place: FlowLayout,
-    checked: Callable[[str, DataType], str] = lambda value, _: value,
-) -> list[str]:
-    """Return an expression for every slot; those that the flow does not use are null.
-
-    Args:
-        checked: Given a value and its type, returns what stands for it.
-    """
-    sources = place.sources()
-    return [
-        f"{checked(_read(sources[slot]), type_)} AS {slot}"
-        if slot in sources
-        else f"CAST(NULL AS {type_}) AS {slot}"
-        for slot, type_ in layout.slots
-    ]
-
-
-def _key_expressions(place: FlowLayout, *, computed: bool) -> list[str]:
-    if computed:
-        return [f"k{i}" for i in range(len(place.key))]
-    return [_read(source) for source in place.key]
-
-
-def _read(source: str | int) -> str:
-    """Return the column of a source: one of the file, or one that Spark has computed."""
-    return quoted(source) if isinstance(source, str) else sql_column(source)

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from cbp.engine.spark.executor import quoted
+from cbp.engine.spark.increments import quoted
 from cbp.model.schema import Schema
 from cbp.model.stage import TranslatorSpec
 

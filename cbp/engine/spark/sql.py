@@ -39,23 +39,22 @@ from pyspark.errors import (
     SparkRuntimeException,
 )
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from cbp.engine.base import RunPlan
 from cbp.engine.call import author_error
 from cbp.engine.layout import bucket_shift, first_bucket
 from cbp.engine.spark.adjacent import combined
-from cbp.engine.spark.executor import (
-    SparkExecutor,
+from cbp.engine.spark.executor import SparkExecutor, is_damage
+from cbp.engine.spark.frames import Frames, Results
+from cbp.engine.spark.increments import (
+    by_task,
     ddl,
-    is_damage,
-    owner,
+    flow_of,
     quoted,
+    read,
     slot_expressions,
-    sorted_within,
     within_slots,
 )
-from cbp.engine.spark.frames import Frames, Results
 from cbp.engine.spark.jobs import jobs_of
 from cbp.engine.spark.kept import KeptPlan, runs_again
 from cbp.engine.spark.sqltasks import PartRun, given_to, look_up_task, read_task, settle_task
@@ -79,9 +78,7 @@ _AUTHORS = (
 
 def parts_of(executor: SparkExecutor, plan: RunPlan, task: TaskPlan) -> list[int] | list[None]:
     """Return the tasks of a run that have plans of their own; `[None]`: all have one."""
-    if task.tasks == 1 or executor.is_small(plan, task):
-        return [*range(task.tasks)]
-    return [None]
+    return [*range(task.tasks)] if executor.is_small(plan, task) else [None]
 
 
 class SqlJob:
@@ -169,21 +166,12 @@ class _Part:
             return self._rows(self._made([]), going)
         run = PartRun(self.task, self.part, self.job)
         with given_to(self.executor.spark.sparkContext, run):
-            return self._rows(self._kept() if self._keeps else self._made([]), going)
+            # Of queries, whose leaves name no files, it may be the plan of other runs, too.
+            return self._rows(self._kept() if self.task.spec.declared else self._made([]), going)
 
     def _rows(self, frame: DataFrame, going: Callable[[], None]) -> list[str]:
         going()
         return [row.body for row in frame.collect()]
-
-    @property
-    def _reads(self) -> bool:
-        """Whether the part's tasks read its records themselves, so that the plan names no files."""
-        return self.executor.is_small(self.plan, self.task)
-
-    @property
-    def _keeps(self) -> bool:
-        """Whether the plan may be that of other runs: it is made of queries, too."""
-        return self.task.spec.declared and self._reads
 
     def _kept(self) -> DataFrame:
         task = self.task
@@ -237,12 +225,12 @@ class _Part:
         return results
 
     def _input(self, spec: InputSpec) -> DataFrame:
-        if self.part is not None and self._reads:
+        if self.part is not None:  # the task reads them itself
             return self._one_row().mapInArrow(read_task(spec.name), ddl(spec.schema))
         if not self._arrived(spec):
             return self.executor.spark.createDataFrame([], ddl(spec.schema))
-        frame = self.executor.read(self.plan, spec).select(*map(quoted, spec.schema.names))
-        return within_slots(frame, self.plan) if self.part is None else frame.coalesce(1)
+        frame = read(self.executor.spark, self.plan, spec)
+        return within_slots(frame.select(*map(quoted, spec.schema.names)), self.plan)
 
     def _arrived(self, spec: InputSpec) -> bool:
         return any(increment.files for increment in self.plan.inputs.get(spec.name, ()))
@@ -251,8 +239,7 @@ class _Part:
         """Return the state records of the called groups, by state."""
         if self.part is None:
             keyed = with_called_keys(self.task)
-            assert keyed.layout is not None, "keys are laid out"
-            keys = sorted_within(self._by_bucket(self._called(keyed)), keyed.layout)
+            keys = by_task(self._called(keyed), self.plan, keyed)
         else:  # read from their files by the task itself, which is one row's
             keyed, keys = None, self._one_row()
         return {
@@ -266,7 +253,7 @@ class _Part:
     def _called(self, task: TaskPlan) -> DataFrame:
         """Return the keys of all inputs, in the layout of a plan that begins with them."""
         flows = [
-            self.executor.flow(self.plan, task, at, task.hash_mask)
+            flow_of(self.executor.spark, self.plan, task, at)
             for at, input_ in enumerate(self.task.spec.inputs)
             if self._arrived(input_)
         ]
@@ -281,16 +268,12 @@ class _Part:
         settle = settle_task(task if self.part is None else None, [*frames], given)
         if self.part is None:
             frame = reduce(DataFrame.unionAll, [self._called(task), *laid])
-            frame = sorted_within(self._by_bucket(frame), task.layout)
+            frame = by_task(frame, self.plan, task)
         elif laid:
             frame = reduce(DataFrame.unionAll, laid).coalesce(1)
         else:
             frame = self.executor.spark.range(0, 0, 1, 1)
         return frame.mapInArrow(settle, RESULT)
-
-    def _by_bucket(self, frame: DataFrame) -> DataFrame:
-        frame = within_slots(frame, self.plan)
-        return frame.repartitionById(self.task.tasks, F.expr(owner(self.task)))
 
     def _laid_out(self, frame: DataFrame, task: TaskPlan, flow: int) -> DataFrame:
         """Return a result in the layout of the settling tasks."""

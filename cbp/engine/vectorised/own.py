@@ -24,7 +24,7 @@ import pyarrow as pa
 from cbp.engine.arrow import arrow_schema
 from cbp.engine.state.eviction import SCRATCH_KINDS
 from cbp.engine.state.index import index_cache
-from cbp.engine.task import arranged
+from cbp.engine.task import arranged_records
 from cbp.engine.taskplan import TaskPlan
 from cbp.engine.vectorised.conform import narrow
 from cbp.engine.vectorised.scratch import ScratchFile, read_scratch
@@ -84,7 +84,7 @@ class OwnRecords:
         return self._arranged() if found is None else found
 
     def _arranged(self) -> Iterator[pa.Table]:
-        table = arranged(self.plan, self.part)
+        table = arranged_records(self.plan, self.part)
         if table is None:
             return
         index_cache(self.plan.cache).tidy_scratch()

@@ -333,7 +333,7 @@ def test_what_boots_of_the_past_left_goes(tmp_path: Path) -> None:
     old = clock.now - BOOT_SECONDS_MAX - 60
     left = {
         f"{boot[:-1]}1": ("a.arrow", "b.tmp"),
-        f"{boot[:-1]}1-scratch": ("c.called",),
+        f"{boot[:-1]}1-scratch": ("c.called", "c.own"),
         "process-7": ("a.arrow",),
         f"{boot[:-1]}2": ("thesis.txt", "a.arrow"),
         "somebody": ("a.arrow",),
