@@ -1,0 +1,165 @@
+"""Verification in part: what depends on more than the input is left out, with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbp import Input, Output, State, StaticTable, Translate
+from cbp.errors import ChangeRefusedError
+from cbp.model.change import Choice
+from cbp.model.correction import Correction
+from cbp.model.verification import Request
+from tests.controller.verified import EACH_WAY, WAYS, fed, verified, world_of
+from tests.controller.world import DIAMOND, ONE, SCHEMA, Sum, World, only_stage
+
+
+class Told(Sum):
+    """Its output is a history: epoch by epoch."""
+
+    items = Input(SCHEMA, route_by="word")
+    sums = State("word STRING, n BIGINT")
+    totals = Output("word STRING, n BIGINT", history=True)
+
+
+class Priced(Translate):
+    """Multiplies with a table."""
+
+    runnable = StaticTable(("prices",))
+    items = Input(SCHEMA, route_by="word")
+    prices = Input(SCHEMA, route_by="word")
+    sums = State("word STRING, n BIGINT")
+    totals = Output("word STRING, n BIGINT", key="word")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        price = sum(r.n for r in group.prices)
+        n = price * sum(r.n for r in group.items) + sum(r.n for r in group.sums)
+        out.sums(word=key.word, n=n)
+        out.totals(word=key.word, n=n)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = world_of(tmp_path, told=Told, priced=Priced)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("rebuild", [True, False], ids=["rebuilt", "added"])
+def test_what_an_earlier_version_wrote_is_left_out(world: World, rebuild: bool):
+    """With its reason, and all behind it; what was always the same is compared, epoch by epoch."""
+
+    def document(**stages: Any) -> dict[str, Any]:
+        given = {name: {"translator": "sum", "inputs": {"items": f}} for name, f in stages.items()}
+        return {**ONE, "stages": given}
+
+    fed(world, document(old="a", other="a"))
+    choice = Choice(rebuild=frozenset({"other"})) if rebuild else Choice()
+    world.controller.change(
+        document(old="a", other="a", new="a", after="other.totals"), choice=choice
+    )
+    world.arrive("one", "a", ("a", 7), ("d", 7))
+    world.ticks()
+    wanted = {"state/old.sums", "flows/old.totals"}
+    if not rebuild:
+        wanted |= {"state/other.sums", "flows/other.totals"}
+    for request in WAYS:
+        found = verified(world, "one", request)
+        assert (found.status, found.error) == ("equal", None)
+        assert {v.table for v in found.tables if v.status == "equal"} == wanted
+        left = {v.table: v.because for v in found.tables if v.status == "left_out"}
+        assert len(left) == 8 - len(wanted)
+        assert all("earlier version" in because for because in left.values())
+
+
+@pytest.mark.parametrize("drop_later", [False, True], ids=["again", "dropped"])
+def test_what_was_rolled_back_is_compared_without_what_was_dropped(world: World, drop_later: bool):
+    """Rolled back in the middle, and on from there: epochs come again, or others do."""
+    fed(world, ONE)
+    world.controller.amendments.roll_back("one", "1", who="me", why="", drop_later=drop_later)
+    world.arrive("one", "a", ("a", 5))
+    world.ticks()
+    for request in WAYS:
+        found = verified(world, "one", request)
+        assert (found.status, found.error) == ("equal", None)
+        assert (found.epochs or {})["sum"] == (2 if drop_later else 4)
+        assert all(v.records for v in found.tables)
+
+
+@EACH_WAY
+def test_batches_are_no_difference(world: World, request_: Request):
+    """How many increments a run took, time decided: a history of it is left out."""
+    world.controller.register(_ruled({"run_all": {"batch": 5}}))
+    for number in range(7):
+        world.arrive("one", "a", ("x", number + 1))
+    world.ticks()
+    assert only_stage(world).epoch == 2
+    found = verified(world, "one", request_)
+    assert (found.status, found.error) == ("equal", None)
+    assert {v.table: v.status for v in found.tables} == {
+        "state/sum.sums": "equal",
+        "flows/sum.totals": "left_out",
+    }
+
+
+def test_a_table_that_grew_meanwhile_is_no_difference(world: World):
+    """What was joined with it depends on when that ran: left out, in words."""
+    stage = {"translator": "priced", "inputs": {"items": "a", "prices": "b"}, "buckets": 2}
+    world.controller.register({**DIAMOND, "stages": {"sum": stage}})
+    for source, n in (("b", 1), ("a", 1), ("b", 10)):
+        world.arrive("diamond", source, ("x", n))
+        world.clock.advance(1)
+        world.ticks()
+    for request in WAYS:
+        found = verified(world, "diamond", request)
+        assert (found.status, found.error) == ("equal", None)
+        assert [v.status for v in found.tables] == ["left_out", "left_out"]
+        assert "`sum`: what StaticTable lets a run read" in found.tables[0].because
+
+
+def test_what_another_rule_let_a_stage_read_is_left_out(world: World):
+    """A document's new rule is a change that asks what to keep, and is told of its tables."""
+    world.controller.register(_ruled({"count_window": {"size": 3}}))
+    for number in range(7):
+        world.arrive("one", "a", ("x", number + 1))
+    world.ticks()
+    with pytest.raises(ChangeRefusedError, match=r"count_window\(size=3\) -> run_all"):
+        world.controller.change(_ruled("run_all"), choice=Choice())
+    world.controller.change(_ruled("run_all"), choice=Choice(keep=frozenset({"sum"})))
+    world.ticks()
+    assert only_stage(world).epoch == 3
+    found = verified(world, "one")
+    assert (found.status, found.error) == ("equal", None)
+    assert all("earlier version" in v.because for v in found.tables)
+
+
+def _ruled(rule: Any) -> dict[str, Any]:
+    stage = {**ONE["stages"]["sum"], "translator": "told", "buckets": 2, "runnable": rule}
+    return {**ONE, "stages": {"sum": stage}}
+
+
+def test_what_was_corrected_is_left_out_with_all_behind_it(world: World):
+    """Its epochs have no counterpart in a recomputation; undone, it is compared again."""
+    stages = {
+        "left": {"translator": "sum", "inputs": {"items": "a"}},
+        "behind": {"translator": "sum", "inputs": {"items": "left.totals"}},
+        "other": {"translator": "sum", "inputs": {"items": "a"}},
+    }
+    fed(world, {**ONE, "stages": stages})
+    amendments = world.controller.amendments
+    right = [Correction({"word": "a"}, "records", ({"n": 100},))]
+    amendments.correct("one", "left", "sums", right, who="me", why="wrong")
+    world.arrive("one", "a", ("a", 1))
+    world.ticks()
+    found = verified(world, "one")
+    assert (found.status, found.error) == ("equal", None)
+    compared = {v.table for v in found.tables if v.status == "equal"}
+    assert compared == {"state/other.sums", "flows/other.totals"}
+    amendments.roll_back("one", "left:3", who="me", why="not so")
+    world.ticks()
+    found = verified(world, "one")
+    assert (found.status, found.error) == ("equal", None)
+    assert {v.status for v in found.tables} == {"equal"}

@@ -1,0 +1,135 @@
+"""Verification of what runs in rounds: results as near as declared, and rounds not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbp.model.verification import Request
+from stages.translators.clustering_coefficients import ClusteringCoefficients
+from stages.translators.incremental_pagerank import IncrementalPageRank
+from stages.translators.pagerank_verdict import PageRankVerdict
+from tests.controller.verified import verified, world_of
+from tests.controller.world import World
+
+EDGES = {"edges": {"schema": "src BIGINT NOT NULL, dst BIGINT NOT NULL"}}
+CLUSTERING: dict[str, Any] = {
+    "name": "clustering",
+    "sources": EDGES,
+    "stages": {
+        "coefficients": {
+            "translator": "clustering_coefficients",
+            "parameters": {"multicast": True},
+            "inputs": {"edges": "edges"},
+            "buckets": 2,
+        }
+    },
+}
+PAGERANK: dict[str, Any] = {
+    "name": "pagerank",
+    "sources": EDGES,
+    "stages": {
+        "rank": {
+            "translator": "incremental_pagerank",
+            "parameters": {"threshold": 0.0, "within": 0.05},
+            "inputs": {"edges": "edges", "converged": "verdict.converged"},
+            "buckets": 2,
+        },
+        "verdict": {
+            "translator": "pagerank_verdict",
+            "parameters": {"tolerance": 0.01},
+            "inputs": {"moved": "rank.moved"},
+            "buckets": 2,
+        },
+    },
+}
+
+
+class Biased(IncrementalPageRank):
+    """Gives pages a rank that is too large by a part of it; its rank is emitted, not passed on."""
+
+    bias = 0.0
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        super().translate(key, group, _Biased(out, type(self).bias))
+
+
+class _Biased:
+    def __init__(self, out: Any, bias: float) -> None:
+        self._out, self._bias = out, bias
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._out, name)
+
+    def pages(self, node: int, rank: float) -> None:
+        self._out.pages(node, rank * (1 + self._bias))
+
+
+@pytest.fixture
+def world(tmp_path: Path, without_syncs: None) -> Iterator[World]:
+    made = world_of(
+        tmp_path,
+        clustering_coefficients=ClusteringCoefficients,
+        incremental_pagerank=Biased,
+        pagerank_verdict=PageRankVerdict,
+    )
+    yield made
+    made.close()
+
+
+def linked(world: World, document: dict[str, Any], *, queued: bool) -> World:
+    """Edges that come when nothing is left to do, or all of them before the first run."""
+    world.controller.register(document)
+    for edges in ([(1, 2), (2, 3), (3, 1)], [(1, 3), (3, 4), (4, 1)]):
+        world.arrive(document["name"], "edges", *edges)
+        world.clock.advance(1)
+        if not queued:
+            world.ticks(300)
+    world.ticks(500)
+    return world
+
+
+@pytest.mark.parametrize(
+    ("document", "split", "queued"),
+    [
+        (CLUSTERING, "increments", False),
+        (CLUSTERING, "increments", True),
+        (CLUSTERING, "at_once", True),
+        (PAGERANK, "increments", False),
+        (PAGERANK, "increments", True),
+        (PAGERANK, "at_once", True),
+    ],
+    ids=lambda one: one["name"] if isinstance(one, dict) else None,
+)
+def test_what_runs_in_rounds_is_compared_by_its_results(
+    world: World, document: Any, split: Any, queued: bool
+):
+    """However edges came: ranks as near as declared, rounds not at all, changes left out."""
+    found = verified(linked(world, document, queued=queued), document["name"], Request(split))
+    assert (found.status, found.error) == ("equal", None), found.tables
+    kinds = {v.table: v.status for v in found.tables}
+    compared = {table for table, status in kinds.items() if status == "equal"}
+    if document is CLUSTERING:
+        assert compared == {"state/coefficients.graph", "flows/coefficients.co"}
+        return
+    states = {f"state/{name}" for name in ("rank.nodes", "rank.links", "rank.whole")}
+    assert compared == {*states, "state/verdict.last", "flows/rank.pages"}
+    within = {v.table: v.within for v in found.tables}
+    assert within["flows/rank.pages"] == "within 0.05"
+    assert within["state/rank.nodes"] == "within 0.05, without shared, weight, round"
+    because = {v.table: v.because for v in found.tables}
+    assert "it follows changes" in because["flows/rank.moved"]
+
+
+def test_a_rank_that_is_wrong_is_found(world: World, monkeypatch: pytest.MonkeyPatch):
+    """By more than is declared, page by page, in the table that has it."""
+    linked(world, PAGERANK, queued=True)
+    monkeypatch.setattr(Biased, "bias", 0.12)
+    found = verified(world, "pagerank")
+    assert (found.status, found.suspect, found.error) == ("differs", "rank", None)
+    wrong = {v.table: v.differing for v in found.tables if v.status == "differs"}
+    assert wrong.keys() == {"flows/rank.pages"}
+    assert sorted(one.key for one in wrong["flows/rank.pages"]) == ["1", "2", "3", "4"]
