@@ -8,7 +8,7 @@ import logging
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -296,8 +296,10 @@ def test_a_slow_file_of_one_dataflow_keeps_no_other_waiting(service: Service) ->
     until(lambda: count(service, "b", "other") == 1)
 
 
-def never_ends(read: Callable[..., Iterator[Any]], begun: threading.Event) -> Any:
-    """Return a reader that gives the file's first batch again and again."""
+@contextmanager
+def endless_files() -> Iterator[threading.Event]:
+    """Let a file that is read never come to its end; yield what tells that one is."""
+    begun, read = threading.Event(), formats.read_batches
 
     def batches(*given: Any) -> Iterator[Any]:
         first = next(read(*given))
@@ -305,18 +307,17 @@ def never_ends(read: Callable[..., Iterator[Any]], begun: threading.Event) -> An
             begun.set()
             yield first.slice(0, 0)
 
-    return batches
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(intake, "read_batches", batches)
+        yield begun
 
 
 @pytest.mark.timeout(120)
-def test_a_stop_leaves_a_file_that_is_read_to_the_next_start(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_leaves_a_file_that_is_read_to_the_next_start(settings: Settings) -> None:
     """However large it is the stop waits for a batch of it only; its records come once then."""
-    service, begun = Service(settings), threading.Event()
+    service = Service(settings)
     service.controller.register(DOCUMENT)
-    with monkeypatch.context() as patch:
-        patch.setattr(intake, "read_batches", never_ends(formats.read_batches, begun))
+    with endless_files() as begun:
         service.start()
         drop(service, "a")
         assert begun.wait(WAIT_SECONDS)
@@ -370,17 +371,14 @@ def test_who_retires_follows_once_no_file_is_read_any_more(tmp_path: Path) -> No
 
 
 @pytest.mark.timeout(120)
-def test_a_start_waits_for_no_file_that_was_claimed(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_waits_for_no_file_that_was_claimed(settings: Settings) -> None:
     """However large a file is that a crash left claimed: it is read beside a service that leads."""
-    service, begun = Service(settings), threading.Event()
+    service = Service(settings)
     service.controller.register(DOCUMENT)
     record, dataflow = service.store.dataflow("urls"), service.controller.dataflow("urls")
     service.drop_folder.upload(record, dataflow, "visits", "f", io.BytesIO(b'{"url": "a"}\n'))
     service.stop()
-    with monkeypatch.context() as patch:
-        patch.setattr(intake, "read_batches", never_ends(formats.read_batches, begun))
+    with endless_files() as begun:
         service = Service(settings)
         starting = threading.Thread(target=service.start, daemon=True)
         starting.start()

@@ -126,6 +126,41 @@ def test_a_turn_begins_with_a_slot(world: World, runs: Deferred) -> None:
     assert world.engine.cancelled == [newest(world, "good").id]
 
 
+def test_who_starves_behind_one_that_gave_way_is_counted_anew(world: World, runs: Deferred) -> None:
+    """What the first one leaves may do: nobody else gives way while it ends, nor at once then."""
+    begin(world, "bad0", "bad1")
+    world.clock.advance(SLOW)
+    begin(world, "good")
+    starve(world, "good")
+    cancelled = [newest(world, "bad0").id]
+    for _ in range(2):
+        world.clock.advance(STARVED_SECONDS)
+        world.controller.tick()
+    end(runs)
+    world.controller.tick()
+    assert world.engine.cancelled == cancelled
+    world.clock.advance(STARVED_SECONDS)
+    world.controller.tick()
+    assert world.engine.cancelled == [*cancelled, newest(world, "bad1").id]
+
+
+def test_what_is_recorded_gives_no_way(world: World, runs: Deferred) -> None:
+    """It has no slots any more: the engine is not asked; and who asks too late changes nothing."""
+    begin(world, "bad", "good")
+    world.clock.advance(SLOW)
+    asked: list[list[str]] = []
+
+    def slow(intention: Any) -> None:
+        world.engine.starved = asked.append
+        starve(world, "good")
+        world.controller._runs.give_way(newest(world, "bad").id, "good")
+
+    world.engine.on_publish = slow
+    end(runs)
+    assert (asked, world.engine.cancelled) == ([], [])
+    assert newest(world, "bad").status is RunStatus.COMMITTED
+
+
 def test_in_peace_time_the_engine_is_not_asked(world: World) -> None:
     """And one that cannot tell stops nobody."""
     asked: list[int] = []
@@ -191,11 +226,12 @@ def test_the_narrow_place_goes_round(world: World, runs: Deferred) -> None:
 
 
 def test_an_operators_cancel_wins(world: World, runs: Deferred) -> None:
-    """Whoever cancels a run that gives way wants it not to run again."""
+    """Whoever cancels a run that gives way, or would have to, wants it not to run again."""
     begin(world, "bad", "good")
     world.clock.advance(SLOW)
     starve(world, "good")
     world.controller.cancel(newest(world, "bad").id)
+    world.controller._runs.give_way(newest(world, "bad").id, "good")
     end(runs)
     assert newest(world, "bad").error["error_code"] == "run_cancelled"
     assert "resume to run epoch 0 again" in world.store.stages("bad")[0].paused_because

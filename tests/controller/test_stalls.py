@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from cbp.engine.collect import Retention
 from cbp.engine.direct import LocalEngine
 from controller.loop import versions
 from controller.loop.threads import Threads
+from tests.controller.retained import TINY
 from tests.controller.world import ONE, World, only_stage, until
 
-TINY = Retention(versions_min=1, versions_max=1, seconds=0, attempt_seconds=0)
 WAIT_SECONDS = 10
 
 
@@ -124,6 +123,7 @@ def test_a_large_folder_that_is_purged_stalls_no_other_dataflow(
     ticked(world)
     assert only_stage(world, "b").epoch == 1
     world.controller.register({**ONE, "name": "a"})
+    assert len(list(Path(world.tables).iterdir())) == 3, "its files are there still"
     hanging.ended.set()
     thread.join(WAIT_SECONDS)
     assert sorted(path.name for path in Path(world.tables).iterdir()) == ["a", "b"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from contextlib import ExitStack
@@ -14,6 +15,7 @@ from controller.app import Service
 from tests.controller.cli.conftest import Cbp
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+LEFT_BYTES = 1 << 20
 
 
 def test_the_figures_are_printed_written_and_drawn(cbp: Cbp, tmp_path: Path) -> None:
@@ -39,7 +41,7 @@ def test_the_figures_are_printed_written_and_drawn(cbp: Cbp, tmp_path: Path) -> 
 
 
 def test_a_leak_fails_the_soak(cbp: Cbp, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory and files that each run leaves behind end it with status 1, and are named."""
+    """What each run leaves in memory, open, or on the disk ends it with status 1, and is named."""
     before, kept = structlog.get_config(), list[bytes]()
     scan = Service.scan
     # Of what this process holds already, since that is what it is compared with.
@@ -52,11 +54,17 @@ def test_a_leak_fails_the_soak(cbp: Cbp, monkeypatch: pytest.MonkeyPatch) -> Non
             kept.append(b"x" * leaked_bytes)
             for _ in range(leaked_files):
                 opened.enter_context(open(os.devnull, "rb"))
+            (service.settings.root / f"left-{len(kept)}").write_bytes(bytes(LEFT_BYTES))
 
         monkeypatch.setattr(Service, "scan", leaking)
-        outcome = cbp("soak", "--runs", "40", "--growth-max", "1.1")
+        module = importlib.import_module("controller.bench.service_soak")  # a function has its name
+        monkeypatch.setattr(module, "DISK_RUNS_MIN", 40)
+        disk = ("--disk-per-run-max", str(LEFT_BYTES // 2))
+        outcome = cbp("soak", "--runs", "40", "--growth-max", "1.1", *disk)
         structlog.configure(**before)
     assert outcome.status == 1, outcome.out
     assert "--growth-max allows 1.1" in outcome.err
-    for words in ("resident memory in bytes by", "open files by"):
+    assert f"--disk-per-run-max {LEFT_BYTES // 2} bytes and no files" in outcome.err
+    for words in ("resident memory in bytes by", "open files by", "bytes on disk per run by"):
         assert words in outcome.err
+    assert "files on disk per run by" in outcome.err

@@ -398,7 +398,7 @@ def test_a_pass_that_leaves_off_anywhere_loses_nothing(tmp_path: Path, format_: 
     """Between files, batches and reads: no half of a file is left, and the next pass goes on."""
     data = {"jsonl": lines(6), "parquet": parquet(6)}[format_]
     other = {"jsonl": lines(6, start=6), "parquet": parquet(6, start=6)}[format_]
-    codes = []
+    codes, left = [], set[tuple[int, int]]()
     for many in range(100):
         drop = Drop(tmp_path / str(many), SCHEMA, format_, limits=IngestLimits(batch_rows=2))
         drop.put("a", data)
@@ -409,6 +409,7 @@ def test_a_pass_that_leaves_off_anywhere_loses_nothing(tmp_path: Path, format_: 
             codes.append(error.code)
         else:
             break
+        left.add((len(drop.increments()), len(drop.names("claimed"))))
         folder = Path(drop.record.folder)
         named = {file.path for increment in drop.increments() for file in increment.files}
         assert {str(p.relative_to(folder)) for p in folder.rglob("*.parquet")} == named
@@ -419,6 +420,17 @@ def test_a_pass_that_leaves_off_anywhere_loses_nothing(tmp_path: Path, format_: 
         raise AssertionError("it never came to its end")
     assert codes == ["intake_stopped"] * len(codes)
     assert len(codes) >= 2 + 2 * 3, "asked for each file, and between batches"
+    assert left == {(0, 0), (0, 1), (1, 0), (1, 1)}, "taken in and claimed: nothing ahead of time"
+
+
+def test_a_pass_that_leaves_off_leaves_a_stray_where_it_lies(tmp_path: Path):
+    """A file that no claim names is read to its end before it is moved, or not moved."""
+    drop = Drop(tmp_path, SCHEMA)
+    (drop.place("claimed") / "stray").write_bytes(lines(1))
+    with pytest.raises(IntakeStoppedError):
+        drop.folder.scan(drop.record, drop.dataflow, stopping=after(0))
+    assert drop.names("claimed") == ["stray"]
+    assert drop.scan().accepted == 1
 
 
 def parquet(count: int, start: int = 0) -> bytes:
