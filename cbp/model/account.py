@@ -14,6 +14,7 @@ from typing import Any
 
 from cbp.model.correction import CorrectionNote
 from cbp.model.dataflow import StageNode
+from cbp.model.framing import FrameNote
 from cbp.model.increment import FramingKey, Increment
 from cbp.model.intention import Intention
 
@@ -88,6 +89,7 @@ def reason(
     read: Mapping[str, Sequence[int]],
     remove: Mapping[str, Sequence[int]],
     correction: CorrectionNote | None = None,
+    frames: Mapping[str, Sequence[FrameNote]] = {},
 ) -> str:
     """Say in words what a stage's Runnable answered, or who corrected its state.
 
@@ -96,6 +98,7 @@ def reason(
         read: Input to increment indexes, as decided.
         remove: The same, of what left the queues.
         correction: Of a run that is one.
+        frames: Framed input to what is known of the frames that the run took.
     """
     if correction is not None:
         where = f"{correction.keys} key(s) of {correction.stage}.{correction.state}"
@@ -104,14 +107,18 @@ def reason(
     at = f" ({rule.place})" if rule.place and not rule.default else ""
     taken = {name: tuple(indexes) for name, indexes in read.items() if indexes}
     gone = {name: tuple(indexes) for name, indexes in remove.items() if indexes}
-    said = [f"{rule.name}{at} answered: read {_listed(taken) or 'nothing'}"]
+    keys = {
+        spec.name: {note.index: note.framing_key for note in frames.get(spec.name, ())}
+        for spec in node.translator.framed
+    }
+    said = [f"{rule.name}{at} answered: read {_listed(taken, keys) or 'nothing'}"]
     if gone == taken:
         said[0] += ", and remove what was read"
     else:
         if unread := _without(gone, taken):
-            said.append(f"remove {_listed(unread)} without reading it in this run")
+            said.append(f"remove {_listed(unread, keys)} without reading it in this run")
         if kept := _without(taken, gone):
-            said.append(f"keep {_listed(kept)} for later runs")
+            said.append(f"keep {_listed(kept, keys)} for later runs")
     if idle := [spec.name for spec in node.translator.inputs if spec.name not in taken]:
         said.append(f"to the groups, {_names(idle)} looked empty")
     return "; ".join(said)
@@ -122,6 +129,7 @@ def consumed(
     read: Mapping[str, Sequence[int]],
     remove: Mapping[str, Sequence[int]],
     known: Mapping[tuple[str, int], Increment],
+    frames: Mapping[str, Sequence[FrameNote]],
 ) -> list[Consumed]:
     """Return what a run took, by input and index.
 
@@ -130,14 +138,16 @@ def consumed(
         read: Input to increment indexes, as decided.
         remove: The same, of what left the queues.
         known: (flow, index) to increments that are known still.
+        frames: Framed input to what is known of the frames that the run took: the number of
+            a frame names no increment of its flow.
     """
     taken = []
     for spec in node.translator.inputs:
         flow, frame = node.wiring[spec.name], spec.frame_by is not None
+        notes = {note.index: note for note in frames.get(spec.name, ())}
         reads, removes = set(read.get(spec.name, ())), set(remove.get(spec.name, ()))
         for index in sorted(reads | removes):
-            # A frame's number names no increment of the flow.
-            found = None if frame else known.get((flow, index))
+            found = notes.get(index) if frame else known.get((flow, index))
             taken.append(
                 Consumed(
                     input=spec.name,
@@ -175,21 +185,30 @@ def _rows(add: Mapping[str, Any]) -> int:
     return int(found)
 
 
-def _listed(chosen: Mapping[str, Sequence[int]]) -> str:
-    return ", ".join(f"{_span(indexes)} of `{name}`" for name, indexes in chosen.items())
+def _listed(
+    chosen: Mapping[str, Sequence[int]], keys: Mapping[str, Mapping[int, FramingKey]]
+) -> str:
+    """Return what was chosen of each input; `keys` are those of frames, by framed input."""
+    return ", ".join(
+        f"{_span(indexes, keys.get(name))} of `{name}`" for name, indexes in chosen.items()
+    )
 
 
-def _span(indexes: Sequence[int]) -> str:
-    """Return numbers as a person says them: `3`, `3 to 7`, `3, 5 and 9`."""
-    found = sorted(indexes)
+def _span(indexes: Sequence[int], keys: Mapping[int, FramingKey] | None) -> str:
+    """Return numbers as a person says them: `3`, `3 to 7`, `3, 5 and 9`; of frames, with keys."""
+    found, one = sorted(indexes), "increment" if keys is None else "frame"
+    told = [_with_key(index, keys or {}) for index in found]
     if len(found) == 1:
-        return f"increment {found[0]}"
+        return f"{one} {told[0]}"
     if found[-1] - found[0] == len(found) - 1:
-        return f"increments {found[0]} to {found[-1]}"
-    shown = [str(index) for index in found[:SHOWN_MAX]]
+        return f"{one}s {told[0]} to {told[-1]}"
     if len(found) > SHOWN_MAX:
-        return f"increments {', '.join(shown)} and {len(found) - SHOWN_MAX} more"
-    return f"increments {', '.join(shown[:-1])} and {shown[-1]}"
+        return f"{one}s {', '.join(told[:SHOWN_MAX])} and {len(found) - SHOWN_MAX} more"
+    return f"{one}s {', '.join(told[:-1])} and {told[-1]}"
+
+
+def _with_key(index: int, keys: Mapping[int, FramingKey]) -> str:
+    return f"{index} (key {keys[index]})" if index in keys else str(index)
 
 
 def _without(

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cbp.errors import InvariantError
-from cbp.model.framing import Framing
+from cbp.model.framing import FrameNote, Framing
 from cbp.model.increment import FramingKey, Increment
 
 __all__ = ["Connector", "Decision", "Queued", "Runnable"]
@@ -153,6 +153,18 @@ class Decision:
             and queued.increment.index in self.remove.get(name, ())
             and queued.increment.index not in self.read.get(name, ())
         )
+
+    def frames(self, connectors: Mapping[str, Connector]) -> dict[str, tuple[FrameNote, ...]]:
+        """Return what is told of the frames that are taken, by framed input."""
+        taken = {n: {*self.read.get(n, ()), *self.remove.get(n, ())} for n in connectors}
+        notes = {
+            name: tuple(
+                FrameNote.of(frame) for frame in connector.waiting if frame.index in taken[name]
+            )
+            for name, connector in connectors.items()
+            if connector.framing is not None
+        }
+        return {name: found for name, found in notes.items() if found}
 
 
 Runnable = Callable[[Mapping[str, Connector], Any], Decision]

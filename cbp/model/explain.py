@@ -13,12 +13,13 @@ Absent on purpose: sizes of real increments; a run's figures tell what was done.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from cbp.model.dataflow import BUCKETS_MAX, Dataflow, StageNode
 from cbp.model.equality import in_words
+from cbp.model.framing import FrameBy
 from cbp.model.fusion import PhysicalStage, physical_stages, split_phases
 from cbp.model.stage import Computed, InputSpec, TranslatorSpec
 
@@ -73,6 +74,10 @@ class InputPlan:
     Attributes:
         route: What gives the group's key: columns, a function or an expression; `""`: nothing.
         computed: Where the key or the order is computed, besides plain columns.
+        frame_by: What gives the framing key: a column or a function; `""`: each output
+            increment of the flow is one of the input.
+        memo: Whether its function remembers, so that records are gone over in order.
+        close_idle_seconds: After so long without a record the open frame is closed; 0: never.
         words: The way of its records, for people.
     """
 
@@ -85,6 +90,9 @@ class InputPlan:
     broadcast: bool
     loopback: bool
     framed: bool
+    frame_by: str
+    memo: bool
+    close_idle_seconds: float
     words: str
 
 
@@ -271,7 +279,7 @@ def _input(
     if broadcast:
         words.append("what goes to ALL or to an address reaches each task in one copy")
     if spec.frame_by is not None:
-        words.append("cut into increments of its own by its FrameBy")
+        words.append(_framing(spec.frame_by, spec.close_idle_seconds))
     return InputPlan(
         input=spec.name,
         flow=flow,
@@ -282,6 +290,9 @@ def _input(
         broadcast=broadcast,
         loopback=spec.loopback,
         framed=spec.frame_by is not None,
+        frame_by="" if spec.frame_by is None else _frame_by(spec.frame_by),
+        memo=spec.frame_by is not None and spec.frame_by.memo,
+        close_idle_seconds=spec.close_idle_seconds,
         words="; ".join(words),
     )
 
@@ -332,8 +343,23 @@ def _route(spec: InputSpec) -> str:
     if by is None:
         return ""
     if isinstance(by, Computed):
-        if by.sql:
-            return ", ".join(by.sql)
-        name = getattr(by.function, "__name__", "function")
-        return f"{name} ({by.place})" if by.place else name
+        return ", ".join(by.sql) if by.sql else _named(by.function, by.place)
     return ", ".join(by)
+
+
+def _frame_by(by: FrameBy) -> str:
+    return by.column or _named(by.function, by.place)
+
+
+def _framing(by: FrameBy, close_idle_seconds: float) -> str:
+    """Say how an input's own increments are made, and when one of them ends."""
+    order = "in the order of its records" if by.memo else "each output increment grouped by it"
+    ends = "one ends where another key follows, or is closed"
+    if close_idle_seconds:
+        ends += f" (by itself after {close_idle_seconds:g} s without a record)"
+    return f"cut into frames by {_frame_by(by)}, {order}; {ends}"
+
+
+def _named(function: Callable[..., Any], place: str) -> str:
+    name = getattr(function, "__name__", "function")
+    return f"{name} ({place})" if place else name

@@ -37,6 +37,7 @@ from cbp.model.memo import json_memo
 
 __all__ = [
     "FrameBy",
+    "FrameNote",
     "Framing",
     "Keyed",
     "Segment",
@@ -91,6 +92,30 @@ class Segment:
 
     key: FramingKey
     files: tuple[DataFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameNote:
+    """What is told of a frame once it is consumed: unlike an increment of a flow, it is gone then.
+
+    Attributes:
+        index: Its number among the frames of its input.
+        bytes: Of slices, their share of their files.
+    """
+
+    index: int
+    framing_key: FramingKey
+    records: int
+    bytes: int
+
+    @classmethod
+    def of(cls, frame: Increment) -> FrameNote:
+        """Return what is told of a frame."""
+        return cls(frame.index, frame.framing_key, frame.records, frame.bytes)
+
+    def to_json(self) -> list[Any]:
+        """Return plain JSON values: `[index, framing key, records, bytes]`."""
+        return [self.index, self.framing_key, self.records, self.bytes]
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from typing import Any
 from cbp.errors import InvariantError
 from cbp.model.connector import Connector
 from cbp.model.correction import CorrectionNote
+from cbp.model.framing import FrameNote
 from cbp.model.increment import Increment
 
 __all__ = ["Intention", "RunStatus", "TableChange"]
@@ -107,6 +108,7 @@ class Intention:
         figures: Counts and seconds for people; nothing decides by them.
         generation: Of the dataflow, by which its epoch counts (`cbp.model.generation`).
         correction: Who corrected what of the state, and why; of a run that is a correction.
+        frames: Framed input to what is told of the frames that it read or removed; for people.
     """
 
     dataflow: str
@@ -125,6 +127,7 @@ class Intention:
     figures: Mapping[str, float] = field(default_factory=dict)
     generation: int = 0
     correction: CorrectionNote | None = None
+    frames: Mapping[str, tuple[FrameNote, ...]] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -159,7 +162,11 @@ class Intention:
             "figures": dict(self.figures),
             "generation": self.generation,
             "correction": None if self.correction is None else self.correction.to_json(),
+            **({"frames": self._frames_json()} if self.frames else {}),
         }
+
+    def _frames_json(self) -> dict[str, list[Any]]:
+        return {name: [note.to_json() for note in notes] for name, notes in self.frames.items()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Intention:
@@ -189,4 +196,8 @@ class Intention:
             figures=value["figures"],
             generation=value.get("generation", 0),
             correction=CorrectionNote.from_json(note) if note else None,
+            frames={
+                name: tuple(FrameNote(*one) for one in notes)
+                for name, notes in value.get("frames", {}).items()
+            },
         )

@@ -7,13 +7,15 @@ as long as the log holds it, and the tables' logs. Reads only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cbp.engine.base import Engine
 from cbp.errors import NotFoundError
 from cbp.model.account import Account, changes_of, consumed, reason
+from cbp.model.connector import Decision
 from cbp.model.explain import Plan, explain
+from cbp.model.framing import FrameNote
 from cbp.model.fusion import PhysicalStage
 from cbp.model.generation import home_of
 from cbp.model.increment import Increment
@@ -21,6 +23,7 @@ from cbp.model.intention import Intention, RunStatus
 from cbp.model.picture import dot, mermaid, picture
 from cbp.model.settled import left_to_do
 from controller.loop.catalog import Catalog
+from controller.loop.description import Descriptions
 from controller.loop.runs import Runs
 from controller.store.base import DataflowRecord, RunRecord, Store
 
@@ -45,8 +48,17 @@ class Explanation:
 class Explaining:
     """Explains dataflows and runs; safe to use from several threads."""
 
-    def __init__(self, *, store: Store, engine: Engine, catalog: Catalog, runs: Runs) -> None:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        engine: Engine,
+        catalog: Catalog,
+        runs: Runs,
+        descriptions: Descriptions,
+    ) -> None:
         self._store, self._engine, self._catalog, self._runs = store, engine, catalog, runs
+        self._descriptions = descriptions
 
     def plan(self, name: str) -> Explanation:
         """Explain a dataflow.
@@ -93,15 +105,42 @@ class Explaining:
         known = {
             (increment.flow, increment.index): increment for increment in self._read(run, unit)
         }
+        frames = self._frames(record, run, unit, intention)
         return Account(
             run=run.id,
-            why=reason(node, run.read, run.remove, intention.correction if intention else None),
-            consumed=tuple(consumed(node, run.read, run.remove, known)),
+            why=reason(
+                node, run.read, run.remove, intention.correction if intention else None, frames
+            ),
+            consumed=tuple(consumed(node, run.read, run.remove, known, frames)),
             produced=tuple(self._produced(run, unit, intention)),
             changes=() if intention is None else tuple(changes_of(intention)),
             versions=self._versions(record, run, unit),
             recorded=intention is not None,
         )
+
+    def _frames(
+        self,
+        record: DataflowRecord,
+        run: RunRecord,
+        unit: PhysicalStage,
+        intention: Intention | None,
+    ) -> Mapping[str, Sequence[FrameNote]]:
+        """Return what is known of the frames that a run took: of its record, or while they wait."""
+        if not unit.leader.translator.framed:
+            return {}
+        if intention is not None:
+            return intention.frames
+        if run.status is RunStatus.COMMITTED or self._amended_since(record, run):
+            return {}
+        # What it chose waits still, unless another attempt took it; then its number is gone.
+        waiting = self._store.connectors(run.dataflow)[run.stage]
+        return Decision(run.read, run.remove).frames(waiting)
+
+    def _amended_since(self, record: DataflowRecord, run: RunRecord) -> bool:
+        """Tell whether frames may have got the numbers of others since a run began."""
+        _, at_ms = self._descriptions.begins(record)
+        rolled_back_ms = (one.prepared_ms for one in self._runs.log(record.folder).generations)
+        return max((at_ms, *rolled_back_ms)) >= run.started_at.timestamp() * 1000
 
     def _read(self, run: RunRecord, unit: PhysicalStage) -> Iterator[Increment]:
         """Yield the increments that a run took, as far as they are known."""

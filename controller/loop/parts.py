@@ -288,7 +288,13 @@ def assemble(
         amendments=amendments,
         housekeeping=housekeeping,
         reading=Reading(store=store, engine=engine, catalog=catalog, snapshots=snapshots),
-        explaining=Explaining(store=store, engine=engine, catalog=catalog, runs=runs),
+        explaining=Explaining(
+            store=store,
+            engine=engine,
+            catalog=catalog,
+            runs=runs,
+            descriptions=Descriptions(files),
+        ),
         snapshots=snapshots,
         verifications=verifications,
     )

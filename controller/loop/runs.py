@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -45,6 +45,7 @@ from cbp.errors import (
     TimeLimitError,
 )
 from cbp.model.dataflow import StageNode
+from cbp.model.framing import FrameNote
 from cbp.model.increment import Increment
 from cbp.model.intention import Intention, RunStatus
 from cbp.model.places import Taken
@@ -101,6 +102,7 @@ class Job:
         memo: The Runnable's new memo.
         dropped: Increments that this run removes although nobody ever read them.
         gave_way: How often runs of its epoch gave way before.
+        frames: What is told of the frames that it takes, by input.
     """
 
     record: DataflowRecord
@@ -111,6 +113,7 @@ class Job:
     memo: Any = None
     dropped: tuple[Increment, ...] = ()
     gave_way: int = 0
+    frames: Mapping[str, tuple[FrameNote, ...]] = field(default_factory=dict)
 
     @property
     def id(self) -> StageId:
@@ -313,6 +316,7 @@ class Runs:
             memo=job.memo,
             figures={**prepared.figures, **_dropped(job.dropped)},
             generation=job.record.generation,
+            frames=job.frames,
         )
 
     def _unpublished_from(self, job: Job) -> int:

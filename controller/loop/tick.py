@@ -313,7 +313,8 @@ class Ticker:
         )
         dropped = start.decision.dropped(view.connectors)
         memo, gave_way = start.decision.memo, view.gave_way
-        self._runs.start(Job(record, node, stage, run, plan, memo, dropped, gave_way))
+        frames = start.decision.frames(view.connectors)
+        self._runs.start(Job(record, node, stage, run, plan, memo, dropped, gave_way, frames))
 
     def _attempt(self, stage: StageRecord) -> int:
         last = self._store.runs(stage.dataflow, stage=stage.stage, limit=1).items

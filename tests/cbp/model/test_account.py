@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 
 from cbp.model.account import changes_of, consumed, reason
+from cbp.model.framing import FrameNote
 from cbp.model.increment import DataFile, Increment
 from cbp.model.intention import Intention, TableChange
 from stages.flows.set_diff import set_diff
 from tests.chains import sums
 
 NODE = sums().stages["sums"]
+DIFF = set_diff().stages["diff"]
 
 
 def test_the_reason_names_the_rule_and_the_increments():
@@ -37,18 +39,29 @@ def test_a_long_list_is_cut():
 def test_what_a_run_took_is_told_by_increment():
     """Read and removed are told apart; what nothing knows any more has no size."""
     known = {("items", 3): Increment("items", 3, "x", (DataFile("f", 5, 70),))}
-    first, second = consumed(NODE, {"items": (3,)}, {"items": (2,)}, known)
+    first, second = consumed(NODE, {"items": (3,)}, {"items": (2,)}, known, {})
     assert (first.index, first.read, first.removed, first.records) == (2, False, True, None)
     assert (second.index, second.read, second.removed) == (3, True, False)
     assert (second.framing_key, second.records, second.bytes) == ("x", 5, 70)
 
 
 def test_a_frame_is_no_increment_of_its_flow():
-    """The number of a frame is the input's own: no increment of the flow is shown for it."""
-    node = set_diff().stages["diff"]
+    """Its number is the input's own: the flow's increment of that number is not shown for it."""
     known = {("a", 0): Increment("a", 0, 0, (DataFile("f", 5, 70),))}
-    (frame,) = consumed(node, {"a": (0,)}, {"a": (0,)}, known)
-    assert (frame.frame, frame.records) == (True, None)
+    (unknown,) = consumed(DIFF, {"a": (0,)}, {"a": (0,)}, known, {})
+    assert (unknown.frame, unknown.framing_key, unknown.records) == (True, None, None)
+    notes = {"a": (FrameNote(0, "2026-11", 3, 42),), "b": (FrameNote(0, "other", 9, 9),)}
+    (frame,) = consumed(DIFF, {"a": (0,)}, {"a": (0,)}, known, notes)
+    assert (frame.framing_key, frame.records, frame.bytes) == ("2026-11", 3, 42)
+
+
+def test_the_reason_names_frames_by_their_keys():
+    """Frames are not called increments; the key of one that nothing knows any more is left out."""
+    notes = {"a": tuple(FrameNote(n, f"day {n}", 1, 1) for n in (1, 2, 3, 5))}
+    said = reason(DIFF, {"a": (1, 2, 3), "b": (0,)}, {"a": (1, 5)}, None, notes)
+    assert "read frames 1 (key day 1) to 3 (key day 3) of `a`, frame 0 of `b`;" in said
+    assert "remove frame 5 (key day 5) of `a` without reading" in said
+    assert "keep frames 2 (key day 2) to 3 (key day 3) of `a`, frame 0 of `b` for" in said
 
 
 def test_changes_are_counted_from_the_record():

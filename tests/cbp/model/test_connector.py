@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cbp.errors import InvariantError
-from cbp.model.connector import Connector
-from cbp.model.increment import Increment
+from cbp.model.connector import Connector, Decision, Queued
+from cbp.model.framing import FrameNote, Framing
+from cbp.model.increment import DataFile, Increment
 
 
 def queue(*indexes: int, name: str = "items") -> Connector:
@@ -46,3 +47,16 @@ def test_what_is_not_queued_cannot_be_read_or_removed(
     """A decision about an increment that is not there is our own mistake."""
     with pytest.raises(InvariantError):
         queue(0, 1).after(read, remove)
+
+
+def test_of_framed_inputs_the_frames_that_are_taken_are_noted() -> None:
+    """What is read or removed of them, each once; inputs that are not framed have no frames."""
+    queue = tuple(
+        Queued(Increment("a", n, f"day {n}", (DataFile("f", 9, 90, 0, n),))) for n in range(5)
+    )
+    connectors = {"i": Connector("i", queue, Framing()), "j": Connector("j", queue)}
+    decision = Decision({"i": (1, 2), "j": (1,)}, {"i": (2, 4)})
+    assert decision.frames(connectors) == {
+        "i": tuple(FrameNote(n, f"day {n}", n, 10 * n) for n in (1, 2, 4))
+    }
+    assert Decision({"j": (1,)}).frames(connectors) == {}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
-from cbp import DataflowBuilder, by
+from cbp import DataflowBuilder, Input, Output, Translate, by, framed
 from cbp.errors import InvariantError
 from cbp.model.dataflow import BUCKETS_MAX
 from cbp.model.explain import PhysicalLimits, Plan, StagePlan, buckets_advised, explain
@@ -21,6 +22,19 @@ from tests.sql_forms import JoinedSql
 
 SPARK = PhysicalLimits(4, {"groupwise": 2_000}, 4_000_000, 64 << 20)
 LOCAL = PhysicalLimits(2)
+
+
+def stretch(record: Any, memo: Any) -> tuple[int, Any]:
+    return record.n, memo
+
+
+class Stretches(Translate):
+    items = Input("url STRING, n BIGINT", route_by="url", frame_by=framed(stretch, memo=True))
+    others = Input("url STRING, n BIGINT", route_by="url")
+    urls = Output("url STRING")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        out.urls(url=key.url)
 
 
 def stages_of(plan: Plan) -> dict[str, StagePlan]:
@@ -136,6 +150,20 @@ def test_one_key_in_sql_brings_the_other_inputs_to_the_shuffle():
     visits, more = stages_of(explain(flow, choose_leaders(flow), SPARK))["hosts"].inputs
     assert (visits.computed, more.computed) == ("python", "sql")
     assert (visits.way, more.way) == ("shuffled", "shuffled")
+
+
+def test_what_frames_an_input_is_told():
+    """A column or a function by its place, with or without memo; unframed inputs have none."""
+    builder = DataflowBuilder("frames")
+    src = builder.source("src", "url STRING, n BIGINT")
+    builder.stage("stretches", Stretches(), items=src, others=src)
+    flow = builder.build()
+    items, others = stages_of(explain(flow, choose_leaders(flow), SPARK))["stretches"].inputs
+    assert (items.framed, items.memo, others.framed, others.frame_by) == (True, True, False, "")
+    assert items.frame_by.startswith("stretch (")
+    assert "tests/cbp/model/test_explain.py:" in items.frame_by
+    assert f"cut into frames by {items.frame_by}, in the order of its records" in items.words
+    assert "frames" not in others.words
 
 
 def test_what_goes_to_many_and_what_is_scanned_is_told():

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cbp.errors import InvariantError
+from cbp.model.framing import FrameNote
 from cbp.model.increment import DataFile, Increment
 from cbp.model.intention import Intention, TableChange
 
@@ -23,6 +24,9 @@ ACTIONS = st.lists(st.dictionaries(NAMES, JSON, max_size=2), max_size=2).map(tup
 FILES = st.lists(
     st.builds(DataFile, st.text(), st.integers(0, 99), st.integers(0, 99)), max_size=2
 ).map(tuple)
+NOTES = st.builds(
+    FrameNote, st.integers(0), st.integers() | st.text(), st.integers(0), st.integers(0)
+)
 INTENTIONS = st.builds(
     Intention,
     dataflow=NAMES,
@@ -50,6 +54,7 @@ INTENTIONS = st.builds(
     unpublished_from=st.integers(0),
     memo=JSON,
     figures=st.dictionaries(NAMES, st.floats(allow_nan=False, allow_infinity=False)),
+    frames=st.dictionaries(NAMES, st.lists(NOTES, max_size=2).map(tuple)),
 )
 
 
@@ -65,6 +70,13 @@ def test_a_record_of_another_format_is_refused() -> None:
     for wrong in ({**value, "format": 1}, {k: v for k, v in value.items() if k != "format"}):
         with pytest.raises(InvariantError):
             Intention.from_json(wrong)
+
+
+def test_a_record_from_before_frames_were_noted_is_read() -> None:
+    """Nothing is known of its frames, and nothing else is missing."""
+    value = Intention("d", "s", 7, "r", 0, {"a": (1,)}, {}, {}, ()).to_json()
+    assert "frames" not in value
+    assert Intention.from_json(value).frames == {}
 
 
 def test_its_id_names_dataflow_stage_and_epoch() -> None:
