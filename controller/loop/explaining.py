@@ -134,7 +134,11 @@ class Explaining:
             return {}
         # What it chose waits still, unless another attempt took it; then its number is gone.
         waiting = self._store.connectors(run.dataflow)[run.stage]
-        return Decision(run.read, run.remove).frames(waiting)
+        read, remove = (
+            {name: tuple(indexes) for name, indexes in chosen.items()}
+            for chosen in (run.read, run.remove)
+        )
+        return Decision(read, remove).frames(waiting)
 
     def _amended_since(self, record: DataflowRecord, run: RunRecord) -> bool:
         """Tell whether frames may have got the numbers of others since a run began."""
