@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["REPOSITORY", "run_fresh"]
+__all__ = ["REPOSITORY", "run_bounded", "run_fresh"]
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -25,3 +25,21 @@ def run_fresh(module: str, *arguments: object) -> None:
     # What Spark writes when it is stopped stands behind it.
     assert done.returncode == 0, done.stderr[done.stderr.rfind("Traceback") :][:4000]
     assert done.stdout.strip().endswith("equal")
+
+
+def run_bounded(script: str, *arguments: object) -> list[str]:
+    """Run a script that bounds its own address space; return the words that it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        # The default pool reserves address space ahead, which hides the limit.
+        env={
+            **os.environ,
+            "PYTHONPATH": str(REPOSITORY),
+            "ARROW_DEFAULT_MEMORY_POOL": "system",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.split()

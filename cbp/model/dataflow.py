@@ -10,6 +10,7 @@ to exactly one existing flow of the same schema (tests/cbp/model/test_dataflow.p
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -125,12 +126,13 @@ class Dataflow:
 
     def own_messages(self) -> frozenset[str]:
         """Return the loopbacks, by flow, that nobody reads but their own stage."""
+        readers = Counter(flow for stage in self.stages.values() for flow in stage.wiring.values())
         flows = (
             f"{stage.name}.{loopback.name}"
             for stage in self.stages.values()
             for loopback in stage.translator.loopbacks
         )
-        return frozenset(flow for flow in flows if len(list(self.consumers(flow))) == 1)
+        return frozenset(flow for flow in flows if readers[flow] == 1)
 
     def wiring(self) -> dict[str, Mapping[str, str]]:
         """Return stage -> input -> flow."""

@@ -37,6 +37,25 @@ class Stuck(Sum):
         super().translate(key, group, out)
 
 
+def world_of(spark: Any, folder: Path) -> World:
+    """Return a service on the session of the test run, with a translator that hangs."""
+    world = World(
+        folder / "w",
+        executor=Threads("run"),
+        engine=lambda **options: DirectEngine(SparkExecutor(spark), cache=options["cache"]),
+    )
+    world.translators["stuck"] = Stuck
+    world.restart()
+    return world
+
+
+def hanging(name: str, gate: Path) -> dict[str, Any]:
+    """Return a dataflow whose tasks hang until the gate is there."""
+    document = {**copy.deepcopy(ONE), "name": name}
+    document["stages"]["sum"] |= {"translator": "stuck", "parameters": {"gate": str(gate)}}
+    return document
+
+
 def until(world: World, condition: Callable[[], Any]) -> None:
     """Tick until it holds; runs end on threads of their own."""
     deadline = time.monotonic() + WAIT_SECONDS
@@ -49,17 +68,8 @@ def until(world: World, condition: Callable[[], Any]) -> None:
 def test_a_hung_run_of_many_records_leaves_room(spark: Any, tmp_path: Path) -> None:
     """Its tasks hang on every processor that Spark plans for; another dataflow runs beside it."""
     gate = tmp_path / "gate"
-    world = World(
-        tmp_path / "w",
-        executor=Threads("run"),
-        engine=lambda **options: DirectEngine(SparkExecutor(spark), cache=options["cache"]),
-    )
-    world.translators["stuck"] = Stuck
-    world.restart()
-    document = copy.deepcopy(ONE)
-    document["name"], stage = "bad", document["stages"]["sum"]
-    stage |= {"translator": "stuck", "parameters": {"gate": str(gate)}}
-    world.controller.register(document)
+    world = world_of(spark, tmp_path)
+    world.controller.register(hanging("bad", gate))
     world.controller.register({**ONE, "name": "good"})
     world.arrive("bad", "a", *((f"w{n}", n) for n in range(4_500)))
     until(
@@ -81,27 +91,18 @@ def test_hung_runs_in_all_slots_give_way(spark: Any, tmp_path: Path) -> None:
     once the code no longer hangs both are done, each record once.
     """
     slots = 2 * spark.sparkContext.defaultParallelism
-    world = World(
-        tmp_path / "w",
-        executor=Threads("run"),
-        engine=lambda **options: DirectEngine(SparkExecutor(spark), cache=options["cache"]),
-    )
-    world.translators["stuck"] = Stuck
-    world.restart()
+    world = world_of(spark, tmp_path)
     many = [(f"w{n}", n) for n in range(4_500)]
     for number in range(2):
-        document = copy.deepcopy(ONE)
-        document["name"], stage = f"bad{number}", document["stages"]["sum"]
-        stage |= {"translator": "stuck", "parameters": {"gate": str(tmp_path / "gate")}}
-        world.controller.register(document)
+        world.controller.register(hanging(f"bad{number}", tmp_path / "gate"))
         world.arrive(f"bad{number}", "a", *many)
     world.controller.register({**ONE, "name": "good"})
 
-    def hanging() -> int:
+    def busy() -> int:
         pids = [int(path.suffix[1:]) for path in tmp_path.glob("gate.*")]
         return sum(Path(f"/proc/{pid}").exists() for pid in pids)
 
-    until(world, lambda: hanging() == slots)
+    until(world, lambda: busy() == slots)
     world.arrive("good", "a", *many)
     world.clock.advance(120)
     until(world, lambda: world.store.runs("good").items)
@@ -113,7 +114,7 @@ def test_hung_runs_in_all_slots_give_way(spark: Any, tmp_path: Path) -> None:
     assert [(run.error or {})["error_code"] for run in failed] == ["run_gave_way"]
     gave_way = failed[0].dataflow
     until(world, lambda: len(world.store.runs(gave_way).items) == 2)
-    until(world, lambda: hanging() == slots - 1)
+    until(world, lambda: busy() == slots - 1)
     world.arrive("good", "a", *many)
     until(world, lambda: world.store.stages("good")[0].epoch == 2)
     assert "in the narrow place" in world.controller.waits(gave_way)["sum"].words
@@ -130,20 +131,9 @@ def test_a_hung_translator_is_stopped_and_others_run(spark: Any, tmp_path: Path)
     Another dataflow runs all the while; once it is resumed, the epoch runs again.
     """
     gate = tmp_path / "gate"
-    world = World(
-        tmp_path / "w",
-        executor=Threads("run"),
-        engine=lambda **options: DirectEngine(SparkExecutor(spark), cache=options["cache"]),
-    )
-    world.translators["stuck"] = Stuck
-    world.restart()
-    for name, translator in (("bad", "stuck"), ("good", "sum")):
-        document = copy.deepcopy(ONE)
-        stage = document["stages"]["sum"]
-        document["name"], stage["translator"] = name, translator
-        if name == "bad":
-            stage["parameters"] = {"gate": str(gate)}
-        world.controller.register(document)
+    world = world_of(spark, tmp_path)
+    world.controller.register(hanging("bad", gate))
+    world.controller.register({**ONE, "name": "good"})
     world.arrive("bad", "a", ("x", 1))
 
     def pids() -> list[int]:

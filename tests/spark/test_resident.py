@@ -172,11 +172,12 @@ from functools import partial
 from pathlib import Path
 from cbp.engine.spark import resident
 from tests.spark import test_resident as test
-from tests.spark.resident_work import hanging
+from tests.spark.resident_work import hanging, told
 
 resident.HOT_RUNS = 0
 pool = resident.Residents(1)
 (pid,) = test.started(pool, 1)
+assert test.asked(pool, told)
 if sys.argv[1:]:
     work = partial(hanging, sys.argv[1])
     threading.Thread(target=test.asked, args=(pool, work), daemon=True).start()
@@ -188,7 +189,10 @@ time.sleep(600)
 
 @pytest.mark.parametrize("hangs", [False, True])
 def test_a_worker_ends_with_its_driver(hangs: bool, tmp_path: Path) -> None:
-    """However that ends, whatever the worker does: none writes for a service that was killed."""
+    """However that ends, whatever the worker does: none writes for a service that was killed.
+
+    Nor does what an author prints come between what the driver itself prints.
+    """
     told_where = [str(tmp_path / "runs")] if hangs else []
     with subprocess.Popen(
         [sys.executable, "-c", DRIVER, *told_where],

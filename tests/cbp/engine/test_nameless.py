@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +22,7 @@ from cbp.engine.state.bucket import Found
 from cbp.errors import DiskFullError
 from tests import machine
 from tests.cbp.engine.test_spool import LAYOUT, batch
+from tests.fresh import run_bounded
 
 ROWS = 20_000
 NUMBERS = np.random.default_rng(1).permutation(ROWS)
@@ -170,20 +169,7 @@ def test_a_full_disk_is_known_by_its_number_or_its_text(code: int) -> None:
 
 def test_bounded_address_space_sorts_everything_and_refuses_what_it_cannot_hold() -> None:
     """Sorting needs no maps; the error of an input that is too large names the setting."""
-    done = subprocess.run(
-        [sys.executable, "-c", _BOUNDED],
-        capture_output=True,
-        text=True,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(Path(__file__).parents[3]),
-            # The default one reserves address space ahead, which hides the limit.
-            "ARROW_DEFAULT_MEMORY_POOL": "system",
-        },
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.split() == [
+    assert run_bounded(_BOUNDED) == [
         "True",
         "address_space_bounded",
         "spark.executor.pyspark.memory",

@@ -20,6 +20,7 @@ from cbp.engine.state.index import IndexCache
 from cbp.engine.state.lookup import IndexedFile
 from cbp.errors import InvariantError
 from tests import machine
+from tests.fresh import run_bounded
 
 ROWS = 5000  # more than a file that is kept without a copy
 
@@ -134,20 +135,7 @@ def test_a_full_cache_falls_back_to_the_file(table: Path, small_cache: Path) -> 
 
 def test_bounded_address_space_reads_everything(tmp_path: Path) -> None:
     """A worker that may not map all copies at once lets go of some, and finds every row."""
-    done = subprocess.run(
-        [sys.executable, "-c", _BOUNDED, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(Path(__file__).parents[4]),
-            # The default one reserves address space ahead, which hides the limit.
-            "ARROW_DEFAULT_MEMORY_POOL": "system",
-        },
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.split() == ["24"]
+    assert run_bounded(_BOUNDED, tmp_path) == ["24"]
 
 
 _BOUNDED = """
