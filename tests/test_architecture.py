@@ -156,6 +156,15 @@ def _kind_then_name(name: str) -> tuple[int, str]:
     return kind, name
 
 
+def test_the_code_map_tells_of_a_place_once():
+    """Nothing that begins a line of the map is described twice, as merged changes may leave it."""
+    text = (REPO / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    code_map = text.partition("\n## Code map\n")[2].partition("\n## ")[0]
+    found = re.findall(r"^ *- (`[^`]+`)", code_map, flags=re.MULTILINE)
+    assert len(found) > 20
+    assert [place for place in found if found.count(place) > 1] == []
+
+
 def test_exports_are_sorted_and_there():
     """Every `__all__` is sorted, names each thing once, and names only what the module has."""
     for path in modules():
