@@ -350,14 +350,16 @@ def test_a_stop_does_not_wait_for_a_device_that_hangs(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_who_retires_follows_once_no_file_is_read_any_more(tmp_path: Path) -> None:
-    """A leader that lost its lease tells readers of files to leave off, and waits for them."""
-    service = Service(load_settings(root=tmp_path, engine="local", token=TOKEN, lease_seconds=1))
+def test_who_retires_follows_once_no_file_is_read_any_more(settings: Settings) -> None:
+    """A leader that lost its lease tells readers of files to leave off, and waits for them.
+
+    Once it leads again it takes files again.
+    """
+    service = Service(settings.model_copy(update={"lease_seconds": 1}))
     service.controller.register(DOCUMENT)
     hanging = Hanging(service, "urls")
     service.lead()
     service._attend()
-    service._ask_scans()
     assert hanging.begun.wait(WAIT_SECONDS)
     service.leadership.retire("the lease is gone")
     service._attend()
@@ -367,6 +369,10 @@ def test_who_retires_follows_once_no_file_is_read_any_more(tmp_path: Path) -> No
     service._attend()
     roles.append(service.leadership.role)
     assert roles == [Role.RETIRES, Role.FOLLOWS]
+    drop(service, "a")
+    service.lead()
+    service._attend()
+    until(lambda: bool(service.controller.tick().starts))
     service.stop()
 
 
