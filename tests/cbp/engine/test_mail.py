@@ -7,12 +7,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cbp import DataflowBuilder, Input, Loopback, Translate, by
-from cbp.engine import external, mail, planning, receivers
+from cbp.engine import bucket, external, mail, planning, receivers, task
 from cbp.engine.direct import DirectEngine
 from cbp.engine.executor import LocalExecutor
 from cbp.engine.reference import ReferenceEngine
@@ -56,9 +57,11 @@ def letters(translator: Any = None, *, buckets: int = 8) -> Dataflow:
 
 
 def make_small(monkeypatch: pytest.MonkeyPatch, rows_min: int = 1) -> None:
-    """Let a few records be as many as there can be: tasks, blocks, row groups, stretches."""
+    """Let a few records be as many as there can be: of tasks, windows, blocks, stretches."""
     monkeypatch.setattr(planning, "ROWS_PER_TASK", {"groupwise": 3})
     monkeypatch.setattr(planning, "MESSAGES_MIN", rows_min)
+    monkeypatch.setattr(task, "WINDOW_ROWS", 3)
+    monkeypatch.setattr(bucket, "WINDOW_ROWS", 3)
     monkeypatch.setattr(receivers, "BLOCK_BYTES", 400)
     monkeypatch.setattr(receivers, "_GROUP_ROWS_MIN", 3)
     monkeypatch.setattr(receivers, "ROWS_PER_GROUP", 5)
@@ -211,6 +214,27 @@ def test_a_route_by_that_fails_is_told_by_the_reader(
     assert all(not file.buckets for file in driver.increments["stage.mail"][0].files)
     with pytest.raises(AuthorCodeError, match=r"mail\.route_by"):
         driver.run("stage")
+
+
+def test_blocks_of_one_file_come_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group's messages lie in many blocks of a file, as a task emits them; their order stays."""
+    make_small(monkeypatch)
+    driver, reference = (
+        Driver(engine_of(tmp_path), letters(), tmp_path / "t"),
+        ReferenceEngine(letters()),
+    )
+    for each in (driver, reference):
+        fed(each, many())
+    for name in ("mail", "post"):
+        for file in driver.increments[f"stage.{name}"][0].files:
+            with pq.ParquetFile(Path(driver.folder) / file.path) as opened:
+                laid = receivers.MessageIndex.of(opened)
+            assert laid is not None
+            assert len(laid.blocks) > 1
+    assert total(driver, "messages_local", "messages_remote") == written(driver, "mail", "post")
+    assert driver.outputs("stage.seen") == reference.outputs("stage.seen")
 
 
 class Listener(Translate):
