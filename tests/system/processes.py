@@ -97,12 +97,12 @@ class Instance:
 
     def answers(self) -> str:
         """Return its role, or `""` when it is not ready."""
-        with suppress(httpx.TransportError):
-            url = f"{self.settings.url}/api/v1/health/ready"
-            answer = httpx.get(url, trust_env=False, timeout=2.0)
-            if answer.is_success:
-                return str(answer.json()["role"])
-        return ""
+        return str(self._ready().get("role", ""))
+
+    def leads(self) -> int:
+        """Return the epoch of the lease under which it leads, or 0."""
+        ready = self._ready()
+        return int(ready["epoch"]) if ready.get("role") == "leads" else 0
 
     def answers_at_all(self) -> bool:
         """Tell whether it lives."""
@@ -139,6 +139,14 @@ class Instance:
     def python_workers(self) -> list[int]:
         """Return the Python workers of this driver: those of its own JVM, and resident ones."""
         return [pid for pid in descendants(self.pid) if " cbp.engine.spark." in command_of(pid)]
+
+    def _ready(self) -> dict[str, Any]:
+        with suppress(httpx.TransportError):
+            url = f"{self.settings.url}/api/v1/health/ready"
+            answer = httpx.get(url, trust_env=False, timeout=2.0)
+            if answer.is_success:
+                return dict(answer.json())
+        return {}
 
     def _alive(self) -> bool:
         assert self._process is not None

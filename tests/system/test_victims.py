@@ -4,7 +4,8 @@ Real processes. Victims of SIGKILL, drawn by a seed: the controller that leads, 
 that follows, an executor of the standalone cluster, a Python worker. After the last one
 the tables must equal an unbroken run (`workload.py`). Two controllers share a Spark cluster; where
 the engine is local there are three, so that two compete for each lease. Whoever survives the death
-of a leader answers reads at once, and one of them leads within ten seconds.
+of a leader answers reads at once, and within ten seconds one of them leads and has recorded a run.
+Databases that only one of the instances loses: `test_cut_off.py`.
 
 `CBP_KILLS` sets how many (4 by default, one of each), `CBP_SEED` which and when; `CBP_CHECK_EVERY`
 checks the tables in between, too; `CBP_WAIT_SECONDS` is the patience with a busy machine. Of up to
@@ -21,14 +22,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.conformance.postgres import PostgresMissingError, PostgresServer
-from tests.machine import needs, needs_postgres_driver
-from tests.system.processes import Instance, SparkCluster, until
-from tests.system.wire import Wire
+from tests.system.deployment import Deployment
+from tests.system.processes import until
 from tests.system.workload import Workload
 
 pytestmark = [
@@ -43,80 +41,8 @@ KILLS = int(os.environ.get("CBP_KILLS", "4"))
 SEED = int(os.environ.get("CBP_SEED", "1"))
 CHECK_EVERY = int(os.environ.get("CBP_CHECK_EVERY", "25"))
 RUN_SECONDS = 3.0
-TAKE_OVER_SECONDS_MAX = 10.0
 FEW_KILLS = 20
 VICTIMS = {"worker": 10, "executor": 6, "leader": 3, "follower": 1}
-
-
-class Deployment:
-    """Instances on one database, behind a wire: two and a cluster, or three without Spark.
-
-    Attributes:
-        take_overs: Seconds from each leader's death or stop until another one led.
-    """
-
-    def __init__(self, root: Path, stack: ExitStack, *, spark: bool) -> None:
-        needs_postgres_driver()
-        with needs("postgres", PostgresMissingError):
-            self.postgres = PostgresServer(durable=True)
-        stack.callback(self.postgres.close)
-        self.postgres.start()
-        self.wire = Wire(self.postgres.socket)
-        stack.callback(self.wire.close)
-        self.cluster = SparkCluster(root, cores=2) if spark else None
-        if self.cluster is not None:
-            stack.callback(self.cluster.close)
-        settings: dict[str, Any] = {
-            "database_url": f"postgresql://cbp@127.0.0.1:{self.wire.port}/postgres",
-            "spark_driver_memory": "512m",
-            "engine": "local" if self.cluster is None else "spark",
-            "drain_seconds": 10,
-        }
-        if self.cluster is not None:
-            settings["spark_master"] = self.cluster.url
-            settings["spark_conf"] = {"spark.cores.max": "1", "spark.executor.memory": "512m"}
-        names = ("a", "b") if spark else ("a", "b", "c")
-        self.instances = [Instance(root, name, **settings) for name in names]
-        for instance in self.instances:
-            stack.callback(instance.kill)
-        self.take_overs: list[float] = []
-
-    def start(self) -> None:
-        """Start all and wait for them."""
-        for instance in self.instances:
-            instance.start()
-        for instance in self.instances:
-            instance.wait()
-
-    def leader(self) -> Instance:
-        """Return the instance that leads, once there is one."""
-        found: list[Instance] = []
-
-        def leads() -> bool:
-            found[:] = [one for one in self.instances if one.answers() == "leads"]
-            return bool(found)
-
-        until(leads, "nobody leads")
-        return found[0]
-
-    def others(self, instance: Instance) -> list[Instance]:
-        """Return all but one."""
-        return [one for one in self.instances if one is not instance]
-
-    def take_over(self, gone: Instance, work: Workload) -> None:
-        """Read from all others at once, and note how long one of them takes to lead."""
-        started, others = time.monotonic(), self.others(gone)
-        for one in others:
-            work.read(one.settings)
-        until(lambda: any(one.answers() == "leads" for one in others), "no take-over")
-        self.take_overs.append(time.monotonic() - started)
-
-    def shift_lease(self, milliseconds: int) -> None:
-        """Let the lease end so much later, as when the database's clock is set back."""
-        import psycopg
-
-        with psycopg.connect(self.postgres.url.format("postgres")) as connection:
-            connection.execute("UPDATE leases SET expires_ms = expires_ms + %s", [milliseconds])
 
 
 @pytest.fixture
@@ -156,10 +82,8 @@ def test_whoever_is_killed_the_tables_are_those_of_an_unbroken_run(
             print(f"{killed.total()} killed, all is as it should be", flush=True)
     work.wait_until_idle(*settings)
     work.check()
-    print(f"killed: {dict(killed)}; take-overs: {[round(s, 1) for s in deployment.take_overs]} s")
-    ordered = sorted(deployment.take_overs)
-    # A machine that is busy with other things makes every process late, not the lease.
-    assert ordered[-1 if KILLS <= FEW_KILLS else len(ordered) // 2] < TAKE_OVER_SECONDS_MAX
+    print(f"killed: {dict(killed)}; {deployment.told()}")
+    assert deployment.in_time(few=KILLS <= FEW_KILLS)
 
 
 def _kill(deployment: Deployment, work: Workload, victim: str, chance: random.Random) -> int:
@@ -200,7 +124,6 @@ def test_a_leader_that_was_stopped_for_too_long_records_nothing_any_more(
         zombie.send(signal.SIGSTOP)
         deployment.take_over(zombie, work)
         successor = deployment.leader()
-        work.drop()
         work.wait_until_idle(successor.settings)
         before = work.leaders()
         zombie.send(signal.SIGCONT)
@@ -209,7 +132,8 @@ def test_a_leader_that_was_stopped_for_too_long_records_nothing_any_more(
         assert all(epochs == sorted(epochs) for epochs in before.values())
         work.check()
     assert len({epoch for epochs in work.leaders().values() for epoch in epochs}) > 1
-    assert max(deployment.take_overs) < TAKE_OVER_SECONDS_MAX
+    print(deployment.told())
+    assert deployment.in_time()
 
 
 def test_a_database_that_restarts_is_slow_or_goes_away_loses_nothing(
@@ -218,7 +142,7 @@ def test_a_database_that_restarts_is_slow_or_goes_away_loses_nothing(
     """Each in the middle of runs; nobody restarts a controller for it."""
     chance = random.Random(SEED)
     deployment, work = deploy(False)
-    wire, postgres = deployment.wire, deployment.postgres
+    wires, postgres = list(deployment.wires.values()), deployment.postgres
     settings = [one.settings for one in deployment.instances]
 
     def restarted() -> None:
@@ -227,20 +151,25 @@ def test_a_database_that_restarts_is_slow_or_goes_away_loses_nothing(
         postgres.start()
 
     def slow() -> None:
-        wire.delay_seconds = 0.05
+        for wire in wires:
+            wire.delay_seconds = 0.05
         time.sleep(2)
-        wire.delay_seconds = 0.0
+        for wire in wires:
+            wire.delay_seconds = 0.0
 
     def cut() -> None:
         for _ in range(5):
-            wire.cut()
+            for wire in wires:
+                wire.cut()
             time.sleep(chance.uniform(0, 0.4))
 
     def away_for_longer_than_the_lease() -> None:
-        wire.down = True
-        wire.cut()
+        for wire in wires:
+            wire.down = True
+            wire.cut()
         time.sleep(7)
-        wire.down = False
+        for wire in wires:
+            wire.down = False
 
     for fault in (restarted, slow, cut, away_for_longer_than_the_lease):
         for _ in range(2):
@@ -275,13 +204,12 @@ def test_clocks_that_jump_change_nothing(
         work.wait_until_idle(*settings)
     assert midway == len(jumps), "the clocks jumped while nothing ran"
     work.check()
-    work.drop()
     gone = deployment.leader()
     gone.kill()
     deployment.take_over(gone, work)
-    work.drop()
     work.wait_until_idle(*(one.settings for one in deployment.others(gone)))
     work.check()
     leaders = work.leaders()
     assert all(epochs == sorted(epochs) for epochs in leaders.values()), leaders
-    assert max(deployment.take_overs) < TAKE_OVER_SECONDS_MAX
+    print(deployment.told())
+    assert deployment.in_time()

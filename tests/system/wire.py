@@ -1,4 +1,4 @@
-"""A wire between a service and its database that a test can delay, stall and cut."""
+"""A wire between a service and its database that a test can delay, stall, strand and cut."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ class Wire:
         self.delay_seconds, self.down = 0.0, False
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
+        self._stranded: set[socket.socket] = set()
+        self._flows, self._closed = threading.Event(), threading.Event()
+        self._flows.set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -38,9 +41,24 @@ class Wire:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
+    def stall(self) -> None:
+        """From now on take what comes, of new connections too, and hand nothing on."""
+        self._flows.clear()
+
+    def flow(self) -> None:
+        """Hand on what was held back by `stall`, however late."""
+        self._flows.set()
+
+    def strand(self) -> None:
+        """Take what comes over the connections of now, and never hand it on; others work."""
+        with self._lock:
+            self._stranded |= self._open
+
     def close(self) -> None:
         """Stop listening and break everything."""
         self._listener.close()
+        self._closed.set()
+        self._flows.set()
         self.cut()
 
     def _accept(self) -> None:
@@ -68,12 +86,16 @@ class Wire:
             while data := one.recv(CHUNK_BYTES):
                 if self.delay_seconds:
                     time.sleep(self.delay_seconds)
+                self._flows.wait()
+                if one in self._stranded:
+                    self._closed.wait()
                 other.sendall(data)
         for end in (one, other):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
         with self._lock:
             self._open -= {one, other}
+            self._stranded -= {one, other}
         # The other direction may still be in recv: closed by the last of both.
         with suppress(OSError):
             one.close()

@@ -126,6 +126,12 @@ class Workload:
             for stage in log.next_epochs()
         }
 
+    def newest_leader(self) -> int:
+        """Return the highest epoch of the lease under which a stage's newest record was put."""
+        log = IntentionLog(self.folder, LocalFiles())
+        newest = [log.read(stage, epoch - 1) for stage, epoch in log.next_epochs().items() if epoch]
+        return max((record.leader_epoch for record in newest if record), default=0)
+
 
 def check_tables(flow: Dataflow, folder: str, dropped: Iterable[dict[str, Any]]) -> None:
     """Compare a crawl queue with the reference engine, and what it accepted with what came."""
