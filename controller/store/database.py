@@ -15,7 +15,9 @@ PostgreSQL breaks during COMMIT, nobody can know; callers repeat what is idempot
 One process serves a SQLite database, enforced by a lock file beside it. The lock
 belongs to the open file, so a killed process leaves none behind. On PostgreSQL a process
 that stops in the middle of a transaction, and so holds others up, loses it after
-`STUCK_SECONDS`; connections whose other end is gone are noticed in about that time.
+`STUCK_SECONDS`; connections whose other end is gone are noticed in about that time. One that
+takes everything and answers nothing is given up after `ANSWER_SECONDS` (`patience.py`), a wait for
+another one's lock in a writing transaction after `LOCK_SECONDS`.
 """
 
 from __future__ import annotations
@@ -51,6 +53,9 @@ __all__ = ["Database", "insert_new"]
 BUSY_TIMEOUT_MS = 10_000
 CONNECT_TIMEOUT_SECONDS = 10
 STUCK_SECONDS = 5
+LOCK_SECONDS = 8
+"""Longer than whoever stopped keeps a lock, and shorter than `ANSWER_SECONDS`, to be told why."""
+ANSWER_SECONDS = 10.0
 _REMOTE = {
     "connect_timeout": CONNECT_TIMEOUT_SECONDS,
     # A machine that vanished says nothing: without these a read of its answer lasts for hours.
@@ -68,7 +73,8 @@ _SQLITE_PRAGMAS = (
 _WRITES = "cbp_writes"
 # Within the transaction, so that it works behind a pooler of connections too.
 _GIVE_UP_WHEN_STUCK = text(
-    f"SELECT set_config('idle_in_transaction_session_timeout', '{STUCK_SECONDS}s', true)"
+    f"SELECT set_config('idle_in_transaction_session_timeout', '{STUCK_SECONDS}s', true), "
+    f"set_config('lock_timeout', '{LOCK_SECONDS}s', true)"
 )
 
 
@@ -78,6 +84,7 @@ class Database:
     Args:
         url: `sqlite:///<file>` or `postgresql://...`.
         exclusive: Refuse when another process serves the same SQLite file.
+        answer_seconds: How long PostgreSQL may say nothing while it is waited for.
 
     Attributes:
         fence: Called first in every writing transaction; may refuse it.
@@ -87,7 +94,14 @@ class Database:
         DatabaseInUseError: Another process serves this SQLite file.
     """
 
-    def __init__(self, url: str, *, faults: Faults = NO_FAULTS, exclusive: bool = True) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        faults: Faults = NO_FAULTS,
+        exclusive: bool = True,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
         parsed = _parse(url)
         self.label = parsed.render_as_string(hide_password=True)
         self._fault = faults
@@ -97,7 +111,7 @@ class Database:
         if self._is_sqlite:
             with self._translated():
                 self._lock_file = _prepare(Path(str(parsed.database)).absolute(), exclusive)
-        self._engine = _engine(parsed, self.label)
+        self._engine = _engine(parsed, self.label, answer_seconds)
         self._reader, self._writer = self._engine, self._engine
         if self._is_sqlite:
             self._writer = self._engine.execution_options(**{_WRITES: True})
@@ -135,7 +149,7 @@ class Database:
         Args:
             fenced: Ask `fence` first; only what decides about the fence itself does not.
         """
-        with self.write_schema() as connection:
+        with self._translated(), self._turn, self._writer.begin() as connection:
             if not self._is_sqlite:
                 connection.execute(_GIVE_UP_WHEN_STUCK)
             if fenced and self.fence is not None:
@@ -146,8 +160,16 @@ class Database:
 
     @contextmanager
     def write_schema(self) -> Iterator[Connection]:
-        """Like `write`, without failpoints: for migrations, before the store is open."""
-        with self._translated(), self._turn, self._writer.begin() as connection:
+        """Like `write`, without failpoints: for migrations, before the store is open.
+
+        They may take long, and wait for those of another process: here patience has no end.
+        """
+        with (
+            self._translated(),
+            self._turn,
+            self._writer.begin() as connection,
+            nullcontext() if self._is_sqlite else _without_end(connection),
+        ):
             yield connection
 
     @contextmanager
@@ -200,7 +222,7 @@ def _parse(url: str) -> URL:
             raise DatabaseUrlError(label, f"{other} is not supported")
 
 
-def _engine(url: URL, label: str) -> Engine:
+def _engine(url: URL, label: str, answer_seconds: float) -> Engine:
     remote = url.get_backend_name() != "sqlite"
     arguments: dict[str, Any] = {}
     if remote:
@@ -211,10 +233,35 @@ def _engine(url: URL, label: str) -> Engine:
     except ModuleNotFoundError as exc:
         why = f"the driver {exc.name} is missing: pip install 'cbp[postgres]'"
         raise DatabaseUrlError(label, why) from exc
-    if not remote:
+    if remote:
+        _limit_patience(engine, answer_seconds)
+    else:
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _limit_patience(engine: Engine, answer_seconds: float) -> None:
+    # Only here: the driver is an extra.
+    from controller.store.patience import PatientConnection
+
+    def connect(_dialect: Any, _record: Any, cargs: Any, cparams: Any) -> PatientConnection:
+        connection = PatientConnection.connect(*cargs, **cparams)
+        connection.answer_seconds = answer_seconds
+        return connection
+
+    event.listen(engine, "do_connect", connect)
+
+
+@contextmanager
+def _without_end(connection: Connection) -> Iterator[None]:
+    """Let a connection wait as long as an answer takes; afterwards as before."""
+    driver: Any = connection.connection.driver_connection
+    before, driver.answer_seconds = driver.answer_seconds, None
+    try:
+        yield
+    finally:
+        driver.answer_seconds = before
 
 
 def _set_up_sqlite(dbapi_connection: Any, _record: Any) -> None:
