@@ -4,6 +4,7 @@ Real processes, each behind a wire of its own. The worst zombie: it runs, it has
 only its database is away, does not answer, or does so too late for its lease. Another one takes
 over and has recorded a run within ten seconds; the one that was cut off records nothing any
 more and follows, without a restart. In the end the tables equal an unbroken run (`workload.py`).
+Connections that hang for ever, and answers that come too late, by `-m soak`: each waits for seconds.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -66,14 +68,13 @@ class Fault:
     """What happens to one instance's wire, and how that ends."""
 
     begin: Callable[[Wire], None]
-    end: Callable[[Wire], None] = lambda wire: None
+    end: Callable[[Wire], None]
 
 
-FAULTS = {
+FAULTS: dict[str, Any] = {
     "away": Fault(away, back),
     "stalled-and-then-handed-on-late": Fault(Wire.stall, Wire.flow),
-    "stalled-for-ever": Fault(Wire.strand),
-    "slow": Fault(slow, fast),
+    "slow": pytest.param(Fault(slow, fast), marks=pytest.mark.soak),
 }
 
 
@@ -83,15 +84,11 @@ def test_a_leader_that_alone_loses_its_database_is_replaced_and_records_nothing_
 ) -> None:
     """Beyond its lease, in the middle of runs; it follows as soon as it has a database again."""
     deployment, work = deployed
-    zombie, before = deployment.leader(), work.epochs()
-    wire, others = deployment.wires[zombie.name], deployment.others(zombie)
-    for _ in range(4):
-        work.drop()
-    until(lambda: work.epochs() != before, "nothing runs")
-    fault.begin(wire)
-    midway = min(work.epochs().values()) < work.files
+    zombie = deployment.leader()
+    wire = deployment.wires[zombie.name]
+    midway = begin_midway(work, lambda: fault.begin(wire))
     deployment.take_over(zombie, work)
-    work.wait_until_idle(*(one.settings for one in others))
+    work.wait_until_idle(*(one.settings for one in deployment.others(zombie)))
     led = work.leaders()
     fault.end(wire)
     late = until(lambda: zombie.answers() == "follows", "it did not find that it was replaced")
@@ -101,3 +98,30 @@ def test_a_leader_that_alone_loses_its_database_is_replaced_and_records_nothing_
     assert all(epochs == sorted(epochs) for epochs in led.values()), led
     work.check()
     assert deployment.in_time()
+
+
+@pytest.mark.soak
+def test_connections_of_a_leader_that_hang_for_ever_stop_nothing(
+    deployed: tuple[Deployment, Workload],
+) -> None:
+    """It gives them up and goes on with others, as who leads or as who follows, by itself."""
+    deployment, work = deployed
+    leader = deployment.leader()
+    midway = begin_midway(work, deployment.wires[leader.name].strand)
+    work.drop()
+    late = until(leader.answers, "it hangs")
+    work.wait_until_idle(*(one.settings for one in deployment.instances))
+    print(f"answers after {late:.1f} s, and {leader.answers()}")
+    assert midway, "nothing ran when its connections hung"
+    assert all(epochs == sorted(epochs) for epochs in work.leaders().values())
+    work.check()
+
+
+def begin_midway(work: Workload, fault: Callable[[], None]) -> bool:
+    """Let a fault begin while runs are under way; tell whether they were."""
+    before = work.epochs()
+    for _ in range(4):
+        work.drop()
+    until(lambda: work.epochs() != before, "nothing runs")
+    fault()
+    return min(work.epochs().values()) < work.files
