@@ -112,16 +112,22 @@ class Deployment:
         return f"seconds until another one led: {leads}, and had recorded a run: {records}"
 
     def in_time(self, *, few: bool = True) -> bool:
-        """Tell whether each take-over was in time, its first record included.
+        """Tell whether each leader was replaced in time, and its successor's first record came so.
 
-        A machine that is busy with other things makes every process late, not the lease: then
-        there is as much more time as there is more to do than it has cores.
+        A machine that is busy with other things makes processes late, not the lease: a record
+        has as much more time as there is more to do than there are cores.
 
         Args:
             few: Each; else half of them, as of many some meet a busy minute.
         """
-        ordered, busy = sorted(self.first_records), os.getloadavg()[0] / (os.cpu_count() or 1)
-        return ordered[-1 if few else len(ordered) // 2] < TAKE_OVER_SECONDS_MAX * max(1.0, busy)
+        busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        return all(
+            sorted(seconds)[-1 if few else len(seconds) // 2] < limit
+            for seconds, limit in (
+                (self.take_overs, TAKE_OVER_SECONDS_MAX),
+                (self.first_records, TAKE_OVER_SECONDS_MAX * busy),
+            )
+        )
 
     def shift_lease(self, milliseconds: int) -> None:
         """Let the lease end so much later, as when the database's clock is set back."""

@@ -4,7 +4,7 @@ Real processes, each behind a wire of its own. The worst zombie: it runs, it has
 only its database is away, does not answer, or does so too late for its lease. Another one takes
 over and has recorded a run within ten seconds; the one that was cut off records nothing any
 more and follows, without a restart. In the end the tables equal an unbroken run (`workload.py`).
-Connections that hang for ever, and answers that come too late, by `-m soak`: each waits for seconds.
+By `-m soak`: connections that hang for ever, and answers that come too late for a renewal.
 """
 
 from __future__ import annotations
