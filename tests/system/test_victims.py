@@ -110,17 +110,26 @@ def _kill(deployment: Deployment, work: Workload, victim: str, chance: random.Ra
     return 1
 
 
+@pytest.mark.parametrize(
+    "spark", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["local", "spark"]
+)
 def test_a_leader_that_was_stopped_for_too_long_records_nothing_any_more(
-    deploy: Callable[[bool], tuple[Deployment, Workload]],
+    deploy: Callable[[bool], tuple[Deployment, Workload]], spark: bool
 ) -> None:
-    """SIGSTOP beyond the lease, in the middle of runs; SIGCONT: it finds that it was replaced."""
+    """SIGSTOP beyond the lease, in the middle of runs; SIGCONT: it finds that it was replaced.
+
+    With Spark its driver is stopped, and tasks on the cluster's executors go on writing.
+    """
     chance = random.Random(SEED)
-    deployment, work = deploy(False)
+    deployment, work = deploy(spark)
+    midway = 0
     for _ in range(3):
-        zombie = deployment.leader()
+        zombie, before_drop = deployment.leader(), work.epochs()
         for _ in range(3):
             work.drop()
-        time.sleep(chance.uniform(0.2, 0.8))
+        until(lambda: work.epochs() != before_drop, "nothing runs")  # noqa: B023
+        time.sleep(chance.uniform(0, RUN_SECONDS if spark else 0.3))
+        midway += min(work.epochs().values()) < work.files
         zombie.send(signal.SIGSTOP)
         deployment.take_over(zombie, work)
         successor = deployment.leader()
@@ -131,6 +140,7 @@ def test_a_leader_that_was_stopped_for_too_long_records_nothing_any_more(
         assert work.leaders() == before
         assert all(epochs == sorted(epochs) for epochs in before.values())
         work.check()
+    assert midway > 0, "it was stopped only while nothing ran"
     assert len({epoch for epochs in work.leaders().values() for epoch in epochs}) > 1
     print(deployment.told())
     assert deployment.in_time()
