@@ -90,16 +90,25 @@ def test_hung_runs_in_all_slots_give_way(spark: Any, tmp_path: Path) -> None:
     The one that gave way hangs again, in half of the slots: the third one runs beside it, and
     once the code no longer hangs both are done, each record once.
     """
-    slots = 2 * spark.sparkContext.defaultParallelism
-    world = world_of(spark, tmp_path)
+    hang_and_give_way(spark, tmp_path, hung=2)
+
+
+def hang_and_give_way(spark: Any, folder: Path, *, hung: int) -> None:
+    """Let so many dataflows take all slots of a session and hang there; see the tests.
+
+    Each takes as many slots as Spark plans for; a local one has twice as many.
+    """
+    slots = hung * spark.sparkContext.defaultParallelism
+    bad = [f"bad{number}" for number in range(hung)]
+    world = world_of(spark, folder)
     many = [(f"w{n}", n) for n in range(4_500)]
-    for number in range(2):
-        world.controller.register(hanging(f"bad{number}", tmp_path / "gate"))
-        world.arrive(f"bad{number}", "a", *many)
+    for name in bad:
+        world.controller.register(hanging(name, folder / "gate"))
+        world.arrive(name, "a", *many)
     world.controller.register({**ONE, "name": "good"})
 
     def busy() -> int:
-        pids = [int(path.suffix[1:]) for path in tmp_path.glob("gate.*")]
+        pids = [int(path.suffix[1:]) for path in folder.glob("gate.*")]
         return sum(Path(f"/proc/{pid}").exists() for pid in pids)
 
     until(world, lambda: busy() == slots)
@@ -118,10 +127,9 @@ def test_hung_runs_in_all_slots_give_way(spark: Any, tmp_path: Path) -> None:
     world.arrive("good", "a", *many)
     until(world, lambda: world.store.stages("good")[0].epoch == 2)
     assert "in the narrow place" in world.controller.waits(gave_way)["sum"].words
-    (tmp_path / "gate").touch()
-    bad = ("bad0", "bad1")
+    (folder / "gate").touch()
     until(world, lambda: all(world.store.stages(name)[0].epoch == 1 for name in bad))
-    assert [len(world.flow(name, "sum.totals")) for name in bad] == [4_500, 4_500]
+    assert [len(world.flow(name, "sum.totals")) for name in bad] == hung * [4_500]
     world.close()
 
 
