@@ -18,7 +18,7 @@ class Server:
     def __init__(self, ready: list[int]) -> None:
         self.now, self._ready, self.given_up = 0.0, ready, 0
 
-    def asked(self, answers: int) -> Generator[str, int, int]:
+    def asked(self, answers: int) -> Generator[Any, Any, int]:
         """Talk as the driver does until so much was ready; return how often it was woken."""
         woken = 0
         while answers:
