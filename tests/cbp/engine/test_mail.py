@@ -157,9 +157,12 @@ def test_local_are_the_messages_to_buckets_of_the_task_that_writes(
 
 @pytest.mark.parametrize("after", [4, 16], ids=["fewer", "more"])
 def test_other_buckets_than_written_for_go_the_way_of_any_input(
-    after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Messages that wait while buckets change come once, in order; later ones are read in place."""
+    """Messages that wait while buckets change come once, in order; later ones are read in place.
+
+    No job is done twice for it: the files say for how many buckets they lie.
+    """
     make_small(monkeypatch)
     driver = Driver(engine_of(tmp_path), letters(flows.Chatter()), tmp_path / "t")
     reference = ReferenceEngine(letters(flows.Chatter()))
@@ -174,6 +177,7 @@ def test_other_buckets_than_written_for_go_the_way_of_any_input(
     fed(reference, rows)
     fed(reference, rows)
     assert driver.outputs("stage.seen") == reference.outputs("stage.seen")
+    assert not caplog.records
 
 
 def test_messages_of_an_earlier_route_by_are_routed_again(
