@@ -35,7 +35,7 @@ __all__ = ["FANOUT", "FANOUT_LARGE", "Merged", "compact", "live_records"]
 FANOUT = 8
 """Files of the lowest tier from which they are merged."""
 
-FANOUT_LARGE = 4
+FANOUT_LARGE = 3
 """Files of any other tier; `tests/cbp/engine/state/test_compaction.py` holds what it trades."""
 
 _TIER_ZERO_ROWS = 4096
