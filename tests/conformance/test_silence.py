@@ -8,12 +8,13 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
 import pytest
-from sqlalchemy import Engine, create_engine, make_url, text
+from sqlalchemy import Connection, Engine, create_engine, make_url, text
 
 from cbp.errors import OperatingError
 from controller.store import SqlStore
 from controller.store.database import ANSWER_SECONDS, LOCK_SECONDS, STUCK_SECONDS, Database
 from controller.store.migrate import migrate
+from tests.system.processes import until
 from tests.system.wire import Wire
 
 pytestmark = pytest.mark.service
@@ -79,16 +80,15 @@ def test_a_commit_whose_answer_is_held_back_may_have_happened(place: Place) -> N
 
 
 def test_a_wait_for_a_lock_ends_here_and_at_the_server(place: Place) -> None:
-    """Who gave up leaves nobody in the queue who would write once the lock is free."""
+    """Whoever gave up leaves nobody in the queue: no reader, and no writer that comes late."""
     before = place.store.lease()[0].epoch
-    waits = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
     with place.beside.begin() as other, place.beside.connect() as watching:
         other.execute(text("LOCK TABLE leases"))
         with soon(), pytest.raises(OperatingError, match="did not answer"):
+            place.store.lease()
+        with soon(), pytest.raises(OperatingError, match="did not answer"):
             place.store.take_lease("one", "", milliseconds=LONG)
-        with soon():
-            while watching.execute(waits).scalar_one():
-                watching.rollback()
+        until(lambda: _waiting(watching) == 0, "somebody still waits", SOON_SECONDS)
     taken = place.store.take_lease("one", "", milliseconds=LONG)
     assert taken is not None
     assert taken.epoch == before + 1, "it was done behind our back"
@@ -108,6 +108,13 @@ def test_a_migration_may_take_as_long_as_it_takes(place: Place) -> None:
         connection.execute(text(f"SELECT pg_sleep({3 * PATIENCE_SECONDS})"))
     with pytest.raises(OperatingError, match="did not answer"):
         _read(place, "SELECT pg_sleep(60)")
+
+
+def _waiting(connection: Connection) -> int:
+    """Return how many wait for a lock in any database of the server."""
+    waits = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+    connection.rollback()
+    return int(connection.execute(waits).scalar_one())
 
 
 def _read(place: Place, query: str, then: Callable[[], None] = lambda: None) -> None:
