@@ -48,6 +48,22 @@ class Tally(Translate):
             out.seen(k=key.k, n=n)
 
 
+class RollCall(Tally):
+    """Every key that it knows is called in every epoch; who is absent loses one."""
+
+    seen = State("k BIGINT, n BIGINT", grouping="outer")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        before = n = sum(row.n for row in group.seen)
+        for row in group.items:
+            n += 1
+            out.o(k=n % 4, v=row.v)
+        n -= n == before
+        out.p(k=key.k, v=str(n))
+        if n % 5:
+            out.seen(k=key.k, n=n)
+
+
 class Pair(Translate):
     """Two inputs, so it waits for both."""
 

@@ -15,10 +15,10 @@ from cbp import Input, Output, RunAny, State, Translate, TranslateSql
 from cbp.sdk.translate import Declared
 from stages.translators.url_count import UrlCount
 from stages.translators.url_count_sql import UrlCountSql
-from tests.chains import SCHEMA, Tally
+from tests.chains import SCHEMA, RollCall, Tally
 from tests.flows import Clock
 
-__all__ = ["FAILING", "PAIRS", "Days", "DaysSql", "Hangs", "TallySql", "totals_by"]
+__all__ = ["FAILING", "PAIRS", "Days", "DaysSql", "Hangs", "RollCallSql", "TallySql", "totals_by"]
 
 
 class Bag(Translate):
@@ -128,6 +128,20 @@ class TallySql(TranslateSql):
         "sums": "SELECT k, max(n) AS n FROM numbered GROUP BY k",
         "p": "SELECT k, CAST(n AS STRING) AS v FROM sums",
         "seen": "SELECT k, n FROM sums WHERE n % 5 <> 0",
+    }
+
+
+class RollCallSql(TranslateSql):
+    """What `tests.chains.RollCall` does: who is absent comes from the state alone."""
+
+    items, o, p = TallySql.items, Tally.o, Tally.p
+    seen = RollCall.seen
+    queries = {  # noqa: RUF012
+        **{name: TallySql.queries[name] for name in ("numbered", "o")},
+        "present": TallySql.queries["sums"],
+        "sums": "SELECT * FROM present UNION ALL SELECT s.k, s.n - 1 FROM seen s "
+        "LEFT ANTI JOIN present p ON s.k <=> p.k",
+        **{name: TallySql.queries[name] for name in ("p", "seen")},
     }
 
 

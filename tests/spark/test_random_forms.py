@@ -1,5 +1,9 @@
 """Random chains of every form on Spark: record-wise, groupwise, on Arrow tables, in SQL.
 
+State is grouped inner and outer, in every form. A stage that reads groups and single records
+stands somewhere among them; it is groupwise, since the other forms are refused for it
+(`test_groups_with_single_records_are_refused_in_the_other_forms`).
+
 `CBP_FORMS_SEED=77 CBP_FORMS_RUNS=20` tries the 20 chains from seed 77 on; two by default.
 """
 
@@ -14,15 +18,16 @@ from typing import Any
 
 import pytest
 
-from cbp import DataflowBuilder
+from cbp import DataflowBuilder, Input, TranslateArrow, TranslateSql
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor, executor
+from cbp.errors import DefinitionError
 from cbp.model.dataflow import Dataflow
 from tests.cbp.engine.test_direct import assert_same
-from tests.chains import SCHEMA, Spread, Tally
+from tests.chains import SCHEMA, Mixed, RollCall, Spread, Tally
 from tests.driver import Driver
 from tests.forms import arrow_form
-from tests.sql_forms import TallySql
+from tests.sql_forms import RollCallSql, TallySql
 
 pytestmark = pytest.mark.spark
 
@@ -36,20 +41,30 @@ WAYS = {"one task": (10**6, 2_000), "parts": (10**6, 4), "shuffled": (0, 4)}
 def random_chain(chance: random.Random) -> tuple[Dataflow, Dataflow, list[str]]:
     """Return a chain with groupwise stages only, the same in other forms, and these forms.
 
-    Every form is in it, in any order; the stages before one may be record-wise.
+    Every form is in it, in any order, one at least with outer state; the stages before one may
+    be record-wise. One stage, anywhere but in front, reads single records as well: of the
+    stage before it, or of any flow before that.
     """
     builder = DataflowBuilder("forms")
-    flow = builder.source("src", SCHEMA).name
+    flows = [builder.source("src", SCHEMA).name]
     forms: dict[str, str] = {}
     shape: list[str] = []
-    for form in chance.sample(FORMS, len(FORMS)):
-        for kind in chance.choice([[form], ["record-wise", form]]):
-            name = f"{kind.replace('-', '')}{len(shape)}"
-            translator: Any = Spread() if kind == "record-wise" else Tally()
-            builder.stage(name, translator, buckets=4, items=flow)
-            flow = f"{name}.{chance.choice('oop')}"
-            forms[name] = kind
-            shape.append(f"{kind}>{flow}")
+    kinds = [[form] for form in chance.sample(FORMS, len(FORMS))]
+    kinds.insert(chance.randint(1, len(kinds)), ["mixed"])
+    outer = {chance.choice(FORMS), *(form for form in FORMS if chance.random() < 0.5)}
+    for kind in (one for more in kinds for one in chance.choice([more, ["record-wise", *more]])):
+        name = f"{kind.replace('-', '')}{len(shape)}{'o' * (kind in outer)}"
+        if kind == "mixed":
+            wires = {"left": flows[-1], "right": chance.choice(flows)}
+            builder.stage(name, Mixed(), buckets=4, **wires)
+            shape.append(f"({wires['right']})")
+        else:
+            made: Any = RollCall() if kind in outer else Tally()
+            made = Spread() if kind == "record-wise" else made
+            builder.stage(name, made, buckets=4, items=flows[-1])
+        flows.append(f"{name}.{chance.choice('oop')}")
+        forms[name] = kind
+        shape.append(f"{kind}>{flows[-1]}")
     dataflow = builder.build()
     other = {name: _in_form(node, forms[name]) for name, node in dataflow.stages.items()}
     return dataflow, replace(dataflow, stages=MappingProxyType(other)), shape
@@ -58,7 +73,21 @@ def random_chain(chance: random.Random) -> tuple[Dataflow, Dataflow, list[str]]:
 def _in_form(node: Any, form: str) -> Any:
     if form == "arrow":
         return replace(node, translator=arrow_form(node.translator))
-    return replace(node, translator=TallySql().spec()) if form == "sql" else node
+    if form != "sql":
+        return node
+    outer = any(state.grouping == "outer" for state in node.translator.states)
+    return replace(node, translator=(RollCallSql() if outer else TallySql()).spec())
+
+
+@pytest.mark.parametrize("form", [TranslateArrow, TranslateSql])
+def test_groups_with_single_records_are_refused_in_the_other_forms(form: type[Any]) -> None:
+    """What the draw leaves out cannot be declared: a form that learns it has to be drawn."""
+    left = Input(SCHEMA, route_by="k")
+    declared = {name: vars(Mixed)[name] for name in ("right", "seen", "o", "p")}
+    made = type("Other", (form,), {**declared, "left": left, "translate": lambda *given: None})
+    with pytest.raises(DefinitionError) as refused:
+        made().spec()
+    assert refused.value.details["rule"] == "route_by_missing"
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + RUNS))
@@ -76,9 +105,9 @@ def test_every_form_behind_every_other_equals_the_reference(
     print(f"CBP_FORMS_SEED={seed} CBP_FORMS_RUNS=1: {' '.join(shape)}, {fused=}, {way}")
     monkeypatch.setattr(executor, "ARRANGED_READS_MAX", reads)
     monkeypatch.setattr("cbp.engine.planning.ROWS_PER_TASK", dict.fromkeys(FORMS, rows))
-    epochs = [
-        {"src": [_record(chance) for _ in range(chance.choice([0, 12, 20]))]} for _ in range(3)
-    ]
+    # The first one fills the states: outer ones have to call who is absent in the next.
+    sizes = [20, *(chance.choice([0, 12, 20]) for _ in range(chance.choice([1, 2])))]
+    epochs = [{"src": [_record(chance) for _ in range(size)]} for size in sizes]
     engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"))
     driver = Driver(engine, mixed, tmp_path / "t", fused=fused)
     assert_same(dataflow, driver, epochs, ordered=False, source="")
