@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import defaultdict
 from collections.abc import Mapping
@@ -15,6 +16,8 @@ from typing import Any
 
 import networkx as nx
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from networkx.algorithms.link_analysis.pagerank_alg import _pagerank_python
 
 from cbp.engine.direct import LocalEngine
@@ -29,6 +32,7 @@ from tests.stages.documents import same_graph
 
 Edge = tuple[int, int]
 A = 0.85
+EXAMPLES = int(os.environ.get("CBP_RANKS", "4"))
 
 
 def links_of(edges: list[Edge]) -> dict[int, set[int]]:
@@ -101,14 +105,27 @@ def test_two_pages_and_a_third() -> None:
     assert [row.round for epoch in result.outputs["verdict.converged"] for row in epoch] == [1, 2]
 
 
-@pytest.mark.parametrize(("seed", "steps"), [(0, 1), (0, 2), (0, 3), (0, 4), (1, 50)])
-def test_any_split_gives_the_ranks_from_scratch(seed: int, steps: int) -> None:
-    """At threshold 0, also when links arrive in any phase of a round that is under way."""
-    edges = random_edges(8, 2, seed)
-    cuts = sorted(random.Random(seed).choices(range(len(edges) + 1), k=2))
-    engine = ReferenceEngine(pagerank(threshold=0.0))
-    for increment in (edges[: cuts[0]], edges[cuts[0] : cuts[1]], edges[cuts[1] :]):
-        engine.feed("edges", increment)
+PAGES = st.integers(0, 11)
+LINKS = st.lists(st.tuples(PAGES, PAGES), min_size=10, max_size=24)
+"""In any order, some of them twice, to themselves, and to pages that link to nobody."""
+CUTS = st.lists(st.tuples(st.integers(0, 24), st.integers(0, 60)), min_size=2, max_size=3)
+"""Where increments end, and the steps that the dataflow makes before the next one comes."""
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@example(edges=[(0, 1), (1, 1), (1, 0), (2, 1), (0, 1), (3, 2)], cuts=[(2, 3), (4, 4), (6, 50)])
+@given(edges=LINKS, cuts=CUTS)
+def test_any_split_gives_the_ranks_from_scratch(
+    edges: list[Edge], cuts: list[tuple[int, int]]
+) -> None:
+    """At threshold 0, of any web: known links again, links to itself, pages without any.
+
+    Also when links arrive in any phase of a round that is under way. `CBP_RANKS=200` tries more.
+    """
+    engine, begin = ReferenceEngine(pagerank(threshold=0.0)), 0
+    for end, steps in (*sorted(cuts), (len(edges), 0)):
+        engine.feed("edges", edges[begin:end])
+        begin = max(begin, min(end, len(edges)))
         for _ in range(steps):
             engine.step()
     engine.run_until_idle()
