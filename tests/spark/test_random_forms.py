@@ -55,9 +55,9 @@ def random_chain(chance: random.Random) -> tuple[Dataflow, Dataflow, list[str]]:
     for kind in (one for more in kinds for one in chance.choice([more, ["record-wise", *more]])):
         name = f"{kind.replace('-', '')}{len(shape)}{'o' * (kind in outer)}"
         if kind == "mixed":
-            wires = {"left": flows[-1], "right": chance.choice(flows)}
-            builder.stage(name, Mixed(), buckets=4, **wires)
-            shape.append(f"({wires['right']})")
+            right = chance.choice(flows)
+            builder.stage(name, Mixed(), buckets=4, left=flows[-1], right=right)
+            shape.append(f"({right})")
         else:
             made: Any = RollCall() if kind in outer else Tally()
             made = Spread() if kind == "record-wise" else made

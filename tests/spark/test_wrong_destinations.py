@@ -108,7 +108,7 @@ def test_a_wrong_destination_arrives_with_its_code_and_place(
         details = caught.value.details
         assert (caught.value.code, details["stage"]) == (code, "stage"), make
         assert details["function"] == f"{form.__name__}.items.route_by"
-        line = make.__code__.co_firstlineno  # type: ignore[attr-defined]
+        line = make.__code__.co_firstlineno
         file, _, at = details["place"].rpartition(":")
         assert (Path(file).name, int(at) - line in (0, 1)) == (Path(__file__).name, True)
         assert words in details["cause"]
