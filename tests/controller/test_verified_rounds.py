@@ -47,6 +47,8 @@ PAGERANK: dict[str, Any] = {
     },
 }
 
+STATES = ("rank.nodes", "rank.links", "rank.members", "rank.whole")
+
 
 class Biased(IncrementalPageRank):
     """Gives pages a rank that is too large by a part of it; its rank is emitted, not passed on."""
@@ -115,7 +117,7 @@ def test_what_runs_in_rounds_is_compared_by_its_results(
     if document is CLUSTERING:
         assert compared == {"state/coefficients.graph", "flows/coefficients.co"}
         return
-    states = {f"state/{name}" for name in ("rank.nodes", "rank.links", "rank.whole")}
+    states = {f"state/{name}" for name in STATES}
     assert compared == {*states, "state/verdict.last", "flows/rank.pages"}
     within = {v.table: v.within for v in found.tables}
     assert within["flows/rank.pages"] == "within 0.05"
