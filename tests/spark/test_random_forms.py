@@ -107,11 +107,15 @@ def test_every_form_behind_every_other_equals_the_reference(
     monkeypatch.setattr("cbp.engine.planning.ROWS_PER_TASK", dict.fromkeys(FORMS, rows))
     # The first one fills the states: outer ones have to call who is absent in the next.
     sizes = [20, *(chance.choice([0, 12, 20]) for _ in range(chance.choice([1, 2])))]
-    epochs = [{"src": [_record(chance) for _ in range(size)]} for size in sizes]
+    epochs = [{"src": _records(chance, size)} for size in sizes]
     engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"))
     driver = Driver(engine, mixed, tmp_path / "t", fused=fused)
     assert_same(dataflow, driver, epochs, ordered=False, source="")
 
 
-def _record(chance: random.Random) -> dict[str, Any]:
-    return {"k": chance.choice([0, 1, 2, 3, 4, 5, None]), "v": chance.choice(["", "a", "b", "ä"])}
+def _records(chance: random.Random, size: int) -> list[dict[str, Any]]:
+    """Return records of a few keys: others, which an earlier epoch had, are absent."""
+    keys = chance.sample([0, 1, 2, 3, 4, 5, None], 3)
+    return [
+        {"k": chance.choice(keys), "v": chance.choice(["", "a", "b", "ä"])} for _ in range(size)
+    ]
