@@ -254,8 +254,7 @@ def _result(dataflow: Dataflow, engine: ReferenceEngine) -> Result:
         for kept in node.translator.states:
             records = engine.state(name, kept.name)
             state[f"{name}.{kept.name}"] = _named(records, kept.name, kept.schema)
-            assert node.translator.key is not None, "a stage with state has a key"
-            states[f"{name}.{kept.name}"] = kept, node.translator.key
+            states[f"{name}.{kept.name}"] = kept, node.translator.key_of(kept)
     figures = {name: engine.figures(name) for name in dataflow.stages}
     return Result(outputs, state, figures, specs, states)
 

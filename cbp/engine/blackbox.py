@@ -61,10 +61,7 @@ def with_state_as_input(plan: RunPlan, task: TaskPlan) -> tuple[RunPlan, TaskPla
         TableFeatureError: If a state table has deletion vectors, or deletes to be published.
     """
     spec = task.spec
-    assert spec.key is not None, "a record-wise stage keeps no state"
-    more = tuple(
-        InputSpec(state_flow(s.name), s.schema, route_by=spec.key.names) for s in spec.states
-    )
+    more = tuple(InputSpec(state_flow(s.name), s.schema, spec.key_of(s).names) for s in spec.states)
     wide = replace(spec, inputs=(*spec.inputs, *more))
     increments = {
         state_flow(s.name): (_increment(state_table(task.stage, s.name), task.states[s.name]),)

@@ -287,9 +287,8 @@ class BucketRun:
         self, spec: StateSpec, groups: Int64s, columns: list[pa.Array], window: Window
     ) -> npt.NDArray[np.bool_] | None:
         """Tell which records are for another key than their group's; `None`: none is."""
-        assert self.spec.key is not None, "only groupwise translators keep state"
         schema = window.key_table.schema
-        places = [spec.schema.index(name) for name in self.spec.key.names]
+        places = [spec.schema.index(name) for name in self.spec.key_of(spec).names]
         arrays = [
             columns[place].cast(field.type) for place, field in zip(places, schema, strict=True)
         ]

@@ -97,8 +97,8 @@ def compare(
     epochs = comparison.kind == "history"
     names: Sequence[str]
     if comparison.kind == "state":
-        assert spec.key is not None, "a stage with state has a key"
-        state, names = spec.state(comparison.name), spec.key.names
+        state = spec.state(comparison.name)
+        names = spec.key_of(state).names
         schema, close = state.schema, closeness(state, names)
     else:
         output = spec.output(comparison.name)

@@ -47,7 +47,6 @@ class DeclaredTable:
 
 def declared_tables(dataflow: str, node: StageNode) -> Iterator[DeclaredTable]:
     """Yield the tables of a stage, state first."""
-    key = node.translator.key
     for state in node.translator.states:
         yield DeclaredTable(
             state_table(node.name, state.name),
@@ -55,7 +54,7 @@ def declared_tables(dataflow: str, node: StageNode) -> Iterator[DeclaredTable]:
             state.schema,
             (HASH, BUCKET),
             ("_bucket",),
-            {**placement(node.buckets), "cbp.key": ",".join(key.names if key else ())},
+            placement(node.buckets, node.translator.key_of(state).names),
             node.buckets,
         )
     for output in node.translator.outputs:

@@ -56,7 +56,8 @@ class OpenTables:
         name = state_table(node.name, state)
         table = self.table(f"{folder}/{name}")
         snapshot = table.refresh() if refresh else table.snapshot
-        require_placement(table.path, snapshot.metadata, buckets=node.buckets)
+        key = node.translator.key_of(node.translator.state(state)).names
+        require_placement(table.path, snapshot.metadata, buckets=node.buckets, key=key)
         live = live_files(snapshot, name, unpublished)
         return StateTable(table.path, snapshot.metadata.id, live)
 

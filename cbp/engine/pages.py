@@ -108,14 +108,15 @@ class VersionReader:
         """Return a version's files, in an order that does not depend on how its log was read."""
         snapshot = self._snapshot(name, version)
         path = f"{self._folder}/{name}"
+        spec = self._node.translator.state(state)
+        key = self._node.translator.key_of(spec).names
         try:
-            require_placement(path, snapshot.metadata, buckets=self._node.buckets)
+            require_placement(path, snapshot.metadata, buckets=self._node.buckets, key=key)
         except PlacementDiffersError as error:
             why = f"{error.details['setting']} was {error.details['found']}"
             raise VersionUnreadableError(path, version, why) from error
         there = {field["name"] for field in json.loads(snapshot.metadata.schema)["fields"]}
-        wanted = self._node.translator.state(state).schema.names
-        if missing := [column for column in wanted if column not in there]:
+        if missing := [column for column in spec.schema.names if column not in there]:
             raise VersionUnreadableError(path, version, f"it has no {', '.join(missing)}")
         live = live_files(snapshot, name, ())
         ordered = {b: tuple(sorted(files, key=lambda f: f.path)) for b, files in live.items()}

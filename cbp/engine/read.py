@@ -23,6 +23,7 @@ from cbp.errors import NotFoundError
 from cbp.model.dataflow import StageNode
 from cbp.model.increment import DataFile, Increment
 from cbp.model.schema import Schema
+from cbp.model.stage import StateSpec
 
 __all__ = ["look_up", "read_records", "read_state_rows", "recalled", "state_rows"]
 
@@ -36,14 +37,13 @@ def look_up(
     *,
     hash_mask: int,
 ) -> list[dict[str, Any]]:
-    """Return the records of one key; `key` has a value for each key column.
+    """Return the records of one key; `key` has a value for each column that holds it.
 
     Raises:
         NotFoundError: If the stage keeps no such state, or a key column is missing.
     """
-    schema = _schema(node, state)
-    assert node.translator.key is not None
-    columns = node.translator.key.fields
+    spec = _spec(node, state)
+    schema, columns = spec.schema, node.translator.key_of(spec).fields
     for column in columns:
         if column.name not in key:
             msg = "key column"
@@ -64,7 +64,7 @@ def read_state_rows(
     table: StateTable, node: StageNode, state: str, cache: IndexCache
 ) -> Iterator[dict[str, Any]]:
     """Yield every record, bucket by bucket, in the order of the hash."""
-    schema = _schema(node, state)
+    schema = _spec(node, state).schema
     for number in sorted(table.live):
         for part in BucketState(table, cache, (number,)).records(schema.names):
             yield from state_rows(part, schema)
@@ -77,10 +77,10 @@ def state_rows(part: pa.Table, schema: Schema) -> Iterator[dict[str, Any]]:
         yield dict(zip(schema.names, row, strict=True))
 
 
-def _schema(node: StageNode, state: str) -> Schema:
+def _spec(node: StageNode, state: str) -> StateSpec:
     for spec in node.translator.states:
         if spec.name == state:
-            return spec.schema
+            return spec
     msg = "state"
     raise NotFoundError(msg, f"{node.name}.{state}")
 

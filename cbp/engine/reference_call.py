@@ -85,8 +85,7 @@ class Emitter:
         return _Namespace("input", {name: iter(records) for name, records in flows.items()})
 
     def _writer(self, state: StateSpec) -> Callable[[Row], None]:
-        assert self._spec.key is not None, "a stage with state has a key"
-        at = [state.schema.index(name) for name in self._spec.key.names]
+        at = [state.schema.index(name) for name in self._spec.key_of(state).names]
         written = self.states[state.name]
         return lambda row: written.append((unify([row[i] for i in at]), row))
 

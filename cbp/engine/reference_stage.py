@@ -24,7 +24,7 @@ from cbp.engine.reference_route import Bindings, Group, Key, Part, route_records
 from cbp.engine.reference_vectorised import call_vectorised
 from cbp.engine.values import Row, own_row, row_order
 from cbp.model.schema import Schema
-from cbp.model.stage import InputSpec, TranslatorSpec
+from cbp.model.stage import InputSpec, StateSpec, TranslatorSpec
 
 __all__ = ["ReferenceStage", "ordered_rows"]
 
@@ -182,7 +182,7 @@ class ReferenceStage:
             make = record_type(state.name, state.schema)
             flows[state.name] = [
                 make(*own_row(row, state.schema))
-                for row in ordered_rows(self.state[state.name].get(key, ()), state.schema)
+                for row in _in_order(state, self.state[state.name].get(key, ()))
             ]
         return flows
 
@@ -224,6 +224,14 @@ def _settle(table: dict[Key, list[Row]], name: str, done: _Epoch) -> None:
             table[key] = list(rows)
     for key, row in done.remote.get(name, ()):
         table.setdefault(key, []).append(row)
+
+
+def _in_order(state: StateSpec, rows: Iterable[Row]) -> list[Row]:
+    """Return a group's records by `order_by`, then by all columns."""
+    at = [state.schema.index(name) for name in state.order_by]
+    types = [state.schema.fields[place].type for place in at]
+    every = ordered_rows(rows, state.schema)
+    return sorted(every, key=lambda row: row_order([row[place] for place in at], types))
 
 
 def ordered_rows(rows: Iterable[Row], schema: Schema) -> list[Row]:

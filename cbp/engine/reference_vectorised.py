@@ -63,8 +63,7 @@ class _Emitter:
     """Takes what the call emits, record by record."""
 
     def __init__(self, spec: TranslatorSpec, keys: Mapping[Row, Any]) -> None:
-        assert spec.key is not None, "a vectorised translator has a key"
-        self._key, self._states = spec.key.names, {state.name for state in spec.states}
+        self._states = {state.name: spec.key_of(state).names for state in spec.states}
         flows = {o.name: o.schema for o in spec.outputs}
         flows |= {s.name: s.schema for s in spec.states}
         self.emitted: Emitted = {name: [] for name in flows}
@@ -87,7 +86,7 @@ class _Emitter:
     def _take(self, flow: str, row: Row, schema: Schema) -> None:
         self.emitted[flow].append(row)
         if flow in self._states:
-            key = unify([row[schema.index(name)] for name in self._key])
+            key = unify([row[schema.index(name)] for name in self._states[flow]])
             if key not in self.by_key:
                 message = f"state {flow!r}: a record of key {key!r} was emitted, which is no group"
                 raise ValueError(message)

@@ -35,7 +35,7 @@ class RemoteWrites:
         rows: Written so far.
 
     Args:
-        key: The stage's key; the state has its columns, by name.
+        key: The columns of the state that hold the stage's key.
         hash_mask: Applied to every hash.
         open_files: Opens the run files of a bucket; called with a number that rises.
     """

@@ -17,12 +17,7 @@ from cbp.engine.state.bucket import Found
 from cbp.engine.state.large import LargeGroup
 from cbp.model.stage import StateSpec
 
-__all__ = ["StateStream", "comparable"]
-
-
-def comparable(spec: StateSpec) -> list[str]:
-    """Return the columns by which state records are ordered."""
-    return [f.name for f in spec.schema.fields if not f.type.arguments]
+__all__ = ["StateStream"]
 
 
 class StateStream:
@@ -66,7 +61,7 @@ class StateStream:
 
     def tables(self) -> Iterator[tuple[pa.Table, Found]]:
         """Yield the records in order, still in Arrow, and where each lies."""
-        for table in sorted_tables(self._located(), comparable(self._spec)):
+        for table in sorted_tables(self._located(), self._spec.order):
             for start in range(0, table.num_rows, self._rows_max):
                 part = table.slice(start, self._rows_max)
                 yield part, self._places(part)

@@ -146,15 +146,15 @@ class TaskState:
     def write_remote(self, state: str, columns: list[pa.Array], cache: IndexCache) -> None:
         """Take records of a state that a group wrote for other keys."""
         plan = self._plan
-        assert plan.spec.key is not None, "a stage with state has a key"
+        spec = plan.spec.state(state)
         if state not in self._remote:
             self._remote[state] = RemoteWrites(
-                plan.spec.key,
+                plan.spec.key_of(spec),
                 buckets=plan.buckets,
                 hash_mask=plan.hash_mask,
                 open_files=partial(self._remote_files, state, cache),
             )
-        self._remote[state].add(columns, state_file_schema(plan.spec.state(state)))
+        self._remote[state].add(columns, state_file_schema(spec))
 
     def close_remote(self) -> None:
         """Write what is left of the records for other keys."""

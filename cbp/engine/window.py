@@ -23,7 +23,7 @@ from cbp.engine.keys import FlowKeys, group_keys
 from cbp.engine.rows import Row, decode_columns, rows_maker
 from cbp.engine.state.bucket import BucketState, Found
 from cbp.engine.state.large import LargeGroup
-from cbp.engine.stream import StateStream, comparable
+from cbp.engine.stream import StateStream
 from cbp.model.stage import StateSpec, TranslatorSpec
 
 __all__ = ["LARGE_ROWS", "Source", "Window", "WindowReader", "state_order"]
@@ -131,7 +131,6 @@ class WindowReader:
         self._spec, self._runs, self._states, self._found = spec, runs, states, found
         self._hashes, self._ranges, self._large_states = hashes, ranges, large
         self._deliveries = deliveries
-        self._key_names = spec.key.names
         self._key_types = tuple(column.type for column in spec.key.fields)
         self._key_schema = arrow_schema(spec.key, wide=True)
         self._key = rows_maker("Key", spec.key.names)
@@ -203,7 +202,7 @@ class WindowReader:
         return list(zip(self._runs, ranges, strict=True))
 
     def _decoded(self, key_table: pa.Table) -> Iterator[Row]:
-        return decode_columns(key_table, self._key_names, self._key_types)
+        return decode_columns(key_table, key_table.column_names, self._key_types)
 
     def _large(
         self, run: FlowRun, make: Callable[[Iterable[Row]], list[Row]], first: int, last: int
@@ -223,12 +222,12 @@ class WindowReader:
         shown = stream.first(_SHOWN_ROWS)
         source = Source(spec.name, shown, np.array([0]), np.array([len(shown)]))
         source.chunks, source.stream = stream.chunks, stream
-        return source, stream.keys(self._key_names)
+        return source, stream.keys(self._spec.key_of(spec).names)
 
     def _state(
         self, spec: StateSpec, ranges: Ranges, start: int, stop: int, group: LargeGroup | None
     ) -> tuple[Source, pa.Table]:
-        """Return a state's records, each group's ordered by all columns; and their keys.
+        """Return a state's records, each group's in order; and their keys.
 
         Args:
             group: A large one that is read as a whole all the same: keys share its hash.
@@ -244,7 +243,10 @@ class WindowReader:
         names = spec.schema.names
         table = self._states[spec.name].take(origin, names)
         decoded = decode_columns(table, names, [f.type for f in spec.schema.fields])
-        rows, keys = self._rows[spec.name](decoded), table.select(self._key_names)
+        rows, keys = (
+            self._rows[spec.name](decoded),
+            table.select(list(self._spec.key_of(spec).names)),
+        )
         if np.any(origin.hashes[1:] == origin.hashes[:-1]):
             # Rows that Python has already are put in order there: their lists are not copied.
             order = state_order(table, origin.hashes, spec)
@@ -288,8 +290,8 @@ class WindowReader:
         return source < many or self._spec.states[source - many].grouping == "outer"
 
     def _state_keys(self, source: Source, group: int) -> list[Row]:
-        schema = self._spec.state(source.name).schema
-        places = [schema.index(name) for name in self._key_names]
+        state = self._spec.state(source.name)
+        places = [state.schema.index(name) for name in self._spec.key_of(state).names]
         raw = (tuple(row[place] for place in places) for row in source.of(group))
         return key_rows(raw, self._key_types)
 
@@ -322,7 +324,6 @@ def _nulls_first(key: Row) -> tuple[tuple[bool, Any], ...]:
 
 
 def state_order(table: pa.Table, hashes: Int64s, spec: StateSpec) -> Int64s:
-    """Return the order by (hash, every column that can be compared), nulls first."""
-    columns = comparable(spec)
-    sortable = table.select(columns).append_column("_hash", pa.array(hashes))
-    return order_by_columns(sortable, ["_hash", *columns])
+    """Return the order by (hash, `order_by`, every column that can be compared), nulls first."""
+    sortable = table.select(list(spec.order)).append_column("_hash", pa.array(hashes))
+    return order_by_columns(sortable, ["_hash", *spec.order])

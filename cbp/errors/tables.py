@@ -42,7 +42,7 @@ class TableForeignError(OperatingError):
 
 
 class PlacementDiffersError(TableForeignError):
-    """A state table was written with another hash or number of buckets than the stage has.
+    """A state table was written with another hash, key or number of buckets than the stage has.
 
     A look-up would search the wrong files, and find nothing without a word.
     """

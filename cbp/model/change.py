@@ -297,6 +297,10 @@ def _differences(before: StageShape, after: StageShape) -> Iterator[str]:
         yield from (f"{what} {name} is gone" for name in olds.keys() - news.keys())
     for name in before.inputs.keys() & after.inputs.keys():
         yield from _input_differences(name, before.inputs[name], after.inputs[name])
+    for name in before.states.keys() & after.states.keys():
+        yield from _rule_differences(
+            f"state {name}", before.state_rules.get(name, {}), after.state_rules.get(name, {})
+        )
     for name in before.details.keys() & after.details.keys():
         if before.details[name] != after.details[name]:
             yield f"{name}: {before.details[name] or 'none'} -> {after.details[name] or 'none'}"
@@ -315,10 +319,16 @@ def _input_differences(name: str, before: InputShape, after: InputShape) -> Iter
         yield f"input {name} {'is' if after.loopback else 'was'} a loopback"
     if before.framing_code and after.framing_code and before.framing_code != after.framing_code:
         yield f"the code of frame_by of input {name}"
-    for rule in sorted(before.rules.keys() | after.rules.keys()):
-        old, new = before.rules.get(rule, "none"), after.rules.get(rule, "none")
+    yield from _rule_differences(f"input {name}", before.rules, after.rules)
+
+
+def _rule_differences(
+    flow: str, before: Mapping[str, str], after: Mapping[str, str]
+) -> Iterator[str]:
+    for rule in sorted(before.keys() | after.keys()):
+        old, new = before.get(rule, "none"), after.get(rule, "none")
         if old != new:
-            yield f"{rule} of input {name}: {old} -> {new}"
+            yield f"{rule} of {flow}: {old} -> {new}"
 
 
 def _column_mistakes(
@@ -351,6 +361,21 @@ def _key_mistakes(name: str, before: StageShape, after: StageShape) -> Iterator[
             f"({_text(after.key)}); rebuild it (rebuild={name})"
         )
         yield Mistake("key_changed", f"stages.{name}", message)
+        return
+    for state in sorted(before.states.keys() & after.states.keys()):
+        old, new = _lies_by(before, state), _lies_by(after, state)
+        if old != new:
+            message = (
+                f"its records lie by the columns ({old}), they are to be looked up by ({new}); "
+                f"rebuild the state (rebuild={name}), or rename it"
+            )
+            yield Mistake("key_changed", f"stages.{name}.states.{state}", message)
+
+
+def _lies_by(stage: StageShape, state: str) -> str:
+    """Return the columns of a state that hold the key."""
+    named = "" if stage.key is None else ", ".join(stage.key.names)
+    return stage.state_rules.get(state, {}).get("route_by", named)
 
 
 def _behind_rebuilt(after: DataflowShape, plan: ChangePlan, choice: Choice) -> Iterator[Mistake]:

@@ -44,7 +44,7 @@ class Correction:
     """What is to become of one key.
 
     Attributes:
-        key: Every column of the stage's key, with values of its types.
+        key: Every column of the state that holds the key, with values of its types.
         kind: See the module header.
         records: Columns and values without those of the key; columns that are left out are
             null of `records`, and stay of `set`.
@@ -92,16 +92,16 @@ def check_corrections(
     Raises:
         DefinitionError: Rule `correction_invalid`, with the place of the first one.
     """
-    assert spec.key is not None, "only groups have state"
+    key = spec.key_of(state)
     if not 0 < len(corrections) <= CORRECTIONS_MAX:
         raise _invalid(where, f"expected 1 to {CORRECTIONS_MAX} keys, got {len(corrections)}")
-    keys = set(spec.key.names)
+    keys = set(key.names)
     others = [name for name in state.schema.names if name not in keys]
     seen: set[tuple[Any, ...]] = set()
     for number, one in enumerate(corrections):
         place = f"{where}[{number}]"
         if set(one.key) != keys:
-            message = f"the key has the columns ({spec.key}), got ({', '.join(one.key)})"
+            message = f"the key has the columns ({key}), got ({', '.join(one.key)})"
             raise _invalid(place, message)
         for record in one.records:
             if unknown := sorted(set(record) - set(others)):
@@ -112,7 +112,7 @@ def check_corrections(
                     raise _invalid(place, f"column {name!r} is NOT NULL and has no value")
         if one.kind == "set" and (len(one.records) != 1 or not one.records[0]):
             raise _invalid(place, "names no column to set")
-        values = tuple(one.key[name] for name in spec.key.names)
+        values = tuple(one.key[name] for name in key.names)
         if values in seen:
             raise _invalid(place, "names a key that another one names")
         seen.add(values)
@@ -126,13 +126,13 @@ def correcting(spec: TranslatorSpec, state: str) -> TranslatorSpec:
     name, taken = "corrections", {one.name for one in spec.states}
     while name in taken:
         name += "_"
-    schema = _schema(spec.state(state).schema)
-    columns = _columns(spec.state(state).schema)
-    key = tuple(columns[column] for column in spec.key.names)
+    corrected = spec.state(state)
+    schema, columns = _schema(corrected.schema), _columns(corrected.schema)
+    key = spec.key_of(corrected).names
     return replace(
         spec,
         name=f"{spec.name} (corrected)",
-        inputs=(InputSpec(name, schema, route_by=key, order_by=(_AT,)),),
+        inputs=(InputSpec(name, schema, tuple(columns[one] for one in key), (_AT,)),),
         # Outer states would call every key there is.
         states=tuple(replace(one, grouping="inner") for one in spec.states),
         outputs=(),
@@ -141,7 +141,7 @@ def correcting(spec: TranslatorSpec, state: str) -> TranslatorSpec:
             name,
             state,
             tuple((one.name, one.schema.names) for one in spec.states),
-            spec.key.names,
+            tuple(zip(key, spec.key.names, strict=True)),
         ),
     )
 
@@ -186,12 +186,16 @@ def _schema(schema: Schema) -> Schema:
 
 @dataclass(frozen=True, slots=True)
 class _Correct:
-    """A translate function; picklable by name, so that any worker has it."""
+    """A translate function; picklable by name, so that any worker has it.
+
+    Attributes:
+        key: Column of the state and name in the group's key, of every column that holds it.
+    """
 
     input: str
     state: str
     states: tuple[tuple[str, tuple[str, ...]], ...]
-    key: tuple[str, ...]
+    key: tuple[tuple[str, str], ...]
 
     def __call__(self, key: Any, group: Any, out: Any) -> None:
         """Write the key's records as they are to be."""
@@ -205,7 +209,10 @@ class _Correct:
     def _corrected(
         self, key: Any, records: list[dict[str, Any]], steps: Any, columns: tuple[str, ...]
     ) -> list[dict[str, Any]]:
-        empty = {**dict.fromkeys(columns), **{name: getattr(key, name) for name in self.key}}
+        empty = {
+            **dict.fromkeys(columns),
+            **{column: getattr(key, name) for column, name in self.key},
+        }
         for step in steps:
             values = dict(zip(columns, step[3:], strict=True))
             named = {name: values[name] for name in step.names.split(",") if name}

@@ -24,8 +24,8 @@ an `ALL` that finds no group, is a *dead letter*: counted (`dead_letters`, one p
 no error, since the author cannot know who is there [d].
 
 **Order.** Within group and input: (order_by, nulls first, ascending; increment; position),
-however the record came to the group [d]. State: by all columns. Groups are visited by
-(unsigned hash of the key, key).
+however the record came to the group [d]. State: by (order_by, nulls first; all columns) [d].
+Groups are visited by (unsigned hash of the key, key).
 
 **Which groups are called.** Those that some record reaches; with a state of grouping `outer`,
 every key of that state too. An epoch that reads no record calls nobody, also with `outer` [d].

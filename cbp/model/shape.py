@@ -17,7 +17,7 @@ from typing import Any
 
 from cbp.model.dataflow import Dataflow, SourceNode, StageNode
 from cbp.model.schema import Schema
-from cbp.model.stage import Computed, InputSpec
+from cbp.model.stage import Computed, InputSpec, StateSpec
 
 __all__ = ["RULE", "DataflowShape", "InputShape", "SourceShape", "StageShape", "shape_of"]
 
@@ -95,6 +95,7 @@ class StageShape:
         details: What else makes it another translator when it differs: grouping of states,
             declared keys of outputs, and `RULE`. One that a description lacks, since it is of
             an earlier release, is not compared.
+        state_rules: State to `route_by` and `order_by` as text, of those that have some.
     """
 
     reference: str
@@ -107,9 +108,11 @@ class StageShape:
     states: Mapping[str, Schema]
     buckets: int
     details: Mapping[str, str] = field(default_factory=dict)
+    state_rules: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
+        """Return plain JSON values; those of a release without rules of states, if there are none."""
+        rules = {name: dict(each) for name, each in self.state_rules.items()}
         return {
             "reference": self.reference,
             "parameters": dict(self.parameters),
@@ -121,6 +124,7 @@ class StageShape:
             "states": {name: str(schema) for name, schema in self.states.items()},
             "buckets": self.buckets,
             "details": dict(self.details),
+            **({"state_rules": rules} if rules else {}),
         }
 
     @classmethod
@@ -137,6 +141,7 @@ class StageShape:
             {name: Schema.parse(text) for name, text in value["states"].items()},
             value["buckets"],
             value["details"],
+            value.get("state_rules", {}),
         )
 
 
@@ -193,7 +198,13 @@ def _of_stage(stage: StageNode) -> StageShape:
         {state.name: state.schema for state in spec.states},
         stage.buckets,
         details,
+        {state.name: rules for state in spec.states if (rules := _of_state(state))},
     )
+
+
+def _of_state(state: StateSpec) -> dict[str, str]:
+    rules = {"route_by": _rule(state.route_by), "order_by": _rule(state.order_by)}
+    return {name: text for name, text in rules.items() if text}
 
 
 def _of_input(stage: StageNode, input_: InputSpec) -> InputShape:

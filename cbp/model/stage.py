@@ -146,12 +146,14 @@ class StateSpec:
     """One state loopback: kept between epochs and looked up by the group's key.
 
     Attributes:
-        schema: Holds every column of the stage's key, by name.
+        schema: Holds the columns of the key, see `TranslatorSpec.key_of`.
         grouping: `inner`: only groups that another input carries are called;
             `outer`: every key in state is called in every epoch.
         tolerance: By how much floating-point numbers may differ when two runs are compared
             (`cbp.model.equality`).
         not_compared: Columns that are left out then.
+        route_by: Columns that hold the stage's key, in its order; `None`: those of its names.
+        order_by: Columns that come first in the order of a group's records; all others follow.
     """
 
     name: str
@@ -159,6 +161,14 @@ class StateSpec:
     grouping: Grouping = "inner"
     tolerance: float = 0.0
     not_compared: tuple[str, ...] = ()
+    route_by: tuple[str, ...] | None = None
+    order_by: tuple[str, ...] = ()
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Columns by which a group's records are ordered: all that can be compared."""
+        others = (f.name for f in self.schema.fields if not f.type.arguments)
+        return tuple(dict.fromkeys((*self.order_by, *others)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,3 +306,11 @@ class TranslatorSpec:
     def state(self, name: str) -> StateSpec:
         """Return the state of this name."""
         return next(spec for spec in self.states if spec.name == name)
+
+    def key_of(self, state: StateSpec) -> Schema:
+        """Return the stage's key by the names that its columns have in a state."""
+        assert self.key is not None, "a stage with state has a key"
+        if state.route_by is None:
+            return self.key
+        pairs = zip(self.key.fields, state.route_by, strict=True)
+        return Schema(tuple(replace(column, name=name) for column, name in pairs))

@@ -212,46 +212,72 @@ class Compiler:
         schema = Schema.parse(declared.schema, where=f"{self._name}.{name}")
         if isinstance(declared, Loopback):
             return OutputSpec(name, schema)
-        key = self._columns(name, "key", declared.key, schema)
-        if isinstance(key, Computed):
-            self._fail("key_invalid", name, "the key of an output names columns")
-        tolerance, not_compared = self._closeness(name, declared, schema, key or ())
-        return OutputSpec(name, schema, key or (), declared.history, tolerance, not_compared)
+        key = self._plain(name, "key", declared.key, schema)
+        tolerance, not_compared = self._closeness(name, declared, schema, key)
+        return OutputSpec(name, schema, key, declared.history, tolerance, not_compared)
 
     def _state(self, name: str, declared: State, key: Schema) -> StateSpec:
         schema = Schema.parse(declared.schema, where=f"{self._name}.{name}")
+        route = self._state_route(name, declared, schema, key)
+        if declared.grouping not in get_args(Grouping):
+            self._fail("grouping_unknown", name, f"{declared.grouping!r}; use 'inner' or 'outer'")
+        tolerance, not_compared = self._closeness(name, declared, schema, route)
+        return StateSpec(
+            name,
+            schema,
+            declared.grouping,
+            tolerance,
+            not_compared,
+            None if route == key.names else route,
+            self._state_order(name, declared, schema),
+        )
+
+    def _state_route(
+        self, name: str, declared: State, schema: Schema, key: Schema
+    ) -> tuple[str, ...]:
+        """The columns of a state that hold the key."""
+        if declared.route_by is not None:
+            route = self._plain(name, "route_by", declared.route_by, schema)
+            if len(set(route)) < len(route):
+                message = f"route_by={declared.route_by!r} names a column twice; give one for each"
+                self._fail("route_by_invalid", name, f"{message} of the key ({key})")
+            self._check_types(name, tuple(schema[column].type for column in route), key)
+            return route
         for column in key.fields:
             if column.name not in schema or schema[column.name].type != column.type:
                 self._fail(
                     "state_key_missing",
                     name,
-                    f"state needs the key column '{column.name} {column.type}'; it has '{schema}'",
+                    f"state needs the key column '{column.name} {column.type}'; it has '{schema}'; "
+                    "add it, or name the columns that hold the key: route_by='...'",
                 )
-        if declared.grouping not in get_args(Grouping):
-            self._fail("grouping_unknown", name, f"{declared.grouping!r}; use 'inner' or 'outer'")
-        tolerance, not_compared = self._closeness(name, declared, schema, key.names)
-        return StateSpec(name, schema, declared.grouping, tolerance, not_compared)
+        return key.names
+
+    def _state_order(self, name: str, declared: State, schema: Schema) -> tuple[str, ...]:
+        order = self._plain(name, "order_by", declared.order_by, schema)
+        for column in order:
+            if not schema[column].type.can_be_key:
+                message = f"column {column!r} is {schema[column].type}, which has no order"
+                self._fail("order_by_type", name, f"{message}; name columns of atoms")
+        return order
 
     def _closeness(
         self, name: str, declared: Output | State, schema: Schema, key: Sequence[str]
     ) -> tuple[float, tuple[str, ...]]:
         """How closely its records are compared: the tolerance, and the columns left out."""
-        columns = self._columns(name, "not_compared", declared.not_compared, schema)
-        if isinstance(columns, Computed):
-            self._fail("not_compared_invalid", name, "not_compared names columns")
-        for column in columns or ():
+        columns = self._plain(name, "not_compared", declared.not_compared, schema)
+        for column in columns:
             if column in key:
                 self._fail("not_compared_invalid", name, f"{column!r} is of the key: compared")
         if not 0 <= declared.tolerance < 1:
             message = f"tolerance={declared.tolerance!r}; give a number from 0 to below 1"
             self._fail("tolerance_invalid", name, message)
         if declared.tolerance and not any(
-            column.name not in {*key, *(columns or ())} and _floats(column.type)
-            for column in schema.fields
+            column.name not in {*key, *columns} and _floats(column.type) for column in schema.fields
         ):
             message = f"tolerance={declared.tolerance!r}, but no column that is compared has floats"
             self._fail("tolerance_invalid", name, message)
-        return declared.tolerance, columns or ()
+        return declared.tolerance, columns
 
     def _check_record_wise(self, inputs: tuple[InputSpec, ...], found: dict[str, Any]) -> None:
         if any(isinstance(declared, Loopback) for declared in found.values()):
@@ -277,6 +303,10 @@ class Compiler:
                     "order_by nor combine; compute a key in the stage before, or derive from "
                     "Translate",
                 )
+        for name, declared in found.items():
+            if isinstance(declared, State) and declared.order_by is not None:
+                message = "a query is given records in any order: leave out order_by, sort in it"
+                self._fail("sql_shape", name, f"{message}, or derive from Translate")
         queries = getattr(self._stage, "queries", {})
         emitted = {name for name, declared in found.items() if not isinstance(declared, Input)}
         if not queries and self._place == place_of(type(self._stage)):
@@ -337,9 +367,20 @@ class Compiler:
             if isinstance(route, Computed)
             else tuple(spec.schema[c].type for c in route or ())
         )
+        self._check_types(spec.name, types, key)
+
+    def _check_types(self, name: str, types: tuple[DataType, ...], key: Schema) -> None:
         if types != tuple(column.type for column in key.fields):
             came = ", ".join(map(str, types))
-            self._fail("route_by_type", spec.name, f"routes by ({came}), but the key is ({key})")
+            self._fail("route_by_type", name, f"routes by ({came}), but the key is ({key})")
+
+    def _plain(self, name: str, option: str, value: str | None, schema: Schema) -> tuple[str, ...]:
+        """The columns that an option names, where nothing can be computed."""
+        if value is not None and not isinstance(cast(object, value), str):
+            message = f"{option} takes names of columns, such as 'a, b'; got {value!r}"
+            self._fail(f"{option}_invalid", name, f"{message}; keep what is computed as a column")
+        columns = self._columns(name, option, value, schema)
+        return columns if isinstance(columns, tuple) else ()
 
     def _columns(
         self, name: str, option: str, value: str | Computed | None, schema: Schema

@@ -216,14 +216,24 @@ class State:
     groups that are not called keep theirs. Writes are visible in the next epoch. A record
     of another key is appended to that key's, and does not call it.
 
+        ranks = State("page BIGINT, rank DOUBLE", route_by="page", order_by="rank")
+
     Args:
-        schema: DDL; holds every column of the stage's key, by name.
+        schema: DDL; holds the columns of the stage's key.
         grouping: `"inner"`: only groups that some input carries; `"outer"`: every key in state.
         tolerance: As of an `Output`; the key is compared exactly.
         not_compared: As of an `Output`.
+        route_by: Column or comma-separated columns that hold the key, in its order and of its
+            types. They say whose a record is, and by them it is looked up and corrected.
+            Default: the columns that are named like the key's.
+        order_by: Column or comma-separated columns by which the records of a group come, nulls
+            first; those that agree in them come by all columns. Default: by all columns, in
+            the order of the schema. Not in SQL.
     """
 
     schema: str
     grouping: Grouping = "inner"
     tolerance: float = 0.0
     not_compared: str | None = None
+    route_by: str | None = None
+    order_by: str | None = None

@@ -138,10 +138,10 @@ def _schemas(dataflow: Dataflow, stage: str, state: str) -> tuple[Schema, Schema
     node = dataflow.stages.get(stage)
     if node is None:
         raise NotFoundError(kind="stage", name=f"{dataflow.name}.{stage}")
-    found = [spec.schema for spec in node.translator.states if spec.name == state]
-    if not found or node.translator.key is None:
-        raise NotFoundError(kind="state", name=f"{dataflow.name}/{stage}.{state}")
-    return node.translator.key, found[0]
+    for spec in node.translator.states:
+        if spec.name == state:
+            return node.translator.key_of(spec), spec.schema
+    raise NotFoundError(kind="state", name=f"{dataflow.name}/{stage}.{state}")
 
 
 def _parse(body: bytes, key: Schema, schema: Schema) -> list[Correction]:

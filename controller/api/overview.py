@@ -170,7 +170,7 @@ def _declared(record: DataflowRecord, stage: str, dataflow: Dataflow | None) -> 
             StateOut(
                 name=state.name,
                 columns=str(state.schema),
-                key=str(spec.key),
+                key=str(spec.key_of(state)),
                 grouping=state.grouping,
             )
             for state in spec.states

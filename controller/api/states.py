@@ -94,7 +94,7 @@ def _key_schema(dataflow: Dataflow, stage: str, state: str) -> Schema:
     node = dataflow.stages.get(stage)
     if node is None:
         raise NotFoundError(kind="stage", name=f"{dataflow.name}.{stage}")
-    key = node.translator.key
-    if key is None or all(spec.name != state for spec in node.translator.states):
-        raise NotFoundError(kind="state", name=f"{dataflow.name}/{stage}.{state}")
-    return key
+    for spec in node.translator.states:
+        if spec.name == state:
+            return node.translator.key_of(spec)
+    raise NotFoundError(kind="state", name=f"{dataflow.name}/{stage}.{state}")

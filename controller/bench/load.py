@@ -64,8 +64,8 @@ def load_state(folder: Path, node: StageNode, state: str, records: pa.Table) -> 
         folder: The dataflow's folder; its tables exist and are empty.
         records: The columns of the state, in any order.
     """
-    spec, key = node.translator.state(state), node.translator.key
-    assert key is not None, "a stage with state has a key"
+    spec = node.translator.state(state)
+    key = node.translator.key_of(spec)
     schema = state_file_schema(spec)
     keys = [records.column(field.name).combine_chunks() for field in key.fields]
     hashes = hash_columns(keys, [field.type for field in key.fields])

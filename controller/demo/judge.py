@@ -59,14 +59,14 @@ def judge(
     judgements = []
     for expected in expected_touched(pages, before):
         spec, run = flow.stages[expected.stage].translator, by_stage[expected.stage]
-        assert spec.key is not None, "a stage with state has a key"
-        state = tables[f"{expected.stage}.{spec.states[0].name}"]
+        kept = spec.states[0]
+        state = tables[f"{expected.stage}.{kept.name}"]
         judgements.append(
             Judgement(
                 expected.stage,
                 run.count_of(expected.stage, "groups"),
                 expected.groups,
-                groups_in(state, spec.key.names),
+                groups_in(state, spec.key_of(kept).names),
                 run.count_of(expected.stage, "state_written"),
                 expected.state_written,
                 run.seconds,

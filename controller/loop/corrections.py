@@ -53,7 +53,7 @@ class Corrections:
         record, node = self.catalog.stage(name, stage)
         self.catalog.require_same(record)
         spec = next((one for one in node.translator.states if one.name == state), None)
-        if spec is None or node.translator.key is None:
+        if spec is None:
             raise NotFoundError(kind="state", name=f"{name}/{stage}.{state}")
         check_corrections(node.translator, spec, corrections, where="corrections")
         return record

@@ -126,7 +126,7 @@ class Reading:
             dataflow: Its name.
             stage: Of the dataflow.
             state: Of the stage.
-            key: Every column of the stage's key, with values of its types.
+            key: Every column of the state that holds the key, with values of its types.
             as_of: As a snapshot shows it; `None`: as the table is now.
 
         Raises:
@@ -137,8 +137,8 @@ class Reading:
             DefinitionError: Rule `key_invalid`, naming the key's columns.
         """
         record, node = self._state(dataflow, stage, state)
-        columns = node.translator.key
-        if columns is None or set(key) != set(columns.names):
+        columns = node.translator.key_of(node.translator.state(state))
+        if set(key) != set(columns.names):
             message = f"expected the columns ({columns}), got ({', '.join(key)})"
             raise DefinitionError(Mistake("key_invalid", f"stages.{stage}.{state}", message))
         if as_of is None:

@@ -171,14 +171,19 @@ def require_same(path: str, found: Metadata, wanted: Metadata) -> None:
             raise TableForeignError(path, f"a table with {key}={one} instead of {other}")
 
 
-def placement(buckets: int) -> dict[str, str]:
-    """Return the settings of a state table that say where a key's records lie."""
-    return {"cbp.hash": HASH, "cbp.buckets": str(buckets)}
+def placement(buckets: int, key: Sequence[str]) -> dict[str, str]:
+    """Return the settings of a state table that say where a key's records lie.
+
+    Args:
+        buckets: Of the stage.
+        key: Columns of the state that hold the key.
+    """
+    return {"cbp.hash": HASH, "cbp.buckets": str(buckets), "cbp.key": ",".join(key)}
 
 
-def require_placement(path: str, found: Metadata, *, buckets: int) -> None:
-    """Raise PlacementDiffersError unless a state table lies by our hash in so many buckets."""
-    for setting, expected in placement(buckets).items():
+def require_placement(path: str, found: Metadata, *, buckets: int, key: Sequence[str]) -> None:
+    """Raise PlacementDiffersError unless a state lies by our hash of these columns in buckets."""
+    for setting, expected in placement(buckets, key).items():
         value = found.configuration.get(setting)
         if value != expected:
             raise PlacementDiffersError(path, setting=setting, found=value, expected=expected)

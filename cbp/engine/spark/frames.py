@@ -61,8 +61,8 @@ class Results:
     def __init__(self, spec: TranslatorSpec) -> None:
         self.out: Any = _Namespace()
         self._frames: dict[str, DataFrame] = {}
-        self._states = {state.name: state.schema for state in spec.states}
-        self._schemas = self._states | {output.name: output.schema for output in spec.outputs}
+        self._keys = {state.name: spec.key_of(state).names for state in spec.states}
+        self._schemas = {flow.name: flow.schema for flow in (*spec.states, *spec.outputs)}
         for name, schema in self._schemas.items():
             setattr(self.out, name, partial(self._take, name, schema))
 
@@ -82,9 +82,12 @@ class Results:
 
     def _same(self, name: str, other: str) -> bool:
         # The key of a state is found by the names of its columns, so these must agree.
-        if name in self._states and self._schemas[name].names != self._schemas[other].names:
+        if name in self._keys and self._lies_by(name) != self._lies_by(other):
             return False
         return self._frames[name].sameSemantics(self._frames[other])
+
+    def _lies_by(self, state: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return self._schemas[state].names, self._keys[state]
 
     def _take(self, flow: str, schema: Schema, frame: DataFrame) -> None:
         frame = _conformed(flow, schema, frame)

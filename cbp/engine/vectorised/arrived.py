@@ -60,8 +60,9 @@ def with_results(task: TaskPlan, results: Iterable[str], *, keys: bool) -> TaskP
         keys: Whether the key's columns of every input are flows before them.
     """
     spec = task.spec
-    assert spec.key is not None, "a stage of this form has a key"
-    flows = {s.name: InputSpec(_result(s.name), s.schema, spec.key.names) for s in spec.states}
+    flows = {
+        s.name: InputSpec(_result(s.name), s.schema, spec.key_of(s).names) for s in spec.states
+    }
     flows |= {o.name: InputSpec(_result(o.name), o.schema, ()) for o in spec.outputs}
     arriving = (*(map(_keys_of, spec.inputs) if keys else ()), *(flows[name] for name in results))
     return _laid_out(task, replace(spec, inputs=arriving))

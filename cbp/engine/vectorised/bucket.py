@@ -91,10 +91,10 @@ class VectorisedRun:
             self._settle(state, call, emission)
 
     def _settle(self, state: StateSpec, call: Call, emission: Emission) -> None:
-        assert self.spec.key is not None, "a stage with state has a key"
         found, ids = getattr(call.groups, state.name), call.groups.ids(state.name)
         emitted, emitted_ids = emission.state(state.name)
-        rest = [name for name in state.schema.names if name not in self.spec.key]
+        key = self.spec.key_of(state)
+        rest = [name for name in state.schema.names if name not in key]
         died, born = settle_tables(
             found.select(rest), ids, emitted.select(rest), emitted_ids, groups=len(call.groups)
         )

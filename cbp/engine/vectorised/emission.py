@@ -18,7 +18,7 @@ from cbp.engine.vectorised.codes import row_codes
 from cbp.engine.vectorised.conform import conform
 from cbp.engine.vectorised.groups import Outputs, as_table, author_schema
 from cbp.model.schema import Schema
-from cbp.model.stage import TranslatorSpec
+from cbp.model.stage import StateSpec, TranslatorSpec
 
 __all__ = ["Emission"]
 
@@ -45,7 +45,7 @@ class Emission:
             output.name: partial(self._take_output, output.name, output.schema)
             for output in spec.outputs
         }
-        functions |= {s.name: partial(self._take_state, s.name, s.schema) for s in spec.states}
+        functions |= {state.name: partial(self._take_state, state) for state in spec.states}
         self.out = Outputs(functions)
 
     def state(self, name: str) -> tuple[pa.Table, Int64s]:
@@ -62,17 +62,18 @@ class Emission:
     def _take_output(self, name: str, schema: Schema, table: Any) -> None:
         self._write(name, _conformed(name, table, schema))
 
-    def _take_state(self, name: str, schema: Schema, table: Any) -> None:
-        records = _conformed(name, table, schema)
-        self._state[name].append((records, self._groups_of(name, records)))
+    def _take_state(self, state: StateSpec, table: Any) -> None:
+        records = _conformed(state.name, table, state.schema)
+        self._state[state.name].append((records, self._groups_of(state, records)))
 
-    def _groups_of(self, state: str, records: pa.Table) -> Int64s:
+    def _groups_of(self, state: StateSpec, records: pa.Table) -> Int64s:
         """Return the group of each record, found by its key.
 
         Raises:
             ValueError: A key is none of this call's.
         """
-        keys = records.select(self._keys.column_names)
+        columns = list(self._spec.key_of(state).names)
+        keys = records.select(columns).rename_columns(self._keys.column_names)
         if keys.num_rows == self._keys.num_rows and keys.equals(self._keys):
             return np.arange(keys.num_rows)
         called, emitted = row_codes([self._keys, keys])
@@ -83,7 +84,7 @@ class Emission:
         if len(unknown):
             key = tuple(keys.slice(int(unknown[0]), 1).to_pylist()[0].values())
             message = (
-                f"state {state!r} was emitted for the key {key!r}, which is no group of this "
+                f"state {state.name!r} was emitted for the key {key!r}, which is no group of this "
                 "call; emit it where that key is called"
             )
             raise ValueError(message)

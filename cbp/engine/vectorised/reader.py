@@ -133,7 +133,7 @@ class CallReader:
         return _Flow(run.name, table, keys, starts, stops, None, True)
 
     def _state(self, state: StateSpec, ranges: Ranges, start: int, stop: int) -> _Flow:
-        """Return a state's records, each group's ordered by all columns."""
+        """Return a state's records, each group's in order."""
         first, last = int(ranges.starts[start]), int(ranges.stops[stop - 1])
         schema = author_schema(state.schema)
         origin = self.found[state.name].part(first, last)
@@ -143,8 +143,7 @@ class CallReader:
             if np.any(origin.hashes[1:] == origin.hashes[:-1]):
                 order = state_order(table, origin.hashes, state)
                 table, origin = table.take(pa.array(order)), origin.at(order)
-        assert self.spec.key is not None, "a stage with state has a key"
-        keys = table.select(list(self.spec.key.names))
+        keys = table.select(list(self.spec.key_of(state).names))
         starts, stops = ranges.starts[start:stop] - first, ranges.stops[start:stop] - first
         return _Flow(state.name, table, keys, starts, stops, origin, state.grouping == "outer")
 
