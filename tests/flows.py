@@ -194,14 +194,14 @@ class Parcels(Translate):
     key = "k STRING, part DOUBLE"
     orders = Input("k STRING, part DOUBLE, verb STRING, n INT", route_by="k, part")
     kept = State("k STRING, part DOUBLE, n INT, parts ARRAY<INT>")
-    marks = State("part DOUBLE, k STRING, mark STRING", grouping="outer")
+    marks = State("part DOUBLE, whom STRING, k STRING", grouping="outer", route_by="whom, part")
     seen = Output("k STRING, part DOUBLE, line STRING", history=True)
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
         orders = list(group.orders)
         verbs = {order.verb for order in orders}
         kept = [] if "blind" in verbs else list(group.kept)
-        out.seen(*key, f"{[r.n for r in kept]} {[r.mark for r in group.marks]} {len(orders)}")
+        out.seen(*key, f"{[r.n for r in kept]} {[r.k for r in group.marks]} {len(orders)}")
         for order in orders:
             # Others come first and in between; a group's own zero is written as the negative one.
             if order.verb == "give":
@@ -213,6 +213,24 @@ class Parcels(Translate):
         if "forget" not in verbs:
             for row in kept:
                 out.kept(*row)
+
+
+class Ranks(Translate):
+    """Keeps records by columns that are not named like its key, in the order of another one."""
+
+    key = "k STRING, part DOUBLE"
+    items = Input("k STRING, part DOUBLE, n INT", route_by="k, part")
+    kept = State("k INT, at DOUBLE, n INT, whom STRING", route_by="whom, at", order_by="n")
+    seen = Output("k STRING, part DOUBLE, kept ARRAY<INT>, first INT", history=True)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        kept = list(group.kept)
+        out.seen(*key, [row.n for row in kept], kept[0].k if kept else None)
+        for row in kept:
+            if row.n != 1:
+                out.kept(*row)
+        for item in group.items:
+            out.kept(k=-len(kept), at=key.part, n=item.n, whom=key.k)
 
 
 def destination(text: str) -> Any:

@@ -243,10 +243,8 @@ class WindowReader:
         names = spec.schema.names
         table = self._states[spec.name].take(origin, names)
         decoded = decode_columns(table, names, [f.type for f in spec.schema.fields])
-        rows, keys = (
-            self._rows[spec.name](decoded),
-            table.select(list(self._spec.key_of(spec).names)),
-        )
+        rows = self._rows[spec.name](decoded)
+        keys = table.select(list(self._spec.key_of(spec).names))
         if np.any(origin.hashes[1:] == origin.hashes[:-1]):
             # Rows that Python has already are put in order there: their lists are not copied.
             order = state_order(table, origin.hashes, spec)

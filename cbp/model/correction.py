@@ -209,10 +209,8 @@ class _Correct:
     def _corrected(
         self, key: Any, records: list[dict[str, Any]], steps: Any, columns: tuple[str, ...]
     ) -> list[dict[str, Any]]:
-        empty = {
-            **dict.fromkeys(columns),
-            **{column: getattr(key, name) for column, name in self.key},
-        }
+        named_key = {column: getattr(key, name) for column, name in self.key}
+        empty = {**dict.fromkeys(columns), **named_key}
         for step in steps:
             values = dict(zip(columns, step[3:], strict=True))
             named = {name: values[name] for name in step.names.split(",") if name}

@@ -111,7 +111,7 @@ class StageShape:
     state_rules: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; those of a release without rules of states, if there are none."""
+        """Return plain JSON values; without rules of states, those of releases before them."""
         rules = {name: dict(each) for name, each in self.state_rules.items()}
         return {
             "reference": self.reference,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cbp import DataflowBuilder
+from cbp import DataflowBuilder, State
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor
 from cbp.engine.spark.frames import Frames, Results
@@ -130,13 +130,47 @@ def test_a_state_with_another_key_has_a_result_of_its_own(spark: Any) -> None:
         StateSpec(name, Schema.parse(text), "inner")
         for name, text in (("a", "k INT, n INT"), ("b", "n INT, k INT"), ("c", "k INT, n INT"))
     ]
+    states = [replace(state, route_by=("k",)) for state in states]
+    states.append(replace(states[0], name="d", route_by=("n",)))
     results = Results(replace(spec, states=tuple(states), outputs=()))
     frame = spark.range(3).selectExpr("CAST(id AS INT) AS k", "1 AS n")
     results.out.a(frame)
     results.out.b(spark.range(3).selectExpr("CAST(id AS INT) AS n", "1 AS k"))
     results.out.c(frame)
+    results.out.d(frame)
     _, found = results.distinct()
-    assert found == {"a": "a", "b": "b", "c": "a"}
+    assert found == {"a": "a", "b": "b", "c": "a", "d": "d"}
+
+
+class PageCountSql(UrlCountSql):
+    """Keeps the counts under another name; its `url` is something else."""
+
+    counts = State("url BIGINT, n BIGINT, page STRING", route_by="page")
+    queries = {  # noqa: RUF012
+        **UrlCountSql.queries,
+        "seen": "SELECT url, 1L AS n FROM urls UNION ALL SELECT page, n FROM counts",
+        "counts": "SELECT -n AS url, n, url AS page FROM summed",
+    }
+
+
+@pytest.mark.parametrize("reads", [1_000_000, 0], ids=["parts", "shuffled"])
+def test_a_state_in_sql_is_kept_by_its_own_columns(
+    reads: int, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its records are found and placed by the columns that hold the key, whatever their names."""
+    monkeypatch.setattr("cbp.engine.spark.executor.ARRANGED_READS_MAX", reads)
+    dataflow = dataflow_of(PageCountSql())
+    driver = Driver(
+        DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "c")), dataflow, tmp_path / "t"
+    )
+    for _ in range(2):
+        driver.feed("r0", [{"url": url} for url in ("a", "b", "a")])
+        driver.run_until_idle()
+    kept = sorted((r["page"], r["n"], r["url"]) for r in driver.state("t0", "counts"))
+    assert kept == [("a", 4, -4), ("b", 2, -2)]
+    (node,) = dataflow.stages.values()
+    (found,) = driver.engine.look_up(driver.folder, node, "counts", {"page": "a"})
+    assert found["n"] == 4
 
 
 class Doubled(UrlCountSql):

@@ -62,7 +62,8 @@ class Results:
         self.out: Any = _Namespace()
         self._frames: dict[str, DataFrame] = {}
         self._keys = {state.name: spec.key_of(state).names for state in spec.states}
-        self._schemas = {flow.name: flow.schema for flow in (*spec.states, *spec.outputs)}
+        self._schemas = {state.name: state.schema for state in spec.states}
+        self._schemas |= {output.name: output.schema for output in spec.outputs}
         for name, schema in self._schemas.items():
             setattr(self.out, name, partial(self._take, name, schema))
 

@@ -46,6 +46,18 @@ class ByOther(Count):
     counts = State("word BINARY, n INT")
 
 
+class Named(Count):
+    """Keeps counts under a name of their own."""
+
+    counts = State("word STRING, n INT, term STRING", route_by="term")
+
+
+class Renamed(Count):
+    """Keeps the same columns by the key's name again, most first."""
+
+    counts = State("word STRING, n INT, term STRING", order_by="n")
+
+
 class Echo(TranslateRecords):
     """Has no state."""
 
@@ -195,6 +207,36 @@ def test_a_state_is_never_looked_up_by_another_key() -> None:
     found = rules(plan_of(before, after, keep=["a"]))
     assert ("key_changed", "stages.a") in found
     assert ("schema_incompatible", "sources.words.schema") in found
+
+
+def test_a_state_that_lies_by_other_columns_is_not_kept() -> None:
+    """Both are shown; a rebuilt stage lays it anew; another order only needs the author's word."""
+    named, renamed = flow_of(a=Named()), flow_of(a=Renamed())
+    plan = plan_of(named, renamed, keep=["a"])
+    (mistake,) = plan.refused
+    assert (mistake.code, mistake.where) == ("key_changed", "stages.a.states.counts")
+    assert "lie by the columns (term)" in mistake.message
+    assert "looked up by (word)" in mistake.message
+    assert {
+        "route_by of state counts: term -> none",
+        "order_by of state counts: none -> n",
+    } <= set(plan.stages["a"].differences)
+    assert rules(plan_of(renamed, named, keep=["a"])) == rules(plan)
+    assert rules(plan_of(named, renamed, rebuild=["a"])) == []
+    ordered = flow_of(a=replace(Renamed().spec(), code=""))
+    (state,) = Renamed().spec().states
+    usual = flow_of(a=replace(Renamed().spec(), code="", states=(replace(state, order_by=()),)))
+    assert rules(plan_of(usual, ordered)) == [("state_undecided", "stages.a")]
+    assert rules(plan_of(usual, ordered, keep=["a"])) == []
+
+
+def test_a_description_of_an_earlier_release_says_nothing_of_states() -> None:
+    """And one of a dataflow whose states say nothing is letter by letter what it was."""
+    told = shape_of(flow_of(a=Count())).to_json()
+    assert "state_rules" not in told["stages"]["a"]
+    shape = shape_of(flow_of(a=Named()))
+    assert shape.stages["a"].state_rules == {"counts": {"route_by": "term"}}
+    assert DataflowShape.from_json(shape.to_json()) == shape
 
 
 def test_buckets_move_only_where_there_is_state() -> None:

@@ -179,6 +179,30 @@ def test_other_states_stay_whichever_is_corrected() -> None:
     assert written["corrections"] == [{"word": "a", "m": 5}]
 
 
+def test_a_state_is_corrected_by_the_columns_that_hold_its_key() -> None:
+    """They are named, and written with the key's value; the stage's own names are refused."""
+    given = {**vars(Words), "counts": State("word BIGINT, term STRING, n INT", route_by="term")}
+    spec = type("Named", (Words,), given)().spec()
+    state = spec.state("counts")
+    made = [Correction({"term": "a"}, "records", ({"n": 1, "word": 2},))]
+    check_corrections(spec, state, made, where="corrections")
+    with pytest.raises(DefinitionError, match=r"columns \(term STRING\)"):
+        check_corrections(spec, state, [one("a", "records", {"n": 1})], where="corrections")
+    run_ = correcting(spec, "counts")
+    schema, rows = correction_rows(state.schema, made)
+    assert run_.inputs[0].route_by == ("c1",)
+    written: list[dict[str, Any]] = []
+    group = SimpleNamespace(
+        counts=iter([(5, "a", 6)]),
+        corrections=iter(()),
+        **{run_.inputs[0].name: iter([Step(schema.names, row) for row in rows])},
+    )
+    run_.translate(
+        SimpleNamespace(word="a"), group, SimpleNamespace(counts=partial(_take, written))
+    )
+    assert written == [{"word": 2, "term": "a", "n": 1}]
+
+
 def test_a_note_reads_what_it_wrote() -> None:
     """Field by field."""
     note = CorrectionNote("count", "counts", 2, "p", "me", "why", "r")

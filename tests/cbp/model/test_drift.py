@@ -10,7 +10,17 @@ from cbp import Input, RunAll, State, framed
 from cbp.model.change import compare_versions
 from cbp.model.drift import drift, other_code
 from cbp.model.shape import DataflowShape, shape_of
-from tests.cbp.model.test_change import ByOther, Count, CountLess, CountMore, Echo, Talks, flow_of
+from tests.cbp.model.test_change import (
+    ByOther,
+    Count,
+    CountLess,
+    CountMore,
+    Echo,
+    Named,
+    Renamed,
+    Talks,
+    flow_of,
+)
 
 
 class Faster(Count):
@@ -88,6 +98,8 @@ def test_another_framing_function_is_told_and_goes_on() -> None:
         (Later, "runnable: run_all -> run_all(batch=4)"),
         (Framed, "frame_by of input words: none -> word"),
         (Echo, "state counts is gone"),
+        (Named, "route_by of state counts: none -> term"),
+        (Renamed, "order_by of state counts: none -> n"),
     ],
 )
 def test_other_tables_keys_or_inputs_are_drift(now: type, told: str) -> None:

@@ -113,6 +113,24 @@ def test_the_key_may_be_declared() -> None:
     assert isinstance(spec.input("urls").route_by, Computed)
 
 
+def test_a_state_says_by_which_columns_it_is_kept_and_in_which_order() -> None:
+    """Columns of the key's types, in its order; without, or by the key's names, nothing is said."""
+    spec = groupwise(
+        pairs=Input("a INT, b STRING", route_by="a, b"),
+        usual=State("b STRING, a INT"),
+        named=State("a INT, b STRING", route_by="a, b", not_compared=None),
+        other=State(
+            "a STRING, b STRING, x DOUBLE, n ARRAY<INT>, k INT", route_by="k, b", order_by="x"
+        ),
+    ).spec()
+    usual, named, other = spec.states
+    assert (usual.route_by, named.route_by) == (None, None)
+    assert spec.key_of(usual) == spec.key_of(named) == spec.key
+    assert usual.order == ("b", "a")
+    assert str(spec.key_of(other)) == "k INT, b STRING"
+    assert other.order == ("x", "a", "b", "k")
+
+
 def test_by_takes_several_types() -> None:
     """A key of several columns is a tuple; commas inside a type do not separate."""
     computed = by(lambda r: (1, 2), "BIGINT, DECIMAL(10,2)")
@@ -271,7 +289,64 @@ def test_a_record_is_its_own_group_unless_its_input_says_otherwise() -> None:
             ),
             "not_compared_invalid",
             "Made.o",
-            "names columns",
+            "names of columns",
+        ),
+        (
+            groupwise(urls=URLS, kept=State("page STRING", route_by="url")),
+            "route_by_unknown",
+            "Made.kept",
+            "no column 'url'; it has page",
+        ),
+        (
+            groupwise(urls=URLS, kept=State("page INT", route_by="page")),
+            "route_by_type",
+            "Made.kept",
+            "routes by (INT), but the key is (url STRING)",
+        ),
+        (
+            groupwise(urls=URLS, kept=State("page STRING, n STRING", route_by="page, n")),
+            "route_by_type",
+            "Made.kept",
+            "routes by (STRING, STRING)",
+        ),
+        (
+            groupwise(
+                pairs=Input("a INT, b INT", route_by="a, b"),
+                kept=State("a INT, b INT", route_by="a, a"),
+            ),
+            "route_by_invalid",
+            "Made.kept",
+            "names a column twice",
+        ),
+        (
+            groupwise(
+                urls=URLS,
+                kept=State("page STRING", route_by=by(lambda r: r.page, "STRING")),  # type: ignore[arg-type]
+            ),
+            "route_by_invalid",
+            "Made.kept",
+            "keep what is computed as a column",
+        ),
+        (
+            groupwise(urls=URLS, kept=State("url STRING", order_by="n")),
+            "order_by_unknown",
+            "Made.kept",
+            "no column 'n'",
+        ),
+        (
+            groupwise(
+                urls=URLS,
+                kept=State("url STRING", order_by=by(lambda r: r.url, "STRING")),  # type: ignore[arg-type]
+            ),
+            "order_by_invalid",
+            "Made.kept",
+            "keep what is computed as a column",
+        ),
+        (
+            groupwise(urls=URLS, kept=State("url STRING, m MAP<INT, INT>", order_by="m")),
+            "order_by_type",
+            "Made.kept",
+            "MAP<INT, INT>, which has no order",
         ),
         (
             record_wise(a=Input("t STRING"), b=Input("t STRING")),

@@ -1,0 +1,120 @@
+"""A state that is kept by columns of its own: read, corrected, verified and changed as a service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbp import Input, Output, State, Translate
+from cbp.engine.direct import LocalEngine
+from cbp.errors import ChangeRefusedError, DefinitionError, VersionUnreadableError
+from cbp.model.change import Choice
+from cbp.model.correction import Correction
+from controller.loop.reading import AsOf
+from tests.controller.diamond import KEPT
+from tests.controller.test_consistent_reads import Client
+from tests.controller.verified import EACH_WAY, verified
+from tests.controller.world import DIAMOND, SCHEMA, Inline, World
+
+pytestmark = pytest.mark.usefixtures("without_syncs")
+
+ONLY = {**DIAMOND, "stages": {"left": DIAMOND["stages"]["left"]}}
+
+
+class SumAs(Translate):
+    """Adds up numbers per word, and keeps them under another name; `word` is something else."""
+
+    items = Input(SCHEMA, route_by="word")
+    sums = State("word BIGINT, n BIGINT, term STRING", route_by="term")
+    totals = Output("word STRING, n BIGINT", key="word")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        n = sum(r.n for r in group.items) + sum(r.n for r in group.sums)
+        out.sums(word=-n, n=n, term=key.word)
+        out.totals(word=key.word, n=n)
+
+
+class SumByOther(SumAs):
+    """The same columns, and another one holds the key."""
+
+    key = "word STRING"
+    sums = State("word BIGINT, n BIGINT, term STRING, other STRING", route_by="other")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        n = sum(r.n for r in group.items) + sum(r.n for r in group.sums)
+        out.sums(word=-n, n=n, term="", other=key.word)
+        out.totals(word=key.word, n=n)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path, engine=LocalEngine, retention=KEPT, verifier=Inline())
+    made.translators["sum"] = SumAs
+    made.restart()
+    made.controller.register(ONLY)
+    made.controller.register({**ONLY, "name": "untouched"})
+    for number in range(3):
+        for name in ("diamond", "untouched"):
+            made.arrive(name, "a", ("x", number), ("y", 1))
+        made.clock.advance(1)
+        made.ticks()
+    yield made
+    made.close()
+
+
+def correct(world: World, key: dict[str, Any]) -> None:
+    one = Correction(key, "records", ({"n": 40, "word": 0},))
+    world.controller.amendments.correct("diamond", "left", "sums", [one], who="me", why="w")
+
+
+def test_its_records_are_read_and_corrected_by_its_own_columns(world: World) -> None:
+    """Over REST by key and as pages, as of now; a key by the stage's names is refused."""
+    client = Client(world, world.controller)
+    assert client.get("state", "left", "sums", term="x")["items"] == [
+        {"word": -3, "n": 3, "term": "x"}
+    ]
+    pages = client.all("state/left.sums", limit=1)
+    assert {row["term"]: row["n"] for row in pages} == {"x": 3, "y": 3}
+    with pytest.raises(DefinitionError, match="word"):
+        correct(world, {"word": "x"})
+    correct(world, {"term": "x"})
+    world.arrive("diamond", "a", ("x", 2))
+    world.ticks()
+    assert client.get("state", "left", "sums", term="x")["items"] == [
+        {"word": -42, "n": 42, "term": "x"}
+    ]
+    assert {row["term"] for row in client.all("state/left.sums")} == {"x", "y"}
+
+
+@EACH_WAY
+def test_it_is_verified_and_a_difference_told_by_its_own_key(world: World, request_: Any) -> None:
+    """Equal to a recomputation by either engine."""
+    done = verified(world, "untouched", request_)
+    assert [verdict.outcome for verdict in done.verdicts] == ["equal"] * len(done.verdicts)
+    assert {verdict.table for verdict in done.verdicts} >= {"state/left.sums"}
+
+
+def test_other_columns_are_a_change_that_is_refused_unless_rebuilt(world: World) -> None:
+    """Told with both; kept by force, it is refused too; what was before is no more read by key."""
+    before = AsOf(at_ms=int(world.clock().timestamp() * 1000))
+    world.translators["other"] = SumByOther
+    world.restart()
+    stages = {"left": {**ONLY["stages"]["left"], "translator": "other"}}
+    for keep in ((), ("left",)):
+        with pytest.raises(ChangeRefusedError) as refused:
+            world.controller.change({**ONLY, "stages": stages}, choice=Choice(frozenset(keep)))
+        told = {one.code: one.message for one in refused.value.mistakes}
+        assert "lie by the columns (term)" in told["key_changed"]
+        assert "looked up by (other)" in told["key_changed"]
+    choice = Choice(rebuild=frozenset({"left"}))
+    world.clock.advance(1)
+    world.controller.change({**ONLY, "stages": stages}, choice=choice)
+    world.ticks()
+    reading = world.controller.reading
+    (found,) = reading.look_up("diamond", "left", "sums", {"other": "x"})
+    assert (found["n"], found["other"]) == (3, "x")
+    with pytest.raises(VersionUnreadableError, match=r"cbp\.key was term"):
+        reading.look_up("diamond", "left", "sums", {"other": "x"}, before)
