@@ -237,6 +237,10 @@ def _states(spec: TranslatorSpec) -> Iterator[StatePlan]:
             else "looked up by the keys that the inputs bring; by index or scan, whatever is "
             "cheaper per file"
         )
+        if state.route_by is not None:
+            words += f"; its key is in {', '.join(state.route_by)}"
+        if state.order_by:
+            words += f"; a group reads it by {', '.join(state.order_by)}"
         yield StatePlan(state.name, str(state.schema), "scanned" if scanned else "looked_up", words)
 
 

@@ -257,6 +257,15 @@ class Near(Translate):
         out.views(key.k, 1 + 0.1**rounds)
 
 
+class ByNumber(Translate):
+    key = "k DOUBLE"
+    items = Input("k DOUBLE", route_by="k")
+    ranks = State("at DOUBLE, rank DOUBLE", route_by="at", tolerance=0.5)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        out.ranks(at=key.k, rank=1.0)
+
+
 class TooNear(Near):
     ranks = State("k STRING, rank DOUBLE, rounds INT", tolerance=0.01, not_compared="rounds")
 
@@ -266,3 +275,10 @@ def test_a_split_is_compared_as_closely_as_declared() -> None:
     check_split(Near, [["a"], ["a"], ["a", "b"]])
     with pytest.raises(AssertionError, match="state ranks"):
         check_split(TooNear, [["a"], ["a"], ["a", "b"]])
+
+
+def test_the_key_of_a_state_is_compared_exactly_whatever_it_is_called() -> None:
+    """A tolerance is for the other columns."""
+    one = run_epochs(ByNumber, [[1.0]])
+    assert one.difference(run_epochs(ByNumber, [[1.0]])) == ""
+    assert one.difference(run_epochs(ByNumber, [[1.1]])).startswith("state ranks")

@@ -1,4 +1,4 @@
-"""A state that is kept by columns of its own: read, corrected, verified and changed as a service."""
+"""A state kept by columns of its own: read, corrected, verified and changed by a service."""
 
 from __future__ import annotations
 

@@ -12,8 +12,17 @@ import pytest
 
 from cbp.engine import compare as module
 from cbp.engine import difference
-from cbp.engine.compare import SHOWN_MAX, compare_multisets, compare_near, compare_views
+from cbp.engine.compare import (
+    SHOWN_MAX,
+    compare,
+    compare_multisets,
+    compare_near,
+    compare_views,
+)
+from cbp.engine.contents import ListedContents
 from cbp.model.equality import Closeness, identity
+from cbp.model.verification import Comparison
+from tests.flows import Ranks
 
 Row = tuple[Any, ...]
 
@@ -104,6 +113,22 @@ def test_a_difference_is_told_by_key_with_both_sides():
     assert (one.key, one.expected) == ("'b'", ("'b', 2",))
     assert one.found[0] == "'b', 3"
     assert len(one.found[1]) < 400
+
+
+def test_a_difference_of_a_state_is_told_by_the_columns_that_hold_its_key():
+    """In the order of the stage's key, wherever they stand and whatever they are called."""
+    (one,) = compare(
+        Comparison("stage", "kept", "state"),
+        Ranks().spec(),
+        expected=ListedContents([[(1, 0.5, 7, "a"), (2, 0.5, 8, "b")]]),
+        found=ListedContents([[(1, 0.5, 7, "a"), (2, 0.5, 9, "b")]]),
+        counting=lambda rows: None,
+    )
+    assert (one.key, one.expected, one.found) == (
+        "'b', 0.5",
+        ("2, 0.5, 8, 'b'",),
+        ("2, 0.5, 9, 'b'",),
+    )
 
 
 @pytest.mark.usefixtures("_sizes")

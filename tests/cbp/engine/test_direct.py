@@ -7,7 +7,6 @@ the same flows on it). Narrow hashes force keys to share one.
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +21,6 @@ from cbp.engine import bucket, difference, external, records, spool, window
 from cbp.engine.direct import LocalEngine
 from cbp.engine.reference import ReferenceEngine
 from cbp.engine.state import compaction, sizes
-from cbp.errors import PlacementDiffersError
 from cbp.model.dataflow import Dataflow
 from cbp.model.stage import Computed
 from tests import flows
@@ -249,23 +247,6 @@ def test_every_epoch_equals_the_reference(
         driver = Driver(engine, dataflow, Path(folder) / "t")
         # The reference visits groups by the whole hash: with a narrow one the order differs.
         assert_same(dataflow, driver, epochs, ordered=hash_mask == -1)
-
-
-def test_a_state_that_lies_by_another_column_is_not_searched(tmp_path: Path) -> None:
-    """Its table says by which columns it lies: by others nothing would be found, without a word."""
-    dataflow = dataflow_of("ranks")
-    driver = Driver(LocalEngine(cache=str(tmp_path / "cache")), dataflow, tmp_path / "t")
-    driver.feed("s_items", [{"k": "a", "part": 1.0, "n": 3}])
-    driver.run_until_idle()
-    (node,) = dataflow.stages.values()
-    key = {"whom": "a", "at": 1.0}
-    (found,) = driver.engine.look_up(driver.folder, node, "kept", key)
-    assert found["n"] == 3
-    (kept,) = node.translator.states
-    states = (replace(kept, route_by=("whom", "n")),)
-    other = replace(node, translator=replace(node.translator, states=states))
-    with pytest.raises(PlacementDiffersError, match="cbp.key=whom,at"):
-        driver.engine.look_up(driver.folder, other, "kept", {"whom": "a", "n": 3})
 
 
 def test_unchanged_records_are_not_written_again(tmp_path: Path) -> None:

@@ -50,6 +50,23 @@ def test_another_number_of_buckets_is_refused_before_any_work(tmp_path: Path) ->
     assert folder_files(tmp_path) == before
 
 
+def test_a_state_that_lies_by_another_column_is_not_searched(tmp_path: Path) -> None:
+    """Its table says by which columns it lies: by others nothing would be found, without a word."""
+    dataflow = dataflow_of("ranks")
+    driver = Driver(LocalEngine(cache=str(tmp_path / "cache")), dataflow, tmp_path / "t")
+    driver.feed("s_items", [{"k": "a", "part": 1.0, "n": 3}])
+    driver.run_until_idle()
+    (node,) = dataflow.stages.values()
+    key = {"whom": "a", "at": 1.0}
+    (found,) = driver.engine.look_up(driver.folder, node, "kept", key)
+    assert found["n"] == 3
+    (kept,) = node.translator.states
+    states = (replace(kept, route_by=("whom", "n")),)
+    other = replace(node, translator=replace(node.translator, states=states))
+    with pytest.raises(PlacementDiffersError, match=r"cbp\.key=whom,at"):
+        driver.engine.look_up(driver.folder, other, "kept", {"whom": "a", "n": 3})
+
+
 def test_another_hash_is_refused(tmp_path: Path) -> None:
     """A table that a later version of the service hashed otherwise is left alone."""
     driver = started(tmp_path)

@@ -17,7 +17,7 @@ from stages.flows.crawl_queue import crawl_queue
 from stages.flows.pagerank import pagerank
 from stages.flows.set_diff import set_diff
 from tests.chains import SCHEMA, Mixed, Zipped, chain, hosts, sums
-from tests.flows import Letters
+from tests.flows import Letters, Ranks
 from tests.sql_forms import JoinedSql
 
 SPARK = PhysicalLimits(4, {"groupwise": 2_000}, 4_000_000, 64 << 20)
@@ -176,6 +176,17 @@ def test_what_goes_to_many_and_what_is_scanned_is_told():
     inner = stages_of(explain(crawl_queue(), ["extract_links", "merge"], SPARK))
     assert [s.access for s in outer["merge"].states] == ["scanned"]
     assert [s.access for s in inner["merge"].states] == ["looked_up"]
+
+
+def test_by_what_a_state_is_kept_and_read_is_told():
+    """Only where it says so itself."""
+    builder = DataflowBuilder("d")
+    builder.stage("a", Ranks(), items=builder.source("s", "k STRING, part DOUBLE, n INT"))
+    (kept,) = stages_of(explain(builder.build(), ["a"], LOCAL))["a"].states
+    assert kept.words.endswith("; its key is in whom, at; a group reads it by n")
+    flow = crawl_queue()
+    usual = stages_of(explain(flow, choose_leaders(flow), LOCAL))["merge"].states
+    assert all("its key" not in state.words and "reads it" not in state.words for state in usual)
 
 
 def test_a_unit_on_a_cycle_names_it():

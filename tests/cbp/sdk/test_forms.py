@@ -67,6 +67,7 @@ def test_the_form_is_plain_data() -> None:
             "sql_shape",
         ),
         ({"mail": Loopback("url STRING", route_by="url")}, "sql_shape"),
+        ({"counts": State("url STRING, n BIGINT", order_by="n")}, "sql_shape"),
         ({"sql": State("url STRING")}, "name_invalid"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
