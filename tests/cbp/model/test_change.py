@@ -223,11 +223,10 @@ def test_a_state_that_lies_by_other_columns_is_not_kept() -> None:
     } <= set(plan.stages["a"].differences)
     assert rules(plan_of(renamed, named, keep=["a"])) == rules(plan)
     assert rules(plan_of(named, renamed, rebuild=["a"])) == []
-    ordered = flow_of(a=replace(Renamed().spec(), code=""))
-    (state,) = Renamed().spec().states
-    usual = flow_of(a=replace(Renamed().spec(), code="", states=(replace(state, order_by=()),)))
-    assert rules(plan_of(usual, ordered)) == [("state_undecided", "stages.a")]
-    assert rules(plan_of(usual, ordered, keep=["a"])) == []
+    ordered = shape_of(renamed)
+    usual = replace(ordered, stages={"a": replace(ordered.stages["a"], state_rules={})})
+    assert rules(compare_versions(usual, ordered)) == [("state_undecided", "stages.a")]
+    assert rules(compare_versions(usual, ordered, Choice(keep=frozenset({"a"})))) == []
 
 
 def test_a_description_of_an_earlier_release_says_nothing_of_states() -> None:
