@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,12 @@ import pytest
 
 from cbp import Input, Output, State, Translate
 from cbp.engine.direct import LocalEngine
-from cbp.errors import ChangeRefusedError, DefinitionError, VersionUnreadableError
+from cbp.errors import CbpError, ChangeRefusedError, VersionUnreadableError
 from cbp.model.change import Choice
-from cbp.model.correction import Correction
 from controller.loop.reading import AsOf
 from tests.controller.diamond import KEPT
 from tests.controller.test_consistent_reads import Client
-from tests.controller.verified import EACH_WAY, verified
+from tests.controller.verified import WAYS, verified
 from tests.controller.world import DIAMOND, SCHEMA, Inline, World
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
@@ -65,22 +65,34 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-def correct(world: World, key: dict[str, Any]) -> None:
-    one = Correction(key, "records", ({"n": 40, "word": 0},))
-    world.controller.amendments.correct("diamond", "left", "sums", [one], who="me", why="w")
+def correct(client: Client, key: dict[str, Any]) -> None:
+    made = [{"key": key, "records": [{"n": 40, "word": 0}]}]
+    with client.session.connect() as service:
+        service.post(
+            *("dataflows", "diamond", "state", "left", "sums", "corrections"),
+            content=json.dumps({"corrections": made}).encode(),
+            content_type="application/json",
+            query={"reason": "counted twice", "by": "me"},
+        )
 
 
 def test_its_records_are_read_and_corrected_by_its_own_columns(world: World) -> None:
-    """Over REST by key and as pages, as of now; a key by the stage's names is refused."""
+    """Over REST, by key and page by page; a key by the stage's names is refused."""
     client = Client(world, world.controller)
+    assert client.get()["stages"][0]["states"][0]["key"] == "term STRING"
     assert client.get("state", "left", "sums", term="x")["items"] == [
         {"word": -3, "n": 3, "term": "x"}
     ]
     pages = client.all("state/left.sums", limit=1)
     assert {row["term"]: row["n"] for row in pages} == {"x": 3, "y": 3}
-    with pytest.raises(DefinitionError, match="word"):
-        correct(world, {"word": "x"})
-    correct(world, {"term": "x"})
+    for refused in (
+        lambda: client.get("state", "left", "sums", word="x"),
+        lambda: correct(client, {"word": "x"}),
+        lambda: correct(client, {"word": 7}),
+    ):
+        with pytest.raises(CbpError, match="term STRING"):
+            refused()
+    correct(client, {"term": "x"})
     world.arrive("diamond", "a", ("x", 2))
     world.ticks()
     assert client.get("state", "left", "sums", term="x")["items"] == [
@@ -89,7 +101,7 @@ def test_its_records_are_read_and_corrected_by_its_own_columns(world: World) -> 
     assert {row["term"] for row in client.all("state/left.sums")} == {"x", "y"}
 
 
-@EACH_WAY
+@pytest.mark.parametrize("request_", [WAYS[0], WAYS[-1]], ids=lambda r: f"{r.split}-{r.engine}")
 def test_it_is_verified(world: World, request_: Any) -> None:
     """Equal to a recomputation by either engine."""
     found = verified(world, "untouched", request_)
