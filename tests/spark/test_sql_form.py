@@ -153,12 +153,11 @@ class PageCountSql(UrlCountSql):
     }
 
 
-@pytest.mark.parametrize("reads", [1_000_000, 0], ids=["parts", "shuffled"])
 def test_a_state_in_sql_is_kept_by_its_own_columns(
-    reads: int, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its records are found and placed by the columns that hold the key, whatever their names."""
-    monkeypatch.setattr("cbp.engine.spark.executor.ARRANGED_READS_MAX", reads)
+    monkeypatch.setattr("cbp.engine.spark.executor.ARRANGED_READS_MAX", 0)
     dataflow = dataflow_of(PageCountSql())
     driver = Driver(
         DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "c")), dataflow, tmp_path / "t"
