@@ -102,13 +102,16 @@ def told() -> Dataflow:
     return flow.build()
 
 
+TOLD = told().stages["sum"]
+
+
 def plan_of(folder: str = "tables", **records: int) -> RunPlan:
     """Return a run over one increment of so many records of each input that is named."""
     inputs = {
         name: (Increment(name, 0, 0, (DataFile("x.parquet", number, 1),)),)
         for name, number in records.items()
     }
-    return RunPlan(folder, "told", told().stages["sum"], 0, "r", inputs)
+    return RunPlan(folder, "told", TOLD, 0, "r", inputs)
 
 
 def test_a_record_to_all_is_shared_out_once_it_is_known(tmp_path: Path) -> None:
