@@ -52,7 +52,8 @@ __all__ = ["Database", "insert_new"]
 
 BUSY_TIMEOUT_MS = 10_000
 CONNECT_TIMEOUT_SECONDS = 10
-STUCK_SECONDS = 5
+STUCK_SECONDS = 3
+"""Of two transactions of a stopped process, one can wait for the other: a take-over waits twice."""
 LOCK_SECONDS = 8
 """Longer than whoever stopped keeps a lock, and shorter than `ANSWER_SECONDS`, to be told why."""
 ANSWER_SECONDS = 10.0

@@ -57,6 +57,9 @@ class Leases:
     def take_lease(self, holder: str, address: str, *, milliseconds: int) -> Lease | None:
         """See `Store.take_lease`."""
         with self._database.write(fenced=False) as connection:
+            # A lease counts from when it is had, not from when its row was waited for: for a writer
+            # that stopped that takes as long as a lease.
+            connection.execute(select(leases.c.epoch).with_for_update())
             now = _now_ms(connection)
             taken = (
                 update(leases)

@@ -124,6 +124,8 @@ def test_a_take_over_waits_for_a_write_under_way_and_not_for_one_that_is_stuck(
 ) -> None:
     """A write of the old epoch is before the take-over or never; one that stopped is cut off.
 
+    Who waited for that has the lease for its whole time.
+
     zombie  BEGIN, holds the epoch ............(stopped)............ its connection is gone
     renewal                          passes
     rival                                      waits ................ leads
@@ -134,12 +136,24 @@ def test_a_take_over_waits_for_a_write_under_way_and_not_for_one_that_is_stuck(
         assert held is not None
         zombie.fence(held.epoch)
         engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+        found: list[tuple[Lease | None, int]] = []
         with pytest.raises(OperatingError):
-            _stop_inside_a_write(zombie, held.epoch, rival, engine)
+            _stop_inside_a_write(zombie, held.epoch, rival, engine, found)
         engine.dispose()
+    ((taken, waits_ms),) = found  # not judged in there: what ends with an error may hide another
+    assert taken is not None
+    assert taken.epoch == held.epoch + 1
+    assert taken.expires_ms - LONG > waits_ms, "it counts from before it was had"
 
 
-def _stop_inside_a_write(zombie: SqlStore, epoch: int, rival: SqlStore, engine: Engine) -> None:
+def _stop_inside_a_write(
+    zombie: SqlStore,
+    epoch: int,
+    rival: SqlStore,
+    engine: Engine,
+    found: list[tuple[Lease | None, int]],
+) -> None:
+    """Add what the rival got, and the database's time while it waited for that."""
     with zombie._database.write() as connection:
         assert zombie.renew_lease(epoch, milliseconds=SHORT)
         until_free(rival)
@@ -149,9 +163,8 @@ def _stop_inside_a_write(zombie: SqlStore, epoch: int, rival: SqlStore, engine: 
             while not watching.execute(waits).scalar_one():
                 watching.rollback()
                 assert not standing.done(), "it did not wait"
-            taken = standing.result(WAIT_SECONDS)
-        assert taken is not None
-        assert taken.epoch == epoch + 1
+            _, waits_ms = rival.lease()
+            found.append((standing.result(WAIT_SECONDS), waits_ms))
         connection.execute(text("SELECT 1"))
 
 
