@@ -14,11 +14,11 @@ from fastapi import Header, Query, Request
 from pydantic import Field, ValidationError
 from starlette.concurrency import run_in_threadpool
 
-from cbp.errors import DefinitionError, Mistake, NotFoundError
+from cbp.errors import DefinitionError, Mistake
 from cbp.model.correction import CORRECTIONS_MAX, Correction
-from cbp.model.dataflow import Dataflow
 from cbp.model.schema import Schema
 from controller.api.body import read_body
+from controller.api.keys import schemas_of
 from controller.api.routing import ServicesParameter, page_size, problems, router
 from controller.api.schemas import Model, Page, PageQuery
 from controller.loop.notes import Corrected
@@ -104,7 +104,7 @@ async def correct(
     )
 
     def act() -> Corrected:
-        schemas = _schemas(services.controller.dataflow(name), stage, state)
+        schemas = schemas_of(services.controller.dataflow(name), stage, state)
         corrections = _parse(body, *schemas)
         asked = f"correct {name} {stage} {state} {query.model_dump_json()} ".encode() + body
         with request.app.state.idempotency_keys.use(idempotency_key, asked):
@@ -132,16 +132,6 @@ def list_corrections(
     shown = found[: page_size(services, query)]
     more = shown[-1].run if len(shown) < len(found) else None
     return Page(items=[_shown(one) for one in shown], cursor=more)
-
-
-def _schemas(dataflow: Dataflow, stage: str, state: str) -> tuple[Schema, Schema]:
-    node = dataflow.stages.get(stage)
-    if node is None:
-        raise NotFoundError(kind="stage", name=f"{dataflow.name}.{stage}")
-    for spec in node.translator.states:
-        if spec.name == state:
-            return node.translator.key_of(spec), spec.schema
-    raise NotFoundError(kind="state", name=f"{dataflow.name}/{stage}.{state}")
 
 
 def _parse(body: bytes, key: Schema, schema: Schema) -> list[Correction]:

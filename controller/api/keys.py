@@ -16,16 +16,33 @@ from datetime import UTC, date, datetime
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
+from cbp.errors import NotFoundError
+from cbp.model.dataflow import Dataflow
 from cbp.model.schema import DataType, Field, Schema
 from controller.api.problems import RequestInvalidError
 
-__all__ = ["NULL_PARAMETER", "parse_key"]
+__all__ = ["NULL_PARAMETER", "parse_key", "schemas_of"]
 
 NULL_PARAMETER = "_null"
 
 # Wide enough for DECIMAL(38,38); the default context has 28 digits.
 _DECIMALS = Context(prec=80)
 _INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
+
+
+def schemas_of(dataflow: Dataflow, stage: str, state: str) -> tuple[Schema, Schema]:
+    """Return the columns of a state that hold its key, and all of them.
+
+    Raises:
+        NotFoundError: If there is no such stage, or it keeps no such state.
+    """
+    node = dataflow.stages.get(stage)
+    if node is None:
+        raise NotFoundError(kind="stage", name=f"{dataflow.name}.{stage}")
+    for spec in node.translator.states:
+        if spec.name == state:
+            return node.translator.key_of(spec), spec.schema
+    raise NotFoundError(kind="state", name=f"{dataflow.name}/{stage}.{state}")
 
 
 def parse_key(schema: Schema, parameters: Sequence[tuple[str, str]]) -> dict[str, Any]:

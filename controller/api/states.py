@@ -12,9 +12,7 @@ from fastapi import Query, Request
 from pydantic import AwareDatetime
 
 from cbp.errors import NotFoundError
-from cbp.model.dataflow import Dataflow
-from cbp.model.schema import Schema
-from controller.api.keys import NULL_PARAMETER, parse_key
+from controller.api.keys import NULL_PARAMETER, parse_key, schemas_of
 from controller.api.moments import MomentPageQuery, MomentQuery, as_of
 from controller.api.routing import ServicesParameter, page_size, problems, router
 from controller.api.schemas import Records
@@ -58,7 +56,7 @@ def look_up(
     at: Annotated[AwareDatetime | None, Query(alias="_at")] = None,
 ) -> Records:
     """Return the published state records of one key; 404 when there is none."""
-    schema = _key_schema(services.controller.dataflow(name), stage, state)
+    schema, _ = schemas_of(services.controller.dataflow(name), stage, state)
     pairs = [one for one in request.query_params.multi_items() if one[0] not in _MOMENT]
     key = parse_key(schema, pairs)
     moment = as_of(MomentQuery(epoch=epoch, stage=epoch_of, at=at), prefix="_")
@@ -82,19 +80,9 @@ def page(
     All pages are of one snapshot, that of the first page: complete and without doubles while
     runs go on.
     """
-    _key_schema(services.controller.dataflow(name), stage, state)
+    schemas_of(services.controller.dataflow(name), stage, state)
     limit = page_size(services, query)
     records, cursor = services.controller.reading.page_state(
         name, stage, state, query.cursor, limit, as_of(query)
     )
     return Records(items=[json_value(record) for record in records], cursor=cursor)
-
-
-def _key_schema(dataflow: Dataflow, stage: str, state: str) -> Schema:
-    node = dataflow.stages.get(stage)
-    if node is None:
-        raise NotFoundError(kind="stage", name=f"{dataflow.name}.{stage}")
-    for spec in node.translator.states:
-        if spec.name == state:
-            return node.translator.key_of(spec)
-    raise NotFoundError(kind="state", name=f"{dataflow.name}/{stage}.{state}")

@@ -59,11 +59,12 @@ class Leases:
         with self._database.write(fenced=False) as connection:
             # A lease counts from when it is had, not from when its row was waited for: for a writer
             # that stopped that takes as long as a lease.
-            connection.execute(select(leases.c.epoch).with_for_update())
+            row_of = leases.c.name == LEADER
+            connection.execute(select(leases.c.epoch).where(row_of).with_for_update())
             now = _now_ms(connection)
             taken = (
                 update(leases)
-                .where(leases.c.name == LEADER, leases.c.expires_ms <= now)
+                .where(row_of, leases.c.expires_ms <= now)
                 .values(
                     epoch=leases.c.epoch + 1,
                     holder=holder,
