@@ -22,6 +22,9 @@ from cbp.engine.spark.resident import Residents
 from cbp.engine.spark.resident_worker import answer
 from cbp.engine.spark.work import Work
 from cbp.errors import RunCancelledError
+from controller.bench.candidate import Place
+from controller.bench.candidates.direct import DirectCandidate
+from controller.bench.workload import UrlCount
 from tests.cbp.engine.test_direct import assert_same, dataflow_of
 from tests.driver import Driver
 from tests.fresh import REPOSITORY
@@ -87,6 +90,22 @@ def test_workers_start_once_runs_come_often() -> None:
     assert asked(pool, told) is None
     assert [asked(none, told) for _ in range(resident.HOT_RUNS + 1)][-1] is None
     assert not none._starting
+
+
+def test_all_workers_may_be_started_at_once_and_waited_for() -> None:
+    """The very first run has one; who asks twice, or of a pool that is closed, gets no more."""
+    pool, none = Residents(2, PATH), Residents(0, PATH)
+    pool.start()
+    pids = pool.free
+    assert len(pids) == 2
+    assert asked(pool, told) is not None
+    pool.start()
+    none.start()
+    assert sorted(pool.free) == sorted(pids)
+    assert not none.free
+    pool.close()
+    pool.start()
+    assert not pool.free
 
 
 def test_a_runs_tasks_have_a_worker_each(pool: Residents) -> None:
@@ -243,3 +262,16 @@ def test_small_runs_give_the_references_epochs_without_a_job(
     assert len(jobs) == bool(point)
     assert len(lost_attempts(driver, tmp_path / "t")) == bool(point)
     executor.residents.close()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("name", "workers"), [("cbp", 2), ("jobs", 0), ("blackbox", 0)])
+def test_a_benchmark_has_its_workers_from_the_first_run(
+    name: str, workers: int, spark: Any, tmp_path: Path
+) -> None:
+    """So no round is measured half by jobs and half by workers; `jobs` never has one."""
+    place = Place(tmp_path / "tables", tmp_path / "scratch", spark, 2)
+    candidate = DirectCandidate(place, UrlCount(10), grouping="inner", form="groupwise", name=name)
+    assert isinstance(candidate._executor, SparkExecutor)
+    assert len(candidate._executor.residents.free) == workers
+    candidate.close()

@@ -135,6 +135,16 @@ class Residents:
         with self._lock:
             return [worker.pid for worker in self._free]
 
+    def start(self) -> None:
+        """Start all workers now, and wait until they are ready, or could not be started."""
+        with self._lock:
+            missing = 0 if self._closed else self._claimed()
+        threads = [threading.Thread(target=self._start) for _ in range(missing)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
     def reports(
         self, run: str, work: Work, tasks: int, *, attempt: str, going: Callable[[], None]
     ) -> list[str] | None:
@@ -190,14 +200,17 @@ class Residents:
                 taken, self._free = self._free[:tasks], self._free[tasks:]
                 self._serving[run] = taken
                 return taken
-            busy = sum(map(len, self._serving.values()))
-            missing = self.most - len(self._free) - busy - self._starting
-            if self._seen <= HOT_RUNS or not missing:
-                return None
-            self._starting += missing
+            missing = 0 if self._seen <= HOT_RUNS else self._claimed()
         for _ in range(missing):
             threading.Thread(target=self._start, name="cbp-resident", daemon=True).start()
         return None
+
+    def _claimed(self) -> int:
+        """Return how many workers are missing; whoever asked starts them."""
+        busy = sum(map(len, self._serving.values()))
+        missing = self.most - len(self._free) - busy - self._starting
+        self._starting += missing
+        return missing
 
     def _give_back(self, run: str, workers: Sequence[_Worker], *, lost: Sequence[_Worker]) -> None:
         with self._lock:

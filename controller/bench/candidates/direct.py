@@ -2,7 +2,8 @@
 
 Settings, for all: the service's Spark session, four buckets per slot. Every commit is
 made: output increment, vectors, intention, log entries, all synced. State is loaded as
-files; the crawl queue reads its first increments instead.
+files; the crawl queue reads its first increments instead. Resident workers are there from the
+first run, as in a service that has had some; `jobs` has none.
 """
 
 from __future__ import annotations
@@ -150,4 +151,6 @@ def _executor(place: Place, name: str) -> Executor:
     if name == "blackbox":
         return SparkBlackboxExecutor(place.spark)
     workers = 0 if name == "jobs" else Settings.model_fields["resident_workers"].default
-    return SparkExecutor(place.spark, kind=kind, resident_workers=workers)
+    executor = SparkExecutor(place.spark, kind=kind, resident_workers=workers)
+    executor.residents.start()
+    return executor
