@@ -91,7 +91,7 @@ class Candidate(Protocol):
         ...
 
     def held(self) -> Held:
-        """Read what the state holds."""
+        """Read what the state holds, and what was emitted; called once all is measured."""
         ...
 
     def close(self) -> None:

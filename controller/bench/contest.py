@@ -15,14 +15,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from controller.bench.candidate import Candidate, Figures, Place
 from controller.bench.floor import floor_seconds
 from controller.bench.held import Held, Totals
-from controller.bench.options import OURS, BenchOptions
+from controller.bench.options import OURS, BenchOptions, runs_dataflow
 from controller.bench.result import Measured, Sample, median
 from controller.bench.roster import candidate_of
 from controller.bench.traffic import FolderWatch, StageWatch
@@ -83,7 +83,7 @@ class Contest:
             for size in self.options.sizes(self.state_keys):
                 self._measure(entrants, workload, size)
             self.on_step("comparing what they hold")
-            self.held = {e.label: e.candidate.held() for e in entrants}
+            self.held = {e.label: self._held(e) for e in entrants}
             loaded = {e.label: e.candidate.state_keys for e in entrants}
             records = sum(arrival.records for arrival in self._arrivals)
             counted = records if isinstance(workload, UrlCount) else None
@@ -93,6 +93,12 @@ class Contest:
         finally:
             for entrant in entrants:
                 entrant.candidate.close()
+
+    def _held(self, entrant: Entrant) -> Held:
+        held = entrant.candidate.held()
+        # With outer state every group emits in every epoch, changed or not, as no peer does.
+        outer = self.options.grouping == "outer" and not runs_dataflow(entrant.label)
+        return replace(held, emitted=None) if outer and isinstance(held, Totals) else held
 
     def _loaded(self, label: str, workload: Workload) -> Entrant:
         own = self.folder / label.replace("/", "-")

@@ -25,6 +25,7 @@ __all__ = [
     "Candidates",
     "edges_of",
     "peers_by_default",
+    "runs_dataflow",
     "sizes_by_default",
 ]
 
@@ -265,6 +266,11 @@ class BenchOptions:
 def edges_of(workload: str, nodes: int) -> int:
     """Return how many edges a graph of so many nodes has, unless it is said."""
     return nodes * (_EDGES_CLUSTERING if workload == CLUSTERING else _EDGES)
+
+
+def runs_dataflow(label: str) -> bool:
+    """Tell whether a candidate runs our dataflow, in whatever mode."""
+    return label.partition("/")[0] in (*_ANY_DATAFLOW, *VARIANTS)
 
 
 def peers_by_default(workload: str) -> Candidates:

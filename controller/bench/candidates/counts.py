@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from controller.bench.digests import frame_digest, last_frame
 from controller.bench.held import Totals
 from controller.bench.workload import Arrival, UrlCount
 
-__all__ = ["counts_of", "initial_urls", "totals_of"]
+__all__ = ["COUNTS", "TOTALS", "counts_of", "initial_urls", "totals_of"]
+
+COUNTS, TOTALS = "count.counts", "count.totals"
+"""The state and the output of the dataflow `url-count`; peers hold theirs under the same names."""
+
+_NAMES = ("url", "n")
 
 
 def initial_urls(session: Any, keys: int, partitions: int) -> Any:
@@ -22,7 +28,17 @@ def counts_of(session: Any, *arrivals: Arrival | str) -> Any:
     return urls.groupBy("url").count().withColumnRenamed("count", "n")
 
 
-def totals_of(frame: Any) -> Totals:
-    """Return what a frame `(url, n)` with one row per key holds."""
-    keys, n = frame.selectExpr("count(*)", "coalesce(sum(n), 0)").first()
-    return Totals(int(keys), int(n))
+def totals_of(state: Any, emitted: Any = None, *, order: str = "") -> Totals:
+    """Return what a candidate holds.
+
+    Args:
+        state: A frame `(url, n)` with one row per key.
+        emitted: A frame `(url, n)` with the column `order`: what was emitted after the load;
+            None: nothing is.
+        order: Rises with what was emitted.
+    """
+    states = {COUNTS: frame_digest(state, _NAMES)}
+    if emitted is None:
+        return Totals(states)
+    last = last_frame(emitted, _NAMES[:1], _NAMES, order)
+    return Totals(states, {TOTALS: frame_digest(last, _NAMES)})

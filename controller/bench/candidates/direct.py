@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -20,9 +19,10 @@ from cbp.engine.executor import Executor, LocalExecutor
 from cbp.engine.task import StageTask
 from controller.bench.candidate import Figures, Place
 from controller.bench.candidates.scan import ScanTask
+from controller.bench.candidates.tables import totals_of_tables
 from controller.bench.drive import STEPS, DataflowDrive, StageRun
 from controller.bench.graph_workloads import GraphWorkload
-from controller.bench.held import Held, Totals
+from controller.bench.held import Held
 from controller.bench.load import load_counts, load_state
 from controller.bench.options import VARIANTS
 from controller.bench.workload import Arrival, UrlCount, Workload, variant_of, write_arrival
@@ -74,15 +74,10 @@ class DirectCandidate:
         return replace(figures, bytes_read=sum(map(_rewritten, runs)))
 
     def held(self) -> Held:
-        """Read the values of a graph; or count the records of every state, and add up their `n`."""
+        """Read the values of a graph; or digest the records of every state and output."""
         if isinstance(self._workload, GraphWorkload):
             return self._workload.held(self._rows)
-        every = [self._totals(table) for table in self.state_tables()]
-        return Totals(sum(t.keys for t in every), sum(t.n for t in every))
-
-    def state_tables(self) -> list[Path]:
-        """Return the folders of the dataflow's state tables."""
-        return sorted(self._place.folder.glob("state/*"))
+        return totals_of_tables(self._place.folder, self.dataflow, spark=self._place.spark)
 
     def close(self) -> None:
         """End what works for it alone; the session stays."""
@@ -91,15 +86,6 @@ class DirectCandidate:
 
             assert isinstance(self._executor, SparkExecutor)
             self._executor.residents.close()
-
-    def _totals(self, table: Path) -> Totals:
-        if self._place.spark is not None:
-            frame = self._place.spark.read.format("delta").load(str(table))
-            keys, n = frame.selectExpr("count(*)", "coalesce(sum(n), 0)").first()
-            return Totals(int(keys), int(n))
-        stage, _, state = table.name.partition(".")
-        counts = [row["n"] or 0 for row in self._rows(stage, state)]
-        return Totals(len(counts), sum(counts))
 
     def _rows(self, stage: str, state: str) -> Iterable[Mapping[str, Any]]:
         node = self.dataflow.stages[stage]

@@ -52,7 +52,7 @@ class RecomputeCandidate:
         return Figures(bytes_read=self._bytes)
 
     def held(self) -> Totals:
-        """Count and add up the table."""
+        """Digest the table; no changes are emitted."""
         return totals_of(self._session.read.format("delta").load(self._table))
 
     def close(self) -> None:

@@ -49,7 +49,7 @@ class RewriteCandidate:
         return Figures()
 
     def held(self) -> Totals:
-        """Count and add up the table."""
+        """Digest the table; no changes are emitted."""
         return totals_of(self._session.read.format("delta").load(self._table))
 
     def close(self) -> None:

@@ -9,7 +9,8 @@ micro-batch. Three forms of the same query:
 
 Best settings found: RocksDB with changelog checkpoints and without counting its rows; a
 trigger without pause, polling every 10 ms; one state partition per slot, the fewest that
-use all of them; no metrics. The Python forms get at most `PYTHON_KEYS_MAX` keys, since
+use all of them; no metrics. What is appended has the number of its batch beside it, as our
+outputs have that of their epoch. The Python forms get at most `PYTHON_KEYS_MAX` keys, since
 each key costs them a call when state is loaded.
 """
 
@@ -17,7 +18,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from controller.bench.candidate import Figures, Place
@@ -32,6 +34,7 @@ PYTHON_KEYS_MAX = 200_000
 _STORE = "spark.sql.streaming.stateStore"
 _PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _SHAPE = "url STRING, n BIGINT"
+_BATCH = "_batch"
 _TWS_NEEDS = ("google.protobuf",)
 
 
@@ -41,7 +44,9 @@ class StreamingCandidate:
     def __init__(self, place: Place, name: str = "streaming") -> None:
         self.name, self.state_keys = name, 0
         self.form = "sql" if name == "streaming" else "groupwise"
-        self._counted = _QUERIES[name]
+        self._form = _FORMS[name]
+        self._checkpoint = str(place.folder / "checkpoint")
+        self._batches = self._loaded = 0
         self._place, self._table = place, str(place.folder / "totals")
         self._incoming = place.scratch / "incoming"
         self._query: Any = None
@@ -71,11 +76,11 @@ class StreamingCandidate:
         for part in sorted(initial.glob("part-*.parquet")):
             part.rename(self._incoming / part.name)
         stream = self._session.readStream.schema("url STRING").parquet(str(self._incoming))
-        writer = self._counted(stream).writeStream.outputMode("update")
+        writer = self._form.query(stream).writeStream.outputMode("update")
         writer = writer.foreachBatch(self._append).trigger(processingTime="0 seconds")
-        location = str(self._place.folder / "checkpoint")
-        self._query = writer.option("checkpointLocation", location).start()
+        self._query = writer.option("checkpointLocation", self._checkpoint).start()
         self._query.processAllAvailable()
+        self._loaded = self._batches
 
     def run(self, arrival: Arrival) -> Figures:
         """Let one file appear, and wait until it is processed."""
@@ -84,17 +89,23 @@ class StreamingCandidate:
         return Figures()
 
     def held(self) -> Totals:
-        """Take the last count of each URL from what was appended; counts only rise."""
+        """Read the state store of the last batch, and what was appended after the load."""
+        stored = self._session.read.format("statestore").options(**self._form.options)
+        state = stored.load(self._checkpoint).selectExpr("key.url", f"{self._form.value} AS n")
         appended = self._session.read.format("delta").load(self._table)
-        return totals_of(appended.groupBy("url").agg({"n": "max"}).toDF("url", "n"))
+        emitted = appended.where(f"{_BATCH} >= {self._loaded}")
+        return totals_of(state, emitted, order=_BATCH)
 
     def close(self) -> None:
         """Stop the query."""
         if self._query is not None:
             self._query.stop()
 
-    def _append(self, frame: Any, _batch: int) -> None:
-        frame.write.format("delta").mode("append").save(self._table)
+    def _append(self, frame: Any, batch: int) -> None:
+        """Append what a batch emits, with its number, as ours have that of their epoch."""
+        numbered = frame.selectExpr("*", f"{batch}L AS {_BATCH}")
+        numbered.write.format("delta").mode("append").save(self._table)
+        self._batches = batch + 1
 
 
 def _by_sql(stream: Any) -> Any:
@@ -141,8 +152,23 @@ def tws_runs() -> bool:
         return False
 
 
-_QUERIES: dict[str, Callable[[Any], Any]] = {
-    "streaming": _by_sql,
-    "streaming-python": _by_pandas_state,
-    "streaming-python-tws": _by_processor,
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A form of the query.
+
+    Attributes:
+        query: From the stream `(url)` to `(url, n)`.
+        value: Where a count stands in the records of the state store.
+        options: That reading the state store takes.
+    """
+
+    query: Callable[[Any], Any]
+    value: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+_FORMS = {
+    "streaming": _Form(_by_sql, "value.count"),
+    "streaming-python": _Form(_by_pandas_state, "value.groupState.n"),
+    "streaming-python-tws": _Form(_by_processor, "value.n", {"stateVarName": "n"}),
 }

@@ -14,9 +14,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cbp.model.schema import Schema
 from controller.bench.candidate import Figures, Place
+from controller.bench.candidates.counts import COUNTS, TOTALS
+from controller.bench.digests import digest_of
 from controller.bench.errors import BenchRefusedError
-from controller.bench.held import Totals
+from controller.bench.held import Digest, Totals
 from controller.bench.workload import Arrival
 
 __all__ = ["UpsertCandidate"]
@@ -32,6 +35,12 @@ _INITIAL = """
     SELECT 'http://site' || (id % 50000) || '.example.com/page/' || upper(to_hex(id)), 1
     FROM range($keys) AS keys(id)
 """
+_LAST = """
+    SELECT url, arg_max(n, filename) AS n
+    FROM read_parquet($files, filename = true) GROUP BY url
+"""
+_SCHEMA = Schema.parse("url STRING, n BIGINT")
+_ROWS = 65_536
 
 
 class UpsertCandidate:
@@ -70,13 +79,19 @@ class UpsertCandidate:
         return Figures(bytes_read=read, bytes_written=written)
 
     def held(self) -> Totals:
-        """Count and add up the table."""
-        row: Any = self._database.execute("SELECT count(*), sum(n) FROM counts").fetchone()
-        return Totals(int(row[0]), int(row[1]))
+        """Digest the table, and the last of the rows that were written per key."""
+        states = {COUNTS: self._digest("SELECT url, n FROM counts")}
+        files = str(self._place.folder / "totals-*.parquet")
+        emitted = {TOTALS: self._digest(_LAST, files=files)} if self._runs else {}
+        return Totals(states, emitted)
 
     def close(self) -> None:
         """Close the file."""
         self._database.close()
+
+    def _digest(self, query: str, **params: Any) -> Digest:
+        answer = self._database.sql(query, params=params)
+        return digest_of(answer.to_arrow_reader(_ROWS), _SCHEMA.fields)
 
 
 def _write_synced(table: pa.Table, path: str) -> None:

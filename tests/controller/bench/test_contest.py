@@ -9,9 +9,11 @@ import pytest
 
 from controller.bench import BenchOptions
 from controller.bench.candidate import Figures
+from controller.bench.candidates import upsert
 from controller.bench.candidates.direct import DirectCandidate
+from controller.bench.candidates.upsert import UpsertCandidate
 from controller.bench.contest import Contest, differences, steps_of
-from controller.bench.held import Totals, Values
+from controller.bench.held import Digest, Totals, Values
 from controller.bench.workload import Arrival
 
 
@@ -165,9 +167,47 @@ def test_a_candidate_that_loses_records_is_found(
     assert found[0] == "blackbox counts 300 records, not 570"
 
 
+def test_counts_at_other_keys_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same keys and the same sum are not enough: counts belong to their keys."""
+    monkeypatch.setattr(upsert, "_INITIAL", upsert._INITIAL.replace(", 1\n", ", id % 3\n"))
+    contest, _ = contest_of(tmp_path, against=("duckdb",))
+    (found,) = contest.run()
+    assert {(one.keys, one.n) for one in counts(contest).values()} == {
+        (counts(contest)["cbp"].keys, 570)
+    }
+    assert found.startswith("duckdb holds other records in count.counts")
+
+
+def test_emitted_changes_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who holds the right counts, and tells wrong ones, is found."""
+    run = UpsertCandidate.run
+
+    def late(self: UpsertCandidate, arrival: Arrival) -> Figures:
+        figures = run(self, arrival)
+        first, *_ = sorted(self._place.folder.glob("totals-*.parquet"))
+        first.rename(first.with_name("totals-999999.parquet"))
+        return figures
+
+    monkeypatch.setattr(UpsertCandidate, "run", late)
+    contest, _ = contest_of(tmp_path, against=("blackbox", "duckdb"), keys="zipf")
+    assert contest.run() == ["duckdb emitted other last values in count.totals"]
+
+
 def test_only_equal_beginnings_are_compared_key_by_key() -> None:
     """A candidate that began with fewer keys must count right, but holds fewer."""
-    held = {"cbp": Totals(10, 15), "half": Totals(5, 10), "wrong": Totals(9, 15)}
-    loaded = {"cbp": 10, "half": 5, "wrong": 10}
+
+    def totals(rows: int, n: int, hashes: int) -> Totals:
+        return Totals({"count.counts": Digest(rows, n, hashes)})
+
+    held = {
+        "cbp": totals(10, 15, 1),
+        "half": totals(5, 10, 2),
+        "fewer": totals(9, 15, 3),
+        "other": totals(10, 15, 4),
+    }
+    loaded = {"cbp": 10, "half": 5, "fewer": 10, "other": 10}
     found = differences(held, loaded, counted=5, within=dict.fromkeys(held, 0.0))
-    assert found == ["wrong holds 9 keys and 15, cbp 10 and 15"]
+    assert found == [
+        "fewer holds other records in count.counts: 9 keys and 15, cbp 10 and 15",
+        "other holds other records in count.counts: 10 keys and 15, cbp 10 and 15",
+    ]
