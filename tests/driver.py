@@ -38,6 +38,7 @@ class Driver:
         publish_every: Epochs of a stage after which everything recorded is published.
         kept: Of outputs that are not kept for good, by flow, what must stay of them.
         by_bucket: Whether messages that only their stage reads may lie by bucket.
+        files: Of a source's increment, at most so many, each with the next of its records.
         slots_max: As of the plan of every run.
     """
 
@@ -50,10 +51,11 @@ class Driver:
         fused: bool = False,
         publish_every: int = 1,
         by_bucket: bool = True,
+        files: int = 1,
     ) -> None:
         self.engine, self.dataflow, self.folder = engine, dataflow, str(folder)
         self._leaders = choose_leaders(dataflow) if fused else tuple(dataflow.stages)
-        self.publish_every, self.by_bucket = publish_every, by_bucket
+        self.publish_every, self.by_bucket, self.files = publish_every, by_bucket, files
         self.unpublished: dict[str, list[Intention]] = {name: [] for name in self.units}
         self.connectors = {
             name: {input_: Connector(input_) for input_ in unit.leader.wiring}
@@ -82,15 +84,23 @@ class Driver:
         """Add one increment to a source."""
         index = self.indexes[source]
         self.indexes[source] += 1
-        path = f"{source_folder(source)}/{index:012d}-00000-test.parquet"
+        cuts = [len(records) * part // self.files for part in range(self.files + 1)]
+        files = tuple(
+            self._file(source, f"{index:012d}-{part:05d}-test.parquet", records[start:stop])
+            for part, (start, stop) in enumerate(itertools.pairwise(cuts))
+            if start < stop
+        )
+        self._enqueue(Increment(source, index, index, files))
+
+    def _file(self, source: str, name: str, records: list[dict[str, Any]]) -> DataFile:
+        path = f"{source_folder(source)}/{name}"
         target = Path(self.folder) / path
         target.parent.mkdir(parents=True, exist_ok=True)
         schema = arrow_schema(self.dataflow.sources[source].schema)
         # Renamed into place: another driver of the same folder may be reading it.
         pq.write_table(pa.Table.from_pylist(records, schema=schema), f"{target}.{os.getpid()}")
         os.replace(f"{target}.{os.getpid()}", target)
-        files = (DataFile(path, len(records), target.stat().st_size),) if records else ()
-        self._enqueue(Increment(source, index, index, files))
+        return DataFile(path, len(records), target.stat().st_size)
 
     def run_until_idle(self) -> None:
         """Run stages until none is runnable."""

@@ -459,6 +459,21 @@ class Framed(Translate):
         out.seen(k=key.k, n=n)
 
 
+class Arrivals(Translate):
+    """Tells the records of a group as they came, from several increments at once."""
+
+    runnable = RunAny(batch=3)
+    items = Input("k BIGINT, n BIGINT", route_by="k")
+    last = State("k BIGINT, n BIGINT")
+    seen = Output("k BIGINT, before BIGINT, came ARRAY<BIGINT>", history=True)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        before = next((row.n for row in group.last), None)
+        came = [row.n for row in group.items]
+        out.seen(key.k, before, came)
+        out.last(key.k, came[-1] if came else before)
+
+
 class FramedWords(TranslateRecords):
     """Record-wise on frames."""
 

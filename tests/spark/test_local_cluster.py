@@ -1,14 +1,23 @@
 """The same flows on a cluster of two executor processes, shuffled.
 
 On `local[n]` the records of a group arrive in one order by luck; on a cluster they come
-from several map tasks in any order. A process of its own, because a session's master
-cannot be changed. `CBP_CLUSTER_RUNS` repeats the run (once by default).
+from several map tasks in any order. So every increment lies in several files, each read by a
+map task of its own, and two tasks work on it; the last test of a run takes the position out
+of the order, and expects other results. A process of its own, because a session's master
+cannot be changed.
+
+`CBP_CLUSTER_RUNS` repeats that with other records (once by default); several runs go through
+all forms, and all kinds of destinations and of state.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
+import random
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,61 +25,206 @@ import pytest
 
 from tests.fresh import REPOSITORY, run_fresh
 
-pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(900)]
+RUNS = int(os.environ.get("CBP_CLUSTER_RUNS", "1"))
+FILES = 8
+"""Of an increment of a source; each is read by a map task of its own."""
+
+SHUFFLED = (("sequences", "groupwise"), ("members", "groupwise"))
+"""Flows whose results show the order within their groups, and their forms: in every run."""
+
+ALSO_SHUFFLED = (
+    ("sequences", "arrow"),
+    ("members", "arrow"),
+    ("tags", "groupwise"),  # several keys of a record
+    ("framed", "groupwise"),  # slices of files
+    ("board", "groupwise"),  # outer state, multicast, records for all
+    ("outer_probe", "groupwise"),
+    ("outer_shelf", "groupwise"),
+    ("outer_shelf", "arrow"),
+)
+"""The same, in each of several runs."""
+
+ARRANGED = (("sequences", "groupwise"), ("split", "groupwise"))
+"""Flows that every task reads for itself."""
+
+pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(600 + 300 * RUNS)]
 
 
 def run_on_cluster(folder: Path, runs: int) -> None:
     """Run what a fresh process does: see the test."""
-    from cbp.engine.spark import SparkEngine, SparkSettings, executor
-    from tests.cbp.engine.test_direct import assert_same, dataflow_of
-    from tests.driver import Driver
-    from tests.spark.test_spark_engine import epochs_of
+    from cbp.engine import planning
+    from cbp.engine.spark import SparkEngine, SparkSettings
 
     settings = SparkSettings(
         master="local-cluster[2,1,1024]",
         conf={
             "spark.executor.memory": "1g",
             "spark.executorEnv.PYTHONPATH": str(REPOSITORY),
-            # Several map tasks per flow, so that their order is not the files' order.
+            # A map task for every file or two, so that their order is not the files' order.
             "spark.sql.files.maxPartitionBytes": "2000",
             "spark.sql.files.openCostInBytes": "0",
             # On a busy machine a task takes longer than the product would wait.
             "spark.locality.wait": "30s",
         },
     )
+    planning.ROWS_PER_TASK = dict.fromkeys(("groupwise", "arrow", "sql"), 20)
     engine = SparkEngine(settings, cache=str(folder / "cache"))
-    for run in range(runs):
-        for shuffled_above in (0, 50_000):
-            executor.ARRANGED_READS_MAX = shuffled_above
-            for case in ("sequences", "members", "split"):
-                dataflow = dataflow_of(case)
-                driver = Driver(engine, dataflow, folder / f"{case}-{run}-{shuffled_above}")
-                assert_same(dataflow, driver, epochs_of(case, seed=run, records=200))
-        assert_tasks_read_their_messages(engine, folder / f"letters-{run}", run)
+    for seed in range(runs):
+        own = folder / str(seed)
+        for case, form in SHUFFLED:
+            assert_ordered(engine, own / f"{case}-{form}", case, form, seed, shuffled=True)
+        for case, form in ARRANGED:
+            assert_ordered(engine, own / f"{case}-{form}-a", case, form, seed, shuffled=False)
+        assert_increments_in_order(engine, own / "arrivals", seed)
+        assert_tasks_read_their_messages(engine, own / "letters", seed)
+        if runs > 1:
+            assert_also_ordered(engine, own, seed)
+        print(f"seed {seed}", flush=True)
+    assert_order_is_not_by_luck(engine, folder)
     assert_tasks_come_back(engine)
     engine.close()
     print("equal")
 
 
+def assert_also_ordered(engine: Any, folder: Path, seed: int) -> None:
+    """So it is in all forms, and with every kind of destination and of state."""
+    for case, form in ALSO_SHUFFLED:
+        assert_ordered(engine, folder / f"{case}-{form}", case, form, seed, shuffled=True)
+    assert_ordered(engine, folder / "in-arrow", "sequences", "arrow", seed, shuffled=False)
+    assert_sql_is_the_same(engine, folder / "sql", seed)
+
+
+def assert_ordered(
+    engine: Any, folder: Path, case: str, form: str, seed: int, *, shuffled: bool
+) -> None:
+    """A flow's results and their order are the reference's, by several map and reduce tasks."""
+    from tests.cbp.engine.test_direct import assert_same, dataflow_of
+    from tests.cbp.engine.vectorised.test_forms import in_arrow
+    from tests.driver import Driver
+    from tests.spark.test_spark_engine import epochs_of
+
+    dataflow = dataflow_of(case)
+    other = in_arrow(dataflow) if form == "arrow" else dataflow
+    driver = Driver(engine, other, folder, files=FILES)
+    with reading_up_to(0 if shuffled else 10**6):
+        try:
+            assert_same(dataflow, driver, epochs_of(case, seed=seed, records=200))
+        except AssertionError as exc:
+            exc.add_note(f"{case}, {form}, seed {seed}, {shuffled=}")
+            raise
+    assert_several(driver)
+
+
+def assert_several(driver: Any) -> None:
+    """Every increment of a source lay in several files, and two tasks worked on each."""
+    for source in driver.dataflow.sources:
+        assert {len(one.files) for one in driver.increments[source]} == {FILES}
+    assert max(run["tasks"] for run in driver.figures) == 2, driver.figures
+
+
+@contextmanager
+def reading_up_to(records: int) -> Iterator[None]:
+    """Let Spark shuffle whatever has more records times tasks."""
+    from cbp.engine.spark import executor
+
+    before, executor.ARRANGED_READS_MAX = executor.ARRANGED_READS_MAX, records
+    try:
+        yield
+    finally:
+        executor.ARRANGED_READS_MAX = before
+
+
+def assert_increments_in_order(engine: Any, folder: Path, seed: int) -> None:
+    """Of three increments at once each group gets all records as they were fed, in both forms."""
+    from cbp.engine.reference import ReferenceEngine
+    from tests.cbp.engine.test_direct import order_free
+    from tests.cbp.engine.vectorised.test_forms import in_arrow
+    from tests.driver import Driver
+
+    dataflow = arrivals()
+    chance, reference = random.Random(seed), ReferenceEngine(dataflow)
+    drivers = [
+        Driver(engine, form, folder / str(at), files=FILES)
+        for at, form in enumerate((dataflow, in_arrow(dataflow)))
+    ]
+    numbers = itertools.count()
+    for _ in range(2):
+        for _ in range(3):
+            rows = [{"k": chance.randrange(9), "n": next(numbers)} for _ in range(100)]
+            for one in (*drivers, reference):
+                one.feed("s_items", rows)
+        with reading_up_to(0):
+            for one in (*drivers, reference):
+                one.run_until_idle()
+    for driver in drivers:
+        assert_several(driver)
+        assert driver.epochs == {"stage": 2}
+        assert driver.outputs("stage.seen") == reference.outputs("stage.seen"), seed
+        mine, theirs = (order_free(one.state("stage", "last")) for one in (driver, reference))
+        assert mine == theirs, seed
+    for epoch in drivers[0].outputs("stage.seen"):
+        assert all(row["came"] == sorted(row["came"]) for row in epoch)
+
+
+def arrivals() -> Any:
+    """Wire the flow of `assert_increments_in_order`."""
+    from cbp import DataflowBuilder
+    from tests.flows import Arrivals
+
+    builder = DataflowBuilder("arrivals")
+    items = builder.source("s_items", "k BIGINT, n BIGINT")
+    builder.stage("stage", Arrivals(), buckets=4, items=items)
+    return builder.build()
+
+
+def assert_sql_is_the_same(engine: Any, folder: Path, seed: int) -> None:
+    """Stages in SQL, with inner and with outer state, hold and give what the groupwise ones do."""
+    from tests.cbp.engine.test_direct import assert_same
+    from tests.driver import Driver
+    from tests.spark.test_sql_form import dataflow_of, records_of
+    from tests.sql_forms import PAIRS
+
+    pairs = [PAIRS[name] for name in ("bag", "clock")]
+    groupwise, in_sql = (dataflow_of(*(one() for one in form)) for form in zip(*pairs, strict=True))
+    driver = Driver(engine, in_sql, folder, files=FILES)
+    epochs = records_of(groupwise, seed=seed, epochs=2)
+    with reading_up_to(10**6 if seed % 2 else 0):  # in parts, or shuffled
+        assert_same(groupwise, driver, epochs, ordered=False, source="r")
+    assert_several(driver)
+
+
+def assert_order_is_not_by_luck(engine: Any, folder: Path) -> None:
+    """Without the position in its order the shuffle gives other results: the tests would see it."""
+    from cbp.engine.layout import ShuffleLayout
+
+    whole = ShuffleLayout.sort_columns
+    columns = property(lambda self: tuple(c for c in whole.fget(self) if c != "_seq"))
+    ShuffleLayout.sort_columns = columns  # type: ignore[method-assign, assignment]
+    try:
+        for form in ("groupwise", "arrow"):
+            own = folder / f"luck-{form}"
+            with pytest.raises(AssertionError, match="epoch 0"):
+                assert_ordered(engine, own, "sequences", form, 0, shuffled=True)
+    finally:
+        ShuffleLayout.sort_columns = whole  # type: ignore[method-assign]
+
+
 def assert_tasks_read_their_messages(engine: Any, folder: Path, seed: int) -> None:
     """Messages that lie by bucket are read in place by both executors, in the reference's order."""
     from cbp.engine import planning
-    from cbp.engine.spark import executor
     from tests.cbp.engine.test_direct import assert_same
     from tests.cbp.engine.test_mail import letters, many
     from tests.driver import Driver
 
-    before, executor.ARRANGED_READS_MAX = executor.ARRANGED_READS_MAX, 0
-    rows, planning.ROWS_PER_TASK = planning.ROWS_PER_TASK, {"groupwise": 10}
     least, planning.MESSAGES_MIN = planning.MESSAGES_MIN, 1
     try:
-        driver = Driver(engine, letters(), folder)
-        assert_same(letters(), driver, [{"items": many(seed), "notes": []}])
+        driver = Driver(engine, letters(), folder, files=FILES)
+        with reading_up_to(0):
+            assert_same(letters(), driver, [{"items": many(seed), "notes": []}])
         assert any(run.get("messages_remote") for run in driver.figures)
         assert driver.figures[1]["tasks"] > 1
     finally:
-        executor.ARRANGED_READS_MAX = before
-        planning.ROWS_PER_TASK, planning.MESSAGES_MIN = rows, least
+        planning.MESSAGES_MIN = least
 
 
 def assert_tasks_come_back(engine: Any) -> None:
@@ -93,10 +247,10 @@ def _executor_process() -> list[str]:
 def test_results_and_order_equal_the_reference(tmp_path: Path) -> None:
     """Two executors that share only the folder give the reference's results, in its order.
 
-    Tasks come back to the executor that has their index copies.
+    In every form, from several files and increments; without the position of a record they
+    would not. Tasks come back to the executor that has their index copies.
     """
-    runs = os.environ.get("CBP_CLUSTER_RUNS", "1")
-    run_fresh("tests.spark.test_local_cluster", tmp_path, runs)
+    run_fresh("tests.spark.test_local_cluster", tmp_path, RUNS)
 
 
 if __name__ == "__main__":
