@@ -463,7 +463,7 @@ class Arrivals(Translate):
     """Tells the records of a group as they came, from several increments at once."""
 
     runnable = RunAny(batch=3)
-    items = Input("k BIGINT, n BIGINT", route_by="k")
+    items = Input("k BIGINT, day INT NOT NULL, n BIGINT", route_by="k")
     last = State("k BIGINT, n BIGINT")
     seen = Output("k BIGINT, before BIGINT, came ARRAY<BIGINT>", history=True)
 
@@ -472,6 +472,12 @@ class Arrivals(Translate):
         came = [row.n for row in group.items]
         out.seen(key.k, before, came)
         out.last(key.k, came[-1] if came else before)
+
+
+class FramedArrivals(Arrivals):
+    """The same of several frames, each of them slices of files."""
+
+    items = Input("k BIGINT, day INT NOT NULL, n BIGINT", route_by="k", frame_by="day")
 
 
 class FramedWords(TranslateRecords):

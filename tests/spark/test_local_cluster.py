@@ -36,7 +36,6 @@ ALSO_SHUFFLED = (
     ("sequences", "arrow"),
     ("members", "arrow"),
     ("tags", "groupwise"),  # several keys of a record
-    ("framed", "groupwise"),  # slices of files
     ("board", "groupwise"),  # outer state, multicast, records for all
     ("outer_probe", "groupwise"),
     ("outer_shelf", "groupwise"),
@@ -75,7 +74,7 @@ def run_on_cluster(folder: Path, runs: int) -> None:
             assert_ordered(engine, own / f"{case}-{form}", case, form, seed, shuffled=True)
         for case, form in ARRANGED:
             assert_ordered(engine, own / f"{case}-{form}-a", case, form, seed, shuffled=False)
-        assert_increments_in_order(engine, own / "arrivals", seed)
+        assert_increments_in_order(engine, own / "came", seed, framed=False)
         assert_tasks_read_their_messages(engine, own / "letters", seed)
         if runs > 1:
             assert_also_ordered(engine, own, seed)
@@ -91,6 +90,7 @@ def assert_also_ordered(engine: Any, folder: Path, seed: int) -> None:
     for case, form in ALSO_SHUFFLED:
         assert_ordered(engine, folder / f"{case}-{form}", case, form, seed, shuffled=True)
     assert_ordered(engine, folder / "in-arrow", "sequences", "arrow", seed, shuffled=False)
+    assert_increments_in_order(engine, folder / "frames", seed, framed=True)
     assert_sql_is_the_same(engine, folder / "sql", seed)
 
 
@@ -134,47 +134,45 @@ def reading_up_to(records: int) -> Iterator[None]:
         executor.ARRANGED_READS_MAX = before
 
 
-def assert_increments_in_order(engine: Any, folder: Path, seed: int) -> None:
-    """Of three increments at once each group gets all records as they were fed, in both forms."""
+def assert_increments_in_order(engine: Any, folder: Path, seed: int, *, framed: bool) -> None:
+    """Of three increments, or frames, at once each group gets the records as they were fed."""
+    from cbp import DataflowBuilder
     from cbp.engine.reference import ReferenceEngine
+    from tests import flows
     from tests.cbp.engine.test_direct import order_free
     from tests.cbp.engine.vectorised.test_forms import in_arrow
     from tests.driver import Driver
 
-    dataflow = arrivals()
-    chance, reference = random.Random(seed), ReferenceEngine(dataflow)
+    builder, translator = DataflowBuilder("came"), flows.Arrivals()
+    translator = flows.FramedArrivals() if framed else translator
+    items = builder.source("items", "k BIGINT, day INT NOT NULL, n BIGINT")
+    builder.stage("stage", translator, buckets=4, items=items)
+    dataflow = builder.build()
+    chance, numbers, reference = random.Random(seed), itertools.count(), ReferenceEngine(dataflow)
     drivers = [
         Driver(engine, form, folder / str(at), files=FILES)
         for at, form in enumerate((dataflow, in_arrow(dataflow)))
     ]
-    numbers = itertools.count()
-    for _ in range(2):
-        for _ in range(3):
-            rows = [{"k": chance.randrange(9), "n": next(numbers)} for _ in range(100)]
-            for one in (*drivers, reference):
-                one.feed("s_items", rows)
-        with reading_up_to(0):
-            for one in (*drivers, reference):
-                one.run_until_idle()
+    for _ in range(6):
+        rows = [
+            {"k": chance.randrange(9), "day": chance.randrange(2), "n": next(numbers)}
+            for _ in range(100)
+        ]
+        for one in (*drivers, reference):
+            one.feed("items", rows)
+    with reading_up_to(0):
+        for one in (*drivers, reference):
+            one.run_until_idle()
     for driver in drivers:
         assert_several(driver)
-        assert driver.epochs == {"stage": 2}
-        assert driver.outputs("stage.seen") == reference.outputs("stage.seen"), seed
+        epochs = driver.outputs("stage.seen")
+        assert epochs == reference.outputs("stage.seen"), f"{seed=}, {framed=}"
         mine, theirs = (order_free(one.state("stage", "last")) for one in (driver, reference))
-        assert mine == theirs, seed
-    for epoch in drivers[0].outputs("stage.seen"):
-        assert all(row["came"] == sorted(row["came"]) for row in epoch)
-
-
-def arrivals() -> Any:
-    """Wire the flow of `assert_increments_in_order`."""
-    from cbp import DataflowBuilder
-    from tests.flows import Arrivals
-
-    builder = DataflowBuilder("arrivals")
-    items = builder.source("s_items", "k BIGINT, n BIGINT")
-    builder.stage("stage", Arrivals(), buckets=4, items=items)
-    return builder.build()
+        assert mine == theirs, f"{seed=}, {framed=}"
+        assert len(epochs) > 1
+        assert framed or all(
+            row["came"] == sorted(row["came"]) for epoch in epochs for row in epoch
+        )
 
 
 def assert_sql_is_the_same(engine: Any, folder: Path, seed: int) -> None:

@@ -21,9 +21,9 @@ ROWS = int(os.environ.get("CBP_HUGE_ROWS", "20000000"))
 BYTES_MAX = 1 << 30
 
 
-def require_bounded(module: str, grouping: str, folder: Path) -> None:
+def require_bounded(module: str, grouping: str, folder: Path, *where: str) -> None:
     """Run a module's epochs in a process of their own, and judge each of them."""
-    command = [sys.executable, "-m", module, grouping, str(ROWS), str(folder)]
+    command = [sys.executable, "-m", module, grouping, str(ROWS), str(folder), *where]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(folder)}
     done = subprocess.run(
         command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
@@ -34,14 +34,24 @@ def require_bounded(module: str, grouping: str, folder: Path) -> None:
         step = json.loads(line)
         assert step["anonymous_bytes_peak"] < BYTES_MAX, step
         assert step["records"] == step["expected"], step
+        assert step.get("checksum") == step.get("checksum_expected"), step
 
 
 @pytest.mark.parametrize("grouping", ["inner", "outer"])
 def test_a_group_larger_than_memory_is_read_and_written_again(
     grouping: str, tmp_path: Path
 ) -> None:
-    """Grown from nothing, echoed with some changes, then shuffled: always below a gigabyte."""
+    """Grown from nothing, echoed with some changes, then thinned out: always below a gigabyte.
+
+    Each time the state holds exactly the records that it should.
+    """
     require_bounded("tests.huge", grouping, tmp_path)
+
+
+@pytest.mark.spark
+def test_a_worker_of_spark_needs_no_more(tmp_path: Path) -> None:
+    """The same in a Python worker of Spark, which is refused what goes beyond a gigabyte."""
+    require_bounded("tests.huge", "inner", tmp_path, "spark")
 
 
 @pytest.mark.parametrize("grouping", ["inner", "outer"])
