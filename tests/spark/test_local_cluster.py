@@ -153,15 +153,16 @@ def assert_increments_in_order(engine: Any, folder: Path, seed: int, *, framed: 
         Driver(engine, form, folder / str(at), files=FILES)
         for at, form in enumerate((dataflow, in_arrow(dataflow)))
     ]
+    fed: list[Any] = [*drivers, reference]
     for _ in range(6):
         rows = [
             {"k": chance.randrange(9), "day": chance.randrange(2), "n": next(numbers)}
             for _ in range(100)
         ]
-        for one in (*drivers, reference):
+        for one in fed:
             one.feed("items", rows)
     with reading_up_to(0):
-        for one in (*drivers, reference):
+        for one in fed:
             one.run_until_idle()
     for driver in drivers:
         assert_several(driver)
@@ -195,16 +196,16 @@ def assert_order_is_not_by_luck(engine: Any, folder: Path) -> None:
     """Without the position in its order the shuffle gives other results: the tests would see it."""
     from cbp.engine.layout import ShuffleLayout
 
-    whole = ShuffleLayout.sort_columns
-    columns = property(lambda self: tuple(c for c in whole.fget(self) if c != "_seq"))
-    ShuffleLayout.sort_columns = columns  # type: ignore[method-assign, assignment]
+    layout: Any = ShuffleLayout
+    whole = layout.sort_columns
+    layout.sort_columns = property(lambda self: tuple(c for c in whole.fget(self) if c != "_seq"))
     try:
         for form in ("groupwise", "arrow"):
             own = folder / f"luck-{form}"
             with pytest.raises(AssertionError, match="epoch 0"):
                 assert_ordered(engine, own, "sequences", form, 0, shuffled=True)
     finally:
-        ShuffleLayout.sort_columns = whole  # type: ignore[method-assign]
+        layout.sort_columns = whole
 
 
 def assert_tasks_read_their_messages(engine: Any, folder: Path, seed: int) -> None:
