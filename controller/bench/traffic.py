@@ -1,6 +1,7 @@
 """How many bytes a candidate moves: between Spark's stages, and into files below a folder.
 
-- Shuffled is what Spark's exchanges wrote, per stage.
+- Shuffled is what Spark's exchanges wrote, per stage. Spark forgets stages, the oldest first;
+  where some of those that are asked for may be gone, nobody knows.
 - Written is what grew below the candidate's folder: new files whole, grown files by their
   growth. It holds logs, vectors and checkpoints too, and no caches.
 
@@ -26,8 +27,8 @@ _NOT_WRITTEN = "sources"
 
 _KINDS = {"/_vectors/": "vectors", "/_delta_log/": "log", "/_intentions/": "intentions"}
 
-_GAP_MAX = 8
-"""Stages that a job may number without running them."""
+_RETAINED = "spark.ui.retainedStages"
+_RETAINED_USUAL = 1000
 
 
 class StageWatch:
@@ -35,25 +36,28 @@ class StageWatch:
 
     def __init__(self, spark: Any) -> None:
         self._context = spark.sparkContext._jsc.sc()
+        retained = int(spark.sparkContext.getConf().get(_RETAINED, str(_RETAINED_USUAL)))
+        # Once there are more, Spark forgets a tenth of them in advance.
+        self._remembered = retained - max(1, retained // 10)
         self._next = 0
         self.take()
 
-    def take(self) -> int:
-        """Return the bytes shuffled since the last call."""
+    def take(self) -> int | None:
+        """Return the bytes shuffled since the last call; None when Spark may have forgotten."""
         self._context.listenerBus().waitUntilEmpty()
         store = self._context.statusStore()
-        shuffled = 0
-        at, gap = self._next, 0
-        while gap < _GAP_MAX:
-            try:
-                found = store.lastStageAttempt(at)
-            except Py4JJavaError:  # no such stage
-                gap += 1
-            else:
-                shuffled += found.shuffleWriteBytes()
-                gap, self._next = 0, at + 1
-            at += 1
-        return shuffled
+        first, self._next = self._next, self._context.dagScheduler().nextStageId()
+        if self._next - first > self._remembered:
+            return None
+        return sum(_shuffled(store, stage) for stage in range(first, self._next))
+
+
+def _shuffled(store: Any, stage: int) -> int:
+    """Return the bytes that a stage wrote for others; 0 for one that never ran."""
+    try:
+        return int(store.lastStageAttempt(stage).shuffleWriteBytes())
+    except Py4JJavaError:  # a number that was given to no stage
+        return 0
 
 
 class FolderWatch:
