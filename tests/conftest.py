@@ -58,6 +58,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Give the one Spark session of a test run: the service's, with fewer partitions."""
     # Workers import the tests' translators by name.
     os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
+    # What Spark listens on is the product's choice, not that of who runs the tests.
+    os.environ.pop("SPARK_LOCAL_IP", None)
     from cbp.engine.spark.session import SparkSettings, start_session
 
     warehouse = str(tmp_path_factory.mktemp("warehouse"))

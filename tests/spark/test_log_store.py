@@ -8,6 +8,7 @@ locks there.
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Callable
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,73 @@ def test_the_port_is_that_of_local_files(tmp_path: Path, store: LogStoreFiles) -
         store.put_if_absent(f"{tmp_path}/file/1.json", b"x\n")
     with pytest.raises(FileSystemUnsafeError):
         store.put_if_absent(f"{folder}/2.json", b"x\n", staged=folder)
+
+
+class Unanswered:
+    """A LogStore whose next answer is lost: somebody's bytes may be there by then, or nobody's.
+
+    Args:
+        store: The LogStore.
+        first: What is done before the failure; given what the caller asked for.
+        fail: Throws in the JVM.
+        again: Whether a client on the way asks once more, as those of object stores do.
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        first: Callable[..., None],
+        fail: Callable[..., object],
+        *,
+        again: bool = False,
+    ) -> None:
+        self._store, self._first, self._fail, self._again = store, first, fail, again
+
+    def write(self, path: Any, lines: Any, overwrite: bool, conf: Any) -> None:
+        self._first(path, lines, overwrite, conf)
+        if self._again:
+            self._store.write(path, lines, overwrite, conf)
+        self._fail()
+
+
+@pytest.mark.parametrize("kind", ["ConnectException", "NumberFormatException"])
+@pytest.mark.parametrize("again", [False, True])
+def test_after_an_unknown_outcome_the_entry_is_read(
+    again: bool, kind: str, tmp_path: Path, store: LogStoreFiles
+) -> None:
+    """Ours means success, another's is `Exists`, none is a coded error; no byte is put twice.
+
+    Where a client asked again, the answer is that the name is taken: by ours, too. PySpark makes
+    exceptions of its own of some that Java throws.
+    """
+    jvm, real = store._jvm, store._store
+
+    def fail() -> None:
+        if kind == "ConnectException":
+            jvm.java.net.Socket("127.0.0.1", 1)
+        jvm.java.lang.Integer.parseInt("no number")
+
+    def theirs(path: Any, *rest: Any) -> None:
+        other = jvm.java.util.Collections.singletonList("theirs").iterator()
+        real.write(path, other, False, rest[-1])
+
+    def nothing(*unused: Any) -> None:
+        pass
+
+    store.faults = faults = PlannedFaults()
+    for data in (b"ours\n", b"ours"):
+        path = f"{tmp_path}/{len(data)}.json"
+        store._store = Unanswered(real, real.write, fail, again=again)
+        assert store.put_if_absent(path, data) == (Exists(data) if again else Written())
+        assert store.read(path) == b"ours\n"
+    assert ("log_entry.after" in faults.passed) is not again
+    store._store = Unanswered(real, theirs, fail, again=again)
+    assert store.put_if_absent(f"{tmp_path}/2.json", b"ours\n") == Exists(b"theirs\n")
+    assert store.read(f"{tmp_path}/2.json") == b"theirs\n"
+    store._store = Unanswered(real, nothing, fail)
+    with pytest.raises(OperatingError, match=kind):
+        store.put_if_absent(f"{tmp_path}/3.json", b"ours\n")
+    assert not store.exists(f"{tmp_path}/3.json")
 
 
 @pytest.mark.parametrize("side", ["before", "after"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,6 +65,58 @@ def test_settings_that_matter_reach_the_session(setting: str, expected: str, spa
     """What results and times rest on is what Spark has, not only what it was asked for."""
     assert spark.conf.get(setting) == expected
     assert spark.sparkContext.uiWebUrl is None
+
+
+def _listening(processes: set[int]) -> set[str]:
+    """Return the addresses, as Linux writes them, on which some processes take connections."""
+    links = (link for one in processes for link in Path(f"/proc/{one}/fd").iterdir())
+    inodes = {found[8:-1] for link in links if (found := _target(link)).startswith("socket:[")}
+    lines = (line.split() for name in ("tcp", "tcp6") for line in _lines(f"/proc/net/{name}"))
+    listens = "0A"
+    return {fields[1] for fields in lines if fields[3] == listens and fields[9] in inodes}
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text().splitlines()[1:]
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except FileNotFoundError:
+        return ""  # closed meanwhile
+
+
+def _is_loopback(address: str) -> bool:
+    """Tell of 127.0.0.1, ::1, and 127.0.0.1 written as an IPv6 address; with a port behind."""
+    host = address.partition(":")[0]
+    return host in ("0100007F", f"{0:024X}01000000", f"{0:016X}FFFF00000100007F")
+
+
+def test_nothing_listens_beyond_the_loopback_interface(spark: Any) -> None:
+    """Neither driver, nor block manager, nor workers, nor Spark's UI where it is asked for.
+
+    With nothing said of addresses in the environment: the UI then takes every interface, and the
+    others that of the machine's name.
+    """
+    context = spark.sparkContext
+    jvm, scala = context._jvm, context._jsc.sc()
+    workers = context.parallelize([0, 1], 2).map(lambda _: os.getpid()).collect()
+    processes = {os.getpid(), jvm.java.lang.ProcessHandle.current().pid(), *workers}
+    before = _listening(processes)
+    settings = scala.conf().clone().set("spark.ui.port", "0")
+    driver = jvm.scala.Option.apply(scala)
+    arguments = (driver, scala.statusStore(), settings, "test", "", scala.startTime(), "")
+    ui = jvm.org.apache.spark.ui.SparkUI.create(*arguments)
+    ui.bind()
+    try:
+        port = f"{ui.boundPort():04X}"
+        found = _listening(processes)
+    finally:
+        ui.stop()
+    assert len(before) >= 2
+    assert [address.partition(":")[2] for address in found - before] == [port]
+    assert {address for address in found if not _is_loopback(address)} == set()
 
 
 def test_a_worker_runs_the_python_of_the_driver(spark: Any) -> None:

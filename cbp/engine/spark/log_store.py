@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors.exceptions.captured import CapturedException
 
 from cbp.engine.faults import NO_FAULTS, Faults
 from cbp.engine.files import Exists, StoredFile, Written
@@ -38,6 +39,8 @@ __all__ = ["LogStoreFiles", "log_store_files"]
 _TEMPORARY = ".tmp"
 _ABSENT = ("FileNotFoundException", "NoSuchFileException")
 _TAKEN = "FileAlreadyExistsException"
+_THROWN = (Py4JJavaError, CapturedException)
+"""What the JVM threw; PySpark makes the second of some, such as of an illegal argument."""
 _FULL = ("QuotaExceeded", "No space left", "quota")
 
 
@@ -95,14 +98,13 @@ class LogStoreFiles:
         self.faults(f"{what}.before")
         try:
             self._store.write(self._path(path), lines, False, self._conf)
-        except Py4JJavaError as exc:
+        except _THROWN as exc:
             found = self._found(path)
-            if _is(exc, _TAKEN) and found is not None:
-                return Exists(found)
             if found is None:
                 raise _coded(exc, path) from exc
-            if found != stored:
-                return Exists(found)
+            if _is(exc, _TAKEN) or found != stored:
+                # The caller's own bytes are told as they were given, to be known again.
+                return Exists(data if found == stored else found)
         self.faults(f"{what}.after")
         return Written()
 
@@ -234,8 +236,12 @@ def _is_temporary(name: str) -> bool:
     return name.startswith(".") and name.endswith(_TEMPORARY)
 
 
-def _is(exc: Py4JJavaError, *names: str) -> bool:
-    return exc.java_exception.getClass().getSimpleName() in names
+def _is(exc: Exception, *names: str) -> bool:
+    return _java(exc).getClass().getSimpleName() in names
+
+
+def _java(exc: Exception) -> Any:
+    return exc.java_exception if isinstance(exc, Py4JJavaError) else exc._origin
 
 
 @contextmanager
@@ -243,14 +249,14 @@ def _operating(path: str) -> Iterator[None]:
     """Turn what the JVM throws into the library's errors."""
     try:
         yield
-    except Py4JJavaError as exc:
+    except _THROWN as exc:
         raise _coded(exc, path) from exc
 
 
-def _coded(exc: Py4JJavaError, path: str) -> OperatingError:
+def _coded(exc: Exception, path: str) -> OperatingError:
     if _is(exc, *_ABSENT):
         return NotFoundError(kind="file", name=path)
-    cause = exc.java_exception.toString()
+    cause = _java(exc).toString()
     if any(mark in cause for mark in _FULL):
         return DiskFullError(path)
     return OperatingError(f"{path}: {cause[:500]}", path=path)
