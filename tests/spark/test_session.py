@@ -106,8 +106,11 @@ def test_nothing_listens_beyond_the_loopback_interface(spark: Any) -> None:
     before = _listening(processes)
     settings = scala.conf().clone().set("spark.ui.port", "0")
     driver = jvm.scala.Option.apply(scala)
-    arguments = (driver, scala.statusStore(), settings, "test", "", scala.startTime(), "")
-    ui = jvm.org.apache.spark.ui.SparkUI.create(*arguments)
+    security = scala.env().securityManager()
+    about = ("test", "", scala.startTime(), "")
+    ui = jvm.org.apache.spark.ui.SparkUI.create(
+        driver, scala.statusStore(), settings, security, *about
+    )
     ui.bind()
     try:
         port = f"{ui.boundPort():04X}"
