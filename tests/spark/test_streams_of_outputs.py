@@ -38,7 +38,7 @@ def written(driver: Driver) -> list[tuple[Any, ...]]:
     found = []
     for increment in driver.increments[FLOW]:
         rows = driver.engine.read(driver.folder, [increment], offset=0, limit=10**9)
-        found += [(*row.values(), increment.index) for row in rows]
+        found += [tuple(row.values()) for row in rows]
     return sorted(found)
 
 
