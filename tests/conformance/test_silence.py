@@ -79,6 +79,23 @@ def test_a_commit_whose_answer_is_held_back_may_have_happened(place: Place) -> N
     assert place.store.lease()[0].epoch in (before, before + 1)
 
 
+def test_a_renewal_of_the_lease_takes_two_answers(place: Place) -> None:
+    """Where each is late, a leader that needs more is replaced, or acts in what time is left.
+
+    One says that the connection works, the other that the lease is renewed, for all to see.
+    """
+    held = place.store.take_lease("one", "", milliseconds=1)
+    assert held is not None
+    before = place.wire.answers
+    assert place.store.renew_lease(held.epoch, milliseconds=LONG)
+    assert place.wire.answers - before <= 2
+    with place.beside.connect() as other:
+        left = text("SELECT expires_ms - extract(epoch FROM now()) * 1000 FROM leases")
+        assert other.execute(left).scalar_one() > LONG / 2
+    assert not place.store.renew_lease(held.epoch - 1, milliseconds=LONG)
+    place.store.release_lease(held.epoch)
+
+
 def test_a_wait_for_a_lock_ends_here_and_at_the_server(place: Place) -> None:
     """Whoever gave up leaves nobody in the queue: no reader, and no writer that comes late."""
     before = place.store.lease()[0].epoch

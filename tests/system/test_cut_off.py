@@ -26,7 +26,7 @@ from tests.system.workload import Workload
 pytestmark = [pytest.mark.system, pytest.mark.service, pytest.mark.timeout(600)]
 
 SEED = int(os.environ.get("CBP_SEED", "1"))
-ANSWER_SECONDS = 1.5
+ANSWER_SECONDS = 3.0
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def back(wire: Wire) -> None:
 
 
 def slow(wire: Wire) -> None:
-    """Let each answer take `ANSWER_SECONDS`: a renewal, of several, takes longer than the lease."""
+    """Let each answer take `ANSWER_SECONDS`: a renewal, of two, takes longer than the lease."""
     wire.delay_seconds = ANSWER_SECONDS / 2
 
 

@@ -19,11 +19,12 @@ class Wire:
         port: Where it listens.
         delay_seconds: Before each piece of data goes on, either way.
         down: New connections are refused.
+        answers: Pieces of data that came from the other end.
     """
 
     def __init__(self, target: str) -> None:
         self._target = target
-        self.delay_seconds, self.down = 0.0, False
+        self.delay_seconds, self.down, self.answers = 0.0, False, 0
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._stranded: set[socket.socket] = set()
@@ -84,6 +85,8 @@ class Wire:
     def _pump(self, one: socket.socket, other: socket.socket) -> None:
         with suppress(OSError):
             while data := one.recv(CHUNK_BYTES):
+                with self._lock:
+                    self.answers += one.family == socket.AF_UNIX
                 if self.delay_seconds:
                     time.sleep(self.delay_seconds)
                 self._flows.wait()
