@@ -236,11 +236,11 @@ def _is_temporary(name: str) -> bool:
     return name.startswith(".") and name.endswith(_TEMPORARY)
 
 
-def _is(exc: Exception, *names: str) -> bool:
+def _is(exc: Py4JJavaError | CapturedException, *names: str) -> bool:
     return _java(exc).getClass().getSimpleName() in names
 
 
-def _java(exc: Exception) -> Any:
+def _java(exc: Py4JJavaError | CapturedException) -> Any:
     return exc.java_exception if isinstance(exc, Py4JJavaError) else exc._origin
 
 
@@ -253,7 +253,7 @@ def _operating(path: str) -> Iterator[None]:
         raise _coded(exc, path) from exc
 
 
-def _coded(exc: Exception, path: str) -> OperatingError:
+def _coded(exc: Py4JJavaError | CapturedException, path: str) -> OperatingError:
     if _is(exc, *_ABSENT):
         return NotFoundError(kind="file", name=path)
     cause = _java(exc).toString()

@@ -118,7 +118,8 @@ def _ways(path: str) -> dict[str, set[tuple[type, bool]]]:
 
     All entries of an operation hold the same.
     """
-    log, found = open_table(path, LocalFiles()).log, {}
+    log = open_table(path, LocalFiles()).log
+    found: dict[str, set[tuple[type, bool]]] = {}
     for version in log.versions():
         actions = log.entry(version)
         (info,) = [one for one in actions if isinstance(one, CommitInfo)]
