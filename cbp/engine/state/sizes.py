@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-__all__ = ["FILE_BYTES_MAX", "FILE_ROWS_MAX", "Cutter", "is_full", "rows_at_a_time"]
+__all__ = ["FILE_BYTES_MAX", "FILE_ROWS_MAX", "Cutter", "halves", "is_full", "rows_at_a_time"]
 
 FILE_ROWS_MAX = 4_000_000
 FILE_BYTES_MAX = 128 << 20
@@ -35,7 +35,7 @@ class Cutter:
 
     def add(self, table: pa.Table) -> Iterator[pa.Table]:
         """Take rows; yield the pieces that are full."""
-        for part in _halves(table):
+        for part in halves(table, rows_max=FILE_ROWS_MAX, bytes_max=FILE_BYTES_MAX):
             if self._held and not _fits(self._rows + part.num_rows, self._bytes + part.nbytes):
                 yield from self.rest()
             self._held.append(part)
@@ -48,6 +48,19 @@ class Cutter:
         self._rows = self._bytes = 0
         if held:
             yield pa.concat_tables(held)
+
+
+def halves(table: pa.Table, *, rows_max: int, bytes_max: int) -> Iterator[pa.Table]:
+    """Yield views of a table that fit, in order: itself, or those of its halves; a row at least.
+
+    By the bytes that are there, since wide rows stand together as soon as one group has them.
+    """
+    rows = table.num_rows
+    if rows > 1 and (rows > rows_max or table.nbytes > bytes_max):
+        for half in (table.slice(0, rows // 2), table.slice(rows // 2)):
+            yield from halves(half, rows_max=rows_max, bytes_max=bytes_max)
+    elif rows:
+        yield table
 
 
 def is_full(*, rows: int, size: int = 0, memory: int = 0) -> bool:
@@ -69,11 +82,3 @@ def _fits(rows: int, size: int) -> bool:
     return rows <= FILE_ROWS_MAX and size <= FILE_BYTES_MAX
 
 
-def _halves(table: pa.Table) -> Iterator[pa.Table]:
-    if table.num_rows <= 1 or _fits(table.num_rows, table.nbytes):
-        if table.num_rows:
-            yield table
-        return
-    half = table.num_rows // 2
-    yield from _halves(table.slice(0, half))
-    yield from _halves(table.slice(half))

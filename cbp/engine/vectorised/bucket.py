@@ -13,7 +13,7 @@ Invariant: state and outputs are those of a groupwise translator that does the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -109,7 +109,9 @@ class VectorisedRun:
             self.write_output(output, part.columns)
 
 
-def _rows(emitted: pa.Table, born: Int64s, hashes: Int64s, state: StateSpec) -> list[pa.Table]:
+def _rows(
+    emitted: pa.Table, born: Int64s, hashes: Int64s, state: StateSpec
+) -> Iterator[pa.Table]:
     """Return new records as the tables of a run file."""
     everything = len(born) == emitted.num_rows and np.array_equal(born, np.arange(len(born)))
     table = emitted if everything else emitted.take(pa.array(born))

@@ -7,11 +7,13 @@ number for a truth value, or 1.0 for an integer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from cbp.engine.state.sizes import halves
 from cbp.engine.vectorised.groups import author_schema
 from cbp.model.schema import DataType, Field, Schema
 
@@ -64,11 +66,14 @@ def conform(table: pa.Table, schema: Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=wanted)
 
 
-def narrow(table: pa.Table, schema: pa.Schema) -> list[pa.Table]:
-    """Return the rows in the types of a file, in pieces whose texts stay below 2 GB."""
-    rows = table.num_rows
-    size = max(1, rows if table.nbytes <= _BYTES_MAX else rows * _BYTES_MAX // table.nbytes)
-    return [table.slice(at, size).cast(schema) for at in range(0, rows, size)]
+def narrow(table: pa.Table, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows in the types of a file, in pieces whose texts stay below 2 GB."""
+    for piece in halves(table, rows_max=table.num_rows, bytes_max=_BYTES_MAX):
+        try:
+            yield piece.cast(schema)
+        except pa.ArrowInvalid:
+            # Of a view Arrow judges not how long it is, but where in its column it ends.
+            yield piece.take(pa.array(np.arange(piece.num_rows))).cast(schema)
 
 
 def _column(column: pa.ChunkedArray, field: Field, type_: pa.DataType) -> pa.ChunkedArray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import importlib
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from cbp import Schema
+from cbp.engine.vectorised import conform as conform_module
 from cbp.engine.vectorised.conform import conform, narrow
 from cbp.engine.vectorised.groups import Groups, as_table
 
@@ -97,13 +99,41 @@ def test_tables_of_every_library_are_taken() -> None:
         as_table([1, 2])
 
 
-def test_pieces_of_a_large_table_hold_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table whose texts outgrow a column of a file is written in pieces, no row is lost."""
-    monkeypatch.setattr("cbp.engine.vectorised.conform._BYTES_MAX", 100)
-    table = pa.table({"v": pa.array([f"{i:010d}" for i in range(57)], pa.large_string())})
-    pieces = narrow(table, pa.schema([("v", pa.string())]))
-    assert len(pieces) > 3
+@pytest.mark.parametrize("wide", [range(57), range(50, 57), [0], []])
+def test_pieces_of_a_large_table_hold_all_of_it(
+    wide: Sequence[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No row is lost, and no piece is too large: also where wide rows stand side by side."""
+    monkeypatch.setattr(conform_module, "_BYTES_MAX", 200)
+    texts = [f"{i:0{60 if i in wide else 3}d}" for i in range(57)]
+    table = pa.table({"v": pa.array(texts, pa.large_string())})
+    pieces = list(narrow(table, pa.schema([("v", pa.string())])))
+    assert max(piece.nbytes for piece in pieces) <= 200
     assert pa.concat_tables(pieces).to_pydict() == table.to_pydict()
+
+
+def test_a_record_is_a_piece_however_wide_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record is never cut, and no rows make no piece."""
+    monkeypatch.setattr(conform_module, "_BYTES_MAX", 10)
+    schema = pa.schema([("v", pa.string())])
+    table = pa.table({"v": pa.array(["x" * 60] * 3, pa.large_string())})
+    assert [piece.num_rows for piece in narrow(table, schema)] == [1, 1, 1]
+    assert not list(narrow(table.slice(0, 0), schema))
+
+
+def test_a_view_beyond_two_gigabytes_of_a_text_is_narrowed() -> None:
+    """A few rows may lie anywhere in a column of any size: where they lie decides nothing.
+
+    The texts are pages that nobody has written to, so they take no memory.
+    """
+    wide, rows = 1 << 20, 2_200
+    texts = pa.py_buffer(np.zeros(wide * rows, np.uint8))
+    ends = pa.py_buffer(np.arange(rows + 1) * wide)
+    column = pa.Array.from_buffers(pa.large_string(), rows, [None, ends, texts])
+    table = pa.table({"v": column, "n": np.arange(rows)}).slice(rows - 2)
+    (piece,) = narrow(table, pa.schema([("v", pa.string()), ("n", pa.int64())]))
+    assert piece.column("n").to_pylist() == [rows - 2, rows - 1]
+    assert [len(text) for text in piece.column("v").to_pylist()] == [wide, wide]
 
 
 def test_sums_and_sizes_per_group() -> None:
