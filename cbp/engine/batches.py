@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from cbp.engine.delta.actions import AddFile
-from cbp.engine.state.sizes import rows_at_a_time
+from cbp.engine.state.sizes import bytes_unpacked, rows_at_a_time
 from cbp.engine.state.vectors import live_in, read_vector
 
 __all__ = ["live_batches", "page_of", "read_batches"]
@@ -25,8 +25,7 @@ def read_batches(path: str, columns: Sequence[str] | None = None) -> Iterator[pa
     """Yield the records of a file in order; `None`: with all columns."""
     file = pq.ParquetFile(path)
     meta = file.metadata
-    memory = sum(meta.row_group(group).total_byte_size for group in range(meta.num_row_groups))
-    rows = rows_at_a_time(rows=meta.num_rows, memory=memory)
+    rows = rows_at_a_time(rows=meta.num_rows, memory=bytes_unpacked(meta))
     wanted = None if columns is None else list(columns)
     yield from file.iter_batches(rows, columns=wanted, use_threads=False)
 

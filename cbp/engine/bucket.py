@@ -44,7 +44,7 @@ from cbp.engine.window import Source, Window, WindowReader
 from cbp.errors import InvariantError
 from cbp.model.stage import StateSpec, TranslatorSpec
 
-__all__ = ["WINDOW_ROWS", "BucketRun", "look_up", "state_file_schema"]
+__all__ = ["WINDOW_ROWS", "BucketRun", "look_up", "rows_that_fit", "state_file_schema"]
 
 WINDOW_ROWS = 16_384
 """Records that are Python objects at a time; of twice as many each costs more, for the caches."""
@@ -68,6 +68,22 @@ def look_up(
     """Return the hashes to call, and the records that each state has for them."""
     hashes, found, _ = look_up_large(spec, runs, states, above=sys.maxsize, deliveries=deliveries)
     return hashes, found
+
+
+def rows_that_fit(
+    runs: Sequence[FlowRun],
+    states: Mapping[str, BucketState],
+    *,
+    rows_max: int,
+    bytes_max: int,
+) -> int:
+    """Return how many records may be worked on at a time, judged by those of the widest flow.
+
+    Args:
+        states: Looked up, since what was found tells how wide it is.
+    """
+    widths = [*(run.row_bytes for run in runs), *(state.row_bytes for state in states.values())]
+    return max(1, min(rows_max, bytes_max // max([1, *widths])))
 
 
 def look_up_large(
@@ -155,19 +171,11 @@ class BucketRun:
         sizes = [*ranges, *(_sizes(hashes, groups) for groups in large.values() if groups)]
         if self.deliveries is not None:
             sizes.append(self.deliveries.sizes(hashes))
-        for stop in window_ends(sizes, len(hashes), self._window_rows()):
+        most = rows_that_fit(self.runs, self.states, rows_max=WINDOW_ROWS, bytes_max=WINDOW_BYTES)
+        for stop in window_ends(sizes, len(hashes), most):
             self._work(reader.read(start, stop))
             gc.collect(0)  # cycles that the author's code left; the window itself is gone
             start = stop
-
-    def _window_rows(self) -> int:
-        """Return how many records a window may have, so that wide ones fit in memory."""
-        kept = (state.files for state in self.states.values() if state.files)
-        widths = [
-            *(run.row_bytes for run in self.runs),
-            *(sum(f.size for f in files) // sum(f.rows for f in files) for files in kept),
-        ]
-        return max(1, min(WINDOW_ROWS, WINDOW_BYTES // max([1, *widths])))
 
     def _work(self, window: Window) -> None:
         if any(source.chunks is not None for source in window.sources):

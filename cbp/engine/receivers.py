@@ -159,14 +159,12 @@ class MessageSink(ParquetSink):
         super().__init__(path, schema, faults=faults)
         self._receivers = receivers
         self._laid: _Laid | None = _Laid()
-        self._pending_bytes = 0
 
-    def _full(self, table: pa.Table) -> bool:
-        self._pending_bytes += table.nbytes
+    def _full(self) -> bool:
         return self._pending_bytes >= BLOCK_BYTES
 
     def _groups(self, table: pa.Table) -> Iterator[pa.Table]:
-        size, self._pending_bytes = table.nbytes, 0
+        size = table.nbytes
         found = self._receivers_of(table, size)
         if found is None:
             self._laid = None

@@ -139,6 +139,12 @@ class BucketState:
         self._starts = list(accumulate(map(len, parts), initial=0))
         self.lookups = {"index": 0, "scan": 0}
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a record in memory, on average over the files that were looked into."""
+        rows = sum(self.files[at].rows for at in self._readers)
+        return sum(reader.memory for reader in self._readers.values()) // max(1, rows)
+
     def places(self, bucket: int) -> range:
         """Return the positions of a bucket's files."""
         number = self.buckets.index(bucket)

@@ -11,6 +11,7 @@ Both find the same rows for the same hashes, in ascending position within ascend
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -21,7 +22,7 @@ from pyroaring import BitMap64
 
 from cbp.engine.spans import span_rows
 from cbp.engine.state.access import choose_search
-from cbp.engine.state.sizes import rows_at_a_time
+from cbp.engine.state.sizes import bytes_unpacked, rows_at_a_time
 from cbp.engine.state.vectors import live_in, rows_of
 from cbp.errors import InvariantError
 
@@ -32,6 +33,11 @@ Int64s = npt.NDArray[np.int64]
 
 class StateRows(Protocol):
     """What a look-up needs of a data file."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes of all its rows, not packed."""
+        ...
 
     def find(self, wanted: Int64s | None) -> tuple[Int64s, Int64s]:
         """Return positions and hashes of the rows with these hashes, by (hash, position).
@@ -70,6 +76,11 @@ class IndexedFile:
         if not sorted_:
             self._order = np.argsort(self.hashes, kind="stable")
             self.hashes = self.hashes[self._order]
+
+    @cached_property
+    def memory(self) -> int:
+        """Bytes of all rows."""
+        return int(self.batch.nbytes)
 
     @property
     def in_order(self) -> bool:
@@ -149,6 +160,11 @@ class RowGroups:
         self._starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
         self._ranges = _hash_ranges(meta)
         self._hashes: dict[int, IndexedFile] = {}
+
+    @property
+    def memory(self) -> int:
+        """Bytes of all rows, as the file tells them."""
+        return bytes_unpacked(self._file.metadata)
 
     def touched(self, wanted: Int64s) -> list[int]:
         """Return the row groups that can hold these hashes (ascending)."""

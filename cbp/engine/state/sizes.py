@@ -13,8 +13,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-__all__ = ["FILE_BYTES_MAX", "FILE_ROWS_MAX", "Cutter", "halves", "is_full", "rows_at_a_time"]
+__all__ = [
+    "FILE_BYTES_MAX",
+    "FILE_ROWS_MAX",
+    "Cutter",
+    "bytes_unpacked",
+    "halves",
+    "is_full",
+    "rows_at_a_time",
+]
 
 FILE_ROWS_MAX = 4_000_000
 FILE_BYTES_MAX = 128 << 20
@@ -73,6 +82,11 @@ def is_full(*, rows: int, size: int = 0, memory: int = 0) -> bool:
     return rows > FILE_ROWS_MAX // 2 or size > _FULL_BYTES or memory > FILE_BYTES_MAX // 2
 
 
+def bytes_unpacked(meta: pq.FileMetaData) -> int:
+    """Return how many bytes the pages of a file have before compression."""
+    return sum(meta.row_group(group).total_byte_size for group in range(meta.num_row_groups))
+
+
 def rows_at_a_time(*, rows: int, memory: int) -> int:
     """Return how many records to read at a time, where so many of them take so many bytes."""
     return max(1, min(READ_ROWS_MAX, READ_BYTES_MAX * rows // max(1, memory)))
@@ -80,5 +94,3 @@ def rows_at_a_time(*, rows: int, memory: int) -> int:
 
 def _fits(rows: int, size: int) -> bool:
     return rows <= FILE_ROWS_MAX and size <= FILE_BYTES_MAX
-
-

@@ -171,7 +171,7 @@ class LookUpTask(StageTask):
                 self.counts[f"records_in.{input_.name}"] = spool.records(at)
             for some in self._worked(spool):
                 runs = [
-                    self._flow_run(i, spool.between(i, some[0], some[-1]))
+                    self._flow_run(i, spool.between(i, some[0], some[-1]), spool.row_bytes(i))
                     for i in range(len(spec.inputs))
                 ]
                 states = {

@@ -109,9 +109,7 @@ class VectorisedRun:
             self.write_output(output, part.columns)
 
 
-def _rows(
-    emitted: pa.Table, born: Int64s, hashes: Int64s, state: StateSpec
-) -> Iterator[pa.Table]:
+def _rows(emitted: pa.Table, born: Int64s, hashes: Int64s, state: StateSpec) -> Iterator[pa.Table]:
     """Return new records as the tables of a run file."""
     everything = len(born) == emitted.num_rows and np.array_equal(born, np.arange(len(born)))
     table = emitted if everything else emitted.take(pa.array(born))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cbp.engine.bucket import look_up
+from cbp.engine.bucket import look_up, rows_that_fit
 from cbp.engine.deliveries import Deliveries
 from cbp.engine.groups import FlowRun, Ranges, group_ranges, window_ends
 from cbp.engine.keys import FlowKeys, group_keys
@@ -35,6 +35,9 @@ CALL_ROWS = 524_288
 
 Large enough that the cost of a call vanishes, small enough for some copies of it.
 """
+
+CALL_BYTES = 256 << 20
+"""Of the records of a call; of rows below 512 bytes the number decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,8 @@ def read_calls(
     ranges = group_ranges(hashes, flows)
     reader = CallReader(spec, runs, states, found, hashes, ranges, deliveries)
     sizes = [*ranges, *([deliveries.sizes(hashes)] if deliveries else [])]
-    ends = window_ends(sizes, len(hashes), CALL_ROWS)
+    most = rows_that_fit(runs, states, rows_max=CALL_ROWS, bytes_max=CALL_BYTES)
+    ends = window_ends(sizes, len(hashes), most)
     return hashes, (reader.read(start, stop) for start, stop in pairwise([0, *ends]))
 
 

@@ -43,6 +43,23 @@ def test_a_small_file_is_packed_fast_and_others_tight(
     }
 
 
+def test_wide_rows_reach_the_disk_before_there_are_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory is bounded by bytes, not by rows alone: a row group is written once it is large."""
+    monkeypatch.setattr(sink, "BYTES_PER_GROUP", 10_000)
+    table = pa.table({"text": [f"{i:01000d}" for i in range(100)]})
+    path = tmp_path / "_runs" / "1.parquet"
+    writer = ParquetSink(str(path), table.schema, faults=NO_FAULTS)
+    for row in range(100):
+        writer.write(table.slice(row, 1))
+        assert path.exists() == (row >= 9)
+    assert writer.close() is not None
+    assert pq.read_table(path).equals(table)
+    found = pq.ParquetFile(path).metadata
+    assert [found.row_group(g).num_rows for g in range(found.num_row_groups)] == [10] * 10
+
+
 def test_files_and_all_names_on_the_way_are_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
