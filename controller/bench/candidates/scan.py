@@ -58,6 +58,11 @@ class _Scanned:
     def __init__(self, rows: IndexedFile) -> None:
         self._rows = rows
 
+    @property
+    def memory(self) -> int:
+        """Bytes of all rows."""
+        return self._rows.memory
+
     def find(self, wanted: Int64s | None) -> tuple[Int64s, Int64s]:
         """Return positions and hashes of the wanted rows."""
         positions, hashes = self._rows.find(None)

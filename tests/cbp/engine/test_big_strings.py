@@ -126,7 +126,7 @@ def run_big_tables(folder: Path, records: int) -> None:
 
 def found_sizes(driver: Driver) -> dict[int, int]:
     """Return how long each key's text is in the newest increment of `Latest`."""
-    found = {}
+    found: dict[int, int] = {}
     for file in driver.increments["stage.changes"][-1].files:
         for batch in pq.ParquetFile(file.path).iter_batches(64):
             lengths = pc.binary_length(batch.column("text"))
