@@ -171,7 +171,8 @@ class Contest:
     def _arrival(self, workload: Workload, size: int) -> Arrival:
         number = len(self._arrivals)
         path = self.folder / "increments" / f"{number:06d}.parquet"
-        arrival = write_arrival(workload.records(number, size), path)
+        before = sum(arrival.records for arrival in self._arrivals)
+        arrival = write_arrival(workload.records(number, size, before=before), path)
         self._arrivals.append(arrival)
         return arrival
 

@@ -10,7 +10,7 @@ computes, so that all stop at the same nearness.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,6 +56,11 @@ class Clustering:
         return Graph(self.state_keys, self.edges, self.seed, undirected=True)
 
     @property
+    def loaded_keys(self) -> int:
+        """All nodes."""
+        return self.state_keys
+
+    @property
     def state_records(self) -> int:
         """One record per end of an edge."""
         return 2 * self.edges
@@ -67,13 +72,9 @@ class Clustering:
         document["stages"]["coefficients"]["parameters"] = parameters
         return arranged(compiled(document), grouping, buckets)
 
-    def records(self, number: int, count: int) -> pa.Table:
+    def records(self, number: int, count: int, *, before: int) -> pa.Table:
         """Return `(src BIGINT, dst BIGINT)`: new edges."""
         return edge_table(self.graph.more(number, count))
-
-    def initial(self) -> Iterator[pa.Table]:
-        """Yield nothing: the state is written as files."""
-        return iter(())
 
     def states(self) -> dict[tuple[str, str], pa.Table]:
         """Return the graph as every node knows it: its neighbours, and theirs."""
@@ -129,6 +130,11 @@ class PageRank:
         return TOLERANCE * self.state_keys
 
     @property
+    def loaded_keys(self) -> int:
+        """All nodes."""
+        return self.state_keys
+
+    @property
     def state_records(self) -> int:
         """Two per page, the whole, and the last verdict."""
         return 2 * self.state_keys + 2
@@ -144,13 +150,9 @@ class PageRank:
         document["stages"]["verdict"]["parameters"] = {"tolerance": self.tolerance}
         return arranged(compiled(document), grouping, buckets)
 
-    def records(self, number: int, count: int) -> pa.Table:
+    def records(self, number: int, count: int, *, before: int) -> pa.Table:
         """Return `(src BIGINT, dst BIGINT)`: new links."""
         return edge_table(self.graph.more(number, count))
-
-    def initial(self) -> Iterator[pa.Table]:
-        """Yield nothing: the state is written as files."""
-        return iter(())
 
     def states(self) -> dict[tuple[str, str], pa.Table]:
         """Return all pages behind their first round."""

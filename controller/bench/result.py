@@ -9,8 +9,8 @@ Bytes are medians per increment; null where nobody knows. `floor_seconds` is the
 empty Spark jobs of the same rounds, with as many Python tasks as our runs had; null
 without Spark. `bytes_broadcast` is what was sent once to every task. `state_updated` are
 the state records written per epoch of the workload's last phase (or of all epochs, where
-it has none), in the mean; `state_records` those before the first increment. A candidate
-that holds fewer keys than asked for says so in `state_keys`.
+it has none), in the mean; `state_records` those before the first increment. `state_keys` are
+those that were counted, fewer than asked for where a candidate or a workload has fewer.
 """
 
 from __future__ import annotations

@@ -104,7 +104,8 @@ def _contests(
             contest = Contest(options, state_keys, own, spark, slots, step)
             wrong += contest.run()
             results += contest.results
-            ours |= {(state_keys, size): found for size, found in contest.ours.items()}
+            held = contest.results[0].state_keys
+            ours |= {(held, size): found for size, found in contest.ours.items()}
             if options.root is None:
                 shutil.rmtree(own, ignore_errors=True)
     print_results(console, results)

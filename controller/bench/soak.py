@@ -115,7 +115,8 @@ def soak(
     for epoch in range(options.epochs + 1):
         on_step(f"epoch {epoch:,}")
         path = folder / "increments" / f"{epoch:06d}.parquet"
-        ours.drive.offer(workload.source, write_arrival(workload.records(epoch, size), path))
+        records = workload.records(epoch, size, before=epoch * size)
+        ours.drive.offer(workload.source, write_arrival(records, path))
         path.unlink()
         started, began = time.perf_counter(), time.process_time()
         runs = ours.drive.run_until_idle()
@@ -143,7 +144,7 @@ def soak(
     cpu_first, cpu_last = _ends(cpu, share)
     return Soak(
         epochs=options.epochs,
-        state_keys=state_keys,
+        state_keys=ours.state_keys,
         increment_records=size,
         share=share,
         seconds_first=first,

@@ -2,8 +2,8 @@
 
 Settings, for all: the service's Spark session, four buckets per slot. Every commit is
 made: output increment, vectors, intention, log entries, all synced. State is loaded as
-files; the crawl queue reads its first increments instead. Resident workers are there from the
-first run, as in a service that has had some; `jobs` has none.
+files. Resident workers are there from the first run, as in a service that has had some;
+`jobs` has none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from controller.bench.graph_workloads import GraphWorkload
 from controller.bench.held import Held
 from controller.bench.load import load_counts, load_state
 from controller.bench.options import VARIANTS
-from controller.bench.workload import Arrival, UrlCount, Workload, variant_of, write_arrival
+from controller.bench.workload import Arrival, UrlCount, Workload, variant_of
 from controller.settings import Settings
 
 __all__ = ["DirectCandidate"]
@@ -52,17 +52,14 @@ class DirectCandidate:
         self.drive = DataflowDrive(engine, self.dataflow, place.folder)
 
     def load(self, state_keys: int) -> None:
-        """Write the state as files, or run the first increments."""
-        self.state_keys = state_keys
+        """Write the state as files."""
+        self.state_keys = self._workload.loaded_keys
         if isinstance(self._workload, UrlCount):
             (node,) = self.dataflow.stages.values()
             load_counts(self._place.folder, node, state_keys, spark=self._place.spark)
             return
         for (stage, state), records in self._workload.states().items():
             load_state(self._place.folder, self.dataflow.stages[stage], state, records)
-        for number, records in enumerate(self._workload.initial()):
-            path = self._place.scratch / "initial" / f"{number:06d}.parquet"
-            self.run(write_arrival(records, path))
 
     def run(self, arrival: Arrival) -> Figures:
         """Apply one increment by as many runs as the dataflow has physical stages."""

@@ -20,7 +20,7 @@ def test_every_run_is_recorded_and_published(tmp_path: Path) -> None:
     drive = DataflowDrive(LocalEngine(cache=str(tmp_path / "c")), dataflow, tmp_path / "t")
     for number in range(2):
         path = tmp_path / f"{number}.parquet"
-        drive.offer("urls", write_arrival(workload.records(number, 20), path))
+        drive.offer("urls", write_arrival(workload.records(number, 20, before=20 * number), path))
         (run,) = drive.run_until_idle()
         assert set(run.steps) == set(STEPS)
         assert run.tasks == run.figures["tasks"] >= 1
@@ -39,7 +39,7 @@ def test_a_whole_dataflow_gives_what_the_reference_gives(tmp_path: Path, groupin
     drive = DataflowDrive(LocalEngine(cache=str(tmp_path / "c")), dataflow, tmp_path / "t")
     reference = ReferenceEngine(dataflow)
     for number in range(2):
-        pages = workload.records(number, 10)
+        pages = workload.records(number, 10, before=10 * number)
         drive.offer("pages", write_arrival(pages, tmp_path / f"{number}.parquet"))
         drive.run_until_idle()
         reference.feed("pages", pages.to_pylist())

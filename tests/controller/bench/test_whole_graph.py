@@ -26,9 +26,9 @@ def computed(folder: Path, spark: Any, workload: GraphWorkload) -> tuple[Values,
     place.scratch.mkdir()
     candidate = WholeGraphCandidate(place, workload)
     candidate.load(workload.state_keys)
-    arrival = write_arrival(workload.records(0, 7), folder / "0.parquet")
+    arrival = write_arrival(workload.records(0, 7, before=0), folder / "0.parquet")
     assert candidate.run(arrival).epochs
-    tables = edge_table(workload.graph.first), workload.records(0, 7)
+    tables = edge_table(workload.graph.first), workload.records(0, 7, before=0)
     links = [(edge["src"], edge["dst"]) for table in tables for edge in table.to_pylist()]
     return candidate.held(), links
 
