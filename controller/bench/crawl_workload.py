@@ -154,7 +154,7 @@ class CrawlQueue:
         return pages, np.hstack([near, far])
 
     def _table(self, pages: Ids, links: Ids) -> pa.Table:
-        ends = pa.array(np.arange(0, links.size + 1, LINKS_PER_PAGE, np.int32))
+        ends = pa.array(np.arange(0, links.size + 1, LINKS_PER_PAGE).astype(np.int32))
         named = self._urls(links.ravel()).combine_chunks()
         return pa.table(
             {
