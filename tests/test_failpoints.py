@@ -38,7 +38,7 @@ NOT_DURABLE = {
     "cbp/engine/state/eviction.py:_remove_boot": "a cache",
     "cbp/engine/state/eviction.py:evict": "a cache",
     "cbp/engine/state/eviction.py:remove_older": "scratch of killed tasks",
-    "cbp/engine/state/index.py:_write": "a cache",
+    "cbp/engine/state/index.py:_put": "a cache",
     "cbp/engine/vectorised/own.py:forget": "scratch of one task",
     "cbp/engine/vectorised/scratch.py:__init__": "scratch of one task",
     "cbp/engine/vectorised/scratch.py:close": "scratch of one task",

@@ -1,6 +1,7 @@
 """Which files of the cache folders go: what no map needs is a question of age and bytes alone.
 
     <cache>/<boot>/*.arrow            copies; the least recently used go, beyond a bound
+    <cache>/<other boot>[-scratch]/*  the same, beside ours, where the disk is full
     <cache>/<boot>-scratch/*          files of tasks; what is older than a task goes
     <cache>/<other boot>[-scratch]/   goes as a whole once nobody has touched it for days
 
@@ -15,11 +16,19 @@ Nothing here fails for a file that is gone or may not be removed: that one stays
 from __future__ import annotations
 
 import contextlib
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-__all__ = ["BOOT_SECONDS_MAX", "SCRATCH_KINDS", "evict", "remove_boots", "remove_older"]
+__all__ = [
+    "BOOT_SECONDS_MAX",
+    "SCRATCH_KINDS",
+    "evict",
+    "other_boots",
+    "remove_boots",
+    "remove_older",
+]
 
 BOOT_SECONDS_MAX = 7 * 86400.0
 """Age of the newest file from which a boot's folder is one of the past."""
@@ -31,19 +40,41 @@ _BOOT = re.compile(r"([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|process-\d+)(-sc
 _OURS = {".arrow", ".tmp", *(f".{kind}" for kind in SCRATCH_KINDS)}
 
 
-def evict(folder: Path, *, bytes_max: int) -> list[str]:
-    """Unlink the least recently used files until the rest fits; return their names."""
-    found = [(time, size, path) for path, time, size in _files(folder)]
-    total = sum(size for _, size, _ in found)
-    gone = []
+def evict(
+    folders: Sequence[Path], *, room: int, bytes_max: int, full: bool = False
+) -> tuple[list[str], int]:
+    """Unlink the least recently used files until the rest fits, and a new one beside it.
+
+    Half of what they have and what is free of their disk is left to others. For a file that finds
+    no place even so, nothing goes.
+
+    Args:
+        folders: On one disk, at least one.
+        room: Bytes of the new file, which may be larger than the bound: then it is alone.
+        full: The disk refuses more, whatever it tells of free space: a quota may be used up.
+
+    Returns:
+        The names of what went, and the bytes that all together may have.
+    """
+    found = [
+        (time, size, path)
+        for folder in folders
+        for path, time, size in _files(folder)
+        if path.suffix in _OURS
+    ]
+    total, free = sum(size for _, size, _ in found), _free(folders[0])
+    most = min(bytes_max, (total if full else total + free) // 2)
+    gone: list[str] = []
+    if room > total + free:
+        return gone, most
     for _, size, path in sorted(found):
-        if total <= bytes_max:
+        if total + room <= most:
             break
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
             gone.append(path.name)
             total -= size
-    return gone
+    return gone, most
 
 
 def remove_older(folder: Path, *, seconds: float, now: float) -> None:
@@ -62,11 +93,19 @@ def remove_boots(cache: Path, *, own: str, now: float) -> None:
         own: The name of this boot, whose folders stay.
         now: Seconds, as the times of files.
     """
+    for folder in other_boots(cache, own=own):
+        _remove_boot(folder, now)
+
+
+def other_boots(cache: Path, *, own: str) -> list[Path]:
+    """Return the folders of other boots than this one, of scratch files too."""
+    folders: list[Path] = []
     with contextlib.suppress(OSError):
-        for folder in list(cache.iterdir()):
+        for folder in cache.iterdir():
             found = _BOOT.fullmatch(folder.name)
             if found is not None and found[1] != own:
-                _remove_boot(folder, now)
+                folders.append(folder)
+    return folders
 
 
 def _remove_boot(folder: Path, now: float) -> None:
@@ -78,6 +117,14 @@ def _remove_boot(folder: Path, now: float) -> None:
             if path.suffix in _OURS:
                 path.unlink(missing_ok=True)
         folder.rmdir()  # stays, if it holds anything else
+
+
+def _free(folder: Path) -> int:
+    """Return the free bytes of a folder's disk; where they are not told, none."""
+    with contextlib.suppress(OSError):
+        status = os.statvfs(folder)
+        return status.f_bavail * status.f_frsize
+    return 0
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, float, int]]:

@@ -13,9 +13,11 @@ mapped copy answers `searchsorted` by touching a few pages. A copy is only a cac
   file is read instead: slower, never wrong.
 - Where the address space of a process is bounded (`spark.executor.pyspark.memory`),
   maps that are not in use make room for those that are.
-- Bounded: the least recently used copies are unlinked; maps of them stay valid. What is
-  mapped tells the disk that it is used, so that no process takes another's hottest; what
-  went all the same is made again from the map.
+- Bounded, by bytes and by half of its disk: the least recently used copies are unlinked before
+  one is written; maps of them stay valid. What is mapped tells the disk that it is used, so
+  that no process takes another's hottest; what went all the same is made again from the map.
+- A disk that is full all the same loses half of the copies, those of earlier boots included,
+  and is tried once more: the newest file is hotter than what lies there.
 
 Strings are widened to `large_string`: above 2 GB a `string` column would fall apart
 into chunks, and reading one of them would lose rows. The row count is checked.
@@ -40,10 +42,10 @@ import pyarrow.parquet as pq
 
 from cbp.engine.nameless import map_is_refused
 from cbp.engine.state.access import choose_rows, is_small
-from cbp.engine.state.eviction import evict, remove_boots, remove_older
+from cbp.engine.state.eviction import evict, other_boots, remove_boots, remove_older
 from cbp.engine.state.lookup import IndexedFile, Int64s, RowGroups, StateRows, ascending
 from cbp.engine.state.vectorcache import VectorCache
-from cbp.errors import InvariantError
+from cbp.errors import DiskFullError, InvariantError
 
 __all__ = ["IndexCache", "index_cache"]
 
@@ -61,7 +63,9 @@ SCRATCH_SECONDS_MAX = 3600.0
 TOUCH_SECONDS = 60.0
 """A copy in use is touched once in so long; eviction need not know it any better."""
 
-_SWEEP_EVERY = 64
+_SWEEPS = 8
+"""A process looks at the folder again once it has written this part of what all copies may have."""
+
 _COPY = b"cbp.copy"
 """Names, in a copy's schema, the copy that it is; one without it is from before, and made anew."""
 
@@ -88,7 +92,7 @@ class IndexCache:
 
     Args:
         folder: Of all boots.
-        bytes_max: Of the copies on the disk, at a sweep.
+        bytes_max: Of the copies on the disk, at a sweep; a single one may be larger.
         clock: Seconds, as the times of files.
 
     Attributes:
@@ -112,7 +116,7 @@ class IndexCache:
         self.held_bytes = 0
         self.vectors = VectorCache()
         self._spent: OrderedDict[str, int] = OrderedDict()
-        self._made = 0
+        self._unswept: int | None = None
         self._lock = threading.Lock()
 
     def open(
@@ -284,6 +288,16 @@ class IndexCache:
         told = {_COPY: name.encode()} if in_order else {_COPY: name.encode(), _ORDER: _PHYSICAL}
         batch = batch.replace_schema_metadata(told)
         self._folder.mkdir(parents=True, exist_ok=True)
+        if self._unswept is None or self._unswept < batch.nbytes:
+            self._sweep(batch.nbytes)
+        try:
+            self._put(name, batch)
+        except OSError as exc:
+            if not DiskFullError.is_told_by(exc) or not self._sweep(batch.nbytes, full=True):
+                raise
+            self._put(name, batch)
+
+    def _put(self, name: str, batch: pa.RecordBatch) -> None:
         temporary = self._folder / f"{uuid.uuid4().hex}.tmp"
         try:
             with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as w:
@@ -292,18 +306,21 @@ class IndexCache:
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
-        self._made += 1
-        if self._made % _SWEEP_EVERY == 1:
-            self._sweep()
+        self._unswept = (self._unswept or 0) - batch.nbytes
 
-    def _sweep(self) -> None:
-        """Unlink the least recently used copies until the rest fits, and what old boots left."""
-        gone = evict(self._folder, bytes_max=self._bytes_max)
+    def _sweep(self, room: int, *, full: bool = False) -> bool:
+        """Unlink the least recently used copies, and what old boots left; tell if any went."""
+        cache, own = self._folder.parent, self._folder.name
+        if self._unswept is None:
+            remove_boots(cache, own=own, now=self._clock())
+        folders = [self._folder, *(other_boots(cache, own=own) if full else ())]
+        gone, most = evict(folders, room=room, bytes_max=self._bytes_max, full=full)
+        self._unswept = most // _SWEEPS
         with self._lock:
-            for name in gone:
+            # A map holds its bytes on the disk, also of what another process has unlinked.
+            for name in list(self._open) if full else gone:
                 self._open.pop(name, None)
-        if self._made == 1:
-            remove_boots(self._folder.parent, own=self._folder.name, now=self._clock())
+        return bool(gone)
 
 
 def _held_bytes(rows: IndexedFile) -> int:
