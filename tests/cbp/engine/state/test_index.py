@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cbp.engine.state import index
-from cbp.engine.state.eviction import BOOT_SECONDS_MAX
+from cbp.engine.state.eviction import BOOT_SECONDS_MAX, evict
 from cbp.engine.state.index import IndexCache
 from cbp.engine.state.lookup import IndexedFile
 from cbp.errors import InvariantError
@@ -192,9 +193,85 @@ def test_the_least_recently_used_copies_go(tmp_path: Path) -> None:
     content = pa.table({"_hash": np.arange(ROWS), "n": np.arange(ROWS)})
     for number in range(130):
         cache.put("id", f"run-{number}.parquet", size=1, content=content)
-    total = sum(copy.stat().st_size for copy in copies(tmp_path / "cache"))
-    assert total < 200_000 + 65 * 100_000  # swept every 64 copies
-    assert total < 130 * 80_000
+        assert held_bytes(tmp_path / "cache") < 200_000
+        assert is_there(tmp_path / "cache", f"run-{number}.parquet")
+
+
+def test_few_sweeps_keep_many_copies_within_their_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder is listed once for an eighth of the bound, by which the bound may be passed."""
+    listed: list[int] = []
+
+    def counted(*args: Any, **options: Any) -> Any:
+        listed.append(1)
+        return evict(*args, **options)
+
+    monkeypatch.setattr(index, "evict", counted)
+    most = 8_000_000
+    cache = IndexCache(str(tmp_path / "cache"), bytes_max=most)
+    for number in range(200):
+        cache.put("id", f"run-{number}.parquet", size=1, content=CONTENT)
+    assert len(listed) < 200 * 100_000 * 8 / most
+    assert most // 2 < held_bytes(tmp_path / "cache") < most * 9 / 8
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """Mount a file system of a megabyte, on which a few copies of 320 kB fit."""
+    with machine.small_disk(tmp_path / "disk", "1m") as folder:
+        yield folder
+
+
+WIDE = pa.table({"_hash": np.arange(20_000), "n": np.arange(20_000)})
+
+
+def test_copies_leave_half_of_their_disk_to_others(disk: Path) -> None:
+    """Whatever the bound in bytes, which is larger than many disks; the newest has its copy."""
+    cache = IndexCache(str(disk))
+    for number in range(40):
+        cache.put("id", f"{number}.parquet", size=1, content=CONTENT)
+        assert is_there(disk, f"{number}.parquet")
+        assert held_bytes(disk) <= 600_000
+
+
+@pytest.mark.parametrize("quota", [False, True])
+def test_a_full_disk_gets_the_newest_copy(
+    quota: bool, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What fills it goes, oldest first: copies of ours, mapped or not, and those of earlier boots.
+
+    Where a quota refuses, the disk tells of free space that is not to be had.
+    """
+    earlier = disk / "0f0e0d0c-1111-2222-3333-0123456789ab"
+    earlier.mkdir()
+    for name in ("a.arrow", "b.arrow", "mine.txt"):
+        (earlier / name).write_bytes(b"x" * 100_000)
+        os.utime(earlier / name, (time.time() - 60, time.time() - 60))
+    cache = IndexCache(str(disk))
+    if quota:
+        told = os.statvfs_result((4096, 4096, *[1 << 30] * 6, 0, 255))
+        monkeypatch.setattr(os, "statvfs", lambda _: told)
+    else:
+        cache.put("id", "mapped.parquet", size=1, content=CONTENT)
+        cache.open("gone", "id", "mapped.parquet", size=1, rows=ROWS)
+        (disk / "others").write_bytes(b"x" * 480_000)
+    for number in range(10):
+        cache.put("id", f"{number}.parquet", size=1, content=WIDE)
+        assert is_there(disk, f"{number}.parquet"), number
+    assert (earlier / "mine.txt").exists()
+    assert not list(disk.rglob("*.tmp"))
+    assert not (earlier / "a.arrow").exists()
+
+
+def test_a_copy_that_never_fits_takes_no_other(disk: Path) -> None:
+    """A disk that others fill is not emptied of what is of use."""
+    cache = IndexCache(str(disk))
+    cache.put("id", "small.parquet", size=1, content=CONTENT)
+    (disk / "others").write_bytes(b"x" * 800_000)
+    cache.put("id", "large.parquet", size=1, content=WIDE)
+    assert is_there(disk, "small.parquet")
+    assert not is_there(disk, "large.parquet")
 
 
 class Clock:
@@ -208,6 +285,11 @@ class Clock:
 
 
 CONTENT = pa.table({"_hash": np.arange(ROWS), "n": np.arange(ROWS)})
+
+
+def held_bytes(folder: Path) -> int:
+    """Return the bytes of the copies below a cache folder."""
+    return sum(copy.stat().st_size for copy in copies(folder))
 
 
 def is_there(folder: Path, name: str) -> bool:
@@ -289,7 +371,7 @@ def test_a_map_outlives_its_copy(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
-    assert done.stdout.split() == ["True", "0", "True"]
+    assert done.stdout.split() == ["True", "1", "True"]
 
 
 _OUTLIVES = """
@@ -305,7 +387,6 @@ IndexCache(folder).put("id", "a", size=1 << 20, content=content)
 kept = IndexCache(folder).open("gone", "id", "a", size=1 << 20, rows=rows).batch
 inode = copy.stat().st_ino
 other = IndexCache(folder, bytes_max=1)
-other._made = 63  # the second copy sweeps
 other.put("id", "a", size=1 << 20, content=content)
 print(copy.stat().st_ino != inode)
 other.put("id", "b", size=1 << 20, content=content)
