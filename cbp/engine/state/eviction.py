@@ -49,7 +49,7 @@ def evict(
     no place even so, nothing goes.
 
     Args:
-        folders: On one disk, at least one.
+        folders: Of one cache, at least one; need not be there.
         room: Bytes of the new file, which may be larger than the bound: then it is alone.
         full: The disk refuses more, whatever it tells of free space: a quota may be used up.
 
@@ -62,7 +62,7 @@ def evict(
         for path, time, size in _files(folder)
         if path.suffix in _OURS
     ]
-    total, free = sum(size for _, size, _ in found), _free(folders[0])
+    total, free = sum(size for _, size, _ in found), _free(folders[0].parent)
     most = min(bytes_max, (total if full else total + free) // 2)
     gone: list[str] = []
     if room > total + free:

@@ -287,7 +287,6 @@ class IndexCache:
     def _write(self, name: str, batch: pa.RecordBatch, *, in_order: bool) -> None:
         told = {_COPY: name.encode()} if in_order else {_COPY: name.encode(), _ORDER: _PHYSICAL}
         batch = batch.replace_schema_metadata(told)
-        self._folder.mkdir(parents=True, exist_ok=True)
         if self._unswept is None or self._unswept < batch.nbytes:
             self._sweep(batch.nbytes)
         try:
@@ -298,6 +297,7 @@ class IndexCache:
             self._put(name, batch)
 
     def _put(self, name: str, batch: pa.RecordBatch) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
         temporary = self._folder / f"{uuid.uuid4().hex}.tmp"
         try:
             with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as w:

@@ -255,13 +255,26 @@ def test_a_full_disk_gets_the_newest_copy(
     else:
         cache.put("id", "mapped.parquet", size=1, content=CONTENT)
         cache.open("gone", "id", "mapped.parquet", size=1, rows=ROWS)
-        (disk / "others").write_bytes(b"x" * 480_000)
+        (disk / "others").write_bytes(b"x" * 600_000)
     for number in range(10):
         cache.put("id", f"{number}.parquet", size=1, content=WIDE)
         assert is_there(disk, f"{number}.parquet"), number
     assert (earlier / "mine.txt").exists()
     assert not list(disk.rglob("*.tmp"))
     assert not (earlier / "a.arrow").exists()
+
+
+def test_what_an_earlier_boot_left_makes_room_for_the_first_file_of_this_one(
+    tmp_path: Path,
+) -> None:
+    """A disk may be too full even for the folder of a boot."""
+    with machine.small_disk(tmp_path / "disk", "1m,nr_inodes=4") as folder:
+        earlier = folder / "0f0e0d0c-1111-2222-3333-0123456789ab"
+        earlier.mkdir()
+        for name in "ab":
+            (earlier / f"{name}.arrow").write_bytes(b"x")
+        IndexCache(str(folder)).put("id", "first.parquet", size=1, content=CONTENT)
+        assert is_there(folder, "first.parquet")
 
 
 def test_a_copy_that_never_fits_takes_no_other(disk: Path) -> None:
