@@ -56,11 +56,16 @@ CANDIDATES: dict[str, str] = {
     "broadcast": "this product, ALL pages told instead of a multicast",
     "rewrite": "Spark SQL full outer join, table rewritten every epoch",
     "streaming": "Structured Streaming with RocksDB, in the JVM",
-    "streaming-python": "Structured Streaming, applyInPandasWithState",
+    "streaming-python-apply": "Structured Streaming, applyInPandasWithState",
     "streaming-python-tws": "Structured Streaming, transformWithStateInPandas",
     "duckdb": "DuckDB, INSERT ... ON CONFLICT in one process",
     "recompute": "Spark SQL, from scratch",
 }
+_TOGETHER: dict[str, Candidates] = {
+    "streaming-python": ("streaming-python-apply", "streaming-python-tws")
+}
+"""Names that stand for several candidates."""
+
 _ANY_DATAFLOW = (OURS, "blackbox", "scan", "jobs")
 _WITHOUT_SPARK = (OURS, "blackbox", "scan", *VARIANTS, "duckdb")
 _RUNNING: dict[str, Candidates] = {
@@ -94,7 +99,8 @@ class BenchOptions:
 
     Attributes:
         workload: `url-count`, `crawl-queue`, `clustering` or `pagerank`.
-        against: Candidates besides ours; those that run our translators also as `name/form`.
+        against: Candidates besides ours; those that run our translators also as `name/form`;
+            `streaming-python` is two, `streaming-python-apply` and `streaming-python-tws`.
         keys: How `url-count` draws its keys: `uniform`, `zipf`, or `distinct`: every record
             another key that is in state.
         forms: Of our translator, each measured as a candidate of its own.
@@ -155,7 +161,13 @@ class BenchOptions:
     @property
     def entrants(self) -> Candidates:
         """Who takes part: ours, once per form after the first as `cbp/form`, then its peers."""
-        return (OURS, *(f"{OURS}/{form}" for form in self.forms[1:]), *self.against)
+        return (OURS, *(f"{OURS}/{form}" for form in self.forms[1:]), *self.peers)
+
+    @property
+    def peers(self) -> Candidates:
+        """Who is named by `against`, each once."""
+        named = (label for name in self.against for label in _TOGETHER.get(name, (name,)))
+        return tuple(dict.fromkeys(named))
 
     def sizes(self, state_keys: int) -> tuple[int, ...]:
         """Return the increments' sizes on a state of so many keys, in records."""
@@ -169,7 +181,7 @@ class BenchOptions:
         _one_of("keys", self.keys, ("uniform", "zipf", "distinct"))
         _one_of("grouping", self.grouping, ("inner", "outer"))
         self._check_forms()
-        for name in self.against:
+        for name in self.peers:
             self._check_candidate(name)
         for option, values in (("state-keys", self.state_keys), ("increment", self.increment)):
             if not values or min(values) < 1:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from controller.bench.errors import BenchRefusedError
-from controller.bench.options import OURS
 from controller.bench.result import Measured
 
-__all__ = ["draw", "require_matplotlib"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["draw", "figure_of", "lines_of", "require_matplotlib"]
 
 _STYLES = ("-", "--", ":", "-.")
 
@@ -27,29 +30,28 @@ def require_matplotlib() -> None:
 
 def draw(results: Sequence[Measured], path: Path) -> None:
     """Write the picture; its format follows the file's ending."""
+    figure_of(results).savefig(path, dpi=150)
+
+
+def figure_of(results: Sequence[Measured]) -> Figure:
+    """Return the picture: a line per candidate, form and state size, and the floor."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 5.5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    forms = {one.form for one in results if one.candidate == OURS}
-    lines: dict[tuple[str, int], list[Measured]] = defaultdict(list)
-    for one in results:
-        several = one.candidate == OURS and len(forms) > 1
-        name = f"{OURS} ({one.form})" if several else one.candidate
-        lines[name, one.state_keys].append(one)
-    names = list(dict.fromkeys(candidate for candidate, _ in lines))
+    lines = lines_of(results)
+    names = list(dict.fromkeys(name for name, _ in lines))
     states = sorted({keys for _, keys in lines})
-    for (candidate, keys), found in lines.items():
-        points = sorted(found, key=lambda one: one.increment_records)
+    for (name, keys), points in lines.items():
         axes.plot(
             [one.increment_records for one in points],
             [one.seconds_median for one in points],
-            color=f"C{names.index(candidate) % 10}",
+            color=f"C{names.index(name) % 10}",
             linestyle=_STYLES[states.index(keys) % len(_STYLES)],
             marker="o",
-            label=f"{candidate}, {keys:,} keys",
+            label=f"{name}, {keys:,} keys",
         )
     floors = sorted({(o.increment_records, o.floor_seconds) for o in results if o.floor_seconds})
     if floors:
@@ -58,4 +60,21 @@ def draw(results: Sequence[Measured], path: Path) -> None:
     axes.set_title(", ".join(dict.fromkeys(one.workload for one in results)))
     axes.grid(visible=True, which="both", alpha=0.3)
     axes.legend(fontsize="small")
-    figure.savefig(path, dpi=150)
+    return figure
+
+
+def lines_of(results: Sequence[Measured]) -> dict[tuple[str, int], list[Measured]]:
+    """Return the results by what a line is called and the keys in state; pure.
+
+    A candidate that was measured in several forms is called by its form too. The results of
+    a line are in the order of their increments' sizes.
+    """
+    forms: dict[str, set[str]] = defaultdict(set)
+    for one in results:
+        forms[one.candidate].add(one.form)
+    lines: dict[tuple[str, int], list[Measured]] = defaultdict(list)
+    for one in sorted(results, key=lambda one: one.increment_records):
+        several = len(forms[one.candidate]) > 1
+        name = f"{one.candidate} ({one.form})" if several else one.candidate
+        lines[name, one.state_keys].append(one)
+    return dict(lines)

@@ -5,6 +5,11 @@
      "bytes_read", "bytes_shuffled", "bytes_written", "bytes_broadcast", "epochs",
      "state_records", "state_updated"}]}
 
+The last four fields of a result are extras, beside those that were asked for; readers may
+leave them out. `workload` is a label: the workload, and behind slashes what was not chosen
+by default (`url-count/zipf/outer`). Of a soak `results` is empty, and a fourth part `soak`
+stands beside it (`controller.bench.soak.Soak`).
+
 Bytes are medians per increment; null where nobody knows. `floor_seconds` is the median of
 empty Spark jobs of the same rounds, with as many Python tasks as our runs had; null
 without Spark. `bytes_broadcast` is what was sent once to every task. `state_updated` are

@@ -53,6 +53,7 @@ def run_bench(
     options.check()
     if options.picture is not None:
         require_matplotlib()
+    _require_packages(options)
     console = console or _console()
     with _terminable():
         folder = _folder(options.root)
@@ -61,6 +62,15 @@ def run_bench(
         finally:
             if options.root is None:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _require_packages(options: BenchOptions) -> None:
+    """Refuse a candidate that lacks a package before others are loaded."""
+    if any(name.startswith("streaming-") for name in options.peers):
+        from controller.bench.candidates.streaming import require_packages
+
+        for name in options.peers:
+            require_packages(name)
 
 
 def _measured(options: BenchOptions, folder: Path, spark: Any, console: Console) -> list[Measured]:

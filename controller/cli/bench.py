@@ -44,8 +44,9 @@ Against = Annotated[
     list[str],
     typer.Option(
         "--against",
-        help="merge, blackbox, scan, rewrite, streaming, streaming-python, streaming-python-tws, "
-        "duckdb, recompute; plain (clustering), broadcast (pagerank); with commas; '' for none. "
+        help="merge, blackbox, scan, jobs, rewrite, streaming, streaming-python (two: "
+        "streaming-python-apply and streaming-python-tws), duckdb, recompute; plain (clustering), "
+        "broadcast (pagerank); with commas; '' for none. "
         "Of blackbox and scan also another form than the first: blackbox/arrow. "
         "By default merge,blackbox,streaming; blackbox for crawl-queue; "
         "plain,blackbox,recompute for clustering; broadcast,blackbox,recompute for pagerank.",
@@ -72,7 +73,17 @@ Grouping = Annotated[str, typer.Option(help="inner or outer state, ours and the 
 Master = Annotated[str, typer.Option(help="Of Spark, or none: in this process.")]
 Memory = Annotated[str, typer.Option("--driver-memory", help="Of Spark's process.")]
 Root = Annotated[Path | None, typer.Option(help="Make a folder in this one, and let it stay.")]
-JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the results here.")]
+JsonFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--json",
+        help="Write machine, versions and results here. A result has workload (behind slashes what "
+        "is not the default), candidate, form, state_keys, increment_records, seconds_median, "
+        "seconds_all, floor_seconds, bytes_read, bytes_shuffled and bytes_written; and as extras "
+        "bytes_broadcast, epochs, state_records and state_updated. With --soak results is empty, "
+        "and soak has what was found.",
+    ),
+]
 Picture = Annotated[Path | None, typer.Option(help="Draw the results here (PNG, SVG, PDF).")]
 Epochs = Annotated[int, typer.Option(help="Of a soak: that many in a row.")]
 Soak = Annotated[bool, typer.Option("--soak", help="Ours alone, many epochs in a row.")]

@@ -4,7 +4,7 @@ One query runs all the time; an increment is a file that appears in its folder, 
 micro-batch. Three forms of the same query:
 
 - `streaming`: `groupBy().count()`, in the JVM alone.
-- `streaming-python`: `applyInPandasWithState`.
+- `streaming-python-apply`: `applyInPandasWithState`.
 - `streaming-python-tws`: `transformWithStateInPandas`.
 
 Best settings found: RocksDB with changelog checkpoints and without counting its rows; a
@@ -28,13 +28,14 @@ from controller.bench.errors import BenchRefusedError
 from controller.bench.held import Totals
 from controller.bench.workload import Arrival
 
-__all__ = ["PYTHON_KEYS_MAX", "StreamingCandidate", "tws_runs"]
+__all__ = ["PYTHON_KEYS_MAX", "StreamingCandidate", "require_packages", "tws_runs"]
 
 PYTHON_KEYS_MAX = 200_000
 _STORE = "spark.sql.streaming.stateStore"
 _PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _SHAPE = "url STRING, n BIGINT"
 _BATCH = "_batch"
+_TWS = "streaming-python-tws"
 _TWS_NEEDS = ("google.protobuf",)
 
 
@@ -50,9 +51,7 @@ class StreamingCandidate:
         self._place, self._table = place, str(place.folder / "totals")
         self._incoming = place.scratch / "incoming"
         self._query: Any = None
-        if name == "streaming-python-tws" and not tws_runs():
-            why = "streaming-python-tws needs a further package: pip install 'cbp[bench]'"
-            raise BenchRefusedError("against", why)
+        require_packages(name)
         self._session = place.session(
             {
                 "spark.sql.shuffle.partitions": str(place.slots),
@@ -144,6 +143,13 @@ def _by_processor(stream: Any) -> Any:
     return stream.groupBy("url").transformWithStateInPandas(Count(), _SHAPE, "Update", "None")
 
 
+def require_packages(name: str) -> None:
+    """Raise BenchRefusedError when a candidate lacks a package."""
+    if name == _TWS and not tws_runs():
+        why = f"{_TWS} needs a further package: pip install 'cbp[bench]'"
+        raise BenchRefusedError("against", f"{why}, or name streaming-python-apply alone")
+
+
 def tws_runs() -> bool:
     """Tell whether the packages that `streaming-python-tws` needs are installed."""
     try:
@@ -169,6 +175,6 @@ class _Form:
 
 _FORMS = {
     "streaming": _Form(_by_sql, "value.count"),
-    "streaming-python": _Form(_by_pandas_state, "value.groupState.n"),
-    "streaming-python-tws": _Form(_by_processor, "value.n", {"stateVarName": "n"}),
+    "streaming-python-apply": _Form(_by_pandas_state, "value.groupState.n"),
+    _TWS: _Form(_by_processor, "value.n", {"stateVarName": "n"}),
 }

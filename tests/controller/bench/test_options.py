@@ -51,7 +51,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-_IN_SQL = {"merge", "rewrite", "streaming", "streaming-python", "streaming-python-tws", "duckdb"}
+_STREAMING = {"streaming", "streaming-python-apply", "streaming-python-tws"}
+_IN_SQL = {"merge", "rewrite", *_STREAMING, "duckdb"}
 PEERLESS = {
     "url-count": {"plain", "broadcast"},
     "crawl-queue": {"plain", "broadcast", "recompute", *_IN_SQL},
@@ -84,6 +85,30 @@ def test_every_peer_can_be_named() -> None:
         BenchOptions(workload, peers, state_keys=(1000,), increment=(10,)).check()
         named |= {*peers}
     assert named == {*CANDIDATES} - {OURS}
+
+
+def test_streaming_python_is_both_of_its_operators() -> None:
+    """Each is a candidate of its own in the results, and takes part once."""
+    both = ("streaming-python-apply", "streaming-python-tws")
+    options = replace(BenchOptions(), against=("merge", "streaming-python"))
+    options.check()
+    assert options.entrants == (OURS, "merge", *both)
+    again = replace(options, against=("streaming-python-tws", "streaming-python"))
+    assert again.entrants == (OURS, *both[::-1])
+    with pytest.raises(BenchRefusedError, match="streaming-python-apply has no crawl-queue"):
+        replace(options, workload="crawl-queue", against=("streaming-python",)).check()
+
+
+def test_a_candidate_without_its_package_is_refused_before_any_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only the one that lacks it: the other operator can still be named alone."""
+    monkeypatch.setattr("controller.bench.candidates.streaming.tws_runs", lambda: False)
+    monkeypatch.setattr("controller.bench.run._folder", lambda root: pytest.fail("made a folder"))
+    with pytest.raises(BenchRefusedError, match="name streaming-python-apply alone"):
+        run_bench(BenchOptions(against=("streaming-python",)))
+    with pytest.raises(pytest.fail.Exception, match="made a folder"):
+        run_bench(BenchOptions(against=("streaming-python-apply",)))
 
 
 def test_peers_and_sizes_by_default_can_be_run() -> None:

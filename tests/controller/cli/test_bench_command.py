@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, get_args
 
 import pytest
 
 import controller.bench
 from controller.bench import BenchOptions
+from controller.bench.options import CANDIDATES, OURS
+from controller.cli.bench import Against
 from controller.cli.main import main
 
 
@@ -87,3 +90,10 @@ def test_a_refusal_ends_with_status_1(capsys: pytest.CaptureFixture[str]) -> Non
     """It is told like every other error of the product."""
     assert call("url-count", "--form", "cobol") == 1
     assert "bench_refused" in capsys.readouterr().err
+
+
+def test_the_help_names_every_candidate() -> None:
+    """What can be chosen is what is told; ours takes part anyway."""
+    _, option = get_args(Against)
+    told = str(option.help)
+    assert {*CANDIDATES} - {OURS} - {*re.findall(r"[a-z-]+", told)} == set()

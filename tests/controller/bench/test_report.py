@@ -1,0 +1,24 @@
+"""A benchmark shows how far it has come to whoever looks at it, and to nobody else."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from controller.bench.report import progress
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_sees_a_bar_and_a_file_none(terminal: bool) -> None:
+    """The bar names the step that begins and counts those that are done."""
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=terminal, width=120)
+    with progress(console, 3) as step:
+        step("cbp: loading")
+        step("merge: 1,000 records")
+        step("comparing")
+    shown = stream.getvalue()
+    assert ("comparing" in shown) is terminal
+    assert ("2/3" in shown) is terminal
