@@ -286,15 +286,16 @@ class IndexCache:
 
     def _write(self, name: str, batch: pa.RecordBatch, *, in_order: bool) -> None:
         told = {_COPY: name.encode()} if in_order else {_COPY: name.encode(), _ORDER: _PHYSICAL}
-        batch = batch.replace_schema_metadata(told)
-        if self._unswept is None or self._unswept < batch.nbytes:
-            self._sweep(batch.nbytes)
+        batch, size = batch.replace_schema_metadata(told), batch.nbytes
+        if self._unswept is None or self._unswept < size:
+            self._sweep(size)
         try:
             self._put(name, batch)
         except OSError as exc:
-            if not DiskFullError.is_told_by(exc) or not self._sweep(batch.nbytes, full=True):
+            if not DiskFullError.is_told_by(exc) or not self._sweep(size, full=True):
                 raise
             self._put(name, batch)
+        self._unswept = (self._unswept or 0) - size
 
     def _put(self, name: str, batch: pa.RecordBatch) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -306,7 +307,6 @@ class IndexCache:
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
-        self._unswept = (self._unswept or 0) - batch.nbytes
 
     def _sweep(self, room: int, *, full: bool = False) -> bool:
         """Unlink the least recently used copies, and what old boots left; tell if any went."""
@@ -325,7 +325,7 @@ class IndexCache:
 
 def _held_bytes(rows: IndexedFile) -> int:
     """Return what held rows cost; of a few rows most of it is what holds them."""
-    return int(rows.batch.nbytes) + HELD_OVERHEAD
+    return rows.memory + HELD_OVERHEAD
 
 
 def _name(table_id: str, path: str, size: int) -> str:
