@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 from controller.bench.errors import BenchRefusedError
@@ -13,7 +14,7 @@ from controller.bench.result import Measured
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "figure_of", "lines_of", "require_matplotlib"]
+__all__ = ["draw", "figure_of", "floors_of", "lines_of", "require_matplotlib"]
 
 _STYLES = ("-", "--", ":", "-.")
 
@@ -38,7 +39,7 @@ def figure_of(results: Sequence[Measured]) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 5.5), layout="constrained")
+    figure = Figure(figsize=(10, 5.5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     lines = lines_of(results)
@@ -53,13 +54,13 @@ def figure_of(results: Sequence[Measured]) -> Figure:
             marker="o",
             label=f"{name}, {keys:,} keys",
         )
-    floors = sorted({(o.increment_records, o.floor_seconds) for o in results if o.floor_seconds})
-    if floors:
+    if floors := floors_of(results):
         axes.plot(*zip(*floors, strict=True), color="0.6", marker=".", label="floor")
     axes.set(xscale="log", yscale="log", xlabel="records of an increment", ylabel="seconds")
     axes.set_title(", ".join(dict.fromkeys(one.workload for one in results)))
     axes.grid(visible=True, which="both", alpha=0.3)
-    axes.legend(fontsize="small")
+    # Beside the lines: there are many, and they lie anywhere.
+    axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.01, 0.5))
     return figure
 
 
@@ -78,3 +79,12 @@ def lines_of(results: Sequence[Measured]) -> dict[tuple[str, int], list[Measured
         name = f"{one.candidate} ({one.form})" if several else one.candidate
         lines[name, one.state_keys].append(one)
     return dict(lines)
+
+
+def floors_of(results: Sequence[Measured]) -> list[tuple[int, float]]:
+    """Return one floor per size of increment, by size: it has no state; pure."""
+    floors: dict[int, list[float]] = defaultdict(list)
+    for one in results:
+        if one.floor_seconds:
+            floors[one.increment_records].append(one.floor_seconds)
+    return [(records, median(found)) for records, found in sorted(floors.items())]

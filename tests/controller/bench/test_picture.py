@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.bench.picture import figure_of, lines_of
+from controller.bench.picture import figure_of, floors_of, lines_of
 from controller.bench.result import Measured, Sample
 
 pytest.importorskip("matplotlib")
@@ -57,3 +57,10 @@ def test_both_axes_are_logarithmic_and_every_line_is_named() -> None:
     assert {"cbp, 9 keys", "blackbox (arrow), 90 keys", "floor"} <= {*labels}
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("records of an increment", "seconds")
     assert axes.get_title() == "crawl-queue"
+
+
+def test_the_floor_is_one_line_whatever_the_state() -> None:
+    """It was measured beside every state size; a size of increment has one point."""
+    uneven = [*RESULTS, measured("cbp", "arrow", 10, 1000.0)]
+    assert [records for records, _ in floors_of(uneven)] == [10, 100]
+    assert dict(floors_of(RESULTS))[10] == 3.0
