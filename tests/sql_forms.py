@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cbp import Input, Output, RunAny, State, Translate, TranslateSql
+from cbp.model.stage import Grouping
 from cbp.sdk.translate import Declared
 from stages.translators.url_count import UrlCount
 from stages.translators.url_count_sql import UrlCountSql
@@ -146,8 +147,8 @@ class RollCallSql(TranslateSql):
 
 
 class _Totals(Translate):
-    def __init__(self, types: tuple[str, ...]) -> None:
-        _declare(self, types)
+    def __init__(self, types: tuple[str, ...], grouping: Grouping) -> None:
+        _declare(self, types, grouping)
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
         n = sum(row.n for row in group.rows) + sum(row.n for row in group.seen)
@@ -156,25 +157,25 @@ class _Totals(Translate):
 
 
 class _TotalsSql(TranslateSql):
-    def __init__(self, types: tuple[str, ...]) -> None:
-        keys = _declare(self, types)
+    def __init__(self, types: tuple[str, ...], grouping: Grouping) -> None:
+        keys = _declare(self, types, grouping)
         both = f"SELECT {keys}, n FROM rows UNION ALL SELECT {keys}, n FROM seen"
         total = f"SELECT {keys}, sum(n) AS n FROM both GROUP BY {keys}"
         self.queries = {"both": both, "seen": total, "totals": total}
 
 
-def _declare(translator: Any, types: tuple[str, ...]) -> str:
+def _declare(translator: Any, types: tuple[str, ...], grouping: Grouping) -> str:
     keys = ", ".join(f"k{at}" for at in range(len(types)))
     shape = ", ".join([*(f"k{at} {type_}" for at, type_ in enumerate(types)), "n BIGINT"])
     translator.rows = Input(shape, route_by=keys)
-    translator.seen = State(shape)
+    translator.seen = State(shape, grouping=grouping)
     translator.totals = Output(shape, key=keys)
     return keys
 
 
-def totals_by(types: tuple[str, ...]) -> tuple[Declared, Declared]:
+def totals_by(types: tuple[str, ...], *, grouping: Grouping = "inner") -> tuple[Declared, Declared]:
     """Return a sum by a key of these types, in both forms."""
-    return _Totals(types), _TotalsSql(types)
+    return _Totals(types, grouping), _TotalsSql(types, grouping)
 
 
 class _Failing(TranslateSql):

@@ -15,7 +15,8 @@ Python task that settles the results (`cbp.engine.vectorised.called`). Results t
 are evaluated once.
 
 A larger increment is one plan: Spark shuffles the keys to the tasks that find their state,
-whatever the author's plan asks for, and keys and results to the tasks that settle.
+whatever the author's plan asks for, and keys and results to the tasks that settle. The first
+record of a task that finds state tells which one it is.
 
 Each part of a stage has a session of its own: its views are named like inputs and states. Where
 the author's plan is made of queries alone, a part's plan is made once for all runs
@@ -57,7 +58,14 @@ from cbp.engine.spark.increments import (
 )
 from cbp.engine.spark.jobs import jobs_of
 from cbp.engine.spark.kept import KeptPlan, runs_again
-from cbp.engine.spark.sqltasks import PartRun, given_to, look_up_task, read_task, settle_task
+from cbp.engine.spark.sqltasks import (
+    NUMBERS,
+    PartRun,
+    given_to,
+    look_up_task,
+    read_task,
+    settle_task,
+)
 from cbp.engine.spark.widths import batch_settings, checked, counted_settings, is_wide
 from cbp.engine.spark.work import RESULT
 from cbp.engine.taskplan import TaskPlan
@@ -239,7 +247,8 @@ class _Part:
         """Return the state records of the called groups, by state."""
         if self.part is None:
             keyed = with_called_keys(self.task)
-            keys = by_task(self._called(keyed), self.plan, keyed)
+            told = self._numbers(keyed).unionAll(self._called(keyed))
+            keys = by_task(told, self.plan, keyed)
         else:  # read from their files by the task itself, which is one row's
             keyed, keys = None, self._one_row()
         return {
@@ -258,6 +267,21 @@ class _Part:
             if self._arrived(input_)
         ]
         return reduce(DataFrame.unionAll, flows)
+
+    def _numbers(self, task: TaskPlan) -> DataFrame:
+        """Return one record for each task, before all others: its bucket tells which task it is.
+
+        Spark does not: where the author's plan has a union, its tasks count through all of it.
+        """
+        assert task.layout is not None, "keys are laid out"
+        first = f"(id * {task.buckets} + {task.tasks - 1}) div {task.tasks}"  # as `first_bucket`
+        return self.executor.spark.range(0, task.tasks, 1, 1).selectExpr(
+            f"CAST({NUMBERS} AS TINYINT) AS _flow",
+            f"CAST({first} AS INT) AS _bucket",
+            "0L AS _hash",
+            *(f"CAST(NULL AS {type_}) AS {slot}" for slot, type_ in task.layout.slots),
+            "0L AS _seq",
+        )
 
     def _settled(self, results: Results) -> DataFrame:
         frames, given = results.distinct()

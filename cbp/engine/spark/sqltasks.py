@@ -13,6 +13,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 
 import pyarrow as pa
 from pyspark import SparkContext, TaskContext, cloudpickle
@@ -22,7 +23,10 @@ from cbp.engine.taskplan import TaskPlan
 from cbp.engine.vectorised.arrived import LookUpTask, SettleTask, with_results
 from cbp.engine.vectorised.own import OwnRecords
 
-__all__ = ["PartRun", "given_to", "look_up_task", "read_task", "settle_task"]
+__all__ = ["NUMBERS", "PartRun", "given_to", "look_up_task", "read_task", "settle_task"]
+
+NUMBERS = -1
+"""Flow of the record that tells a task its number; it comes before all others."""
 
 _RUN = "cbp.sql.run"
 """Property of a job: its `PartRun`."""
@@ -80,10 +84,11 @@ def look_up_task(plan: TaskPlan | None, state: str) -> _Task:
     """Return what finds state; without a plan, of the keys of the part that its job was given."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        number, attempt = task_identity()
+        _, attempt = task_identity()  # in a union of Spark's a task has another number
         with telling():
             if plan is not None:
-                yield from LookUpTask(plan, number, attempt).records(state, batches)
+                part, keys = _numbered(plan, batches)
+                yield from LookUpTask(plan, part, attempt).records(state, keys)
                 return
             _exhaust(batches)
             yield from LookUpTask.of(_own_records(_part_run()), attempt).own_records(state)
@@ -106,6 +111,17 @@ def settle_task(plan: TaskPlan | None, results: Sequence[str], given: dict[str, 
         yield from reported(task.run(batches))
 
     return run
+
+
+def _numbered(
+    plan: TaskPlan, batches: Iterable[pa.RecordBatch]
+) -> tuple[int, Iterator[pa.RecordBatch]]:
+    """Return the number of a task, and the keys that came behind the record that tells it."""
+    arriving = (batch for batch in batches if batch.num_rows)
+    first = next(arriving)
+    assert first.column("_flow")[0].as_py() == NUMBERS, "a task is told its number"
+    part = plan.owner(first.column("_bucket")[0].as_py())
+    return part, chain([first.slice(1)], arriving)
 
 
 def _own_records(own: PartRun) -> OwnRecords:
