@@ -100,9 +100,8 @@ def test_every_epoch_equals_the_groupwise_form(
     assert not list((tmp_path / "cache").rglob("*.called"))
 
 
-@pytest.mark.parametrize("files", [1, 3])
 def test_every_state_is_called_by_one_task_wherever_a_union_puts_it(
-    files: int, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Outer state is there once, also of buckets to which no key came.
 
@@ -111,7 +110,7 @@ def test_every_state_is_called_by_one_task_wherever_a_union_puts_it(
     monkeypatch.setattr("cbp.engine.spark.executor.ARRANGED_READS_MAX", 0)
     groupwise, in_sql = map(dataflow_of, totals_by(("BIGINT",), grouping="outer"))
     engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"))
-    driver = Driver(engine, in_sql, tmp_path / "t", files=files)
+    driver = Driver(engine, in_sql, tmp_path / "t")
     epochs = [{"0": [{"k0": k, "n": 1} for k in keys]} for keys in (range(12), range(3, 6), [7])]
     assert_same(groupwise, driver, epochs, ordered=False, source="r")
     assert [run["tasks"] for run in driver.figures] == [2, 2, 2]
