@@ -14,7 +14,7 @@ from typing import Any
 from cbp import DataflowBuilder, Input, Output, State, Translate
 from cbp.model.dataflow import Dataflow
 
-__all__ = ["COMPOSED", "VALUES", "dataflow_of_keys", "epochs_of_keys"]
+__all__ = ["COMPOSED", "VALUES", "Spelled", "dataflow_of_keys", "epochs_of_keys"]
 
 UTC = datetime.UTC
 LONG = "ä" * 500_000  # a megabyte
@@ -80,6 +80,19 @@ def _translator(types: tuple[str, ...]) -> type[Translate]:
     )
     globals()[Keyed.__name__] = Keyed
     return Keyed
+
+
+class Spelled(Translate):
+    """Writes a key as its newest record spells it; otherwise nothing of it changes."""
+
+    rows = Input("k DOUBLE", route_by="k")
+    seen = State("k DOUBLE, n INT")
+    were = Output("k DOUBLE, line STRING", history=True)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        *_, last = group.rows
+        out.were(*key, f"{[row.k for row in group.seen]} {last.k}")
+        out.seen(last.k, 0)
 
 
 TRANSLATORS = {

@@ -13,7 +13,7 @@ Guarantee: an epoch that fails changes nothing, so it can be run again
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from cbp.engine.reference_call import AuthorCall, Emitter, key_type, record_type
 from cbp.engine.reference_route import Bindings, Group, Key, Part, route_records
 from cbp.engine.reference_vectorised import call_vectorised
 from cbp.engine.values import Row, own_row, row_order
+from cbp.model.equality import identity
 from cbp.model.schema import Schema
 from cbp.model.stage import InputSpec, StateSpec, TranslatorSpec
 
@@ -217,11 +218,16 @@ class _Epoch:
 
 
 def _settle(table: dict[Key, list[Row]], name: str, done: _Epoch) -> None:
-    """Replace the records of called keys, then append those that others wrote for a key."""
+    """Replace the records of called keys, then append those that others wrote for a key.
+
+    A record that was there before stays as it is spelled: 0.0 and -0.0 are one value.
+    """
     for key, rows in done.local.get(name, {}).items():
-        table.pop(key, None)
+        before: dict[Hashable, list[Row]] = {}
+        for row in reversed(table.pop(key, ())):
+            before.setdefault(identity(row), []).append(row)
         if rows:
-            table[key] = list(rows)
+            table[key] = [same.pop() if (same := before.get(identity(r))) else r for r in rows]
     for key, row in done.remote.get(name, ()):
         table.setdefault(key, []).append(row)
 
