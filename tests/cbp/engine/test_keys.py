@@ -70,11 +70,11 @@ def test_what_is_written_by_its_key_is_spelled_in_one_way(
         mine, theirs = (sorted(repr_of(one.state("s0", "seen"))) for one in (driver, reference))
         assert mine == theirs
         assert not [text for text in mine if "-0.0" in text]
-        mine, theirs = (
+        wrote, expected = (
             [sorted(repr_of(rows)) for rows in one.outputs("s0.totals")]
             for one in (driver, reference)
         )
-        assert mine == theirs
+        assert wrote == expected
 
 
 @pytest.mark.parametrize("form", FORMS)
