@@ -60,7 +60,10 @@ class CrawlQueue:
     @cached_property
     def state_records(self) -> int:
         """A record per URL and per site, in each of two states."""
-        return sum(records.num_rows for records in self.states().values())
+        known, sites = self._known, self._sites
+        linked = known.ids[known.n > 0]
+        named = len(linked) + len(known.ids)
+        return named + len(np.unique(linked % sites)) + len(np.unique(known.ids % sites))
 
     def dataflow(self, *, grouping: str, form: str, buckets: int) -> Dataflow:
         """Return the ready dataflow `crawl_queue`, its stages with state in this form."""
