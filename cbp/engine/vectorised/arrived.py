@@ -35,7 +35,7 @@ from cbp.engine.task import StageTask
 from cbp.engine.taskplan import TaskPlan
 from cbp.engine.vectorised.bucket import VectorisedRun
 from cbp.engine.vectorised.called import Called, CallsFile, read_called
-from cbp.engine.vectorised.conform import narrow
+from cbp.engine.vectorised.conform import narrow_batches
 from cbp.engine.vectorised.emission import Emission
 from cbp.engine.vectorised.groups import author_schema
 from cbp.engine.vectorised.own import OwnRecords
@@ -157,8 +157,8 @@ class LookUpTask(StageTask):
     def _narrowed(self, state: str, calls: Iterable[Call]) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(self.plan.spec.state(state).schema)
         for call in calls:
-            for part in narrow(getattr(call.groups, state), schema):
-                yield from part.to_batches()
+            table = getattr(call.groups, state)
+            yield from narrow_batches(table, schema, rows_max=max(1, table.num_rows))
 
     def _calls(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[tuple[int, ...], Call]]:
         """Yield the calls of all keys, each with the buckets that are worked on together."""

@@ -17,7 +17,10 @@ from cbp.engine.state.sizes import halves
 from cbp.engine.vectorised.groups import author_schema
 from cbp.model.schema import DataType, Field, Schema
 
-__all__ = ["conform", "narrow"]
+__all__ = ["BATCH_BYTES", "conform", "narrow", "narrow_batches"]
+
+BATCH_BYTES = 64 << 20
+"""Of a batch on its way to the JVM, which holds it as a whole; a record at least."""
 
 _BYTES_MAX = 1 << 30
 _INTEGERS = ("BIGINT", "INT", "SMALLINT", "TINYINT")
@@ -74,6 +77,15 @@ def narrow(table: pa.Table, schema: pa.Schema) -> Iterator[pa.Table]:
         except pa.ArrowInvalid:
             # Of a view Arrow judges not how long it is, but where in its column it ends.
             yield piece.take(pa.array(np.arange(piece.num_rows))).cast(schema)
+
+
+def narrow_batches(
+    table: pa.Table, schema: pa.Schema, *, rows_max: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in the types of a file, as batches of so many rows, fewer if they are wide."""
+    for part in halves(table, rows_max=rows_max, bytes_max=BATCH_BYTES):
+        for piece in narrow(part, schema):
+            yield from piece.to_batches()
 
 
 def _column(column: pa.ChunkedArray, field: Field, type_: pa.DataType) -> pa.ChunkedArray:

@@ -26,7 +26,7 @@ from cbp.engine.state.eviction import SCRATCH_KINDS
 from cbp.engine.state.index import index_cache
 from cbp.engine.task import arranged_records
 from cbp.engine.taskplan import TaskPlan
-from cbp.engine.vectorised.conform import narrow
+from cbp.engine.vectorised.conform import narrow_batches
 from cbp.engine.vectorised.scratch import ScratchFile, read_scratch
 
 __all__ = ["OwnRecords"]
@@ -57,8 +57,9 @@ class OwnRecords:
         for table in self._tables():
             start, stop = np.searchsorted(table.column("_flow").to_numpy(), [at, at + 1])
             own = table.select(list(layout.flows[at].columns)).slice(start, stop - start)
-            for piece in narrow(own.rename_columns(schema.names), schema):
-                yield from piece.to_batches(max_chunksize=_BATCH_ROWS)
+            yield from narrow_batches(
+                own.rename_columns(schema.names), schema, rows_max=_BATCH_ROWS
+            )
 
     def keys(self) -> Iterator[pa.RecordBatch]:
         """Yield the keys of all inputs' records, in the layout of a plan of keys alone."""

@@ -114,7 +114,8 @@ def run_big_tables(folder: Path, records: int) -> None:
     driver = Driver(LocalEngine(cache=f"{folder}/cache"), latest(calls), folder / "t")
     for letter, copies in (("x", MEGABYTE), ("y", 3)):
         calls.clear()
-        driver.feed("arrivals", [{"k": k, "text": letter * copies} for k in range(records)])
+        text = letter * copies
+        driver.feed("arrivals", [{"k": k, "text": text} for k in range(records)])
         driver.run_until_idle()
         assert sum(calls) == records
         assert max(calls) < records // 4
@@ -128,7 +129,7 @@ def found_sizes(driver: Driver) -> dict[int, int]:
     """Return how long each key's text is in the newest increment of `Latest`."""
     found: dict[int, int] = {}
     for file in driver.increments["stage.changes"][-1].files:
-        for batch in pq.ParquetFile(file.path).iter_batches(64):
+        for batch in pq.ParquetFile(f"{driver.folder}/{file.path}").iter_batches(64):
             lengths = pc.binary_length(batch.column("text"))
             found.update(zip(batch.column("k").to_pylist(), lengths.to_pylist(), strict=True))
     return found

@@ -17,6 +17,7 @@ from cbp.engine.base import RunPlan
 from cbp.engine.direct import DirectEngine
 from cbp.engine.executor import LocalExecutor
 from cbp.engine.taskplan import TaskPlan
+from cbp.engine.vectorised import conform
 from cbp.engine.vectorised.arrived import LookUpTask, with_called_keys
 from cbp.engine.vectorised.own import OwnRecords
 from tests.driver import Driver
@@ -94,6 +95,20 @@ def test_every_record_is_one_tasks_and_groups_come_together(task: TaskPlan) -> N
             mine = keys.filter(np.asarray(keys.column("_flow")) == flow)
             hashes = mine.column("_hash").to_numpy().view(np.uint64)
             assert np.all(hashes[1:] >= hashes[:-1])
+
+
+def test_wide_records_go_to_the_plan_a_few_at_a_time(
+    task: TaskPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The JVM holds a batch as a whole, so a batch is bounded by bytes too; the order stays."""
+    own = OwnRecords(task, 0, "job")
+    expected = rows_of(own, "left")
+    monkeypatch.setattr(conform, "BATCH_BYTES", 60)
+    batches = list(own.records("left"))
+    assert len(batches) > 3
+    assert max(batch.nbytes for batch in batches) <= 60
+    assert [row for batch in batches for row in batch.to_pylist()] == expected
+    own.forget()
 
 
 def test_records_are_read_once_per_task(task: TaskPlan, monkeypatch: pytest.MonkeyPatch) -> None:
