@@ -155,7 +155,7 @@ def test_an_increment_holds_more_than_two_gigabytes_of_strings(tmp_path: Path) -
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
 def test_calls_on_tables_take_more_than_two_gigabytes_of_strings(tmp_path: Path) -> None:
-    """Arrived, kept and passed on; the views that the author emits end beyond 2 GB. It takes XX."""
+    """Arrived, kept and passed on; the views that the author emits end beyond 2 GB. 6.6 GB."""
     run_fresh("tests.cbp.engine.test_big_strings", "tables", tmp_path, 2200)
 
 
