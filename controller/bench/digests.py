@@ -3,7 +3,7 @@
 Both give one digest for the same records: a record's hash is XXH64 over its columns and over
 which of them are null, as Spark chains it (`cbp.engine.hashing`), and digests are sums. No
 record is brought to the driver by Spark; here some thousand are in memory at a time, and of
-what is emitted 24 bytes per record.
+what is emitted 32 bytes per record.
 """
 
 from __future__ import annotations

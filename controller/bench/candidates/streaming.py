@@ -9,8 +9,8 @@ micro-batch. Three forms of the same query:
 
 Best settings found: RocksDB with changelog checkpoints and without counting its rows; a
 trigger without pause, polling every 10 ms; one state partition per slot, the fewest that
-use all of them; no metrics. What is appended has the number of its batch beside it, as our
-outputs have that of their epoch. The Python forms get at most `PYTHON_KEYS_MAX` keys, since
+use all of them; no metrics. What is appended is what the query gives and no more: a batch is known
+by the time of its files. The Python forms get at most `PYTHON_KEYS_MAX` keys, since
 each key costs them a call when state is loaded.
 """
 
@@ -20,6 +20,7 @@ import importlib.util
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from controller.bench.candidate import Figures, Place
@@ -34,7 +35,7 @@ PYTHON_KEYS_MAX = 200_000
 _STORE = "spark.sql.streaming.stateStore"
 _PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _SHAPE = "url STRING, n BIGINT"
-_BATCH = "_batch"
+_CAME = "_came"
 _TWS = "streaming-python-tws"
 _TWS_NEEDS = ("google.protobuf",)
 
@@ -47,7 +48,7 @@ class StreamingCandidate:
         self.form = "sql" if name == "streaming" else "groupwise"
         self._form = _FORMS[name]
         self._checkpoint = str(place.folder / "checkpoint")
-        self._batches = self._loaded = 0
+        self._loaded_ms = 0
         self._place, self._table = place, str(place.folder / "totals")
         self._incoming = place.scratch / "incoming"
         self._query: Any = None
@@ -79,7 +80,7 @@ class StreamingCandidate:
         writer = writer.foreachBatch(self._append).trigger(processingTime="0 seconds")
         self._query = writer.option("checkpointLocation", self._checkpoint).start()
         self._query.processAllAvailable()
-        self._loaded = self._batches
+        self._loaded_ms = max(file.stat().st_mtime_ns for file in self._files()) // 1_000_000
 
     def run(self, arrival: Arrival) -> Figures:
         """Let one file appear, and wait until it is processed."""
@@ -92,19 +93,21 @@ class StreamingCandidate:
         stored = self._session.read.format("statestore").options(**self._form.options)
         state = stored.load(self._checkpoint).selectExpr("key.url", f"{self._form.value} AS n")
         appended = self._session.read.format("delta").load(self._table)
-        emitted = appended.where(f"{_BATCH} >= {self._loaded}")
-        return totals_of(state, emitted, order=_BATCH)
+        dated = appended.selectExpr(
+            "*", f"unix_millis(_metadata.file_modification_time) AS {_CAME}"
+        )
+        return totals_of(state, dated.where(f"{_CAME} > {self._loaded_ms}"), order=_CAME)
 
     def close(self) -> None:
         """Stop the query."""
         if self._query is not None:
             self._query.stop()
 
-    def _append(self, frame: Any, batch: int) -> None:
-        """Append what a batch emits, with its number, as ours have that of their epoch."""
-        numbered = frame.selectExpr("*", f"{batch}L AS {_BATCH}")
-        numbered.write.format("delta").mode("append").save(self._table)
-        self._batches = batch + 1
+    def _files(self) -> Iterator[Path]:
+        return Path(self._table).glob("*.parquet")
+
+    def _append(self, frame: Any, _batch: int) -> None:
+        frame.write.format("delta").mode("append").save(self._table)
 
 
 def _by_sql(stream: Any) -> Any:
