@@ -146,6 +146,18 @@ def test_waiting_is_for_these_files_and_all_that_they_cause(
 
 
 @pytest.mark.usefixtures("fast", "incoming")
+def test_a_file_that_came_before_is_told(cbp: Cbp, service: Service, file: Path) -> None:
+    """Whoever drops it again sees why nothing happens; a new one becomes an increment."""
+    service.store.records["clicks"] = DataflowRecord("clicks", 1, {}, "/", "running", NOON)
+    again = claim(1, "a.jsonl.gz", status="duplicate", index=None)
+    service.store.claim_records = Arriving(again)
+    assert "known already" in cbp("drop", "clicks", "urls", file, "--wait").out
+    service.store.claim_records = Arriving(claim(2, "a-2.jsonl.gz"))
+    outcome = cbp("drop", "clicks", "urls", file, "--wait")
+    assert (outcome.status, "increment 2 of urls, applied" in outcome.out) == (0, True)
+
+
+@pytest.mark.usefixtures("fast", "incoming")
 def test_waiting_ends_when_files_are_refused_or_stages_stopped(
     cbp: Cbp, service: Service, file: Path
 ) -> None:
