@@ -72,7 +72,7 @@ def drop_command(
 
 
 def _became(item: Mapping[str, Any]) -> str:
-    if item["status"] == "duplicate":
+    if item.get("status") == "duplicate":
         return ", known already: what is in it was applied before"
     index = item.get("index")
     return "" if index is None else f", increment {index} of {item['source']}, applied"

@@ -274,10 +274,11 @@ class _Part:
         Spark does not: where the author's plan has a union, its tasks count through all of it.
         """
         assert task.layout is not None, "keys are laid out"
-        first = f"(id * {task.buckets} + {task.tasks - 1}) div {task.tasks}"  # as `first_bucket`
-        return self.executor.spark.range(0, task.tasks, 1, 1).selectExpr(
+        tasks, buckets = task.tasks, task.buckets
+        firsts = [first_bucket(at, tasks=tasks, buckets=buckets) for at in range(tasks)]
+        return self.executor.spark.range(0, tasks, 1, 1).selectExpr(
             f"CAST({NUMBERS} AS TINYINT) AS _flow",
-            f"CAST({first} AS INT) AS _bucket",
+            f"array({', '.join(map(str, firsts))})[id] AS _bucket",
             "0L AS _hash",
             *(f"CAST(NULL AS {type_}) AS {slot}" for slot, type_ in task.layout.slots),
             "0L AS _seq",

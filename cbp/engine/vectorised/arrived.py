@@ -158,7 +158,7 @@ class LookUpTask(StageTask):
         schema = arrow_schema(self.plan.spec.state(state).schema)
         for call in calls:
             table = getattr(call.groups, state)
-            yield from narrow_batches(table, schema, rows_max=max(1, table.num_rows))
+            yield from narrow_batches(table, schema, rows_max=table.num_rows)
 
     def _calls(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[tuple[int, ...], Call]]:
         """Yield the calls of all keys, each with the buckets that are worked on together."""

@@ -52,7 +52,6 @@ class StreamingCandidate:
         self._place, self._table = place, str(place.folder / "totals")
         self._incoming = place.scratch / "incoming"
         self._query: Any = None
-        require_packages(name)
         self._session = place.session(
             {
                 "spark.sql.shuffle.partitions": str(place.slots),
@@ -80,7 +79,8 @@ class StreamingCandidate:
         writer = writer.foreachBatch(self._append).trigger(processingTime="0 seconds")
         self._query = writer.option("checkpointLocation", self._checkpoint).start()
         self._query.processAllAvailable()
-        self._loaded_ms = max(file.stat().st_mtime_ns for file in self._files()) // 1_000_000
+        files = Path(self._table).glob("*.parquet")
+        self._loaded_ms = max(file.stat().st_mtime_ns for file in files) // 1_000_000
 
     def run(self, arrival: Arrival) -> Figures:
         """Let one file appear, and wait until it is processed."""
@@ -102,9 +102,6 @@ class StreamingCandidate:
         """Stop the query."""
         if self._query is not None:
             self._query.stop()
-
-    def _files(self) -> Iterator[Path]:
-        return Path(self._table).glob("*.parquet")
 
     def _append(self, frame: Any, _batch: int) -> None:
         frame.write.format("delta").mode("append").save(self._table)
