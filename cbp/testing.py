@@ -18,35 +18,44 @@
     >>> result.last("totals")
     {'a': 2, 'b': 2}
 
-The test that finds most mistakes: any split of the input into epochs gives the answer of
-one batch. `check_split` makes it, for epochs drawn with hypothesis (`st.lists(st.lists(...))`);
-compare `last` or the state with plain Python over all records besides.
+One property finds most mistakes: any split of the input into epochs gives the same result as one
+batch. `check_split` checks it. Draw the epochs with hypothesis (`st.lists(st.lists(...))`), and
+also compare `last` or the state with a plain Python computation over all records.
 
     >>> batch = check_split(UrlCount, [["a", "b"], [], ["a"]])
     >>> batch.last("totals")
     {'a': 2, 'b': 1}
 
-Guarantees: the semantics of the reference engine (`cbp.engine.reference`), to which the
-product's engine is held by its own tests. Nothing here reads a clock or starts a process.
+Guaranteed: the semantics of the reference engine (`cbp.engine.reference.engine`). The production
+engine is tested against it. Nothing here reads a clock or starts a process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from cbp.engine.faults import POINTS, Crash, Faults, PlannedFaults
-from cbp.engine.reference import ReferenceEngine
-from cbp.engine.reference_call import record_type
+from cbp.engine.reference.call import record_type
+from cbp.engine.reference.engine import ReferenceEngine
+from cbp.engine.reference.stage import whole
+from cbp.engine.storage.failpoints import POINTS, Crash, Faults, PlannedFaults
 from cbp.errors import NotFoundError
-from cbp.model.dataflow import Dataflow, SourceNode, StageNode
-from cbp.model.equality import closeness, output_view, state_view, view_difference
-from cbp.model.schema import Schema
-from cbp.model.stage import OutputSpec, StateSpec, TranslatorSpec
-from cbp.sdk.translate import Declared
+from cbp.model.dataflow.dataflow import Dataflow, SourceNode, StageNode
+from cbp.model.dataflow.equality import (
+    closeness,
+    identity,
+    output_view,
+    state_view,
+    view_difference,
+)
+from cbp.model.dataflow.stage import OutputSpec, StateSpec, TranslatorSpec
+from cbp.model.flow.schema import Schema
+from cbp.sdk.translate import Declared, spec_of
 
 __all__ = [
     "POINTS",
@@ -67,13 +76,15 @@ Author = Declared | type[Declared]
 
 @dataclass(frozen=True)
 class Result:
-    """What came out.
+    """The outputs, the state and the figures of a test run.
 
     Attributes:
-        outputs: Output to epochs to records, as named tuples in the order of emission.
-        state: State to records after the last epoch, ordered by all columns.
-        figures: Stage to what each of its epochs counted: `records_in`, `deliveries`, `groups`,
-            `records_out`, `state_remote`, `bindings`, `dead_letters`; see `ReferenceStage`.
+        outputs: Maps each output to a list of epochs. An epoch is a list of records, as named
+            tuples in the order of emission.
+        state: Maps each state to its records after the last epoch, ordered by all columns.
+        figures: Maps each stage to one dict of counts per epoch: `records_in`, `deliveries`,
+            `groups`, `records_out`, `state_remote`, `bindings`, `dead_letters`; see
+            `ReferenceStage`.
     """
 
     outputs: Mapping[str, Sequence[Sequence[Any]]]
@@ -83,9 +94,9 @@ class Result:
     _states: Mapping[str, tuple[StateSpec, Schema]] = field(repr=False, default_factory=dict)
 
     def last(self, output: str) -> dict[Any, Any]:
-        """Return the last value per declared key: what an updated view shows.
+        """Return the last value per declared key, as an updated view shows it.
 
-        Key and value are tuples of their columns; a single column stands for itself.
+        Keys and values are tuples of their columns, or the bare value if there is one column.
 
         Raises:
             NotFoundError: There is no such output.
@@ -96,18 +107,20 @@ class Result:
         if output not in self._specs or not (keys := self._specs[output].key):
             message = f'output {output!r} declares no key; declare Output(..., key="...")'
             raise ValueError(message)
+        rest = [n for n in self._specs[output].schema.names if n not in keys]
         view = {}
         for epoch in self.outputs[output]:
             for row in epoch:
-                rest = [name for name in row._fields if name not in keys]
                 view[_columns(row, keys)] = _columns(row, rest)
         return view
 
     def difference(self, other: Result) -> str:
-        """Say where another result differs, by `cbp.model.equality`; `""` if nowhere.
+        """Describe the first difference from another result; `""` if they are equal.
+
+        `cbp.model.dataflow.equality` defines equality.
 
         Raises:
-            NotFoundError: It lacks a state or an output of this one.
+            NotFoundError: The other result lacks a state or an output of this one.
         """
         for name, (kept, key) in self._states.items():
             close = closeness(kept, key.names)
@@ -134,36 +147,44 @@ def _columns(row: Any, names: Sequence[str]) -> Any:
 
 
 def run_epochs(
-    translator: Author, epochs: Iterable[Any], *, at_once: bool = False, close: bool = False
+    translator: Author,
+    epochs: Iterable[Any],
+    *,
+    at_once: bool = False,
+    close: bool = False,
+    parts_of: Callable[[list[Any]], list[list[Any]]] = whole,
 ) -> Result:
     """Run one translator over some epochs, one increment per input and epoch.
 
     Args:
-        translator: An instance, or a class that is made without arguments.
+        translator: An instance, or a class whose constructor needs no arguments.
         epochs: For each epoch the records of the only input; or, with several inputs, a
             dict from input to records (an input left out gets an empty increment). A
             record is a dict by column, a tuple, or the bare value of a single column.
-        at_once: All increments arrive before the first run, instead of each when the stage
-            has nothing left to do; with loopbacks, input and messages then mix.
-        close: The last increment is followed by a close, which lets framed inputs read
-            their last increment.
+        at_once: If true, all increments arrive before the first run, so that input and the
+            messages of loopbacks mix. If false, each increment arrives once the stage has
+            nothing left to do.
+        close: Whether a close follows the last increment, so that framed inputs read it.
+        parts_of: As in `run_dataflow`.
 
     Returns:
-        Outputs and state by the names that the translator declares; its stage is `stage`.
+        Outputs and state by their declared names. The stage is named `stage` in the figures.
 
     Raises:
         DefinitionError: The translator's declarations are wrong.
-        AuthorCodeError: Its code failed.
+        AuthorCodeError: The translator's code failed.
         NotFoundError: An epoch names an input that does not exist.
         TypeError: A record does not fit its input.
     """
-    spec = (translator() if isinstance(translator, type) else translator).spec()
+    spec = spec_of(translator() if isinstance(translator, type) else translator)
     increments: dict[str, list[Iterable[Any]]] = {name: [] for name in _outside(spec)}
     for epoch in epochs:
         given = _by_input(epoch, spec)
         for name, records in increments.items():
             records.append(given.get(name, ()))
-    result = run_dataflow(_one_stage(spec), increments, at_once=at_once, close=close)
+    result = run_dataflow(
+        _one_stage(spec), increments, at_once=at_once, close=close, parts_of=parts_of
+    )
     prefix = f"{_STAGE}."
     return Result(
         {n.removeprefix(prefix): v for n, v in result.outputs.items()},
@@ -175,24 +196,37 @@ def run_epochs(
 
 
 def check_split(translator: Author, epochs: Sequence[Any]) -> Result:
-    """Check that these epochs, one by one or all at once, give the answer of one batch.
+    """Check that these epochs, one by one or all at once, give the same result as one batch.
+
+    The batch is run twice, to find results that are random or depend on values kept between
+    runs. It is also run without combiners, with combiners over all records of a group, and with
+    combiners over parts of them. The result must be the same each time.
 
     Args:
-        translator: As of `run_epochs`.
-        epochs: As of `run_epochs`.
+        translator: As in `run_epochs`.
+        epochs: As in `run_epochs`.
 
     Returns:
         The result of the batch, to compare with an oracle.
 
     Raises:
-        AssertionError: Naming the first state or output that differs, and where.
+        AssertionError: Results differ. Names the first state or output that differs, and where.
     """
-    spec = (translator() if isinstance(translator, type) else translator).spec()
-    whole: dict[str, list[Any]] = {name: [] for name in _outside(spec)}
+    spec = spec_of(translator() if isinstance(translator, type) else translator)
+    everything: dict[str, list[Any]] = {name: [] for name in _outside(spec)}
     for epoch in epochs:
         for name, records in _by_input(epoch, spec).items():
-            whole[name].extend(records)
-    batch = run_epochs(translator, [whole])
+            everything[name].extend(records)
+    batch = run_epochs(translator, [everything], parts_of=_apart)
+    dice = random.Random(7)
+    ways = {"the same once more": _apart, "combined as a whole": whole}
+    if any(input_.combine for input_ in spec.inputs):
+        ways |= {f"combined in parts ({n})": partial(_parts, dice) for n in range(3)}
+    for how, parts_of in ways.items():
+        again = run_epochs(translator, [everything], parts_of=parts_of)
+        if found := batch.difference(again):
+            message = f"{spec.name}: one batch against {how}: {found}"
+            raise AssertionError(message)
     for at_once in (False, True):
         split = run_epochs(translator, epochs, at_once=at_once)
         if found := batch.difference(split):
@@ -202,20 +236,41 @@ def check_split(translator: Author, epochs: Sequence[Any]) -> Result:
     return batch
 
 
+def _apart(rows: list[Any]) -> list[list[Any]]:
+    return [[row] for row in rows]
+
+
+def _parts(dice: random.Random, rows: list[Any]) -> list[list[Any]]:
+    """Shuffle and cut at random places, since a combiner can be given any records of a group."""
+    found: list[list[Any]] = []
+    for row in dice.sample(rows, len(rows)):
+        if not found or dice.random() < 0.4:
+            found.append([])
+        found[-1].append(row)
+    return found
+
+
 def run_dataflow(
     dataflow: Dataflow,
     increments: Mapping[str, Iterable[Iterable[Any]]],
     *,
     at_once: bool = False,
     close: bool = False,
+    parts_of: Callable[[list[Any]], list[list[Any]]] = whole,
 ) -> Result:
     """Run a whole dataflow; the n-th increments of all sources arrive at the same time.
 
+    Each increment stands for a file with its own name. As in the service, an increment is left
+    out if its source says `duplicates: skip` or `quarantine` and an earlier increment of that
+    source had the same records in the same order.
+
     Args:
-        dataflow: As a builder or a document gives it.
-        increments: Source to its increments; each is an iterable of records.
-        at_once: As of `run_epochs`.
-        close: As of `run_epochs`.
+        dataflow: From a builder or a document.
+        increments: Maps each source to its increments; each is an iterable of records.
+        at_once: As in `run_epochs`.
+        close: As in `run_epochs`.
+        parts_of: Cuts the records of a group into parts. A combiner is called once for each
+            part of two or more records. Default: one part with all records.
 
     Returns:
         Outputs by flow (`stage.output`), state by `stage.state`.
@@ -225,12 +280,20 @@ def run_dataflow(
         NotFoundError: There is no such source.
         TypeError: A record does not fit its source.
     """
-    engine = ReferenceEngine(dataflow)
+    engine = ReferenceEngine(dataflow, parts_of=parts_of)
+    for source in increments:
+        if source not in dataflow.sources:
+            raise NotFoundError(kind="source", name=source)
     waiting = {source: list(arrivals) for source, arrivals in increments.items()}
+    known: dict[str, set[Any]] = {source: set() for source in waiting}
     for number in range(max(map(len, waiting.values()), default=0)):
         for source, arrivals in waiting.items():
             if number < len(arrivals):
-                engine.feed(source, arrivals[number])
+                rows = engine.rows_of(source, arrivals[number])
+                content = identity(rows)
+                if content not in known[source] or dataflow.sources[source].duplicates == "accept":
+                    engine.feed(source, rows)
+                known[source].add(content)
         if not at_once:
             engine.run_until_idle()
     for source in dataflow.sources if close else ():
@@ -260,7 +323,8 @@ def _result(dataflow: Dataflow, engine: ReferenceEngine) -> Result:
 
 
 def _named(records: Iterable[Mapping[str, Any]], flow: str, schema: Schema) -> list[Any]:
-    return [record_type(flow, schema)(**record) for record in records]
+    make = record_type(flow, schema)._make
+    return [make(map(record.__getitem__, schema.names)) for record in records]
 
 
 def _by_input(epoch: Any, spec: TranslatorSpec) -> Mapping[str, Iterable[Any]]:
@@ -279,19 +343,19 @@ def _by_input(epoch: Any, spec: TranslatorSpec) -> Mapping[str, Iterable[Any]]:
 
 
 def _outside(spec: TranslatorSpec) -> list[str]:
-    """Return the inputs that are fed from outside; loopbacks feed themselves."""
+    """Return the inputs that are fed from outside: all except loopbacks."""
     return [input_.name for input_ in spec.inputs if not input_.loopback]
 
 
 def _one_stage(spec: TranslatorSpec) -> Dataflow:
-    """Return a dataflow whose sources are named like the inputs of the only stage."""
+    """Return a dataflow with one stage and one source per input, named like the input."""
     sources = {name: SourceNode(name, spec.input(name).schema) for name in _outside(spec)}
     node = StageNode(_STAGE, spec, MappingProxyType({name: name for name in sources}))
     return Dataflow("in_memory", sources, {_STAGE: node})
 
 
 class ManualClock:
-    """A clock that moves only when told; call it to read the time.
+    """A clock that only `advance` moves; call it to read the time.
 
     >>> clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
     >>> clock.advance(90)

@@ -1,30 +1,30 @@
-"""The service: the only place that constructs things and connects them.
+"""The service: the only module that constructs all parts and connects them.
 
     settings -> store -> files -> engine -> controller -> drop folder -> scheduler -> API
 
-Threads: one loop thread ticks whenever something happened, or once per
-`tick_seconds`; a scheduler says when drop folders are listed; a watcher hints that a listing
-is due; each listing of a dataflow's, with the files that it reads, and each run, and each
-piece of framing, has a thread of its own while it lasts,
-`parallel_runs_max` runs at a time; on a shared database one more keeps the lease. The
-scheduler lives only while this instance leads, and every durable effect asks the fence
-first; an instance that follows answers reads, with its engine warm.
+Threads: one loop thread ticks whenever something happened, or once per `tick_seconds`. A scheduler
+starts the listings of drop folders, and a watcher hints that a listing is due. Each listing of a
+dataflow (with the files that it reads), each run and each piece of framing has a thread of its own
+while it lasts; `parallel_runs_max` limits the runs. On a shared database one more thread keeps the
+lease. The scheduler exists only while this instance leads, and every durable effect passes the
+fence first. An instance that follows answers reads, with its engine warm.
 
-Guaranteed: the API answers only after recovery, or once another instance is known to
-lead; a stop waits for the runs under way for `drain_seconds`, cancels the rest and leaves
-it to the next start, with the files that are being read (tests/controller/test_app.py).
-Not needed for correctness: a stop that is orderly.
+Guaranteed: the API answers only after recovery, or once another instance is known to lead. A stop
+waits `drain_seconds` for the runs under way, cancels the rest and leaves it to the next start,
+together with the files that are being read (tests/controller/test_app.py).
+Not needed for correctness: an orderly stop.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import random
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -35,19 +35,29 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
-from cbp.engine.base import Engine
-from cbp.engine.collect import Retention
-from cbp.engine.faults import NO_FAULTS, Faults
-from cbp.engine.files import files_for
+from cbp.engine.interface.engine import Engine
+from cbp.engine.interface.tables import Retention
+from cbp.engine.storage.failpoints import NO_FAULTS, Faults
+from cbp.engine.storage.files import files_for
 from cbp.errors import CbpError, LeaseLostError, LogConflictError, NotFoundError
-from cbp.model.lease import Role
-from cbp.model.places import Places
-from cbp.model.retention import FlowRetention
+from cbp.model.flow.retention import FlowRetention
+from cbp.model.schedule.lease import Role
+from cbp.model.schedule.slots import Places
 from controller.api import create_api
-from controller.ingest import DropFolder, IngestLimits, IntakeStoppedError, Rounds
+from controller.clock import SteadyClock, bring_forward
+from controller.ingest import (
+    DropFolder,
+    IngestLimits,
+    IntakeStoppedError,
+    ReaderPool,
+    Rounds,
+    ScanReport,
+)
+from controller.ingest.reading import read_file
 from controller.loop import Controller, Environment, Fence, Leadership, RetryPolicy
-from controller.loop.retention import Keep
-from controller.loop.threads import Threads
+from controller.loop.housekeeping.input_retention import Keep
+from controller.loop.leadership.lease_keeper import boot_seconds
+from controller.loop.runs.threads import Threads
 from controller.registry import Registry
 from controller.settings import Settings, load_settings
 from controller.store import open_store
@@ -57,8 +67,8 @@ __all__ = ["Service", "configure_logging", "create_app", "engine_for"]
 CLEAN_SECONDS = 600.0
 
 SCANS = Places(4, slow_seconds=10.0, slow_most=12)
-"""Dataflows whose drop folders are worked on at a time; a large file, or a device that hangs,
-holds a place for ten seconds."""
+"""Dataflows whose drop folders are worked on at a time. A large file, or a device that hangs,
+occupies a place for ten seconds."""
 
 _log = structlog.get_logger(__name__)
 
@@ -90,11 +100,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 
 def engine_for(settings: Settings, *, faults: Faults = NO_FAULTS) -> Engine:
-    """Return the engine that the settings name; imports Spark only if it is that.
+    """Return the engine that the settings name; imports Spark only if needed.
 
     Args:
         settings: `engine`, `cache`, and the settings that begin with `spark_`.
-        faults: Told at every durable effect.
+        faults: Called at every durable effect.
     """
     if settings.engine == "local":
         from cbp.engine.direct import LocalEngine
@@ -107,22 +117,24 @@ def engine_for(settings: Settings, *, faults: Faults = NO_FAULTS) -> Engine:
         conf=settings.spark_conf,
         driver_memory=settings.spark_driver_memory,
         resident_workers=settings.resident_workers,
+        job_start_seconds=settings.job_start_seconds,
+        scratch=True,
     )
     return SparkEngine(session, cache=str(settings.cache), faults=faults)
 
 
 class Service:
-    """All parts of one service, connected; `start` makes them work.
+    """All parts of one service, connected; `start` starts it.
 
     Args:
-        settings: Where everything is.
-        engine: Instead of the one that the settings name.
-        faults: Told at every durable effect.
+        settings: The settings of the service.
+        engine: Replaces the engine that the settings name.
+        faults: Called at every durable effect.
 
     Attributes:
         store: The metadata store.
-        controller: The loop.
-        drop_folder: Where files arrive.
+        controller: The controller, which runs the dataflows.
+        drop_folder: Takes in files.
         leadership: Whether this instance leads.
     """
 
@@ -132,11 +144,12 @@ class Service:
         self.settings = settings
         for folder in (settings.root, settings.drop_root, settings.cache):
             folder.mkdir(parents=True, exist_ok=True)
-        # The store has a fence of its own: those who follow write there what operators want.
+        # The store has its own fence: followers write there what operators want.
         self.store = open_store(settings.database_url, faults=faults)
         faults = fence = Fence(faults)
         files = files_for(settings.tables, faults=faults, settings=settings.spark_conf)
         self._engine = engine or engine_for(settings, faults=faults)
+        self._clock = SteadyClock(_now, boot_seconds)
         self._threads = Threads("run")
         self._framers = Threads("frame")
         self.controller = Controller(
@@ -145,13 +158,18 @@ class Service:
                 engine=self._engine,
                 registry=Registry(settings.allowed_packages),
                 files=files,
-                clock=_now,
+                clock=self._clock,
                 tables_root=settings.tables.rstrip("/"),
                 places=Places(
                     settings.parallel_runs_max, settings.slow_run_seconds, settings.slow_runs_max
                 ),
-                retry=RetryPolicy(settings.failures_max, settings.retry_delays_seconds),
+                retry=RetryPolicy(
+                    settings.failures_max,
+                    settings.retry_delays_seconds,
+                    settings.retry_seconds_max,
+                ),
                 executor=self._threads,
+                draw=random.random,
                 framers=self._framers,
                 answerers=Threads("answer"),
                 removers=Threads("remove"),
@@ -161,17 +179,20 @@ class Service:
                 retention=_retention(settings),
                 keep=Keep(settings.input_retention, settings.keep_runs),
                 collect_every=settings.collect_every,
+                scrub_seconds=settings.scrub_days * 86400,
             )
         )
+        self._readers = ReaderPool() if settings.reader_processes else None
         self.drop_folder = DropFolder(
             store=self.store,
             files=files,
-            clock=_now,
+            clock=self._clock,
             drop_root=settings.drop_root,
             on_accept=self.controller.wake,
             on_close=self._close,
             settle_seconds=settings.settle_seconds,
             limits=_limits(settings),
+            reader=read_file if self._readers is None else self._readers,
             keep=FlowRetention(settings.keep_finished_hours * 3600, settings.keep_finished_bytes),
             faults=faults,
         )
@@ -201,7 +222,7 @@ class Service:
 
     @asynccontextmanager
     async def _lifespan(self) -> AsyncIterator[None]:
-        # Both block for as long as recovery and running jobs take.
+        # Both calls block for as long as recovery and runs under way take.
         await run_in_threadpool(self.start)
         try:
             yield
@@ -209,7 +230,7 @@ class Service:
             await run_in_threadpool(self.stop)
 
     def start(self) -> None:
-        """Take the lease and recover, or follow; then begin to tick."""
+        """Take the lease and recover, or follow; then start to tick."""
         self.settings.ensure_token()
         self.leadership.begin()
         if self.store.shared:
@@ -225,9 +246,9 @@ class Service:
         )
 
     def lead(self) -> None:
-        """Take the lease and recover, and serve nobody: for commands that write as a leader does.
+        """Take the lease and recover, without an API: for commands that write like a leader.
 
-        Waits for a lease that runs out; `stop` gives it up.
+        Waits for the present lease to run out; `stop` releases it.
 
         Raises:
             LeaseLostError: If another controller leads.
@@ -244,9 +265,9 @@ class Service:
         self.controller.lead(self.leadership.epoch)
 
     def begin_stop(self) -> None:
-        """Start no more runs, from now on; what is under way has `drain_seconds`.
+        """Start no more runs from now on; what is under way has `drain_seconds` to end.
 
-        Returns at once, so that a handler of signals may call it; `stop` does the rest.
+        Returns at once, so a signal handler may call it; `stop` does the rest.
         """
         self._stop_by = min(self._stop_by, time.monotonic() + self.settings.drain_seconds)
         self.controller.stop_starting()
@@ -257,26 +278,51 @@ class Service:
             return
         self.begin_stop()
         self._stop.set()
-        with self._duties:
-            self._end_duties()
-        self.controller.wake()
-        for thread in (self._loop, self._watcher):
-            if thread.is_alive():
-                thread.join(timeout=self.settings.drain_seconds)
-        drained = self.controller.drain(max(0.0, self._stop_by - time.monotonic()))
-        # A device that hangs is left alone: its claim is found again.
-        ended = self._duties_ended(max(0.0, self._stop_by - time.monotonic()))
-        # Kept until here: what is under way may end under it.
+        drained = ended = False
+        # Whatever fails or hangs, the next steps are done: the next start finds what was left.
+        with _going_on("duties"):
+            self._end_duties_in_time()
+            self.controller.wake()
+            for thread in (self._loop, self._watcher):
+                if thread.is_alive():
+                    thread.join(timeout=self._seconds_left())
+        with _going_on("runs"):
+            drained = self.controller.drain(self._seconds_left())
+        with _going_on("files"):
+            # A device that hangs is left alone: the next start finds its claim again.
+            ended = self._duties_ended(self._seconds_left())
+        # The lease is kept until here: what is under way may end under it.
         self._released.set()
         if self._keeper.is_alive():
             self._keeper.join(timeout=self.settings.lease_seconds)
-        self._threads.shutdown(wait=drained, cancel_futures=True)
-        self._give_up_lease()
-        self._engine.close()
-        self.store.close()
+        # Do not wait for threads: one that was given up may never end.
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for name, release in (
+            ("readers", self._close_readers),
+            ("lease", self._give_up_lease),
+            ("engine", self._engine.close),
+            ("store", self.store.close),
+        ):
+            with _going_on(name):
+                release()
         _log.info("service.stopped", drained=drained, duties_ended=ended)
 
-    # who leads
+    def _seconds_left(self) -> float:
+        return max(0.0, self._stop_by - time.monotonic())
+
+    def _close_readers(self) -> None:
+        if self._readers is not None:
+            self._readers.close()
+
+    def _end_duties_in_time(self) -> None:
+        # A recovery may hold the lock: it ends by itself, and starts nothing after a stop.
+        if self._duties.acquire(timeout=max(1.0, self._seconds_left())):
+            try:
+                self._end_duties()
+            finally:
+                self._duties.release()
+
+    # leadership
 
     def _keep_lease(self) -> None:
         while not self._released.wait(self.leadership.interval_seconds):
@@ -285,11 +331,11 @@ class Service:
     def _give_up_lease(self) -> None:
         try:
             self.leadership.follow()
-        except CbpError as error:  # the next one waits for the lease to run out
+        except CbpError as error:  # the next leader waits for the lease to run out
             _log.warning("lease.not_released", error=error.as_dict())
 
     def _attend(self) -> bool:
-        """Begin or end what only the leader does; tell whether a tick may come."""
+        """Begin or end the duties of a leader; return whether a tick may come."""
         with self._duties:
             if self._stop.is_set():
                 return False
@@ -298,7 +344,7 @@ class Service:
                 self.controller.lead(self.leadership.epoch)
                 self._begin_duties()
             elif role is Role.LEADS and self.store.shared and self.controller.problem:
-                # Somebody else wrote an entry of a log: find out who leads, and recover.
+                # Another controller wrote an entry of a log: find out who leads, and recover.
                 self.leadership.retire(self.controller.problem)
             elif role is Role.RETIRES:
                 self._end_duties()
@@ -307,7 +353,7 @@ class Service:
                     self.leadership.follow()
             elif role is Role.FOLLOWS:
                 self.controller.follow(self.leadership.reason(role))
-            # Without the lead a tick starts nothing, and says why.
+            # A tick of a follower starts nothing, and says why.
             return role is not Role.UNSURE
 
     def _begin_duties(self) -> None:
@@ -325,15 +371,15 @@ class Service:
         self._scheduler = scheduler
 
     def _end_duties(self) -> None:
-        """Hand no more work in, and tell what is under way to leave off; see `_duties_ended`."""
+        """Submit no more work, and ask what is under way to end; see `_duties_ended`."""
         scheduler, self._scheduler = self._scheduler, None
         for rounds in (self._scans, self._cleans):
             rounds.stop()
         if scheduler is not None:
-            scheduler.shutdown(wait=True)  # its jobs only hand work in
+            scheduler.shutdown(wait=False)  # its jobs only submit work
 
     def _duties_ended(self, timeout: float) -> bool:
-        """Wait for files that are read to be left; tell whether none is under way any more."""
+        """Wait for the reading of files to end; return whether none is under way any more."""
         until = time.monotonic() + timeout
         return all(
             rounds.wait(max(0.0, until - time.monotonic()))
@@ -341,7 +387,7 @@ class Service:
         )
 
     def _rounds(self, name: str, work: Callable[[str], None]) -> Rounds:
-        return Rounds(name, work, executor=Threads(name), places=SCANS, clock=_now)
+        return Rounds(name, work, executor=Threads(name), places=SCANS, clock=self._clock)
 
     def _ask_scans(self) -> None:
         self._scans.ask(self._scanned())
@@ -350,55 +396,60 @@ class Service:
         self._cleans.ask(record.name for record in self.store.dataflows())
 
     def _scanned(self) -> list[str]:
-        # Where a new version takes over, files are checked by that.
+        # During a version change files wait, to be checked by the new version.
         held = self.controller.held
         return [record.name for record in self.store.dataflows() if record.name not in held]
 
     def scan(self) -> None:
-        """List every drop folder once, in this thread; for whoever steps by hand."""
+        """List every drop folder once, in this thread; for tests that step by hand."""
         for name in self._scanned():
             self._scan(name)
 
     def clean(self) -> None:
-        """Clean every drop folder once, in this thread; for whoever steps by hand."""
+        """Clean every drop folder once, in this thread; for tests that step by hand."""
         for record in self.store.dataflows():
             self._clean(record.name)
 
     def _clean(self, name: str) -> None:
-        """Remove dropped files that were taken in long enough ago; what fails is tried again."""
+        """Remove dropped files whose retention has ended; failures are retried."""
         try:
             record = self.store.dataflow(name)
-            self.drop_folder.clean(record, self.controller.dataflow(name))
+            dataflow = self.controller.dataflow(name)
+            self.drop_folder.clean(record, dataflow, stopping=self._cleans.stopping)
         except CbpError as error:
             _log.warning("clean.failed", dataflow=name, error=error.as_dict())
+        except Exception:  # last resort of a job: the next round tries again
+            _log.exception("clean.failed", dataflow=name)
 
     def _close(self, dataflow: str, source: str, key: str) -> None:
         self.controller.close(dataflow, source, key=key, reason="marker")
 
     def _scan(self, name: str) -> None:
-        """Make one pass over the drop folders of a dataflow; what fails is tried again."""
+        """Make one pass over the drop folders of a dataflow; failures are retried."""
         try:
-            waiting = self._scan_one(name)
+            report = self._scan_one(name)
         except (NotFoundError, IntakeStoppedError):
-            return  # deleted meanwhile; or left to the next start
+            return  # deleted meanwhile, or left to the next start
         except LogConflictError as error:
             self.controller.stop_leading(error.message)
-        except Exception as error:  # a job's last resort: the next listing tries again
+        except Exception as error:  # last resort of a job: the next listing tries again
             self._complain(name, str(error), error)
         else:
-            if waiting:
+            if report.ready:
+                self._scan_soon()
+            elif report.waiting:
                 self._scan_at(_now() + timedelta(seconds=self.settings.settle_seconds))
 
-    def _scan_one(self, name: str) -> int:
-        # Not while it is being deleted: a scan would bring its folders back.
+    def _scan_one(self, name: str) -> ScanReport:
+        # Not during a deletion: a scan would create its folders again.
         with self.controller.exclusive(name, "has its files read"):
             record, dataflow = self.store.dataflow(name), self.controller.dataflow(name)
             report = self.drop_folder.scan(record, dataflow, stopping=self._scans.stopping)
         self._complain(name, "; ".join(error.message for error in report.failures))
-        return report.waiting
+        return report
 
     def _complain(self, dataflow: str, reason: str, error: Exception | None = None) -> None:
-        """Log a failure once, not at every listing; `reason` is empty when there is none."""
+        """Log a failure once, not at every listing; `reason` is empty without a failure."""
         if self._complaints.get(dataflow, "") == reason:
             return
         self._complaints[dataflow] = reason
@@ -411,23 +462,25 @@ class Service:
         while not self._stop.is_set():
             self.controller.wait(self.settings.tick_seconds)
             try:
+                if (scheduler := self._scheduler) is not None:
+                    bring_forward(scheduler.get_jobs(), datetime.now(UTC))
                 if self._attend():
                     self.controller.tick()
-            except Exception:  # the loop's last resort: the store may come back
+            except Exception:  # last resort of the loop: the store may come back
                 _log.exception("tick.failed")
                 self._stop.wait(self.settings.tick_seconds)
 
     def _watch(self) -> None:
         try:
             self.drop_folder.watch(self._stop, self._scan_soon)
-        except Exception:  # a hint only: the scheduler lists the folders all the same
+        except Exception:  # a hint only: the scheduler lists the folders anyway
             _log.exception("watch.failed")
 
     def _scan_soon(self) -> None:
         self._scan_at(_now())
 
     def _scan_at(self, when: datetime) -> None:
-        """Bring the next listing forward; the interval goes on from there."""
+        """Bring the next listing forward; the interval continues from there."""
         scheduler = self._scheduler
         if scheduler is None or self._stop.is_set():
             return
@@ -435,8 +488,17 @@ class Service:
             job.modify(next_run_time=min(when, job.next_run_time or when))
 
 
+@contextmanager
+def _going_on(part: str) -> Iterator[None]:
+    """Log an error of one part of a stop, and go on with the next part."""
+    try:
+        yield
+    except Exception:  # last resort of a stop
+        _log.exception("stop.failed", part=part)
+
+
 def configure_logging(settings: Settings) -> None:
-    """Send the logs of this process to stderr, one JSON object or one line each.
+    """Send the logs of this process to stderr, one JSON object or one line per entry.
 
     Every entry has `event`, `level` and `timestamp` (UTC); those of a run also
     `dataflow`, `stage` and `run`.
@@ -447,7 +509,7 @@ def configure_logging(settings: Settings) -> None:
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    # Local variables stay out of tracebacks: they hold records, and may hold secrets.
+    # No local variables in tracebacks: they hold records, and may hold secrets.
     tracebacks = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
     renderer: list[Any] = [
         structlog.processors.ExceptionRenderer(tracebacks),
@@ -466,7 +528,7 @@ def configure_logging(settings: Settings) -> None:
         )
     )
     logging.basicConfig(handlers=[handler], level=settings.log_level, force=True)
-    # These tell every listing, every statement, and every connection that ends.
+    # These log every listing, every statement, and every connection that ends.
     for noisy in ("apscheduler", "alembic", "py4j", "watchfiles"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     structlog.configure(
@@ -492,11 +554,13 @@ def _limits(settings: Settings) -> IngestLimits:
         decompressed_bytes_max=settings.decompressed_bytes_max,
         ratio_max=settings.decompression_ratio_max,
         line_bytes_max=settings.line_bytes_max,
+        seconds_max=settings.file_seconds_max,
+        memory_bytes_max=settings.file_memory_bytes_max,
     )
 
 
 def _scheduler() -> BackgroundScheduler:
-    """Return a scheduler that never skips nor piles up a job."""
+    """Return a scheduler that neither skips jobs nor piles them up."""
     return BackgroundScheduler(
         timezone=UTC,
         executors={"default": JobThreads(2)},

@@ -1,15 +1,14 @@
-"""Settings of the service: one object, from the environment, a file, or defaults.
+"""Settings of the service: one object, from arguments, the environment, a file, or defaults.
 
-Order of precedence: arguments, then environment variables `CBP_<NAME>`, then the
-file that `CBP_CONFIG` or `load_settings(file=...)` names (YAML or TOML), then the
-defaults below, which suit one machine. Paths that are not given lie under `root`.
+Order of precedence: arguments, then environment variables `CBP_<NAME>`, then the file that
+`CBP_CONFIG` or `load_settings(file=...)` names (YAML or TOML), then the defaults below, which suit
+one machine. Paths that are not given lie in `root`.
 
     CBP_ROOT=/srv/cbp CBP_PORT=8421 cbp serve
 
-Guaranteed: a service that listens to other machines was asked to
-(`allow_remote`), and `effective()` shows every value but no secret
-(tests/controller/test_settings.py). Absent on purpose: settings of one dataflow,
-which belong into its document.
+Guaranteed: the service listens to other machines only on request (`allow_remote`), and
+`effective()` shows every value except secrets (tests/controller/test_settings.py).
+Absent on purpose: settings of one dataflow, which belong in its document.
 """
 
 from __future__ import annotations
@@ -29,61 +28,81 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from pydantic_settings.sources import InitSettingsSource, PydanticBaseSettingsSource
 
 from cbp.errors import DefinitionError, Mistake
-from cbp.model.retention import FlowRetention
+from cbp.model.dataflow.lanes import JOB_START_SECONDS
+from cbp.model.flow.retention import FlowRetention
 
 __all__ = ["MASK", "Settings", "load_settings"]
 
+DELAY_SECONDS_MAX = 24 * 3600
 MASK = "********"
 TOKEN_BYTES = 32
 _SECRET_NAME = re.compile(r"(?i)secret|passw|token|credential|accesskey|(^|[._-])key([._-]|$)")
-_URL_PASSWORD = re.compile(r"(://[^/@:]*):[^@]*@")
+_USER_INFO = re.compile(r"(://)([^/?#\s]*)@")
+_PLAIN_USER = re.compile(r"[A-Za-z][A-Za-z_-]{0,15}")
+_QUERY_SECRET = re.compile(
+    r"(?i)([?&;][^=&;\s]*(?:secret|passw|token|credential|key|sig)[^=&;\s]*=)[^&;#\s]+"
+)
 
 
 class Settings(BaseSettings):
     """What an operator may choose; see the module header for where values come from.
 
     Attributes:
-        root: Folder of everything that has no place of its own.
+        root: Folder of everything that has no setting of its own.
         tables: Folder or URI of the tables of all dataflows.
         database_url: `sqlite:///file` or `postgresql+psycopg://user:password@host/name`.
         engine: `spark`, or `local`: the same files without Spark, in this process.
         allow_remote: Listen to other machines than this one.
         resident_workers: Processes beside a local Spark that do small runs without a job, at most
-            one per slot; 0: every run is a job. Each holds some hundred megabytes while in use.
-        parallel_runs_max: Runs under way at a time, over all dataflows.
-        slow_run_seconds: A run that takes longer holds no place, so that others start beside it,
-            and gives way where they still cannot run; 0: neither. Framing holds no place either.
-        slow_runs_max: Runs without a place at a time.
+            one per slot; 0: every run is a job. Each takes some hundred megabytes while in use.
+        job_start_seconds: What the start of a Spark job costs here. A run without a shuffle goes to
+            resident workers while this is more than a tenth of its estimated time; 0: no run does.
+        parallel_runs_max: Concurrent runs over all dataflows.
+        slow_run_seconds: A run that takes longer no longer counts for `parallel_runs_max`, so other
+            runs start beside it; if they still cannot run, it gives way. 0: neither. Framing that
+            takes longer no longer counts either.
+        slow_runs_max: Concurrent runs that do not count for `parallel_runs_max`.
         run_seconds_max: Time limit of one run, and of framing one increment; 0: none. A stage
             may have its own.
         runnable_seconds_max: Time limit of one answer of an author's Runnable; 0: none.
-        failures_max: Tries of one run before its stage is paused.
+        failures_max: Tries of one run before its stage stops. Operating failures (a full disk, an
+            unreachable database, a lost Spark) do not count: they are retried for as long as they
+            last.
         retry_delays_seconds: Pause after the first, second... failed try; the last one repeats.
-        lease_seconds: After so long without a sign of the leader another controller on the same
+        retry_seconds_max: Limit up to which the pause doubles for operating failures.
+        lease_seconds: After this time without a sign of the leader, another controller on the same
             PostgreSQL database takes over.
         advertise_url: Where other machines reach this service; by default `url`.
-        tick_seconds: Longest time between two looks at the queues.
+        tick_seconds: Longest time between two ticks of the loop.
         settle_seconds: How long a dropped file must stay unchanged before it is taken.
         scan_seconds: Time between two listings of the drop folders.
-        collect_every: Epochs of a dataflow between two collections of what nobody needs.
-        keep_versions_min, keep_versions_max: Versions of a table before the newest that stay
-            readable however old, and at most, however young they are.
-        keep_hours: For how long a version that was the newest one stays readable.
-        keep_inputs_hours: For how long an increment of a source stays that everything has read;
-            a dataflow may say otherwise of a source, as of `keep_inputs_bytes`.
-        keep_inputs_bytes: That increments of one source may have, however young; 0: any.
-        keep_finished_hours, keep_finished_bytes: The same of dropped files that were taken in.
-        keep_runs: Of a stage, that stay listed, with the increments that they wrote.
-        attempt_hours: Longest time that a task may write; its files are left alone so long.
+        collect_every: Epochs of a dataflow between two garbage collections.
+        scrub_days: Period in which everything on disk is read once to find damage; 0: never.
+        keep_versions_min, keep_versions_max: How many versions of a table before the newest stay
+            readable at least, however old, and at most, however young.
+        keep_hours: How long a version stays readable after a newer one has replaced it.
+        keep_inputs_hours: How long an increment of a source is kept that everything has read; a
+            dataflow may override this, and `keep_inputs_bytes`, for a source.
+        keep_inputs_bytes: Bytes that the increments of one source may take, however young; 0: any.
+        keep_finished_hours, keep_finished_bytes: The same for dropped files that were taken in.
+        keep_runs: Runs of a stage that stay listed, with the increments that they wrote.
+        attempt_hours: Longest time that a task may write; for this long its files are left alone.
         drain_seconds: How long a stop waits for runs that are under way.
         allowed_packages: Distributions whose translators may be named in a document.
         token: Bearer token of the API; by default the content of `token_file`.
         body_bytes_max, upload_bytes_max: Largest request; largest uploaded file.
-        uploads_max: Uploads that are received at a time; more wait.
-        client_idle_seconds: For how long a client may send nothing in the middle of a body.
-        file_bytes_max, decompressed_bytes_max, line_bytes_max: Of one dropped file.
-        decompression_ratio_max: Decompressed to compressed bytes of one dropped file.
-        token_file: Made at first start, with 256 random bits, readable by the owner only.
+        uploads_max: Concurrent uploads; further ones wait.
+        client_idle_seconds: How long a client may send nothing in the middle of a body.
+        file_bytes_max, decompressed_bytes_max, line_bytes_max: Limits of one dropped file.
+        decompression_ratio_max: Decompressed to compressed bytes of one dropped file, at most.
+        file_seconds_max: Processor time for one dropped file, in addition to a second for each MiB
+            of it that was read or decoded.
+        file_memory_bytes_max: Memory of the process that reads one dropped file.
+        reader_processes: Whether files are read in processes that can be ended. Without them, a
+            file that takes for ever, or all memory, takes the service with it.
+        umask: Permissions that new files of `cbp serve` and its workers do not get, in octal. Use
+            `007` if the workers of a cluster run as other users of one group.
+        token_file: Created at the first start, with 256 random bits, readable by the owner only.
     """
 
     model_config = SettingsConfigDict(env_prefix="CBP_", extra="forbid", validate_default=True)
@@ -101,6 +120,7 @@ class Settings(BaseSettings):
     spark_driver_memory: str = Field(default="1g", pattern=r"^[1-9][0-9]*[kmgtKMGT]$")
     spark_conf: dict[str, str] = Field(default_factory=dict, repr=False)
     resident_workers: int = Field(default=4, ge=0, le=64)
+    job_start_seconds: float = Field(default=JOB_START_SECONDS, ge=0, le=60)
     parallel_runs_max: int = Field(default=2, ge=1, le=64)
     slow_run_seconds: float = Field(default=120.0, ge=0, le=30 * 24 * 3600)
     slow_runs_max: int = Field(default=8, ge=0, le=64)
@@ -108,12 +128,14 @@ class Settings(BaseSettings):
     runnable_seconds_max: float = Field(default=60.0, ge=0, le=24 * 3600)
     failures_max: int = Field(default=3, ge=1, le=100)
     retry_delays_seconds: Annotated[tuple[float, ...], NoDecode] = Field((1.0, 5.0), min_length=1)
+    retry_seconds_max: float = Field(default=300.0, gt=0, le=24 * 3600)
     lease_seconds: float = Field(default=5.0, ge=1, le=600)
     advertise_url: str = Field(default="", pattern=r"^(https?://[^/@\s]+)?$")
     tick_seconds: float = Field(default=1.0, gt=0, le=3600)
     settle_seconds: float = Field(default=1.0, ge=0, le=3600)
     scan_seconds: float = Field(default=1.0, gt=0, le=3600)
     collect_every: int = Field(default=100, ge=1, le=1_000_000)
+    scrub_days: float = Field(default=7.0, ge=0, le=366)
     keep_versions_min: int = Field(default=20, ge=0, le=1_000_000)
     keep_versions_max: int = Field(default=10_000, ge=0, le=1_000_000)
     keep_hours: float = Field(default=24.0, ge=0, le=24 * 366)
@@ -135,8 +157,12 @@ class Settings(BaseSettings):
     decompressed_bytes_max: int = Field(default=1 << 40, ge=1024)
     decompression_ratio_max: int = Field(default=250, ge=2)
     line_bytes_max: int = Field(default=16 << 20, ge=1024)
+    file_seconds_max: float = Field(default=60.0, gt=0)
+    file_memory_bytes_max: int = Field(default=2 << 30, ge=64 << 20)
+    reader_processes: bool = True
     page_size_default: int = Field(default=100, ge=1, le=500)
     page_size_max: int = Field(default=500, ge=1, le=500)
+    umask: str = Field(default="077", pattern=r"^0?[0-7]{3}$")
     log_format: Literal["json", "console"] = "json"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
@@ -157,22 +183,40 @@ class Settings(BaseSettings):
     @field_validator("allowed_packages", "retry_delays_seconds", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
-        """Let a list be written as `a,b`, as environment variables hold it."""
+        """Accept a list as `a,b`, as environment variables hold it."""
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("token")
+    @classmethod
+    def _not_blank(cls, value: SecretStr | None) -> SecretStr | None:
+        """Refuse an empty token: it would let everybody in."""
+        if value is not None and not value.get_secret_value().strip():
+            message = "is empty; set a token, or unset CBP_TOKEN: the token file is used then"
+            raise ValueError(message)
+        return value
+
+    @field_validator("spark_conf")
+    @classmethod
+    def _no_blank_secret(cls, value: dict[str, str]) -> dict[str, str]:
+        blank = [name for name in value if name.endswith("secret") and not value[name].strip()]
+        if blank:
+            message = f"the secret {', '.join(sorted(blank))} is empty; set it or leave it out"
+            raise ValueError(message)
         return value
 
     @field_validator("retry_delays_seconds")
     @classmethod
     def _not_negative(cls, value: tuple[float, ...]) -> tuple[float, ...]:
-        if any(delay < 0 for delay in value):
-            message = "a delay cannot be negative"
+        if not all(0 <= delay <= DELAY_SECONDS_MAX for delay in value):
+            message = f"a delay is from 0 to {DELAY_SECONDS_MAX} seconds"
             raise ValueError(message)
         return value
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        """Place what was not placed below `root`; refuse what would be unsafe."""
+        """Complete paths in `root` and other defaults; refuse unsafe values."""
         root = self.root.expanduser().absolute()
         defaults: dict[str, Any] = {
             "root": root,
@@ -205,22 +249,23 @@ class Settings(BaseSettings):
 
     @property
     def input_retention(self) -> FlowRetention:
-        """How long inputs stay of sources whose dataflow says nothing."""
+        """How long inputs of sources are kept if the dataflow does not say."""
         return FlowRetention(self.keep_inputs_hours * 3600, self.keep_inputs_bytes)
 
     def effective(self) -> dict[str, Any]:
         """Return every setting as a JSON value, with secrets masked."""
         shown: dict[str, Any] = self.model_dump(mode="json", exclude={"token"})
         shown["token"] = MASK if self.token is not None else None
-        shown["database_url"] = _URL_PASSWORD.sub(rf"\1:{MASK}@", self.database_url)
         shown["spark_conf"] = {
             name: MASK if _SECRET_NAME.search(name) else value
             for name, value in self.spark_conf.items()
         }
-        return shown
+        masked: dict[str, Any] = mask_credentials(shown)
+        masked["database_url"] = _masked_database(self.database_url)
+        return masked
 
     def read_token(self) -> str | None:
-        """Return the token of the API, or `None` when there is none yet.
+        """Return the token of the API, or `None` if there is none yet.
 
         Raises:
             DefinitionError: Rule `token_file_open` if other users may read our file,
@@ -236,7 +281,7 @@ class Settings(BaseSettings):
         except (OSError, UnicodeDecodeError) as error:
             message = f"{self.token_file}: {error}"
             raise _wrong(message, rule="token_file_invalid", where="token_file") from error
-        # A file of another owner is a mounted secret: its rights are not ours to judge.
+        # A file of another owner is a mounted secret: its permissions are not ours to judge.
         if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o077:
             message = f"other users may read {self.token_file}; run: chmod 600 {self.token_file}"
             raise _wrong(message, rule="token_file_open", where="token_file")
@@ -246,10 +291,10 @@ class Settings(BaseSettings):
         return text
 
     def ensure_token(self) -> str:
-        """Return the token of the API; make it at first start.
+        """Return the token of the API; create it at the first start.
 
-        Safe against a second process that starts at the same time: one of both
-        tokens wins, and both return it.
+        Safe if a second process starts at the same time: one of the two tokens wins, and both
+        processes return it.
 
         Raises:
             DefinitionError: See `read_token`.
@@ -276,11 +321,11 @@ class Settings(BaseSettings):
 
 
 def load_settings(file: Path | None = None, **values: Any) -> Settings:
-    """Return the settings that hold here.
+    """Return the effective settings.
 
     Args:
         file: YAML or TOML file to read instead of the one that `CBP_CONFIG` names.
-        values: Settings that win over the environment and the file.
+        values: Settings that take precedence over the environment and the file.
 
     Raises:
         DefinitionError: Rule `settings_invalid`, naming every wrong setting, or
@@ -293,10 +338,44 @@ def load_settings(file: Path | None = None, **values: Any) -> Settings:
     try:
         return Settings(**values)
     except ValidationError as error:
-        # The values themselves stay out of the message: one of them may be a secret.
+        # Keep the values out of the message: one of them may be a secret.
         lines = [f"{_name(line['loc'])}: {line['msg']}" for line in error.errors()]
         where = _name(error.errors()[0]["loc"])
         raise _wrong("; ".join(lines), rule="settings_invalid", where=where) from None
+
+
+def mask_credentials(value: Any) -> Any:
+    """Mask the credentials in a value's URIs: user information and query parameters."""
+    if isinstance(value, str):
+        value = _USER_INFO.sub(_masked_user, value)
+        return _QUERY_SECRET.sub(rf"\1{MASK}", value)
+    if isinstance(value, dict):
+        return {name: mask_credentials(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [mask_credentials(item) for item in value]
+    return value
+
+
+def _masked_database(url: str) -> str:
+    """Mask a database URL; like SQLAlchemy, accept any character in the password."""
+    if url.startswith("sqlite"):
+        return url
+    host = url.partition("://")[2].rpartition("@")[2].partition("/")[0].partition("?")[0]
+    _, colon, port = host.rpartition(":")
+    if "://" not in url or (colon and not port.isdigit() and not port.endswith("]")):
+        return MASK  # an unparsable URL may hold a password anywhere
+    masked = re.sub(r"(://)(.*)@", _masked_user, url, flags=re.DOTALL)
+    return _QUERY_SECRET.sub(rf"\1{MASK}", masked)
+
+
+def _masked_user(found: re.Match[str]) -> str:
+    """Keep a user name before a password; without a password it may itself be a token."""
+    user, colon, _ = found[2].partition(":")
+    return f"{found[1]}{user}:{MASK}@" if colon else f"{found[1]}{_alone(user)}@"
+
+
+def _alone(user: str) -> str:
+    return user if _PLAIN_USER.fullmatch(user) else MASK
 
 
 def _file_values(name: str | None) -> dict[str, Any]:

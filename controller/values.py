@@ -12,9 +12,12 @@ result. No value is rounded, truncated, wrapped or guessed:
     BOOLEAN     true, false                           true, false (any case)
     DATE        "YYYY-MM-DD"                          YYYY-MM-DD
     TIMESTAMP   ISO 8601, at most microseconds;       same
-                without a zone it is UTC
+                without a zone only where the
+                source names one
     BINARY      base64                                not declared for CSV
-    nested      array, object                         not declared for CSV
+    nested      array, object; keys that a STRUCT     not declared for CSV
+                lacks are refused unless the source
+                ignores them
 
 A converter raises `ValueError` with a text that says what was expected and what came.
 """
@@ -26,15 +29,25 @@ import binascii
 import decimal
 import math
 import re
+import reprlib
 import struct
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, tzinfo
 from decimal import Decimal
 from typing import Any, NoReturn
 
-from cbp.model.schema import DataType
+from cbp.model.dataflow.source_options import STRICT, ValueRules
+from cbp.model.flow.schema import DataType
 
-__all__ = ["INTEGER_BITS", "Converter", "excerpt", "from_json", "from_text"]
+__all__ = [
+    "INTEGER_BITS",
+    "STRICT",
+    "Converter",
+    "ValueRules",
+    "excerpt",
+    "from_json",
+    "from_text",
+]
 
 Converter = Callable[[Any], Any]
 
@@ -51,24 +64,31 @@ _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def excerpt(value: object) -> str:
-    """Return a value as text of bounded length, for messages."""
-    text = value[: _EXCERPT + 1] if isinstance(value, str) else value
-    shown = repr(text)
+    """Return a value as text of bounded length, for messages; at most some hundred parts of it."""
+    text = value[: _EXCERPT + 1] if isinstance(value, str | bytes) else value
+    shown = repr(text) if isinstance(text, str | bytes | float) else _SHORT.repr(text)
     return shown if len(shown) <= _EXCERPT else shown[: _EXCERPT - 3] + "..."
 
 
-def from_json(type_: DataType) -> Converter:
+def _short() -> reprlib.Repr:
+    """Return what shows nested values without going to their depth."""
+    short = reprlib.Repr()
+    short.maxlevel, short.maxdict, short.maxlist = 3, 8, 8
+    short.maxstring = short.maxlong = short.maxother = _EXCERPT
+    return short
+
+
+_SHORT = _short()
+
+
+def from_json(type_: DataType, rules: ValueRules = STRICT) -> Converter:
     """Return the converter of a parsed JSON value; never called with `None`."""
-    return _converter(type_, _JSON)
+    return _JSON[type_.kind](type_, rules)
 
 
-def from_text(type_: DataType) -> Converter:
+def from_text(type_: DataType, rules: ValueRules = STRICT) -> Converter:
     """Return the converter of a CSV cell; never called with a null cell."""
-    return _converter(type_, _TEXT)
-
-
-def _converter(type_: DataType, atoms: dict[str, Callable[[DataType], Converter]]) -> Converter:
-    return atoms[type_.kind](type_)
+    return _TEXT[type_.kind](type_, rules)
 
 
 def _wrong(type_: DataType, value: Any, more: str = "") -> NoReturn:
@@ -80,7 +100,7 @@ def _wrong(type_: DataType, value: Any, more: str = "") -> NoReturn:
     raise ValueError(message)
 
 
-def _json_string(type_: DataType) -> Converter:
+def _json_string(type_: DataType, rules: ValueRules) -> Converter:
     def convert(value: Any) -> str:
         if type(value) is not str:
             _wrong(type_, value)
@@ -98,7 +118,7 @@ def _valid_text(value: str) -> str:
     return value
 
 
-def _json_integer(type_: DataType) -> Converter:
+def _json_integer(type_: DataType, rules: ValueRules) -> Converter:
     def convert(value: Any) -> int:
         if type(value) is not int:
             _wrong(type_, value)
@@ -107,7 +127,7 @@ def _json_integer(type_: DataType) -> Converter:
     return convert
 
 
-def _text_integer(type_: DataType) -> Converter:
+def _text_integer(type_: DataType, rules: ValueRules) -> Converter:
     def convert(value: str) -> int:
         if not _INTEGER.fullmatch(value):
             _wrong(type_, value)
@@ -123,7 +143,7 @@ def _in_range(type_: DataType, value: int) -> int:
     return value
 
 
-def _json_real(type_: DataType) -> Converter:
+def _json_real(type_: DataType, rules: ValueRules) -> Converter:
     def convert(value: Any) -> float:
         if type(value) is str and value in _SPECIAL:
             return _SPECIAL[value]
@@ -134,7 +154,7 @@ def _json_real(type_: DataType) -> Converter:
     return convert
 
 
-def _text_real(type_: DataType) -> Converter:
+def _text_real(type_: DataType, rules: ValueRules) -> Converter:
     def convert(value: str) -> float:
         if value in _SPECIAL:
             return _SPECIAL[value]
@@ -157,7 +177,7 @@ def _finite(type_: DataType, value: Any) -> float:
     return real
 
 
-def _decimal(type_: DataType) -> Converter:
+def _decimal(type_: DataType, rules: ValueRules) -> Converter:
     unit = Decimal(1).scaleb(-type_.scale)
     limit = Decimal(1).scaleb(type_.precision - type_.scale)
 
@@ -178,7 +198,7 @@ def _decimal(type_: DataType) -> Converter:
     return convert
 
 
-def _json_boolean(type_: DataType) -> Converter:
+def _json_boolean(type_: DataType, rules: ValueRules) -> Converter:
     def convert(value: Any) -> bool:
         if type(value) is not bool:
             _wrong(type_, value)
@@ -187,7 +207,7 @@ def _json_boolean(type_: DataType) -> Converter:
     return convert
 
 
-def _text_boolean(type_: DataType) -> Converter:
+def _text_boolean(type_: DataType, rules: ValueRules) -> Converter:
     def convert(value: str) -> bool:
         lower = value.lower()
         if lower not in ("true", "false"):
@@ -197,7 +217,7 @@ def _text_boolean(type_: DataType) -> Converter:
     return convert
 
 
-def _date(type_: DataType) -> Converter:
+def _date(type_: DataType, rules: ValueRules) -> Converter:
     def convert(value: Any) -> date:
         if type(value) is not str or not _DATE.fullmatch(value):
             _wrong(type_, value, " as YYYY-MM-DD")
@@ -209,20 +229,44 @@ def _date(type_: DataType) -> Converter:
     return convert
 
 
-def _timestamp(type_: DataType) -> Converter:
+def _timestamp(type_: DataType, rules: ValueRules) -> Converter:
     def convert(value: Any) -> datetime:
         if type(value) is not str or not _TIMESTAMP.fullmatch(value):
             _wrong(type_, value, " in ISO 8601 with at most microseconds")
         try:
             moment = datetime.fromisoformat(value)
-            return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+            if moment.tzinfo is None:
+                moment = _in_zone(moment, rules.zone, value)
+            return moment.astimezone(UTC)
+        except _NoZoneError:
+            raise
         except (ValueError, OverflowError):
             _wrong(type_, value, " that exists")
 
     return convert
 
 
-def _json_binary(type_: DataType) -> Converter:
+class _NoZoneError(ValueError):
+    """Nobody says which moment a time is."""
+
+
+def _in_zone(moment: datetime, zone: tzinfo | None, value: str) -> datetime:
+    if zone is None:
+        message = (
+            f"expected TIMESTAMP with a zone, such as 2026-11-21T10:00:00Z, got {excerpt(value)}; "
+            'write the zone, or name it in the source: options: {timezone: "UTC"}'
+        )
+        raise _NoZoneError(message)
+    first, second = moment.replace(tzinfo=zone, fold=0), moment.replace(tzinfo=zone, fold=1)
+    if first.utcoffset() != second.utcoffset():
+        message = (
+            f"{value} is no single moment in {zone}, where clocks are changed; write the offset"
+        )
+        raise _NoZoneError(message)
+    return first
+
+
+def _json_binary(type_: DataType, rules: ValueRules) -> Converter:
     def convert(value: Any) -> bytes:
         if type(value) is not str:
             _wrong(type_, value, " in base64")
@@ -234,8 +278,8 @@ def _json_binary(type_: DataType) -> Converter:
     return convert
 
 
-def _json_array(type_: DataType) -> Converter:
-    inner = from_json(type_.arguments[0])
+def _json_array(type_: DataType, rules: ValueRules) -> Converter:
+    inner = from_json(type_.arguments[0], rules)
 
     def convert(value: Any) -> list[Any]:
         if type(value) is not list:
@@ -245,10 +289,10 @@ def _json_array(type_: DataType) -> Converter:
     return convert
 
 
-def _json_map(type_: DataType) -> Converter:
+def _json_map(type_: DataType, rules: ValueRules) -> Converter:
     key_type, value_type = type_.arguments
-    key = _json_string(key_type) if key_type.kind == "STRING" else from_text(key_type)
-    inner = from_json(value_type)
+    key = (from_json if key_type.kind == "STRING" else from_text)(key_type, rules)
+    inner = from_json(value_type, rules)
 
     def convert(value: Any) -> list[tuple[Any, Any]]:
         if type(value) is not dict:
@@ -265,12 +309,17 @@ def _json_map(type_: DataType) -> Converter:
     return convert
 
 
-def _json_struct(type_: DataType) -> Converter:
-    fields = dict(zip(type_.names, map(from_json, type_.arguments), strict=True))
+def _json_struct(type_: DataType, rules: ValueRules) -> Converter:
+    converters = [from_json(inner, rules) for inner in type_.arguments]
+    fields = dict(zip(type_.names, converters, strict=True))
 
     def convert(value: Any) -> dict[str, Any]:
         if type(value) is not dict:
             _wrong(type_, value)
+        if not (rules.ignore_unknown or value.keys() <= fields.keys()):
+            unknown = next(name for name in value if name not in fields)
+            message = f"unknown key {excerpt(unknown)}: {type_} has {', '.join(fields)}"
+            raise ValueError(message)
         return {name: _inside(fields[name], value.get(name), f".{name}") for name in fields}
 
     return convert
@@ -286,16 +335,17 @@ def _inside(convert: Converter, value: Any, where: str) -> Any:
         raise ValueError(message) from exc
 
 
-def _text_string(type_: DataType) -> Converter:
+def _text_string(type_: DataType, rules: ValueRules) -> Converter:
     return str
 
 
-_EITHER: dict[str, Callable[[DataType], Converter]] = {
+_Make = Callable[[DataType, ValueRules], Converter]
+_EITHER: dict[str, _Make] = {
     "DECIMAL": _decimal,
     "DATE": _date,
     "TIMESTAMP": _timestamp,
 }
-_JSON: dict[str, Callable[[DataType], Converter]] = {
+_JSON: dict[str, _Make] = {
     **_EITHER,
     **dict.fromkeys(INTEGER_BITS, _json_integer),
     "STRING": _json_string,
@@ -307,7 +357,7 @@ _JSON: dict[str, Callable[[DataType], Converter]] = {
     "MAP": _json_map,
     "STRUCT": _json_struct,
 }
-_TEXT: dict[str, Callable[[DataType], Converter]] = {
+_TEXT: dict[str, _Make] = {
     **_EITHER,
     **dict.fromkeys(INTEGER_BITS, _text_integer),
     "STRING": _text_string,

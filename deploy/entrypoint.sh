@@ -10,7 +10,8 @@
 # Settings come from the environment. The service reads its own (CBP_ROOT, CBP_DATABASE_URL,
 # CBP_SPARK_MASTER, CBP_HOST, CBP_PORT, ...: controller/settings.py). Read here:
 #     POSTGRES_PASSWORD_FILE   file with the password of CBP_DATABASE_URL, which then holds none
-#     SPARK_SECRET_FILE        file with the secret that master, workers and service share
+#     SPARK_SECRET_FILE        file with the secret that master, workers and service share; by default
+#                              deploy/secrets/spark_secret, which the master makes
 #     CBP_CACHE                service of a cluster, and worker: a folder on a local disk of each machine, of
 #                              one name on all: /var/tmp/cbp-cache-UID
 #     SPARK_MASTER_HOST, SPARK_MASTER_PORT, SPARK_MASTER_WEBUI_PORT     master: 127.0.0.1, 7077, 8080
@@ -37,7 +38,13 @@ require_file() { # NAME PATH
 # shows. Without a secret anyone who reaches the ports may run code (CVE-2020-9480).
 use_spark_secret() {
     local folder
-    [ -n "${SPARK_SECRET_FILE:-}" ] || return 0
+    if [ -z "${SPARK_SECRET_FILE:-}" ]; then
+        # Spark's own folder of settings may hold a secret; the service refuses a cluster without one.
+        [ -z "${SPARK_CONF_DIR:-}" ] || return 0
+        [ "$role" != master ] || make_secret spark_secret
+        [ "$role" != service ] || [ -e "$CBP_REPO/deploy/secrets/spark_secret" ] || return 0
+        SPARK_SECRET_FILE="$CBP_REPO/deploy/secrets/spark_secret"
+    fi
     require_file SPARK_SECRET_FILE "$SPARK_SECRET_FILE"
     folder="$(private_folder spark-conf)"
     if [ -n "${SPARK_CONF_DIR:-}" ]; then
@@ -141,18 +148,20 @@ start_worker() {
 
 # Random, made once, in a folder that only their owner may enter; the files themselves are readable,
 # because the users inside the containers have other numbers.
-make_secrets() {
-    local folder="$CBP_REPO/deploy/secrets" name
+make_secret() { # NAME
+    local folder="$CBP_REPO/deploy/secrets" name="$1"
     mkdir -p -- "$folder"
     chmod 700 -- "$folder"
-    for name in database_password spark_secret; do
-        if [ ! -s "$folder/$name" ]; then
-            od -An -N32 -tx1 /dev/urandom | tr -d ' \n' >"$folder/$name.new"
-            chmod 644 -- "$folder/$name.new"
-            mv -f -- "$folder/$name.new" "$folder/$name"
-            cbp_say "made deploy/secrets/$name"
-        fi
-    done
+    [ ! -s "$folder/$name" ] || return 0
+    od -An -N32 -tx1 /dev/urandom | tr -d ' \n' >"$folder/$name.new"
+    chmod 644 -- "$folder/$name.new"
+    mv -f -- "$folder/$name.new" "$folder/$name"
+    cbp_say "made deploy/secrets/$name"
+}
+
+make_secrets() {
+    make_secret database_password
+    make_secret spark_secret
 }
 
 role="${1:-}"

@@ -1,1 +1,1 @@
-"""Ready translators and dataflows, found by name through entry points; rests on `cbp` only."""
+"""Ready translators and dataflows, found by name through entry points; depends only on `cbp`."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from cbp import DataflowBuilder, Input, Output, State, Translate, TranslateRecords, by, by_sql
-from cbp.model.dataflow import Dataflow
+from cbp.model.dataflow.dataflow import Dataflow
 
 SCHEMA = "k BIGINT, v STRING"
 

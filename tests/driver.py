@@ -15,24 +15,25 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cbp.engine.arrow import arrow_schema
-from cbp.engine.base import Engine, RunPlan, source_folder
-from cbp.engine.files import LocalFiles
-from cbp.engine.intentions import IntentionLog
-from cbp.model.connector import Connector
-from cbp.model.consult import consult
-from cbp.model.dataflow import Dataflow
-from cbp.model.framing import Framing
-from cbp.model.fusion import PhysicalStage, choose_leaders, physical_stages
-from cbp.model.increment import DataFile, Increment
-from cbp.model.intention import Intention
-from cbp.model.retention import KeptFlow
+from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.engine.commit.intention_log import IntentionLog
+from cbp.engine.interface.engine import Engine, RunPlan
+from cbp.engine.storage.files import LocalFiles
+from cbp.engine.storage.table_names import source_folder
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.fusion import PhysicalStage, choose_leaders, physical_stages
+from cbp.model.flow.connector import Connector
+from cbp.model.flow.framing import Framing
+from cbp.model.flow.increment import DataFile, Increment
+from cbp.model.flow.retention import KeptFlow
+from cbp.model.run.intention import Intention
+from cbp.model.schedule.runnable_call import consult
 
 
 class Driver:
     """One dataflow on one engine; `folder` holds its tables.
 
-    With `fused`, stages run together as `cbp.model.fusion` chooses.
+    With `fused`, stages run together as `cbp.model.dataflow.fusion` chooses.
 
     Attributes:
         publish_every: Epochs of a stage after which everything recorded is published.

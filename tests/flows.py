@@ -206,10 +206,10 @@ class Parcels(Translate):
             # Others come first and in between; a group's own zero is written as the negative one.
             if order.verb == "give":
                 for other in ("a", "b", key.k):
-                    out.kept(other, order.part and -order.part, order.n, [order.n])
+                    out.kept.remote(other, order.part and -order.part, order.n, [order.n])
                 out.kept(key.k, -0.0 if key.part == 0 else key.part, order.n, None)
             elif order.verb == "mark":
-                out.marks(float((order.n or 0) % 2), "b", order.k)
+                out.marks.remote(float((order.n or 0) % 2), "b", order.k)
         if "forget" not in verbs:
             for row in kept:
                 out.kept(*row)
@@ -269,7 +269,7 @@ class Probe(Translate):
                     out.associate(key.k, address)
             elif order.verb == "write":
                 for to in order.to:
-                    out.kept(to, order.id or 0)
+                    out.kept.remote(to, order.id or 0)
             elif order.verb == "forget":
                 kept = []
         for id_ in kept:

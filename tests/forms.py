@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from cbp import Schema
-from cbp.engine.rows import row_type
-from cbp.engine.vectorised.groups import author_schema
-from cbp.model.stage import TranslatorSpec
+from cbp.engine.kernel.arrow.groups import author_schema
+from cbp.model.dataflow.stage import TranslatorSpec
+from cbp.model.flow.attributes import record_class
 
 __all__ = ["arrow_form"]
 
@@ -50,7 +50,7 @@ class _ArrowForm:
             flows[flow] = iter(_records(getattr(groups, flow).slice(start, stop - start), flow))
         (key,) = _records(groups.keys.slice(number, 1), "key")
         out = _Collected(spec)
-        spec.translate(key, row_type("group", tuple(flows))(**flows), out)
+        spec.translate(key, record_class("group", tuple(flows))(**flows), out)
         return out.rows
 
 
@@ -60,7 +60,7 @@ class _Collected:
         schemas = {o.name: o.schema for o in spec.outputs} | {s.name: s.schema for s in spec.states}
         for name, schema in schemas.items():
             self.rows[name] = []
-            setattr(self, name, _emitter(row_type(name, schema.names), self.rows[name]))
+            setattr(self, name, _emitter(record_class(name, schema.names), self.rows[name]))
 
 
 def _emitter(record: Any, rows: list[Any]) -> Any:
@@ -72,7 +72,7 @@ def _emitter(record: Any, rows: list[Any]) -> Any:
 
 def _records(table: pa.Table, name: str) -> list[Any]:
     columns = [column.to_pylist(maps_as_pydicts="strict") for column in table.columns]
-    make = row_type(name, tuple(table.column_names))
+    make = record_class(name, tuple(table.column_names))
     return [make(*row) for row in zip(*columns, strict=True)]
 
 

@@ -7,9 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["REPOSITORY", "run_bounded", "run_fresh"]
+__all__ = ["REPOSITORY", "of_tests", "run_bounded", "run_fresh"]
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+def of_tests(**more: str) -> dict[str, str]:
+    """Return the environment of a process that imports the tests from any folder.
+
+    The current folder does not do: `deploy/test.sh` takes it off Python's path (`PYTHONSAFEPATH`).
+    """
+    return {**os.environ, "PYTHONPATH": str(REPOSITORY), **more}
 
 
 def run_fresh(module: str, *arguments: object) -> None:
@@ -17,7 +25,7 @@ def run_fresh(module: str, *arguments: object) -> None:
     done = subprocess.run(
         [sys.executable, "-m", module, *map(str, arguments)],
         cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "SPARK_LOCAL_IP": "127.0.0.1"},
+        env=of_tests(SPARK_LOCAL_IP="127.0.0.1"),
         capture_output=True,
         text=True,
         check=False,
@@ -32,11 +40,7 @@ def run_bounded(script: str, *arguments: object) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)],
         # The default pool reserves address space ahead, which hides the limit.
-        env={
-            **os.environ,
-            "PYTHONPATH": str(REPOSITORY),
-            "ARROW_DEFAULT_MEMORY_POOL": "system",
-        },
+        env=of_tests(ARROW_DEFAULT_MEMORY_POOL="system"),
         capture_output=True,
         text=True,
         check=False,

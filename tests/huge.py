@@ -23,12 +23,12 @@ import numpy as np
 import pyarrow as pa
 
 from cbp import DataflowBuilder, Input, Output, State, Translate
+from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.direct import DirectEngine, LocalEngine
-from cbp.engine.hashing import hash_columns
-from cbp.engine.state.bucket import BucketState
+from cbp.engine.state.bucket_state import BucketState
 from cbp.engine.state.compaction import live_records
-from cbp.engine.state.index import index_cache
-from cbp.model.schema import Schema
+from cbp.engine.state.index_cache import index_cache
+from cbp.model.flow.schema import Schema
 from tests.driver import Driver
 from tests.fresh import REPOSITORY
 

@@ -20,14 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cbp import DataflowBuilder, Input, Output, State, Translate
-from cbp.engine.arrow import arrow_type
-from cbp.engine.base import RunPlan
+from cbp.engine.columnar.arrow_types import arrow_type
+from cbp.engine.columnar.key_hash import bucket_of, key_hash
 from cbp.engine.direct import DirectEngine
-from cbp.engine.executor import LocalExecutor
-from cbp.engine.hashing import bucket_of, key_hash
-from cbp.engine.task import StageTask
-from cbp.engine.taskplan import TaskPlan
-from cbp.model.increment import DataFile, Increment
+from cbp.engine.interface.engine import RunPlan
+from cbp.engine.run.executor import LocalExecutor
+from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.stage_task import StageTask
+from cbp.model.flow.increment import DataFile, Increment
 from tests.driver import Driver
 from tests.huge import Peak
 

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from cbp import DataflowBuilder, Input, Output, State, Translate
-from cbp.model.dataflow import Dataflow
+from cbp.model.dataflow.dataflow import Dataflow
 
 __all__ = ["COMPOSED", "VALUES", "Spelled", "dataflow_of_keys", "epochs_of_keys"]
 

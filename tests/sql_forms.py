@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cbp import Input, Output, RunAny, State, Translate, TranslateSql
-from cbp.model.stage import Grouping
+from cbp.model.dataflow.stage import Grouping
 from cbp.sdk.translate import Declared
 from stages.translators.url_count import UrlCount
 from stages.translators.url_count_sql import UrlCountSql

@@ -4,8 +4,8 @@ A call that makes, renames, removes or syncs a file counts as durable, and so do
 ends a transaction of the database: in `controller/store`, the only package that may know SQLAlchemy
 (an import contract), and elsewhere by the name that the store gives it. Who makes it fires a
 failpoint itself, or stands in `COVERED` (its callers fire one) or in `NOT_DURABLE` (nothing that a
-restart needs). Calls through the port of `cbp/engine/files.py`, and through `Database.write`, are
-covered by these.
+restart needs). Calls through the port of `cbp/engine/storage/files.py`, and through
+`Database.write`, are covered by these.
 """
 
 from __future__ import annotations
@@ -19,36 +19,44 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 LEFT_OUT = {"bench", "demo", "cli"}
 
 COVERED = {
-    "cbp/engine/files.py:_fsync": "called between the points of the port",
-    "cbp/engine/files.py:_temporary": "the temporary of a put, whose points are around the name",
-    "cbp/engine/files.py:make_dirs": "an empty folder is nothing",
+    "cbp/engine/storage/parquet_writer.py:_seal": "called by close, which passes data_file",
+    "cbp/engine/storage/checked_parquet.py:seal": "called by close, which passes data_file",
+    "cbp/engine/storage/files.py:_fsync": "called between the points of the port",
+    "cbp/engine/storage/files.py:_temporary": "before a put, whose points are around the name",
+    "cbp/engine/storage/files.py:make_dirs": "an empty folder is nothing",
     "cbp/engine/spark/log_store.py:_replace": "called by write_durable, between its points",
-    "cbp/engine/sink.py:_flush": "a file that is open; close passes data_file",
-    "cbp/engine/sink.py:_sync": "sync_files passes data_sync",
-    "controller/ingest/increments.py:__init__": "a temporary; the name comes in _close_part",
-    "controller/ingest/increments.py:close": "called by _close_part, before its points",
-    "controller/ingest/increments.py:rename": "called by _close_part, between its points",
+    "cbp/engine/storage/parquet_writer.py:_flush": "a file that is open; close passes data_file",
+    "cbp/engine/storage/parquet_writer.py:_sync": "sync_files passes data_sync",
+    "controller/ingest/increments.py:__init__": "a temporary; the name comes in publish",
+    "controller/ingest/increments.py:close": "a temporary; the name comes in publish",
     "controller/ingest/increments.py:abandon": "a temporary, which a start removes",
     "controller/store/database.py:write_schema": "called by write, which passes sql_commit",
     "controller/store/migrate.py:migrate": "one transaction, before the store is open: a death in "
     "it leaves the schema of before (tests/conformance/test_migrations.py)",
-    "controller/ingest/drop_folder.py:_receive": "an upload that is not claimed; claim follows",
+    "controller/ingest/uploads.py:_write": "an upload that is not claimed; claim follows",
 }
 NOT_DURABLE = {
-    "cbp/engine/state/eviction.py:_remove_boot": "a cache",
-    "cbp/engine/state/eviction.py:evict": "a cache",
-    "cbp/engine/state/eviction.py:remove_older": "scratch of killed tasks",
-    "cbp/engine/state/index.py:_put": "a cache",
-    "cbp/engine/vectorised/own.py:forget": "scratch of one task",
-    "cbp/engine/vectorised/scratch.py:__init__": "scratch of one task",
-    "cbp/engine/vectorised/scratch.py:close": "scratch of one task",
-    "cbp/engine/vectorised/scratch.py:finish": "scratch of one task",
+    "controller/ingest/increments.py:discard": "temporaries; what has a name goes through the port",
+    "cbp/engine/state/copies.py:write_copy": "a cache",
+    "cbp/engine/state/damaged_copies.py:note_dropped": "a note that nothing needs",
+    "cbp/engine/state/cache_eviction.py:_remove_boot": "a cache",
+    "cbp/engine/state/cache_eviction.py:evict": "a cache",
+    "cbp/engine/state/cache_eviction.py:remove_older": "scratch of killed tasks",
+    "cbp/engine/state/index_cache.py:_drop": "a cache",
+    "cbp/engine/state/index_cache.py:_put": "a cache",
+    "cbp/engine/spark/scratch.py:_remove_dead": "scratch of killed drivers",
+    "cbp/engine/spark/scratch.py:take_scratch": "an empty folder",
+    "cbp/engine/spark/sql/task_input.py:forget": "scratch of one task",
+    "cbp/engine/spark/sql/scratch_files.py:__init__": "scratch of one task",
+    "cbp/engine/spark/sql/scratch_files.py:close": "scratch of one task",
+    "cbp/engine/spark/sql/scratch_files.py:finish": "scratch of one task",
     "controller/app.py:__init__": "empty folders",
     "controller/ingest/claims.py:remove_unclaimed_uploads": "what was never acknowledged",
-    "controller/ingest/drop_folder.py:upload": "what was never acknowledged",
+    "controller/ingest/uploads.py:_claim": "a second copy: the first request has the claim",
+    "controller/ingest/uploads.py:_give_up": "what was never acknowledged",
     "controller/ingest/folders.py:_try_move": "a probe",
-    "controller/loop/folder.py:remove_purged": "left over from a purge; done again at each start",
-    "controller/loop/terms.py:_remove": "what no name leads to; done again at each term",
+    "controller/loop/records/dataflow_folder.py:remove_purged": "of a purge; done at each start",
+    "controller/loop/leadership/terms.py:_remove": "what no name leads to; done again at each term",
     "controller/settings.py:ensure_token": "a secret of its own, made anew if lost",
     "controller/store/database.py:_prepare": "an empty folder",
     "controller/store/database.py:read": "a transaction that writes nothing",

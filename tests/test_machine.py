@@ -1,4 +1,8 @@
-"""A run that was told what its machine has does not pass by leaving tests out."""
+"""A run that was told what its machine has does not pass by leaving tests out.
+
+The integration is not green because its machine lacks PostgreSQL, or a small disk where one can be
+mounted.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The README is true: its Python and its curl commands run, and print what it says they print."""
+"""The READMEs are true: their Python and their commands run, and print what they say they print.
+
+The pictures are the graphs.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cbp.model.fusion import choose_leaders
-from cbp.model.picture import mermaid
+from cbp.model.dataflow.fusion import choose_leaders
+from cbp.model.dataflow.picture import mermaid
 from controller.demo.service import ServiceProcess, free_port, settings_of
 from controller.registry import Registry
 from stages.flows import clustering, crawl_queue, set_diff
 
 README = Path(__file__).resolve().parents[1] / "README.md"
+APPLICATIONS = README.parent / "stages" / "README.md"
 REST = "## The same over REST"
-APPLICATIONS = "## The paper's five applications"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SAVED = re.compile(r"Save as\s+`([^`]+)`", re.IGNORECASE)
 TIMEOUT = 180
@@ -146,7 +149,7 @@ def test_the_applications_print_what_it_says(tmp_path: Path, service: ServicePro
     """
     service.wait_until_ready()
     script = ["set -eu", f'cbp() {{ {shlex.quote(sys.executable)} -m controller.cli "$@"; }}']
-    expected, found = [], part(APPLICATIONS)
+    expected, found = [], blocks(APPLICATIONS.read_text(encoding="utf-8"))
     for number, block in enumerate(found):
         if block.language == "yaml":
             (tmp_path / block.name).write_text(block.content, encoding="utf-8")
@@ -172,7 +175,7 @@ def test_the_applications_print_what_it_says(tmp_path: Path, service: ServicePro
 
 def test_the_pictures_are_the_graphs_of_the_applications():
     """Each as `cbp explain --format mermaid` draws it, in the order of the text."""
-    found = part(APPLICATIONS)
+    found = blocks(APPLICATIONS.read_text(encoding="utf-8"))
     documents = [yaml.safe_load(block.content) for block in found if block.language == "yaml"]
     visits, ranks = documents
     ready = [crawl_queue.document(), set_diff.document(), clustering.document()]
@@ -183,7 +186,8 @@ def test_the_pictures_are_the_graphs_of_the_applications():
 
 def test_every_block_is_of_a_kind_that_is_run_or_shown():
     """A block in a language that nothing runs must be marked as shown only (`console`)."""
-    languages = {match[1] for match in FENCE.finditer(README.read_text(encoding="utf-8"))}
+    text = "".join(one.read_text(encoding="utf-8") for one in (README, APPLICATIONS))
+    languages = {match[1] for match in FENCE.finditer(text)}
     assert languages == {"bash", "text", "python", "yaml", "console", "mermaid"}
 
 
@@ -192,12 +196,3 @@ def test_the_first_screen_names_both_commands():
     first = "\n".join(README.read_text(encoding="utf-8").splitlines()[:20])
     assert "bash deploy/demo.sh" in first
     assert "bash deploy/test.sh" in first
-
-
-def test_every_file_that_is_named_exists():
-    """Paths in back quotes that look like ours are there."""
-    text = FENCE.sub("", README.read_text(encoding="utf-8"))
-    named = re.findall(r"`((?:tests|deploy|cbp|controller|stages)/[\w./-]+|[A-Z]+\.md)`", text)
-    assert named
-    missing = [name for name in named if not (README.parent / name).exists()]
-    assert missing == []

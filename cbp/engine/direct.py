@@ -1,12 +1,12 @@
-"""The direct engine: state that never moves, a run that costs what its increment touches.
+"""The direct engine: state is never shuffled, and a run costs what its increment touches.
 
-`DirectEngine` is what a service asks for, over tables whose records lie by bucket. Runs are
-prepared by `cbp.engine.preparing`, and an executor carries out their tasks:
+`DirectEngine` is the engine that a service uses, over tables whose records are placed by bucket.
+`cbp.engine.run.preparer` prepares a run, and an executor carries out its tasks:
 `cbp.engine.spark` as one Spark job, `LocalExecutor` in this process (tests, and simulations
 that need no cluster). Both run the same task code on the same files.
 
 Guaranteed: `prepare` publishes nothing; `publish` is redo and may be repeated.
-Not guaranteed: files of failed attempts stay until `collect` finds them.
+Not guaranteed: that files of failed attempts are gone; they stay until `collect` finds them.
 """
 
 from __future__ import annotations
@@ -16,37 +16,47 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from cbp.engine.base import PreparedRun, RunPlan, stage_tables
-from cbp.engine.collect import NamedFiles, Retention, TablePlan, collect_table, plan_table
-from cbp.engine.contents import OutputContents, StateContents
-from cbp.engine.declared import declared_tables
+from cbp.engine.commit.garbage_collection import NamedFiles, collect_table, plan_table
+from cbp.engine.commit.publication import (
+    CHANGE,
+    app_id,
+    begun_ms,
+    horizon,
+    live_files,
+    plan_entries,
+)
+from cbp.engine.commit.rollback import plan_rewind, rewind_table
+from cbp.engine.commit.table_versions import version_at, version_showing
 from cbp.engine.delta.tables import create_table
-from cbp.engine.executor import Executor, LocalExecutor
-from cbp.engine.expiry import expired
-from cbp.engine.faults import NO_FAULTS, Faults
-from cbp.engine.files import Files, LocalFiles
-from cbp.engine.frame import frame_increment
-from cbp.engine.located import located
-from cbp.engine.opened import OpenTables
-from cbp.engine.pages import VersionReader
-from cbp.engine.planning import Planner
-from cbp.engine.preparing import Preparer
-from cbp.engine.publication import CHANGE, app_id, begun_ms, horizon, live_files, plan_entries
-from cbp.engine.read import look_up, read_records, read_state_rows, recalled
-from cbp.engine.rewind import TableRewind, Target, plan_rewind, rewind_table
-from cbp.engine.rewrite import Rewriter, alter
-from cbp.engine.state.bucket import StateTable
-from cbp.engine.state.index import index_cache
-from cbp.engine.versions import version_at, version_showing
-from cbp.model.correction import Correction
-from cbp.model.dataflow import StageNode
-from cbp.model.explain import PhysicalLimits
-from cbp.model.framing import Segment
-from cbp.model.increment import Increment
-from cbp.model.intention import Intention, TableChange
-from cbp.model.retention import Expiry, KeptFlow
-from cbp.model.snapshot import TableVersion
-from cbp.model.stage import InputSpec
+from cbp.engine.interface.engine import PreparedRun, RunPlan
+from cbp.engine.interface.tables import Retention, TablePlan, TableRewind, Target
+from cbp.engine.outputs.locate import located
+from cbp.engine.outputs.retention import expired
+from cbp.engine.outputs.table_migration import Rewriter, alter
+from cbp.engine.outputs.table_specs import declared_tables
+from cbp.engine.read.contents import OutputContents, StateContents
+from cbp.engine.read.lookup import look_up, read_records, read_state_rows, recalled
+from cbp.engine.read.pages import VersionReader
+from cbp.engine.read.state_copy import take_over
+from cbp.engine.run.executor import Executor, LocalExecutor
+from cbp.engine.run.framing import frame_increment
+from cbp.engine.run.planner import Planner
+from cbp.engine.run.preparer import Preparer
+from cbp.engine.run.table_cache import OpenTables
+from cbp.engine.state.bucket_state import StateTable
+from cbp.engine.state.index_cache import index_cache
+from cbp.engine.storage.failpoints import NO_FAULTS, Faults
+from cbp.engine.storage.files import Files, LocalFiles
+from cbp.engine.storage.table_names import stage_tables
+from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.dataflow.explain import PhysicalLimits
+from cbp.model.dataflow.stage import InputSpec
+from cbp.model.flow.framing import Segment
+from cbp.model.flow.increment import Increment
+from cbp.model.flow.retention import Expiry, KeptFlow
+from cbp.model.flow.snapshot import TableVersion
+from cbp.model.run.correction import Correction
+from cbp.model.run.intention import Intention, TableChange
 from cbp.model.verification import Comparison
 
 __all__ = ["DirectEngine", "LocalEngine"]
@@ -55,7 +65,7 @@ _HASH_ALL_BITS = -1
 
 
 class DirectEngine:
-    """See the module header; implements `cbp.engine.base.Engine`.
+    """The direct engine; implements `cbp.engine.interface.engine.Engine`.
 
     Args:
         cache: Folder for index copies, on every worker's machine.
@@ -85,7 +95,7 @@ class DirectEngine:
         self._executor.refuse(dataflow, nodes)
 
     def limits(self) -> PhysicalLimits:
-        """Return what decides how a run is executed."""
+        """Return the limits that decide how a run is executed."""
         return self._planner.limits()
 
     def frame(
@@ -102,7 +112,7 @@ class DirectEngine:
         *,
         timestamp_ms: int | None = None,
     ) -> None:
-        """Create state and output tables of these stages, where they do not exist."""
+        """Create the state and output tables of these stages that do not exist yet."""
         self.check(dataflow, nodes)
         now_ms = self._now_ms() if timestamp_ms is None else timestamp_ms
         for node in nodes:
@@ -121,7 +131,7 @@ class DirectEngine:
     def rewrite(
         self, folder: str, dataflow: str, node: StageNode, *, epoch: int, run: str, anew: bool
     ) -> Sequence[TableChange]:
-        """Write what the tables of a changed stage need; see `Engine.rewrite`."""
+        """Write the new files that the tables of a changed stage need; see `Engine.rewrite`."""
         rewriter = Rewriter(epoch, run, self._now_ms(), index_cache(self._cache), self._fault)
         changes = []
         for declared in declared_tables(dataflow, node):
@@ -190,7 +200,11 @@ class DirectEngine:
                 vectors=index_cache(self._cache).vectors,
             )
         ]
-        return {name: entry.put_into(table, timestamp_ms) for name, table, entry in planned}
+        entries = [entry for _, _, entry in planned]
+        return {
+            name: entry.put_into(table, timestamp_ms, together=entries)
+            for name, table, entry in planned
+        }
 
     def shown(
         self, folder: str, dataflow: str, node: StageNode, *, at_ms: int | None = None
@@ -223,6 +237,22 @@ class DirectEngine:
             hash_mask=self._hash_mask,
         )
 
+    def take_over(
+        self, folder: str, tables: Mapping[str, int], records: Sequence[Intention], into: str
+    ) -> tuple[TableChange, ...]:
+        """Copy the records of versions of tables; see `Engine.take_over`."""
+        return tuple(
+            take_over(
+                self._tables.table(f"{folder}/{name}").log.snapshot(version),
+                name,
+                records,
+                folder=folder,
+                into=into,
+                files=self._files,
+            )
+            for name, version in tables.items()
+        )
+
     def contents(
         self, folder: str, node: StageNode, comparison: Comparison, *, version: int | None = None
     ) -> StateContents | OutputContents:
@@ -246,30 +276,30 @@ class DirectEngine:
         return look_up(table, node, state, key, cache, hash_mask=self._hash_mask)
 
     def versions(self, folder: str, node: StageNode) -> VersionReader:
-        """Return what reads a stage's tables as of a version; see `Engine.versions`."""
+        """Return a reader of a stage's tables as of a version; see `Engine.versions`."""
         cache = index_cache(self._cache)
         return VersionReader(self._tables.table, folder, node, cache, hash_mask=self._hash_mask)
 
     def read(
         self, folder: str, increments: Sequence[Increment], *, offset: int, limit: int
     ) -> list[dict[str, Any]]:
-        """Return records of increments, in order; of old ones, out of their tables."""
+        """Return records of increments, in order; old increments are read from their tables."""
         return read_records(
             folder, increments, offset=offset, limit=limit, live_of=self._tables.live_output
         )
 
     def recall(self, folder: str, flow: str, index: int) -> Increment:
-        """Return an old increment out of its table; see `Engine.recall`."""
+        """Return an old increment from its table; see `Engine.recall`."""
         increment = Increment(flow, index, index)
         live = self._tables.live_output(folder, increment)
         return recalled(folder, increment, live)
 
     def horizon(self, folder: str, flow: str, *, version: int | None = None) -> int:
-        """Return the first increment that retention has left; see `Engine.horizon`."""
+        """Return the first increment that retention kept; see `Engine.horizon`."""
         return horizon(self._tables.output(folder, flow, version=version).txns)
 
     def expired(self, folder: str, kept: Mapping[str, KeptFlow]) -> Mapping[str, Expiry]:
-        """Return what of outputs the next runs would let go; see `Engine.expired`."""
+        """Return what the next runs would drop from outputs; see `Engine.expired`."""
         tables = {flow: self._tables.output(folder, flow) for flow in kept}
         now_ms = self._now_ms()
         return {
@@ -278,7 +308,7 @@ class DirectEngine:
         }
 
     def locate(self, folder: str, flow: str, increments: Sequence[Increment]) -> list[Increment]:
-        """Return old increments by the files that hold them now; see `Engine.locate`."""
+        """Return old increments with the files that hold them now; see `Engine.locate`."""
         live = self._tables.output(folder, flow).live
         return located(folder, flow, increments, tuple(live.values()))
 
@@ -297,7 +327,7 @@ class DirectEngine:
         retention: Retention,
         dry_run: bool = False,
     ) -> Mapping[str, TablePlan]:
-        """Remove what nobody needs of a stage's tables; see `Engine.collect`."""
+        """Collect the garbage of a stage's tables; see `Engine.collect`."""
         plans: dict[str, TablePlan] = {}
         for name in stage_tables(node):
             table = self._tables.table(f"{folder}/{name}")
@@ -322,7 +352,7 @@ class DirectEngine:
         records: Callable[[int], Sequence[Intention]],
         dry_run: bool = False,
     ) -> Mapping[str, TableRewind]:
-        """Take a stage's tables back to an earlier epoch; see `Engine.rewind`."""
+        """Roll a stage's tables back to an earlier epoch; see `Engine.rewind`."""
         done: dict[str, TableRewind] = {}
         for name in stage_tables(node):
             table = self._tables.table(f"{folder}/{name}")
@@ -338,13 +368,13 @@ class DirectEngine:
         self._executor.cancel(run)
 
     def starved(self, runs: Collection[str]) -> Collection[str]:
-        """Return those of these runs whose tasks all wait for a slot."""
+        """Return the runs whose tasks all wait for a slot."""
         return self._executor.starved(runs)
 
     def forget(self, folder: str) -> None:
         """Drop the snapshots of a folder's tables."""
         self._tables.forget(folder)
-        for path in list(self._named):  # another thread may add to it
+        for path in list(self._named):  # a copy, since another thread may add to it
             if path.startswith(f"{folder}/"):
                 self._named.pop(path, None)
         self._executor.forget(folder)
@@ -355,7 +385,7 @@ class DirectEngine:
 
 
 class LocalEngine(DirectEngine):
-    """The direct engine without Spark; same files, same tables."""
+    """The direct engine without Spark; it has the same files and tables."""
 
     def __init__(self, *, cache: str, **options: Any) -> None:
         super().__init__(LocalExecutor(), cache=cache, **options)

@@ -1,76 +1,104 @@
-"""Every error of the library, as a tree; imports nothing else of cbp.
+"""The tree of coded errors that the library raises; imports nothing else of cbp.
 
     CbpError                      code, details, retryable
     |- DefinitionError            an author's mistake, found at registration
-    |  '- DataflowInvalidError    all mistakes of one dataflow at once
-    |     |- ChangeRefusedError   a new version would lose or change what is there
-    |     '- CodeDriftedError     what is installed is not what was registered
+    |- DataflowInvalidError       all mistakes of one dataflow at once
+    |  |- ChangeRefusedError      a new version would lose or change records
+    |  '- CodeDriftedError        the loaded code is not the registered code
+    |- CodeNotLoadedError         a worker has loaded other code than the service
     |- AuthorCodeError            author's code failed while a run used it
-    |  |- DecisionInvalidError    a Runnable or FrameBy answered what cannot be done
+    |  |- DecisionInvalidError    a Runnable or FrameBy gave an invalid answer
     |  |  |- MemoInvalidError     its memo is not JSON
     |  |  |- AlignmentError       framing keys of an aligned input go backwards
-    |  |  |- FramingKeyError      a FrameBy function gave what is no framing key
+    |  |  |- FramingKeyError      a FrameBy function gave no valid framing key
     |  |  |- FramesScatteredError an increment's framing keys change too often
-    |  |  |- IncrementAbsentError  a Runnable reads what does not wait there
-    |  |  '- RemovalRefusedError   a Runnable removes what it must not
-    |  |- DestinationInvalidError  a RouteBy gave what is no destination
-    |  |  |- RouteKeyError         no key of the stage: unhashable, or of other types
-    |  |  '- RouteFlowError        an `ALL` names a flow that is not there
+    |  |  |- IncrementAbsentError  a Runnable reads an increment that is not queued
+    |  |  '- RemovalRefusedError   a Runnable removes an increment that it must not
+    |  |- DestinationInvalidError  a RouteBy gave no valid destination
+    |  |  |- RouteKeyError         not a key of the stage: unhashable, or other types
+    |  |  '- RouteFlowError        an `ALL` names a flow that does not exist
     |  |- AnswerLateError         a Runnable or FrameBy did not answer in time
+    |  |- RecordsReturnedError    a translate returned records, which are lost
+    |  |- InputReadTwiceError     a flow of a group was iterated a second time
+    |  |- StateKeyForeignError    state of another key was emitted without `.remote`
+    |  |- AuthorProcessError      the code crashed the process that called it
+    |  |- AuthorStateError        a translator keeps something on itself between calls
     |  '- CycleUndrainedError     a cycle feeds itself without end
     |- OperatingError             the world failed: disk, network, a foreign writer
     |  |- TableForeignError       a folder holds something that is not our table
-    |  |  |- PlacementDiffersError  its records lie by another hash or number of buckets
-    |  |  '- TableReleasedError   its fence was taken away
-    |  |- RepairImpossibleError   what a table showed cannot be brought back
+    |  |  |- PlacementDiffersError  a state table has another hash, key or number of buckets
+    |  |  '- TableReleasedError   the table's fence was removed
+    |  |- RepairImpossibleError   a table cannot be restored to what it showed before
     |  |- VersionGoneError        a version of a table is not kept any more
     |  |- IncrementCollectedError  an increment is older than its flow is kept
-    |  |- VersionUnreadableError  one that was written before its stage was changed
-    |  |- TableFeatureError       a table uses a feature we refuse to write
-    |  |- ForeignWriterError      somebody else wrote into a managed table
-    |  |- FileSystemUnsafeError   nothing there keeps two writers of one name apart
+    |  |- VersionUnreadableError  a version was written before its stage was changed
+    |  |- TableFeatureError       a table uses a Delta feature that we refuse to write
+    |  |- ForeignWriterError      another program wrote into a managed table
+    |  |- FileSystemUnsafeError   the file system cannot stop two writers of one name
     |  |- LogConflictError        another controller wrote the same log entry
     |  |- LeaseLostError          this controller does not lead (any more)
     |  |- DiskFullError           no space left while writing
-    |  |- AddressSpaceError       a task may neither map nor hold what it put aside
-    |  |- IncrementDamagedError   an increment's file is missing or has other rows
+    |  |- AddressSpaceError       a task can neither map nor hold its spilled records
     |  |- RunCancelledError       the run was cancelled
-    |  |- RunGaveWayError         it was cancelled for another dataflow's sake, and runs again
+    |  |- RunGaveWayError         it was cancelled for another dataflow, and runs again
     |  |- DataflowBusyError       a dataflow is being amended, or a run of it does not end
-    |  |- RollbackImpossibleError  a dataflow cannot be taken back that far
-    |  |- RebuildIncompleteError  some dataflows could not be brought back from their folders
-    |  |- SparkSettingError       Spark does not check what a retried stage gives
+    |  |- DataflowFailedError     an unforeseen failure in one dataflow
+    |  |- RollbackImpossibleError  a dataflow cannot be rolled back that far
+    |  |- RebuildIncompleteError  some dataflows could not be rebuilt from their folders
+    |  |- SparkSettingError       Spark does not check the records of a retried stage
+    |  |- SparkJobError           Spark could not do a run's job
+    |  |  '- WorkerEndedError     a worker ended without an answer
+    |  |- SparkLostError          Spark does not answer, or has stopped
+    |  |- SparkUnauthenticatedError  a cluster's master without a secret
     |  |- TimeLimitError          the author's code did not end in time
-    |  |- NotFoundError           a name, key or table that does not exist
-    |  |- AlreadyExistsError      a name that is taken
-    |  '- FlowUnframedError       nobody frames the flow that is to be closed
+    |  |- NotFoundError           a name, key or table does not exist
+    |  |- AlreadyExistsError      a name is taken
+    |  '- FlowUnframedError       no stage frames the flow that is to be closed
     '- InvariantError             our bug or corrupt data: the stage stops
+       '- FileDamagedError        a file is not what was written
+          |- FileLostError        a file is gone, though something names it
+          '- IncrementDamagedError  an increment's file is missing or has other rows
 
-`code` is stable and snake_case; `details` holds JSON values without secrets;
-`retryable` says whether trying the same call again can help. A class takes
-the ids and writes the sentence. This package knows no HTTP. One module per area; who
-uses an error imports it from here.
+`code` is stable and snake_case. `details` holds JSON values without secrets. `retryable` says
+whether the same call can succeed later. An error's constructor takes ids and builds the message.
+This package knows no HTTP. It has one module per area; import every error from here.
 """
 
 from cbp.errors.author import (
     AlignmentError,
     AnswerLateError,
     AuthorCodeError,
+    AuthorMisuse,
+    AuthorProcessError,
+    AuthorStateError,
     CycleUndrainedError,
     DecisionInvalidError,
     DestinationInvalidError,
     FramesScatteredError,
     FramingKeyError,
     IncrementAbsentError,
+    InputReadTwiceError,
     MemoInvalidError,
+    RecordsReturnedError,
     RemovalRefusedError,
     RouteFlowError,
     RouteKeyError,
+    StateKeyForeignError,
 )
 from cbp.errors.base import CbpError, InvariantError, error_from_dict
+from cbp.errors.cause import author_cause, author_line, is_authors
+from cbp.errors.damage import (
+    FileDamagedError,
+    FileLostError,
+    IncrementDamagedError,
+    Place,
+    own_name,
+    place_of,
+)
 from cbp.errors.definition import (
     ChangeRefusedError,
     CodeDriftedError,
+    CodeNotLoadedError,
     DataflowInvalidError,
     DefinitionError,
     Mistake,
@@ -79,6 +107,7 @@ from cbp.errors.operating import (
     AddressSpaceError,
     AlreadyExistsError,
     DataflowBusyError,
+    DataflowFailedError,
     DiskFullError,
     FlowUnframedError,
     LeaseLostError,
@@ -89,14 +118,17 @@ from cbp.errors.operating import (
     RollbackImpossibleError,
     RunCancelledError,
     RunGaveWayError,
+    SparkJobError,
+    SparkLostError,
     SparkSettingError,
+    SparkUnauthenticatedError,
     TimeLimitError,
+    WorkerEndedError,
 )
 from cbp.errors.tables import (
     FileSystemUnsafeError,
     ForeignWriterError,
     IncrementCollectedError,
-    IncrementDamagedError,
     PlacementDiffersError,
     RepairImpossibleError,
     TableFeatureError,
@@ -112,16 +144,23 @@ __all__ = [
     "AlreadyExistsError",
     "AnswerLateError",
     "AuthorCodeError",
+    "AuthorMisuse",
+    "AuthorProcessError",
+    "AuthorStateError",
     "CbpError",
     "ChangeRefusedError",
     "CodeDriftedError",
+    "CodeNotLoadedError",
     "CycleUndrainedError",
     "DataflowBusyError",
+    "DataflowFailedError",
     "DataflowInvalidError",
     "DecisionInvalidError",
     "DefinitionError",
     "DestinationInvalidError",
     "DiskFullError",
+    "FileDamagedError",
+    "FileLostError",
     "FileSystemUnsafeError",
     "FlowUnframedError",
     "ForeignWriterError",
@@ -130,6 +169,7 @@ __all__ = [
     "IncrementAbsentError",
     "IncrementCollectedError",
     "IncrementDamagedError",
+    "InputReadTwiceError",
     "InvariantError",
     "LeaseLostError",
     "LogConflictError",
@@ -137,8 +177,10 @@ __all__ = [
     "Mistake",
     "NotFoundError",
     "OperatingError",
+    "Place",
     "PlacementDiffersError",
     "RebuildIncompleteError",
+    "RecordsReturnedError",
     "RemovalRefusedError",
     "RepairImpossibleError",
     "RollbackImpossibleError",
@@ -146,12 +188,22 @@ __all__ = [
     "RouteKeyError",
     "RunCancelledError",
     "RunGaveWayError",
+    "SparkJobError",
+    "SparkLostError",
     "SparkSettingError",
+    "SparkUnauthenticatedError",
+    "StateKeyForeignError",
     "TableFeatureError",
     "TableForeignError",
     "TableReleasedError",
     "TimeLimitError",
     "VersionGoneError",
     "VersionUnreadableError",
+    "WorkerEndedError",
+    "author_cause",
+    "author_line",
     "error_from_dict",
+    "is_authors",
+    "own_name",
+    "place_of",
 ]

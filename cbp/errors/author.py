@@ -1,7 +1,7 @@
-"""What an author's code did wrong while a run or a decision used it.
+"""Errors in an author's code, found while a run or a decision called it.
 
-Guaranteed: the stage, the function and its `file.py:12` stand in `details`.
-Absent on purpose: finding the place; whoever calls the code knows it.
+Guaranteed: `details` holds the stage, the function and its `file.py:12`.
+Absent on purpose: finding the place; the caller of the code knows it.
 """
 
 from __future__ import annotations
@@ -15,16 +15,22 @@ __all__ = [
     "AlignmentError",
     "AnswerLateError",
     "AuthorCodeError",
+    "AuthorMisuse",
+    "AuthorProcessError",
+    "AuthorStateError",
     "CycleUndrainedError",
     "DecisionInvalidError",
     "DestinationInvalidError",
     "FramesScatteredError",
     "FramingKeyError",
     "IncrementAbsentError",
+    "InputReadTwiceError",
     "MemoInvalidError",
+    "RecordsReturnedError",
     "RemovalRefusedError",
     "RouteFlowError",
     "RouteKeyError",
+    "StateKeyForeignError",
 ]
 
 
@@ -32,7 +38,7 @@ class AuthorCodeError(CbpError):
     """An author's function raised, or emitted what its output does not declare.
 
     Details:
-        stage, function: whose code it was.
+        stage, function: the code that failed.
         place: `file.py:line` inside the author's file.
         key: the group's key, as text.
         inputs: the first records of the group, per flow, as text.
@@ -54,11 +60,49 @@ class AuthorCodeError(CbpError):
         )
 
 
-class DecisionInvalidError(AuthorCodeError):
-    """A Runnable answered what cannot be done; its stage stops until it is mended.
+class AuthorProcessError(AuthorCodeError):
+    """An author's code crashed the process that called it, as code in C can."""
 
-    `stage`, `function` and `place` are filled in by whoever asked: a rule does not know
-    which stage it decides for.
+    code = "author_ended_process"
+
+
+class AuthorMisuse(Exception):
+    """Raised inside a call that an author's code made; reported as the coded error `leaf`."""
+
+    def __init__(self, leaf: type[AuthorCodeError], message: str) -> None:
+        super().__init__(message)
+        self.leaf = leaf
+
+
+class RecordsReturnedError(AuthorCodeError):
+    """A `translate` returned a value; records that are not emitted are lost."""
+
+    code = "records_returned"
+
+
+class InputReadTwiceError(AuthorCodeError):
+    """A flow of a group was iterated again after its last record had been read."""
+
+    code = "input_read_twice"
+
+
+class StateKeyForeignError(AuthorCodeError):
+    """State of another key than the group's was emitted without `.remote`."""
+
+    code = "state_key_foreign"
+
+
+class AuthorStateError(AuthorCodeError):
+    """A translator or its class was changed after `__init__`: values kept there are lost."""
+
+    code = "author_state_changed"
+
+
+class DecisionInvalidError(AuthorCodeError):
+    """A Runnable gave an invalid decision; its stage stops until the code is repaired.
+
+    The caller of the Runnable fills in `stage`, `function` and `place`, since a rule does not
+    know which stage it decides for.
     """
 
     code = "decision_invalid"
@@ -85,7 +129,7 @@ class DecisionInvalidError(AuthorCodeError):
 
 
 class MemoInvalidError(DecisionInvalidError):
-    """A memo holds what JSON cannot; it would be lost with the process."""
+    """A memo holds a value that JSON cannot, and would be lost with the process."""
 
     code = "memo_not_serialisable"
 
@@ -115,7 +159,7 @@ class AlignmentError(DecisionInvalidError):
 
 
 class FramingKeyError(DecisionInvalidError):
-    """A FrameBy function gave something that labels no increment."""
+    """A FrameBy function returned a value that is no framing key."""
 
     code = "framing_key_invalid"
 
@@ -136,7 +180,7 @@ class FramesScatteredError(DecisionInvalidError):
     def __init__(self, stage: str, input_: str, place: str, *, increment: str, most: int) -> None:
         super().__init__(
             f"increment {increment} changes its framing key more than {most} times: frame by a "
-            "coarser key, let records come in the order of it, or in smaller increments",
+            "coarser key, write records in the order of the key, or write smaller increments",
             stage=stage,
             function=f"{input_}.frame_by",
             place=place,
@@ -146,37 +190,37 @@ class FramesScatteredError(DecisionInvalidError):
 
 
 class IncrementAbsentError(DecisionInvalidError):
-    """A Runnable reads an increment, or from an input, that is not there."""
+    """A Runnable reads an increment that is not queued, or from an input that does not exist."""
 
     code = "increment_absent"
 
 
 class RemovalRefusedError(DecisionInvalidError):
-    """A Runnable removes what it must not: without a run, or what is not there."""
+    """A Runnable removes increments without a run, or increments that are not queued."""
 
     code = "removal_refused"
 
 
 class DestinationInvalidError(AuthorCodeError):
-    """A RouteBy gave something that no record can be sent to."""
+    """A RouteBy function returned a value that is no destination."""
 
     code = "destination_invalid"
 
 
 class RouteKeyError(DestinationInvalidError):
-    """A RouteBy gave what is no key of its stage: unhashable, or of other types than declared."""
+    """A RouteBy function returned no key of its stage: unhashable, or not of the declared types."""
 
     code = "route_key_invalid"
 
 
 class RouteFlowError(DestinationInvalidError):
-    """A RouteBy gave an `ALL` that is limited to a flow which the stage does not have."""
+    """A RouteBy function returned an `All(...)` that names a flow the stage does not have."""
 
     code = "route_flow_unknown"
 
 
 class AnswerLateError(AuthorCodeError):
-    """A function that the controller asks did not answer in time; its stage stops."""
+    """A FrameBy or Runnable function did not answer the controller in time; its stage stops."""
 
     code = "answer_late"
 
@@ -195,7 +239,7 @@ class AnswerLateError(AuthorCodeError):
 
 
 class CycleUndrainedError(AuthorCodeError):
-    """A cycle runs on and on without new input; it is shown as such, and goes on."""
+    """A cycle keeps running without new input; this is only reported, and the cycle goes on."""
 
     code = "cycle_undrained"
 

@@ -1,7 +1,7 @@
-"""The root of the tree of errors, our own bugs, and the way of an error over a process.
+"""The root of the error tree, `InvariantError`, and how an error crosses a process boundary.
 
-Guaranteed: `error_from_dict` gives back what `as_dict` said, as the same class.
-Not guaranteed: attributes beyond `message` and `details`; they stay behind.
+Guaranteed: `error_from_dict` rebuilds the error that `as_dict` described, as the same class.
+Not guaranteed: attributes other than `message` and `details`; they are lost.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["CbpError", "InvariantError", "error_from_dict"]
 
 
 class CbpError(Exception):
-    """Base of every error that this library raises on purpose."""
+    """The base class of every error that this library raises on purpose."""
 
     code: ClassVar[str] = "cbp_error"
     retryable: ClassVar[bool] = False
@@ -35,10 +35,10 @@ class InvariantError(CbpError):
 
 
 def error_from_dict(kind: str, value: Mapping[str, Any]) -> CbpError:
-    """Rebuild an error that crossed a process as `as_dict()`.
+    """Rebuild an error that another process sent as `as_dict()`.
 
     Args:
-        kind: Name of its class; an unknown one becomes an `InvariantError`.
+        kind: Name of the error's class. An unknown name gives an `InvariantError`.
         value: `{"message", "details"}`.
     """
     error = _class_of(kind).__new__(_class_of(kind))

@@ -1,34 +1,42 @@
-"""What an author got wrong in a document or a declaration; found before anything runs.
+"""Errors in documents, declarations and registered code, found before the author's code runs.
 
-Guaranteed: each mistake says where it stands, what came and what was expected.
-Absent on purpose: the rules themselves; they stand with what they check.
+Guaranteed: each mistake says where it is, what was given and what was expected. An error about one
+document reports at most `MISTAKES_MAX` mistakes, each shortened
+(tests/controller/test_documents.py).
+Absent on purpose: the rules themselves; each rule is in the module of what it checks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cbp.errors.base import CbpError
+from cbp.errors.message_limits import MISTAKES_MAX, shortened
 
 __all__ = [
     "ChangeRefusedError",
     "CodeDriftedError",
+    "CodeNotLoadedError",
     "DataflowInvalidError",
     "DefinitionError",
     "Mistake",
 ]
 
 
+_WHERE_MAX, _NAME_MAX = 300, 100
+
+
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One thing that is wrong with a definition.
+    """One mistake in a definition.
 
     Attributes:
-        code: Stable snake_case name of the rule that was broken.
+        code: Stable snake_case name of the broken rule.
         where: Path inside the document, such as `stages.count.inputs.links`.
-        message: What came, what was expected, and what to do instead.
-        place: `file.py:12` of the author's code, or `""` where none applies.
+        message: What was given, what was expected, and what to do instead.
+        place: `file.py:12` of the author's code, or `""` if there is none.
     """
 
     code: str
@@ -36,64 +44,89 @@ class Mistake:
     message: str
     place: str = ""
 
+    def told(self) -> dict[str, str]:
+        """Return the mistake as a JSON mapping; very long texts lose their middle."""
+        return {
+            "code": self.code,
+            "where": shortened(self.where, _WHERE_MAX),
+            "message": shortened(self.message),
+            "place": self.place,
+        }
+
 
 class DefinitionError(CbpError):
-    """A definition is wrong; carries the one mistake that was found."""
+    """A definition is wrong; carries the one mistake found."""
 
     code = "definition_invalid"
 
     def __init__(self, mistake: Mistake) -> None:
         at = f" ({mistake.place})" if mistake.place else ""
+        told = mistake.told()
         super().__init__(
-            f"{mistake.where}: {mistake.message}{at}",
+            f"{told['where']}: {told['message']}{at}",
             rule=mistake.code,
-            where=mistake.where,
+            where=told["where"],
             place=mistake.place,
         )
         self.mistake = mistake
 
 
 class DataflowInvalidError(CbpError):
-    """A dataflow has mistakes; lists every one of them, each with its place."""
+    """A dataflow has mistakes; lists the first `MISTAKES_MAX`, each with its place."""
 
     code = "dataflow_invalid"
 
     def __init__(self, dataflow: str, mistakes: Sequence[Mistake]) -> None:
-        lines = "; ".join(f"{m.where}: {m.message}" for m in mistakes)
-        super().__init__(
-            f"dataflow {dataflow!r} has {len(mistakes)} mistake(s): {lines}",
-            dataflow=dataflow,
-            mistakes=[
-                {"code": m.code, "where": m.where, "message": m.message, "place": m.place}
-                for m in mistakes
-            ],
-        )
-        self.mistakes = tuple(mistakes)
+        name, self.mistakes = shortened(dataflow, _NAME_MAX), tuple(mistakes)
+        told = [mistake.told() for mistake in self.mistakes[:MISTAKES_MAX]]
+        more = len(self.mistakes) > MISTAKES_MAX
+        count = f"more than {MISTAKES_MAX}" if more else f"{len(told)}"
+        details: dict[str, Any] = {"dataflow": name, "mistakes": told}
+        if more:
+            details["mistakes_max"] = MISTAKES_MAX
+        self._lines = "; ".join(f"{one['where']}: {one['message']}" for one in told)
+        super().__init__(f"dataflow {name!r} has {count} mistake(s): {self._lines}", **details)
 
 
 class ChangeRefusedError(DataflowInvalidError):
-    """A new version would lose records, or make them mean something else; nothing changed."""
+    """A new version would lose records or change their meaning; nothing was changed."""
 
     code = "change_refused"
 
     def __init__(self, dataflow: str, mistakes: Sequence[Mistake]) -> None:
         super().__init__(dataflow, mistakes)
-        lines = "; ".join(f"{m.where}: {m.message}" for m in mistakes)
-        self.message = f"the new version of {dataflow!r} is refused: {lines}"
+        self.message = f"the new version of {dataflow!r} is refused: {self._lines}"
         self.args = (self.message,)
 
 
+class CodeNotLoadedError(CbpError):
+    """A worker has loaded other code than the service; it did not call that code."""
+
+    code = "code_not_loaded"
+
+    def __init__(self, module: str, name: str, sent: str, loaded: str, told: str = "") -> None:
+        super().__init__(
+            f"a worker has loaded another {module}.{name} than the service ({told or 'its code'}): "
+            "its file was changed behind the start of the service, or is another one on the "
+            "worker's machine; bring back the file, or restart the service and register the "
+            "document again",
+            module=module,
+            name=name,
+            sent=sent,
+            loaded=loaded,
+        )
+
+
 class CodeDriftedError(DataflowInvalidError):
-    """What is installed has other tables, keys or inputs than what was registered."""
+    """The loaded translators have other code, tables, keys or inputs than the registered ones."""
 
     code = "code_drifted"
 
     def __init__(self, dataflow: str, version: int, mistakes: Sequence[Mistake]) -> None:
         super().__init__(dataflow, mistakes)
-        lines = "; ".join(f"{m.where}: {m.message}" for m in mistakes)
         self.message = (
-            f"what is installed is not what version {version} of {dataflow!r} was registered "
-            f"with: {lines}; register its document again (`cbp register FILE --plan` shows what "
-            "that does), or install what there was"
+            f"what is loaded is not what version {version} of {dataflow!r} was registered "
+            f"with: {self._lines}; register its document again (`cbp register FILE --plan` shows "
+            "what that does), or install what there was and restart the service"
         )
         self.args = (self.message,)

@@ -1,7 +1,7 @@
-"""The world failed, or does not allow it now: disks, leases, limits, names.
+"""Operating errors: disks, leases, Spark, time limits, busy dataflows, unknown names.
 
 Guaranteed: `retryable` says whether the same call can succeed later.
-Absent on purpose: what is wrong with a table; see `tables`.
+Absent on purpose: errors about tables; see `tables`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from cbp.errors.base import CbpError
 
@@ -17,6 +17,7 @@ __all__ = [
     "AddressSpaceError",
     "AlreadyExistsError",
     "DataflowBusyError",
+    "DataflowFailedError",
     "DiskFullError",
     "FlowUnframedError",
     "LeaseLostError",
@@ -27,16 +28,25 @@ __all__ = [
     "RollbackImpossibleError",
     "RunCancelledError",
     "RunGaveWayError",
+    "SparkJobError",
+    "SparkLostError",
     "SparkSettingError",
+    "SparkUnauthenticatedError",
     "TimeLimitError",
+    "WorkerEndedError",
 ]
 
 
 class OperatingError(CbpError):
-    """The world failed: trying again later, or after a repair, can help."""
+    """The environment failed: trying again later, or after a repair, can help."""
 
     code = "operating_failure"
     retryable = True
+    bounded: ClassVar[bool] = False
+    """Whether a run that fails with this error is retried only a bounded number of times.
+
+    True for errors that the run itself can have caused.
+    """
 
 
 class LogConflictError(OperatingError):
@@ -73,14 +83,53 @@ class DiskFullError(OperatingError):
 
     @staticmethod
     def is_told_by(exc: OSError) -> bool:
-        """Tell whether no space, or no quota, is left; Arrow may keep only the text of it."""
+        """Tell whether an error means no space or no quota; Arrow sometimes keeps only its text."""
         if exc.errno is not None:
             return exc.errno in (errno.ENOSPC, errno.EDQUOT)
         return any(os.strerror(code) in str(exc) for code in (errno.ENOSPC, errno.EDQUOT))
 
 
+class SparkJobError(OperatingError):
+    """Spark could not do a run's job, for example since a worker died; the run may be the cause."""
+
+    code = "spark_job_failed"
+    bounded = True
+
+    def __init__(self, run: str, text: str) -> None:
+        super().__init__(f"the Spark job of run {run} failed: {text}", run=run)
+
+
+class WorkerEndedError(SparkJobError):
+    """A Python worker of Spark ended without an answer, so no line of author's code is known."""
+
+    code = "worker_ended"
+
+    def __init__(self, run: str, *, stages: Sequence[str], cause: str = "") -> None:
+        told = f" ({cause})" if cause else ""
+        super().__init__(
+            run,
+            f"a Python worker ended without an answer{told}, as often as Spark tried. It ran stage "
+            f"{', '.join(stages)}: its code must not end the process (os._exit, a crash in C); or "
+            "the machine ended it, as when its memory is exhausted: see the system's log",
+        )
+        self.details = {**self.details, "stages": [*stages], "cause": cause}
+
+
+class SparkLostError(OperatingError):
+    """Spark does not answer, or has stopped; no run is the cause."""
+
+    code = "spark_lost"
+
+    def __init__(self, text: str) -> None:
+        super().__init__(
+            f"Spark is lost: {text}. Runs are tried again until it answers; if its process is gone "
+            "for good, restart the service",
+            cause=text,
+        )
+
+
 class AddressSpaceError(OperatingError):
-    """A process may not map what a task has put aside, and its memory does not hold it either."""
+    """A process can neither map the records that a task has spilled nor hold them in memory."""
 
     code = "address_space_bounded"
     retryable = False
@@ -105,7 +154,7 @@ class RunCancelledError(OperatingError):
 
 
 class RunGaveWayError(OperatingError):
-    """A run went on for long while another dataflow could not run: its epoch runs again."""
+    """A long run was cancelled so that another dataflow could run; its epoch runs again."""
 
     code = "run_gave_way"
 
@@ -123,7 +172,7 @@ class RunGaveWayError(OperatingError):
 
 
 class DataflowBusyError(OperatingError):
-    """A dataflow cannot be amended at this moment; nothing was changed."""
+    """A dataflow cannot be amended now; nothing was changed."""
 
     code = "dataflow_busy"
 
@@ -131,8 +180,25 @@ class DataflowBusyError(OperatingError):
         super().__init__(f"{dataflow!r} is busy: {why}; try again", dataflow=dataflow, why=why)
 
 
+class DataflowFailedError(OperatingError):
+    """An unforeseen failure in one dataflow; the other dataflows go on."""
+
+    code = "dataflow_failed"
+
+    def __init__(self, dataflow: str, *, doing: str, cause: str, place: str) -> None:
+        super().__init__(
+            f"{dataflow!r} could not be {doing}: {cause} (at {place}). The other dataflows go on, "
+            "and this one is tried again by itself. The log has the stack; `cbp doctor` looks for "
+            "damaged files, `cbp resume` tries again at once",
+            dataflow=dataflow,
+            doing=doing,
+            cause=cause,
+            place=place,
+        )
+
+
 class RollbackImpossibleError(OperatingError):
-    """A dataflow cannot be taken back to where somebody wants it; nothing was changed."""
+    """A dataflow cannot be rolled back to the requested point; nothing was changed."""
 
     code = "rollback_impossible"
 
@@ -143,7 +209,7 @@ class RollbackImpossibleError(OperatingError):
 
 
 class RebuildIncompleteError(OperatingError):
-    """Some dataflows could not be brought back from their folders; the others were."""
+    """Some dataflows could not be rebuilt from their folders; the others were rebuilt."""
 
     code = "rebuild_incomplete"
     retryable = False
@@ -174,7 +240,7 @@ class TimeLimitError(OperatingError):
 
 
 class SparkSettingError(OperatingError):
-    """Spark runs with a setting under which a retried stage may give other records."""
+    """Spark runs with a setting under which a retried stage can give other records."""
 
     code = "spark_setting_unsafe"
     retryable = False
@@ -187,6 +253,24 @@ class SparkSettingError(OperatingError):
             setting=setting,
             found=found,
             expected=expected,
+        )
+
+
+class SparkUnauthenticatedError(OperatingError):
+    """A cluster's master would be used without a secret."""
+
+    code = "spark_unauthenticated"
+    retryable = False
+
+    def __init__(self, master: str, why: str) -> None:
+        super().__init__(
+            f"the Spark master {master} is refused: {why}, so that anyone who reaches the driver's "
+            "or an executor's port could run code. Give master, workers and service one secret: "
+            "SPARK_SECRET_FILE of deploy/entrypoint.sh, or spark.authenticate=true and "
+            "spark.authenticate.secret in spark-defaults.conf of each. YARN and Kubernetes make "
+            "their own, if spark.authenticate is not set to false",
+            master=master,
+            why=why,
         )
 
 
@@ -211,7 +295,7 @@ class AlreadyExistsError(OperatingError):
 
 
 class FlowUnframedError(OperatingError):
-    """A flow is to be closed, and no stage frames it."""
+    """A flow should be closed, but no stage frames it."""
 
     code = "flow_unframed"
     retryable = False

@@ -1,8 +1,8 @@
-"""What is wrong with the folders, tables and files that records lie in.
+"""Errors about the folders, tables and file systems that hold records.
 
-Guaranteed: the sentence names the path, or the increment. None is retryable: a table
-does not mend itself.
-Absent on purpose: who writes a log first; that is about the controller (`operating`).
+Guaranteed: the message names the path or the increment. No error here is retryable, since a table
+does not repair itself.
+Absent on purpose: conflicts between controllers that write one log; see `operating`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ __all__ = [
     "FileSystemUnsafeError",
     "ForeignWriterError",
     "IncrementCollectedError",
-    "IncrementDamagedError",
     "PlacementDiffersError",
     "RepairImpossibleError",
     "TableFeatureError",
@@ -44,7 +43,7 @@ class TableForeignError(OperatingError):
 class PlacementDiffersError(TableForeignError):
     """A state table was written with another hash, key or number of buckets than the stage has.
 
-    A look-up would search the wrong files, and find nothing without a word.
+    A look-up would search the wrong files and silently find nothing.
     """
 
     code = "table_placement_differs"
@@ -62,7 +61,7 @@ class PlacementDiffersError(TableForeignError):
 
 
 class TableReleasedError(TableForeignError):
-    """A table of ours was released: anybody may write it, so the service does not."""
+    """A managed table was released: other programs can write it, so the service does not."""
 
     code = "table_released"
 
@@ -76,15 +75,15 @@ class TableReleasedError(TableForeignError):
 
 
 class RepairImpossibleError(OperatingError):
-    """What a table showed before a foreign writer came cannot be brought back."""
+    """A table cannot be restored to what it showed before a foreign writer changed it."""
 
     code = "table_not_repairable"
     retryable = False
 
-    def __init__(self, path: str, why: str) -> None:
+    def __init__(self, path: str, why: str, next_step: str = "") -> None:
+        step = next_step or "move the dataflow's folder away and let it begin anew from its sources"
         super().__init__(
-            f"{path} cannot be repaired: {why}; move the dataflow's folder away and let it begin "
-            "anew from its sources",
+            f"{path} cannot be repaired: {why}; {step}",
             path=path,
             why=why,
         )
@@ -105,7 +104,7 @@ class TableFeatureError(OperatingError):
 
 
 class VersionGoneError(OperatingError):
-    """A version of a table that was to be read is not kept any more."""
+    """The requested version of a table is not kept any more."""
 
     code = "version_gone"
     retryable = False
@@ -120,7 +119,7 @@ class VersionGoneError(OperatingError):
 
 
 class IncrementCollectedError(OperatingError):
-    """An increment that was to be read is older than its flow is kept."""
+    """The requested increment is older than its flow is kept."""
 
     code = "increment_collected"
     retryable = False
@@ -137,7 +136,7 @@ class IncrementCollectedError(OperatingError):
 
 
 class VersionUnreadableError(OperatingError):
-    """A version of a state's table was written for another version of its stage."""
+    """The requested version of a state table was written for another version of its stage."""
 
     code = "version_unreadable"
     retryable = False
@@ -153,7 +152,7 @@ class VersionUnreadableError(OperatingError):
 
 
 class ForeignWriterError(OperatingError):
-    """Somebody else wrote into a managed table; the stage stops, no guess."""
+    """Another program wrote into a managed table; the stage stops instead of guessing."""
 
     code = "table_foreign_writer"
     retryable = False
@@ -170,25 +169,10 @@ class ForeignWriterError(OperatingError):
 
 
 class FileSystemUnsafeError(OperatingError):
-    """Tables may not lie there: two controllers could both write one log entry."""
+    """Tables cannot be stored there: two controllers could both write one log entry."""
 
     code = "file_system_unsafe"
     retryable = False
 
     def __init__(self, uri: str, scheme: str, why: str, how: str) -> None:
         super().__init__(f"{uri}: {why}; {how}", uri=uri, scheme=scheme, why=why)
-
-
-class IncrementDamagedError(OperatingError):
-    """An increment's file is missing, damaged or has another number of rows."""
-
-    code = "increment_damaged"
-    retryable = False
-
-    def __init__(self, increment: str, *, expected: int, found: int | str) -> None:
-        super().__init__(
-            f"increment {increment}: expected {expected} records, found {found}",
-            increment=increment,
-            expected=expected,
-            found=found,
-        )

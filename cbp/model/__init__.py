@@ -1,1 +1,1 @@
-"""Pure values and decisions; standard library only."""
+"""The model: plain values and pure decisions; standard library only."""

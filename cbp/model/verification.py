@@ -1,18 +1,27 @@
-"""Verification: what is compared with a recomputation, and what came of it. Pure.
+"""Verification: compare a dataflow's tables with a recomputation from its input. Pure.
 
-A recomputation begins with nothing and reads the retained input again, either increment by
-increment or all at once. What is compared follows `cbp.model.equality`: state exactly, an
-output by the last value per declared key, by all records without a key, or epoch by epoch
-if it is a history. What follows epochs is left out where these are no function of the input:
-when all input comes at once, or behind a stage that runs when something arrives, whatever
-that is. So are histories, and outputs without a key of stages that read changes; messages are
-left out always. So are states and views, too, of a stage whose Runnable reads as much as is
-there by then and reads it again (static tables, an author's own function), and all behind it.
+A recomputation begins with empty state and reads the retained input again, either increment by
+increment or all at once. `cbp.model.dataflow.equality` defines the comparison: state exactly; an
+output by the last record per declared key, by all records if it has no key, or epoch by epoch if it
+is a history.
 
-Increment by increment, a dataflow whose rules wait for what they read gives the same
-epochs however its runs were timed. So it can be compared at any snapshot, while runs go
-on: the recomputation stops each stage at the epoch that the snapshot shows. Any other
-dataflow is compared when it has nothing left to do.
+Some tables cannot be compared and are left out:
+
+- Messages, always.
+- Tables that depend on epochs, if epochs are not a function of the input: if all input comes at
+  once, or behind a stage whose Runnable reads whatever has arrived. These tables are histories, and
+  outputs without a key of stages that read changes.
+- All tables of a stage whose Runnable does not read each record exactly once, if what it reads
+  depends on time (static tables, an author's own function) or on a different split (windows); and
+  all tables behind such a stage.
+
+Increment by increment, a dataflow whose rules wait for their input gives the same epochs, however
+its runs were timed. So it can be compared at any snapshot while runs go on: the recomputation stops
+each stage at the epoch that the snapshot shows. Any other dataflow is compared once it has nothing
+left to do.
+
+Tables that an earlier version or a correction has influenced cannot be recomputed from scratch.
+They are repeated from an earlier state (`controller.loop.verification.repetition`) or left out.
 
 Invariant: every table of a dataflow is compared or left out with a reason
 (tests/cbp/model/test_verification.py).
@@ -25,9 +34,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from cbp.model.dataflow import Dataflow
-from cbp.model.equality import in_words
-from cbp.model.graph import components, predecessors
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.equality import in_words
+from cbp.model.dataflow.graph import components, predecessors
 
 __all__ = [
     "Comparison",
@@ -59,22 +68,25 @@ Status = Literal[
     "cancelled",
     "failed",
 ]
-"""`timed_out`: nothing differs as far as it came. `not_deterministic`: two recomputations of
-the same input differ, so that no table can be held to either."""
+"""Results of a verification.
+
+`timed_out`: nothing differed before the time limit. `not_deterministic`: two recomputations of the
+same input differ, so no table can be compared with either.
+"""
 
 _CHANGED = "an earlier version or a correction is in it, or in what it reads"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for.
+    """The options of a verification.
 
     Attributes:
         split: How the input is cut for the recomputation.
-        engine: `direct`: the service's own engine, on tables of its own; `reference`: the
-            slow engine in memory, for small inputs.
-        twice: Recompute twice although nothing differs.
-        seconds_max: Time limit, waiting included.
+        engine: `direct`: the service's own engine, on scratch tables; `reference`: the slow
+            in-memory engine, for small inputs.
+        twice: Whether to recompute twice even if nothing differs.
+        seconds_max: Time limit in seconds, waiting included.
     """
 
     split: Split = "increments"
@@ -88,9 +100,11 @@ class Comparison:
     """One table, and how it is compared.
 
     Attributes:
-        stage, name: Of the state or output.
-        left_out: Why it is not compared; `""`: it is.
+        stage, name: Stage and name of the state or output.
+        left_out: Why it is not compared; `""` if it is.
         within: How closely, in words; `""`: exactly.
+        since: The first epoch that is repeated, from the state before it; `None`: all epochs
+            are recomputed from scratch.
     """
 
     stage: str
@@ -98,6 +112,7 @@ class Comparison:
     kind: Kind
     left_out: str = ""
     within: str = ""
+    since: int | None = None
 
     @property
     def table(self) -> str:
@@ -108,10 +123,10 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Differing:
-    """One key whose records differ; texts, since any value can be in them.
+    """One key whose records differ; all values as texts.
 
     Attributes:
-        key: Of the group, of the view, or the record itself where there is no key.
+        key: Key of the group or of the view; the record itself if there is no key.
         expected: The records that the recomputation has and the table lacks.
         found: The records that the table has and the recomputation lacks.
     """
@@ -123,12 +138,13 @@ class Differing:
 
 @dataclass(frozen=True, slots=True)
 class TableVerdict:
-    """What came of one table.
+    """The result for one table.
 
     Attributes:
-        records: Compared, of both sides.
-        differing: The first that differ; more may.
+        records: Number of compared records, of both sides.
+        differing: The first keys that differ; there may be more.
         within: How closely records had to agree, in words; `""`: exactly.
+        since: As in `Comparison`.
     """
 
     table: str
@@ -138,17 +154,18 @@ class TableVerdict:
     differing: tuple[Differing, ...] = ()
     because: str = ""
     within: str = ""
+    since: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """How far one verification is, or what came of it.
+    """The progress or the result of one verification.
 
     Attributes:
-        step: What it does, in words.
-        done, total: Of the step, in its unit; `total` 0: not known.
-        epochs: Stage to the last epoch that is compared; empty until that is known.
-        suspect: The first stage, upstream first, one of whose tables differs.
+        step: The current step, in words.
+        done, total: Progress of the step, in its unit; `total` 0: not known.
+        epochs: Maps each stage to the last epoch that is compared; empty until that is known.
+        suspect: The first stage, upstream first, with a table that differs.
         error: `{"error_code", "message", "details"}` of a verification that failed.
     """
 
@@ -167,26 +184,29 @@ class Verification:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether the verification has ended."""
         return self.status not in ("waiting", "running")
 
 
 def timeless(dataflow: Dataflow) -> frozenset[str]:
-    """Return the stages whose epochs are a function of the input: they and all before them wait."""
+    """Return the stages whose epochs are a function of the input.
+
+    The rules of these stages, and of all stages before them, wait for their input.
+    """
     before = predecessors(dataflow.wiring())
     found: set[str] = set()
     for component in components(before):
         rules = [dataflow.stages[stage].runnable for stage in component]
         upstream = {b for stage in component for b in before[stage]} - set(component)
         on_cycle = len(component) > 1 or component[0] in before[component[0]]
-        # Empties are not enqueued inside a cycle, so what waits there is a matter of time.
+        # Empty increments are not enqueued inside a cycle, so queues there depend on timing.
         if not on_cycle and upstream <= found and all(r.timeless for r in rules):
             found |= set(component)
     return frozenset(found)
 
 
 def behind(dataflow: Dataflow, stages: Collection[str]) -> frozenset[str]:
-    """Return these stages, as far as they are there, and all that read what they write."""
+    """Return those of these stages that exist, and all stages behind them."""
     before, found = predecessors(dataflow.wiring()), set[str]()
     for component in components(before):
         reads = {upstream for stage in component for upstream in before[stage]}
@@ -204,11 +224,11 @@ def comparisons(
     """Yield every table with how it is compared, upstream first, states before outputs.
 
     Args:
-        dataflow: In its newest version.
+        dataflow: The newest version of the dataflow.
         split: How the input is cut.
-        changed: Stages that were not always what they are, that were corrected by hand, or
-            that read what such wrote.
-        collected: Output flow to the first increment that retention has left of it.
+        changed: Stages that were changed by a version or corrected by hand, and all stages
+            behind them.
+        collected: Maps each output flow to the first increment that retention has kept.
     """
     settled, free = timeless(dataflow), _split_free(dataflow)
     timed = _timed(dataflow, split, settled)
@@ -227,7 +247,7 @@ def comparisons(
                 elif first:
                     why = f"its increments before {first} are collected (keep)"
                 elif output.name in loopbacks:
-                    why = "messages depend on the split, what they lead to does not"
+                    why = "messages depend on how input is split, but their results do not"
                 elif output.history and split == "at_once":
                     why = "a history has other epochs when all input comes at once"
                 elif output.history and stage not in settled:
@@ -240,10 +260,10 @@ def comparisons(
 
 
 def _timed(dataflow: Dataflow, split: Split, settled: Collection[str]) -> dict[str, str]:
-    """Return the stages whose very state is no function of the input, with the reason.
+    """Return the stages whose state is not a function of the input, with the reason.
 
-    Those are stages whose rule does not read each record once, and reads others when it
-    is asked at other times, or of input that is split otherwise; and all stages behind them.
+    The rule of such a stage does not read each record exactly once, and what it reads depends on
+    time or on the split. All stages behind such a stage are returned too.
     """
     found: dict[str, str] = {}
     before = predecessors(dataflow.wiring())
@@ -271,8 +291,8 @@ def _timed(dataflow: Dataflow, split: Split, settled: Collection[str]) -> dict[s
 def _split_free(dataflow: Dataflow) -> frozenset[str]:
     """Return the stages that read the same records however the input is split.
 
-    Those that read sources, and all records of such stages; not views, whose records are
-    changes, nor histories and messages.
+    They read only sources and those outputs of such stages that have neither a key nor a history.
+    Views do not count, since their records are changes; nor do histories and messages.
     """
     found: set[str] = set()
     flows = set(dataflow.sources)
@@ -290,7 +310,7 @@ def _split_free(dataflow: Dataflow) -> frozenset[str]:
 
 
 def first_stage(dataflow: Dataflow, differing: Collection[str]) -> str:
-    """Return the stage, upstream first, one of whose tables differs; `""`: none does."""
+    """Return the first stage, upstream first, with a table that differs; `""` if none has."""
     for component in components(predecessors(dataflow.wiring())):
         for stage in component:
             if any(table.partition("/")[2].partition(".")[0] == stage for table in differing):
@@ -299,12 +319,12 @@ def first_stage(dataflow: Dataflow, differing: Collection[str]) -> str:
 
 
 def merged(end: int, breaks: Collection[int], *, most: int) -> list[range]:
-    """Return which increments of a source become one, where all of its input comes at once.
+    """Return which increments of a source are merged into one if all of its input comes at once.
 
     Args:
-        end: How many increments there are.
-        breaks: Where punctuations stand: none of them is inside of what becomes one.
-        most: So many become one.
+        end: Number of increments.
+        breaks: Indexes at which punctuations stand. No merged range extends across one.
+        most: Maximum number of increments in one range.
     """
     found, start = [], 0
     while start < end:

@@ -1,10 +1,9 @@
-"""What an author imports: translators, their inputs and outputs, and the builder."""
+"""The SDK: base classes of translators, declarations of inputs and outputs, dataflow builder."""
 
-from cbp.model.connector import Connector, Decision
-from cbp.model.publication import PublishPolicy
-from cbp.model.retention import RetentionWish
-from cbp.model.routing import ALL, All, Multicast
-from cbp.model.runnable import (
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.publish_policy import PublishPolicy
+from cbp.model.dataflow.routing import ALL, All, Multicast
+from cbp.model.dataflow.runnable import (
     Align,
     CountWindow,
     KeyWindow,
@@ -14,7 +13,9 @@ from cbp.model.runnable import (
     RunAny,
     StaticTable,
 )
-from cbp.model.schema import Schema
+from cbp.model.flow.connector import Connector, Decision
+from cbp.model.flow.retention import RetentionWish
+from cbp.model.flow.schema import Schema
 from cbp.sdk.builder import DataflowBuilder
 from cbp.sdk.declare import Input, Loopback, Output, State, by, by_sql, framed, route
 from cbp.sdk.document import dataflow_from_document
@@ -27,6 +28,7 @@ __all__ = [
     "All",
     "Connector",
     "CountWindow",
+    "Dataflow",
     "DataflowBuilder",
     "Decision",
     "Input",

@@ -1,4 +1,4 @@
-"""Wire translators into a dataflow in code; the same graph that a document names.
+"""DataflowBuilder: wire translators into a dataflow in Python code instead of a document.
 
     flow = DataflowBuilder("word_counts")
     lines = flow.source("lines", "text STRING")
@@ -6,8 +6,8 @@
     flow.stage("count", CountPerKey("word STRING"), items=words.words)
     dataflow = flow.build()
 
-A flow may be wired before its stage exists, by name (`items="split.words"`), so
-cycles need no special form. `build` raises one error that lists every mistake.
+A flow can be wired by name (`items="split.words"`) before its stage exists, so cycles need no
+special form. `build` raises one error that lists every mistake.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from cbp.errors import DataflowInvalidError, DefinitionError, Mistake
-from cbp.model.dataflow import BUCKETS_DEFAULT, Dataflow, SourceNode, StageNode
-from cbp.model.publication import EVERY_EPOCH, PublishPolicy
-from cbp.model.retention import NO_WISH, RetentionWish
-from cbp.model.schema import Schema
-from cbp.sdk.translate import Declared
+from cbp.model.dataflow.dataflow import BUCKETS_DEFAULT, Dataflow, SourceNode, StageNode
+from cbp.model.dataflow.publish_policy import EVERY_EPOCH, PublishPolicy
+from cbp.model.flow.retention import NO_WISH, RetentionWish
+from cbp.model.flow.schema import Schema
+from cbp.sdk.translate import Declared, spec_of
 
 __all__ = ["DataflowBuilder", "Flow", "StageFlows"]
 
@@ -52,8 +52,8 @@ class DataflowBuilder:
     """Collects sources and stages; not thread-safe.
 
     Args:
-        name: Of the dataflow.
-        publish: When its tables show what its runs made; every epoch unless told.
+        name: Name of the dataflow.
+        publish: When the tables show the results of runs. Default: after every epoch.
     """
 
     def __init__(self, name: str, *, publish: PublishPolicy = EVERY_EPOCH) -> None:
@@ -71,13 +71,19 @@ class DataflowBuilder:
         format: str = "jsonl",
         options: Mapping[str, str] = MappingProxyType({}),
         keep: RetentionWish = NO_WISH,
+        duplicates: str = "accept",
     ) -> Flow:
-        """Declare a flow that is fed from outside, and return its handle."""
+        """Declare a flow that is fed from outside, and return its handle.
+
+        `duplicates` applies to a file that has another name than an accepted file but the same
+        content: `"accept"` takes it as data, `"skip"` leaves it out, `"quarantine"` moves it to
+        quarantine.
+        """
         if name in self._sources:
             self._mistakes.append(Mistake("name_twice", f"sources.{name}", "is declared twice"))
         try:
             parsed = Schema.parse(schema, where=f"sources.{name}.schema")
-            self._sources[name] = SourceNode(name, parsed, format, options, keep)
+            self._sources[name] = SourceNode(name, parsed, format, options, keep, duplicates)
         except DefinitionError as error:
             self._mistakes.append(error.mistake)
         return Flow(name)
@@ -86,27 +92,34 @@ class DataflowBuilder:
         self,
         name: str,
         translator: Declared,
+        /,
         *,
-        buckets: int = BUCKETS_DEFAULT,
-        fuse: bool = True,
+        buckets: int | Flow = BUCKETS_DEFAULT,
+        fuse: bool | Flow = True,
         **wiring: Flow | str,
     ) -> StageFlows:
         """Add a stage, wire its inputs to flows, and return handles to its outputs.
 
         Args:
-            name: Of the stage, unique in the dataflow.
-            translator: What it executes.
-            buckets: Hash partitions of its groups and state; a power of two.
-            fuse: Whether it may run together with its neighbours, as one job.
-            **wiring: Input name to the flow that it reads.
+            name: Name of the stage, unique in the dataflow.
+            translator: The translator that the stage executes.
+            buckets: Number of hash partitions of its groups and state; a power of two.
+            fuse: Whether the stage can run together with its neighbours, as one job.
+            **wiring: Maps each input name to the flow that it reads. An input can be named
+                `buckets` or `fuse`: a flow passed to that parameter is wired.
         """
+        for option, given in (("buckets", buckets), ("fuse", fuse)):
+            if isinstance(given, Flow):
+                wiring[option] = given
+        buckets = BUCKETS_DEFAULT if isinstance(buckets, Flow) else buckets
+        fuse = True if isinstance(fuse, Flow) else fuse
         if name in self._stages:
             self._mistakes.append(
                 Mistake("name_twice", f"stages.{name}", "two stages have this name; rename one")
             )
-        wired = {i: flow.name if isinstance(flow, Flow) else flow for i, flow in wiring.items()}
+        wired = {i: self._flow(name, i, flow) for i, flow in wiring.items()}
         try:
-            spec = translator.spec()
+            spec = spec_of(translator)
         except DefinitionError as error:
             self._mistakes.append(error.mistake)
             return StageFlows(name, ())
@@ -115,18 +128,36 @@ class DataflowBuilder:
         )
         return StageFlows(name, tuple(output.name for output in spec.outputs))
 
-    def keep(self, output: Flow | str, wish: RetentionWish) -> None:
-        """Say how long increments of a stage's output stay once all have read them.
+    def _flow(self, stage: str, input_: str, given: object) -> str:
+        """Return the name of the flow wired to an input; note a mistake if it is not a flow."""
+        if isinstance(given, Flow):
+            return given.name
+        if not isinstance(given, str):
+            if isinstance(given, StageFlows):
+                has = ", ".join(dir(given)) or "none"
+                message = f"a stage is no flow: name one of its outputs ({has})"
+            else:
+                message = (
+                    f"got {type(given).__name__}; wire it to what flow.source(...) returned, to "
+                    "an output of a stage, or to a flow's name"
+                )
+            where = f"stages.{stage}.inputs.{input_}"
+            self._mistakes.append(Mistake("wiring_invalid", where, message))
+            return ""
+        return given
 
-        Those of other outputs stay for good. A source is told by its own `keep`.
+    def keep(self, output: Flow | str, wish: RetentionWish) -> None:
+        """Set how long increments of a stage's output are kept once all readers have read them.
+
+        Increments of other outputs are kept for good. For a source, pass `keep` to `source`.
         """
         self._kept[output.name if isinstance(output, Flow) else output] = wish
 
     def build(self) -> Dataflow:
-        """Return the checked dataflow.
+        """Check the dataflow and return it.
 
         Raises:
-            DataflowInvalidError: Listing every mistake with its place.
+            DataflowInvalidError: With every mistake and its place.
         """
         kept: dict[str, dict[str, RetentionWish]] = {}
         for flow, wish in self._kept.items():
@@ -148,7 +179,8 @@ class DataflowBuilder:
         try:
             dataflow.check()
         except DataflowInvalidError as error:
-            self._mistakes.extend(error.mistakes)
+            told = {mistake.where for mistake in self._mistakes}
+            self._mistakes += [one for one in error.mistakes if one.where not in told]
         if self._mistakes:
             raise DataflowInvalidError(self._name, self._mistakes)
         return dataflow

@@ -1,22 +1,24 @@
-"""From declarations to a `TranslatorSpec`: every mistake that can be found without data.
+"""Compile a translator's declarations to a `TranslatorSpec`, and check them.
 
-Each mistake is told with the class, the attribute, `file.py:12`, and what to do instead.
+Every mistake that can be found without data is found here. Its message names the class, the
+attribute, the place (`file.py:12`), and what to do instead.
 """
 
 from __future__ import annotations
 
 import inspect
-import math
+import keyword
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NoReturn, cast, get_args
 
 from cbp.errors import DefinitionError, Mistake
-from cbp.model.framing import FrameBy
-from cbp.model.runnable import RunAll, RunAny
-from cbp.model.schema import DataType, Schema, is_name
-from cbp.model.stage import (
+from cbp.model.author.fingerprint import fingerprint, held_by
+from cbp.model.author.registered_code import Code
+from cbp.model.dataflow.runnable import RunAll, RunAny
+from cbp.model.dataflow.stage import (
+    SECONDS_MAX,
     CombineSpec,
     Computed,
     Form,
@@ -27,20 +29,30 @@ from cbp.model.stage import (
     StateSpec,
     TranslatorSpec,
 )
-from cbp.sdk.declare import Input, Loopback, Output, State, place_of
-from cbp.sdk.fingerprint import fingerprint, function_fingerprint
+from cbp.model.flow.framing import FrameBy
+from cbp.model.flow.schema import DataType, Schema, is_name
+from cbp.sdk.declare import Input, Loopback, Output, State, place_of, place_of_attribute
 
 __all__ = ["Compiler"]
 
-_RESERVED = ("associate", "key", "runnable", "spec", "translate")
-"""Attributes of every translator, or of `out`; a flow of that name would hide them."""
+_RESERVED = (
+    "associate",
+    "form",
+    "key",
+    "record_wise",
+    "runnable",
+    "spec",
+    "taken",
+    "translate",
+)
+"""Attributes of every translator or of `out`, which a flow of the same name would hide."""
 
 _FRAMING_KINDS = ("STRING", "BIGINT", "INT", "SMALLINT", "TINYINT", "DATE", "TIMESTAMP")
-"""Types of columns whose values label increments."""
+"""Types that a column in `frame_by` can have."""
 
 
 class Compiler:
-    """Turns the declarations of one instance into a `TranslatorSpec`; `spec` is called once.
+    """Compiles the declarations of one instance to a `TranslatorSpec`; call `spec` once.
 
     Args:
         record_wise: Whether every record is its own group.
@@ -52,11 +64,25 @@ class Compiler:
         self._stage, self._form, self._taken = stage, form, taken
         self._record_wise = record_wise
         self._name = type(stage).__name__
-        self._translate: Callable[..., None] = stage.translate
+        self._translate: Callable[..., object] = stage.translate
         function = type(stage).translate
         ours = inspect.unwrap(function).__module__.startswith(__package__)
         self._place = place_of(type(stage) if ours else function)
         self._declared = ours and form == "sql"
+
+    @staticmethod
+    def refuse_hidden(stage: Any) -> None:
+        """Refuse a declaration that hides an attribute of every translator, such as `spec`.
+
+        Raises:
+            DefinitionError: With the name of that declaration.
+        """
+        for name in _RESERVED:
+            if isinstance(getattr(stage, name, None), Input | Loopback | Output | State):
+                message = f"the name {name!r} is taken by every translator itself; use another"
+                class_ = type(stage)
+                where = f"{class_.__name__}.{name}"
+                raise DefinitionError(Mistake("name_invalid", where, message, place_of(class_)))
 
     def spec(self) -> TranslatorSpec:
         """Return the plain values.
@@ -93,13 +119,19 @@ class Compiler:
             self._place,
             self._runnable(inputs),
             self._form,
-            fingerprint(type(self._stage)),
+            self._code(),
             self._declared,
             record_wise,
         )
 
+    def _code(self) -> Code:
+        """Fingerprint the class, the functions on its instance, and the function that made it."""
+        code = held_by(vars(self._stage), type(self._stage))
+        made_by = self._stage.made_by
+        return code if made_by is None else code + fingerprint(made_by)
+
     def _runnable(self, inputs: tuple[InputSpec, ...]) -> RunnableSpec:
-        """The rule or the method that says when the stage runs."""
+        """Return the rule or method that decides when the stage runs."""
         rule = getattr(self._stage, "runnable", None)
         if rule is None:
             # A stage that waited for its own messages before its first run would never run.
@@ -118,7 +150,12 @@ class Compiler:
         function = inspect.unwrap(type(self._stage).translate)
         if getattr(function, "__isabstractmethod__", False):
             self._fail("translate_missing", "translate", "define it: the base class's does nothing")
-        if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
+        kinds = (
+            inspect.isgeneratorfunction,
+            inspect.iscoroutinefunction,
+            inspect.isasyncgenfunction,
+        )
+        if any(is_kind(function) for is_kind in kinds):
             self._fail(
                 "translate_kind",
                 "translate",
@@ -126,7 +163,7 @@ class Compiler:
             )
 
     def _declarations(self) -> dict[str, Input | Loopback | Output | State]:
-        """Class attributes in the order of definition, base classes first, then the instance's."""
+        """Collect attributes in definition order: base classes, the class, then the instance."""
         values: dict[str, Any] = {}
         for class_ in reversed(type(self._stage).__mro__):
             values.update(vars(class_))
@@ -136,18 +173,26 @@ class Compiler:
         }
         for name, declared in found.items():
             taken = _RESERVED if isinstance(declared, Output) else (*_RESERVED, *self._taken)
-            if not is_name(name) or name in taken:
+            if not is_name(name) or name in taken or keyword.iskeyword(name):
                 self._fail(
                     "name_invalid",
                     name,
-                    f"use a-z, 0-9 and '_', beginning with a letter; {', '.join(taken)} are taken",
+                    "use a-z, 0-9 and '_', beginning with a letter, and no word of Python's; "
+                    f"{', '.join(taken)} are taken",
                 )
             if not isinstance(declared.schema, str):
                 self._fail("schema_invalid", name, "the schema is DDL text, such as 'url STRING'")
         return found
 
+    def _schema(self, name: str, text: str) -> Schema:
+        try:
+            return Schema.parse(text, where=f"{self._name}.{name}")
+        except DefinitionError as error:
+            place = place_of_attribute(type(self._stage), name) or self._place
+            raise DefinitionError(replace(error.mistake, place=place)) from None
+
     def _input(self, name: str, declared: Input | Loopback) -> InputSpec:
-        schema = Schema.parse(declared.schema, where=f"{self._name}.{name}")
+        schema = self._schema(name, declared.schema)
         return InputSpec(
             name,
             schema,
@@ -155,14 +200,16 @@ class Compiler:
             self._order(name, declared.order_by, schema),
             isinstance(declared, Loopback),
             None if isinstance(declared, Loopback) else self._frame_by(name, declared, schema),
-            None if isinstance(declared, Loopback) else self._combine(name, declared),
+            self._combine(name, declared),
             0.0 if isinstance(declared, Loopback) else self._idle(name, declared),
         )
 
     def _idle(self, name: str, declared: Input) -> float:
         seconds = declared.close_idle_seconds
-        if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+        number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not number or not 0 <= seconds <= SECONDS_MAX:
             message = f"close_idle_seconds is {seconds!r}; it takes seconds, or 0 for never"
+            message += f", and {SECONDS_MAX} at most"
             self._fail("close_idle_invalid", name, message)
         if seconds and declared.frame_by is None:
             message = "close_idle_seconds closes what frame_by keeps open; declare frame_by too"
@@ -174,9 +221,8 @@ class Compiler:
         if given is None:
             return None
         if isinstance(given, FrameBy):
-            kind = " with memo" if given.memo else ""
-            code = function_fingerprint(given.function)
-            return replace(given, code=f"{code}{kind}" if code else "")
+            code = fingerprint(given.function)
+            return replace(given, code=code + Code.of({"memo": "yes"}) if given.memo else code)
         if not isinstance(cast(object, given), str) or given not in schema:
             has = ", ".join(schema.names)
             message = f"{given!r} is no column; name one of {has}, or use framed(function)"
@@ -186,7 +232,7 @@ class Compiler:
             self._fail("frame_by_invalid", name, message)
         return FrameBy(attrgetter(given), column=given, place=self._place)
 
-    def _combine(self, name: str, declared: Input) -> CombineSpec | None:
+    def _combine(self, name: str, declared: Input | Loopback) -> CombineSpec | None:
         if declared.combine is None:
             return None
         route = declared.route_by
@@ -209,7 +255,7 @@ class Compiler:
         return self._columns(name, "order_by", value, schema)
 
     def _output(self, name: str, declared: Output | Loopback) -> OutputSpec:
-        schema = Schema.parse(declared.schema, where=f"{self._name}.{name}")
+        schema = self._schema(name, declared.schema)
         if isinstance(declared, Loopback):
             return OutputSpec(name, schema)
         key = self._plain(name, "key", declared.key, schema)
@@ -217,7 +263,7 @@ class Compiler:
         return OutputSpec(name, schema, key, declared.history, tolerance, not_compared)
 
     def _state(self, name: str, declared: State, key: Schema) -> StateSpec:
-        schema = Schema.parse(declared.schema, where=f"{self._name}.{name}")
+        schema = self._schema(name, declared.schema)
         route = self._state_route(name, declared, schema, key)
         if declared.grouping not in get_args(Grouping):
             self._fail("grouping_unknown", name, f"{declared.grouping!r}; use 'inner' or 'outer'")
@@ -235,12 +281,9 @@ class Compiler:
     def _state_route(
         self, name: str, declared: State, schema: Schema, key: Schema
     ) -> tuple[str, ...]:
-        """The columns of a state that hold the key."""
+        """Return the columns of a state that hold the key."""
         if declared.route_by is not None:
             route = self._plain(name, "route_by", declared.route_by, schema)
-            if len(set(route)) < len(route):
-                message = f"route_by={declared.route_by!r} names a column twice; give one for each"
-                self._fail("route_by_invalid", name, f"{message} of the key ({key})")
             self._check_types(name, tuple(schema[column].type for column in route), key)
             return route
         for column in key.fields:
@@ -264,7 +307,7 @@ class Compiler:
     def _closeness(
         self, name: str, declared: Output | State, schema: Schema, key: Sequence[str]
     ) -> tuple[float, tuple[str, ...]]:
-        """How closely its records are compared: the tolerance, and the columns left out."""
+        """Return how closely records are compared: the tolerance, and the columns left out."""
         columns = self._plain(name, "not_compared", declared.not_compared, schema)
         for column in columns:
             if column in key:
@@ -319,9 +362,9 @@ class Compiler:
                 self._fail("query_name", "queries", f"{name!r} is an input, or no name")
 
     def _key(self, inputs: tuple[InputSpec, ...], found: dict[str, Any]) -> Schema | None:
-        """The stage's key: declared, or the columns that the first input routes by.
+        """Return the stage's key: as declared, or the columns by which the first input routes.
 
-        `None`: no input has groups.
+        `None` if no input has groups.
         """
         grouped = [spec for spec in inputs if spec.route_by is not None]
         if self._form != "groupwise" and len(grouped) < len(inputs):
@@ -336,7 +379,7 @@ class Compiler:
             return None
         first = next((spec for spec in grouped if not spec.loopback), grouped[0])
         if self._stage.key is not None:
-            key = Schema.parse(self._stage.key, where=f"{self._name}.key")
+            key = self._schema("key", self._stage.key)
         elif isinstance(first.route_by, tuple):
             key = first.schema.select(first.route_by)
         else:
@@ -375,7 +418,7 @@ class Compiler:
             self._fail("route_by_type", name, f"routes by ({came}), but the key is ({key})")
 
     def _plain(self, name: str, option: str, value: str | None, schema: Schema) -> tuple[str, ...]:
-        """The columns that an option names, where nothing can be computed."""
+        """Return the columns that an option names; the option does not take `by(...)`."""
         if value is not None and not isinstance(cast(object, value), str):
             message = f"{option} takes names of columns, such as 'a, b'; got {value!r}"
             self._fail(f"{option}_invalid", name, f"{message}; keep what is computed as a column")
@@ -390,6 +433,9 @@ class Compiler:
         if not isinstance(cast(object, value), str):
             self._fail(f"{option}_invalid", name, f"{option} takes columns or by(function, type)")
         columns = tuple(part.strip() for part in value.split(","))
+        if option == "route_by" and len(set(columns)) < len(columns):
+            message = f"route_by={value!r} names a column twice; give one for each of the key"
+            self._fail("route_by_invalid", name, message)
         for column in columns:
             if column not in schema:
                 has = ", ".join(schema.names)
@@ -404,5 +450,5 @@ class Compiler:
 
 
 def _floats(type_: DataType) -> bool:
-    """Whether values of a type are floating-point numbers, or hold some."""
+    """Tell whether values of a type are floating-point numbers or contain any."""
     return type_.kind in ("FLOAT", "DOUBLE") or any(map(_floats, type_.arguments))

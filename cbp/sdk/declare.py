@@ -1,25 +1,28 @@
-"""What a translator declares: inputs, outputs, state, and where their records go.
+"""Declarations of a translator: inputs, outputs, state and routing.
 
     urls   = Input("url STRING", route_by="url")
     counts = State("url STRING, n BIGINT", grouping="inner")
     totals = Output("url STRING, n BIGINT", key="url")
 
-Values only: `cbp.sdk.compile` checks them together and turns them into a `TranslatorSpec`.
+These classes only hold values. `cbp.sdk.compile` checks them together and compiles them to a
+`TranslatorSpec`.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 import sys
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from cbp.errors import DefinitionError, Mistake
-from cbp.model.framing import FrameBy
-from cbp.model.schema import Schema
-from cbp.model.stage import Computed, Grouping
-from cbp.sdk.fingerprint import ONE_PARSES
+from cbp.model.dataflow.stage import Computed, Grouping
+from cbp.model.flow.framing import FrameBy
+from cbp.model.flow.schema import Schema
 
 __all__ = [
     "Input",
@@ -30,33 +33,59 @@ __all__ = [
     "by_sql",
     "framed",
     "place_of",
+    "place_of_attribute",
     "route",
 ]
 
 
+# Up to Python 3.12, two threads that parse at the same time share a recursion depth: SystemError.
+_ONE_PARSES = threading.Lock()
+
+# A cache: `inspect` parses the whole file again for each class.
+_places: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+
 def place_of(function: Callable[..., Any] | type) -> str:
-    """Return `file.py:12`, where a function or class is defined; `""` if unknown."""
+    """Return where a function or class is defined, as `file.py:12`; `""` if unknown."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is not None:
         return f"{code.co_filename}:{code.co_firstlineno}"
     try:
-        with ONE_PARSES:
-            return f"{inspect.getsourcefile(function)}:{inspect.getsourcelines(function)[1]}"
-    except (OSError, TypeError):
+        with _ONE_PARSES:
+            if (known := _places.get(function)) is not None:
+                return known
+            place = f"{inspect.getsourcefile(function)}:{inspect.getsourcelines(function)[1]}"
+            _places[function] = place
+            return place
+    except (OSError, TypeError):  # without a file, or without a weak reference
         return ""
 
 
+def place_of_attribute(class_: type, name: str) -> str:
+    """Return where a class or its base sets an attribute, as `file.py:12`; `""` if unknown."""
+    owner = next((base for base in class_.__mro__ if name in vars(base)), class_)
+    try:
+        with _ONE_PARSES:
+            file, (lines, first) = inspect.getsourcefile(owner), inspect.getsourcelines(owner)
+    except (OSError, TypeError):
+        return ""
+    sets = re.compile(rf"\s*(?:self\.)?{re.escape(name)}\s*(?::[^=]*)?=[^=]")
+    found = (at for at, line in enumerate(lines, first) if sets.match(line))
+    return f"{file}:{line}" if (line := next(found, 0)) else ""
+
+
 def route(function: Callable[[Any], Any], type_: str) -> Computed:
-    """Send a record to any groups: several keys, `ALL`, multicast addresses, or none.
+    """Route a record to any number of groups: several keys, `ALL`, multicast addresses, or none.
 
         Input("src BIGINT, dst BIGINT", route_by=route(lambda e: [e.src, e.dst], "BIGINT"))
         Input("total DOUBLE", route_by=route(lambda r: All("ranks"), "BIGINT"))
         Loopback("src BIGINT, n INT", route_by=route(lambda m: Multicast(m.src), "BIGINT"))
 
     Args:
-        function: `record -> destination`, or a list or set of destinations. A destination
-            is a key (a tuple when `type_` names several), `ALL`, `All("flow", ...)`, or, on
-            a `Loopback`, `Multicast(address)`; see `cbp.model.routing`.
+        function: Takes a record and returns a destination, or a list or set of destinations.
+            A destination is a key (a tuple if `type_` names several types), `ALL` or
+            `All("flow", ...)`. On a `Loopback` it can also be `Multicast(address)`. See
+            `cbp.model.dataflow.routing`.
         type_: Types of the key, such as `"STRING"` or `"STRING, BIGINT"`.
     """
     return replace(by(function, type_), many=True)
@@ -66,7 +95,7 @@ def by(function: Callable[[Any], Any], type_: str) -> Computed:
     """Compute a routing or ordering key from a record.
 
     Args:
-        function: `record -> value`; a tuple of values when `type_` names several.
+        function: `record -> value`; a tuple of values if `type_` names several types.
         type_: Types of the key, such as `"STRING"` or `"STRING, BIGINT"`.
     """
     parts = Schema.parse(
@@ -76,16 +105,17 @@ def by(function: Callable[[Any], Any], type_: str) -> Computed:
 
 
 def framed(function: Callable[..., Any], *, memo: bool = False) -> FrameBy:
-    """Cut a flow into the increments of one input, by a key of each record.
+    """Cut a flow into the increments of one input, by a framing key of each record.
 
         Input("url STRING, at TIMESTAMP", frame_by=framed(lambda r: f"{r.at:%Y-%m-%d %H}"))
         Input("n BIGINT", frame_by=framed(lambda r, total: ..., memo=True))
 
     Args:
-        function: `record -> key`: the records of each output increment are grouped by key.
-            With memo, `(record, memo) -> (key, memo)`: one pass in order, `A A B A` are three
-            increments. A key is a number, a text, a date or a time.
-        memo: Whether it remembers; JSON values, `None` at first.
+        function: `record -> key`. The records of each output increment are grouped by key.
+            With memo: `(record, memo) -> (key, memo)`, called once per record in order, so
+            that the keys `A A B A` give three increments. A key is a number, a text, a date
+            or a time.
+        memo: Whether the function has a memo. A memo holds JSON values and begins as `None`.
     """
     return FrameBy(function, memo, "", place_of(function))
 
@@ -96,19 +126,20 @@ def by_sql(
     *,
     function: Callable[[Any], Any] | None = None,
 ) -> Computed:
-    """Compute a routing or ordering key by an expression of Spark SQL, without Python.
+    """Compute a routing or ordering key with a Spark SQL expression, without Python.
 
         Input("url STRING", route_by=by_sql("parse_url(url, 'HOST')", "STRING"))
 
-    Such an input always takes Spark's way, however small it is, since no other evaluates
-    the expression to the same value. So it pays where increments are large.
+    Such an input is always read by a Spark job, even a small one, since only Spark is sure to
+    evaluate the expression to the same value. It pays off where increments are large.
 
     Args:
-        expression: Over the columns of one record, deterministic; several for a key of
-            several columns.
-        type_: Types of the key, which the expressions have to have.
-        function: `record -> value`, the very same value, for engines without Spark: the
-            test kit, and `local`. Without it the dataflow runs on Spark only.
+        expression: A deterministic expression over the columns of one record, or one
+            expression per column of the key.
+        type_: Types of the key. The expressions must have these types.
+        function: `record -> value`; must return the same value as the expression. Engines
+            without Spark (the test kit and `local`) call it. Without it the dataflow runs on
+            Spark only.
     """
     texts = (expression,) if isinstance(expression, str) else tuple(expression)
     frame = sys._getframe(1)
@@ -142,21 +173,24 @@ class Input:
     """An input flow.
 
     Args:
-        schema: DDL, such as `"url STRING, n BIGINT"`; a wired flow may have more columns.
-        route_by: Column or comma-separated columns of the group's key, `by(...)`, or
-            `route(...)` for several groups. The key's types must be the same on every input
-            of one translator that has it. Default: every record is a group of its own.
+        schema: DDL, such as `"url STRING, n BIGINT"`. The flow wired to the input can have
+            more columns.
+        route_by: The column, or comma-separated columns, of the group's key; or `by(...)`; or
+            `route(...)` to reach several groups. All inputs of a translator that have
+            `route_by` must have the same key types. Default: every record is a group of its
+            own.
         order_by: Columns, or `by(...)`, that order the records of a group.
-        frame_by: Column, or `framed(...)`, whose value labels the input's increments; an
-            increment is read once a record with another value, or a close, is behind it.
-            Default: what one epoch of the writer wrote is one increment, read at once.
-        close_idle_seconds: With `frame_by`: close the open increment once no record has come
-            for so long; 0: never. A dataflow may say otherwise.
-        combine: `records -> records`, run on some records of one group, a list, before they
-            are shuffled, to shuffle fewer. The law: whatever records of a group it is given,
-            replacing them by its result must not change what `translate` does; as adding up
-            does for a sum. It runs on large increments only, so nothing may depend on it,
-            and gives at least one record, of the same columns and key. Not with `order_by`.
+        frame_by: Column, or `framed(...)`, whose value labels the input's increments. An
+            increment can be read once a record with another value, or a close, follows it.
+            Default: one epoch of the writer is one increment, which can be read at once.
+        close_idle_seconds: With `frame_by`: close the open increment after this many seconds
+            without a record. 0: never. A dataflow can override it.
+        combine: `records -> records`. Reduces a list of records of one group before they are
+            shuffled, so that fewer are shuffled. The law: replacing any records of a group by
+            the result must not change what `translate` does, as partial sums do not change a
+            sum. Every engine calls it, with as many records of a group as happen to lie
+            together. It returns at least one record, with the same columns and key. Not
+            allowed with `order_by`. `check_split` finds a combiner that breaks the law.
     """
 
     schema: str
@@ -171,20 +205,24 @@ class Input:
 class Loopback:
     """Messages that groups of a stage send to groups of the same stage.
 
-    What `out.<name>(...)` emits in one epoch comes back as `group.<name>` in a later one (the
-    next, unless the stage's Runnable prefers other inputs) and calls the groups that it
-    reaches. It wires itself. On a loopback with `route(...)`, `out.associate(key, address)`
-    binds a key to the address of a `Multicast` for the messages of the same epoch.
+    What `out.<name>(...)` emits in one epoch comes back as `group.<name>` in a later epoch (the
+    next, unless the stage's Runnable prefers other inputs). The groups that it reaches are called.
+    A loopback is not wired: it is connected to its own stage. On a loopback with `route(...)`,
+    `out.associate(key, address)` binds a key to the address of a `Multicast` for the messages of
+    the same epoch.
 
     Args:
         schema: DDL of a message.
-        route_by: Who gets it; as of an `Input`.
-        order_by: As of an `Input`.
+        route_by: The receivers of a message; as in `Input`.
+        order_by: As in `Input`.
+        combine: As in `Input`. With it, messages are shuffled like any other input. Without it,
+            the task of a group reads them in place.
     """
 
     schema: str
     route_by: str | Computed | None = None
     order_by: str | Computed | None = None
+    combine: Callable[[list[Any]], Iterable[Any]] | None = None
 
 
 @dataclass(frozen=True)
@@ -193,12 +231,15 @@ class Output:
 
     Args:
         schema: DDL of its records.
-        key: Columns whose last value counts (an updated view); default: every record counts.
-        history: The sequence of epochs is the result; compared epoch by epoch.
-        tolerance: When two runs are compared (`cbp verify`, `cbp.testing`), numbers of FLOAT and
-            DOUBLE columns may differ by this part of the larger one, and by this much where
-            they are smaller than 1; for what is computed until it changes little. 0: exactly.
-        not_compared: Columns that are left out then, such as a counter of rounds.
+        key: Columns of the key, for an output of which only the last record per key counts (an
+            updated view). Default: every record counts.
+        history: Whether the sequence of epochs is part of the result. Such an output is compared
+            epoch by epoch.
+        tolerance: The difference that is allowed in FLOAT and DOUBLE columns when two runs are
+            compared (`cbp verify`, `cbp.testing`): relative to the larger number, absolute for
+            numbers smaller than 1. Meant for iterations that stop when values change little.
+            0: values must be equal.
+        not_compared: Columns that such a comparison leaves out, such as a counter of rounds.
     """
 
     schema: str
@@ -212,23 +253,26 @@ class Output:
 class State:
     """Records that are kept between epochs, grouped by the key.
 
-    The records of a *called* group are kept only if `translate` emits them again;
-    groups that are not called keep theirs. Writes are visible in the next epoch. A record
-    of another key is appended to that key's, and does not call it.
+    When a group is called, its records are kept only if `translate` emits them again. Groups
+    that are not called keep their records. Writes are visible in the next epoch.
+
+    `out.<state>(...)` takes only records of the group's own key. `out.<state>.remote(...)`
+    appends a record to the state of any key, without calling the group of that key.
 
         ranks = State("page BIGINT, rank DOUBLE", route_by="page", order_by="rank")
 
     Args:
         schema: DDL; holds the columns of the stage's key.
-        grouping: `"inner"`: only groups that some input carries; `"outer"`: every key in state.
-        tolerance: As of an `Output`; the key is compared exactly.
-        not_compared: As of an `Output`.
-        route_by: Column or comma-separated columns that hold the key, in its order and of its
-            types. They say whose a record is, and by them it is looked up and corrected.
-            Default: the columns that are named like the key's.
-        order_by: Column or comma-separated columns by which the records of a group come, nulls
-            first; those that agree in them come by all columns. Default: by all columns, in
-            the order of the schema. Not in SQL.
+        grouping: `"inner"`: call only groups that have a record in some input. `"outer"`: also
+            call every key that has state.
+        tolerance: As in `Output`; the key is compared exactly.
+        not_compared: As in `Output`.
+        route_by: The column, or comma-separated columns, that hold the key, in the key's order
+            and with its types. Records are looked up and corrected by these columns. Default:
+            the columns that have the names of the key's columns.
+        order_by: The column, or comma-separated columns, that order the records of a group,
+            nulls first; ties are ordered by all columns. Default: all columns, in the order of
+            the schema. Not allowed in SQL translators.
     """
 
     schema: str

@@ -1,44 +1,50 @@
-"""A dataflow as a document: what is registered over REST, and kept.
+"""Parse a dataflow document, the form in which dataflows are registered over REST and stored.
 
     {"name": "word_counts",
      "sources": {"lines": {"schema": "text STRING", "format": "jsonl"}},
      "stages": {"count": {"translator": "count_per_key", "parameters": {"key": "word STRING"},
                           "inputs": {"items": "split.words"}, "buckets": 8}}}
 
-When a stage runs is what its translator says, or a rule by name, with its arguments:
+A stage runs when its translator's Runnable says so, or when a rule of the document says so. The
+rule is given by name, with its arguments:
 
     "runnable": "run_any"                  or      "runnable": {"align": {"inputs": ["a", "b"]}}
 
-`close_idle_seconds: {pages: 300}` of a stage closes the open frame of a framed input once no
-record has come for so long. `run_seconds_max: 600` is the time limit of the stage's runs.
+Options of a stage:
 
-`keep: {hours: 48, bytes: 10000000000}` of a source says how long its inputs stay once everything
-has read them, and how much the newest may have (0: any); what it leaves open, the service decides.
-`keep: {totals: {hours: 48}}` of a stage says the same of its outputs, by their names; `hours: 0`
-lets increments go once they are consumed. An output of which nothing is said stays for good.
+- `close_idle_seconds: {pages: 300}` closes the open frame of the framed input `pages` after 300
+  seconds without a record.
+- `run_seconds_max: 600` is the time limit of the stage's runs, in seconds.
+- `keep: {totals: {hours: 48}}` sets how long increments of the output `totals` are kept once all
+  readers have read them. `hours: 0` lets them go at once. Outputs without `keep` are kept for good.
 
-`publish: {epochs: 8, seconds: 60}` lets tables show several epochs at once, see
-`cbp.model.publication`; without it, they show every one.
+Option of a source: `keep: {hours: 48, bytes: 10000000000}` sets how long its increments are kept
+once all readers have read them, and the bytes that all kept increments may have (0: any). The
+service's settings decide what is left out.
 
-A document only *names* translators; `resolve` turns a name and parameters into an
-instance. Every mistake of a document is found in one pass. A pair that a parser
-met twice arrives in `duplicates`, since a mapping cannot hold it.
+Option of the dataflow: `publish: {epochs: 8, seconds: 60}` lets tables show several epochs at once
+(`cbp.model.run.publication`). Without it, every epoch is shown by itself.
+
+A document only *names* translators; `resolve` turns a name and parameters into an instance. One
+pass finds all mistakes of a document; it ends once there are more than `MISTAKES_MAX`. A mapping
+cannot hold a key twice, so the parser passes the paths of duplicate keys in `duplicates`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from cbp.errors import CbpError, DataflowInvalidError, DefinitionError, Mistake
-from cbp.model.dataflow import BUCKETS_DEFAULT, Dataflow, SourceNode, StageNode
-from cbp.model.pressure import FlowLimit
-from cbp.model.publication import EPOCHS_MAX, SECONDS_DEFAULT, PublishPolicy
-from cbp.model.retention import NO_WISH, RetentionWish
-from cbp.model.schema import Schema
+from cbp.errors.message_limits import MISTAKES_MAX
+from cbp.model.dataflow.dataflow import BUCKETS_DEFAULT, Dataflow, SourceNode, StageNode, too_many
+from cbp.model.dataflow.publish_policy import EPOCHS_MAX, SECONDS_DEFAULT, PublishPolicy
+from cbp.model.dataflow.stage import SECONDS_MAX
+from cbp.model.flow.back_pressure import FlowLimit
+from cbp.model.flow.retention import NO_WISH, RetentionWish
+from cbp.model.flow.schema import Schema
 from cbp.sdk.rules import read_rule
 from cbp.sdk.translate import Declared
 
@@ -49,13 +55,15 @@ Resolve = Callable[[str, Mapping[str, Any]], Declared]
 _T = TypeVar("_T")
 
 _ANY_STAGE = ""
-"""Stands among unread names for "there were stages, but none could be read"."""
+"""Stands among the unread names if there were stages but none could be read."""
 
 _TOP = {"name", "sources", "stages", "publish", "description"}
 _PUBLISH = {"epochs", "seconds"}
-_SOURCE = {"schema", "format", "options", "keep"}
+_SOURCE = {"schema", "format", "options", "keep", "duplicates"}
 _KEEP = {"hours", "bytes"}
 _KEEP_HOURS_MAX = 24 * 3660
+_BYTES_MAX = 1 << 62
+"""Fits into an integer column of the store and of every reader."""
 _STAGE = {
     "translator",
     "parameters",
@@ -76,20 +84,33 @@ def dataflow_from_document(
     """Read and check a document.
 
     Args:
-        document: JSON values, as above.
-        resolve: Returns a translator, or raises a `CbpError` that says why not.
-        duplicates: Paths of pairs that stood twice, such as `stages.count`.
+        document: JSON values in the form that the module header describes.
+        resolve: Returns the translator, or raises a `CbpError` that says why it cannot.
+        duplicates: Paths of keys that the text had twice, such as `stages.count`.
 
     Raises:
-        DataflowInvalidError: Listing every mistake with its place.
+        DataflowInvalidError: With the first `MISTAKES_MAX` mistakes and their places.
     """
-    return _Reader(resolve, duplicates).dataflow(document)
+    reader = _Reader(resolve)
+    try:
+        reader.note(_twice(path) for path in duplicates)
+        dataflow = reader.dataflow(document)
+    except _EnoughError:
+        dataflow = None
+    if dataflow is None or reader.mistakes:
+        name = document.get("name") if isinstance(document, Mapping) else None
+        raise DataflowInvalidError(name if isinstance(name, str) else "", reader.mistakes)
+    return dataflow
+
+
+class _EnoughError(Exception):
+    """There are more mistakes than an error reports; reading on would only cost time."""
 
 
 class _Reader:
-    def __init__(self, resolve: Resolve, duplicates: Iterable[str]) -> None:
+    def __init__(self, resolve: Resolve) -> None:
         self._resolve = resolve
-        self._mistakes = [_twice(path) for path in duplicates]
+        self.mistakes: list[Mistake] = []
 
     def dataflow(self, document: Any) -> Dataflow:
         top = self._mapping("document", document, _TOP)
@@ -99,6 +120,9 @@ class _Reader:
             name = ""
         sources = self._mapping("sources", top.get("sources", {}))
         stages = self._mapping("stages", top.get("stages", {}))
+        if found := [*too_many(sources, stages)]:
+            self.note(found)
+            raise _EnoughError
         dataflow = Dataflow(
             name,
             MappingProxyType(self._all(sources, self._source)),
@@ -111,10 +135,15 @@ class _Reader:
         try:
             dataflow.check()
         except DataflowInvalidError as error:
-            self._mistakes += [m for m in error.mistakes if not _follows(m, dataflow, unread)]
-        if self._mistakes:
-            raise DataflowInvalidError(name, self._mistakes)
+            self.note(m for m in error.mistakes if not _follows(m, dataflow, unread))
         return dataflow
+
+    def note(self, mistakes: Iterable[Mistake]) -> None:
+        """Collect mistakes; raise `_EnoughError` once there are more than `MISTAKES_MAX`."""
+        for mistake in mistakes:
+            self.mistakes.append(mistake)
+            if len(self.mistakes) > MISTAKES_MAX:
+                raise _EnoughError
 
     def _all(
         self, nodes: Mapping[str, Any], read: Callable[[str, Any], _T | None]
@@ -123,7 +152,7 @@ class _Reader:
         return {name: node for name, node in made if node is not None}
 
     def _publish(self, value: Any) -> PublishPolicy:
-        """Read the policy; one that only bounds the time publishes by time alone."""
+        """Read the publish policy; if only `seconds` is given, `epochs` is `EPOCHS_MAX`."""
         given = self._mapping("publish", value, _PUBLISH)
         epochs = given.get("epochs", EPOCHS_MAX if "seconds" in given else 1)
         seconds = given.get("seconds", SECONDS_DEFAULT)
@@ -142,30 +171,44 @@ class _Reader:
         if not isinstance(schema, str):
             self._note("schema_invalid", f"{where}.schema", f"expected DDL text, got {schema!r}")
             return None
-        options = self._mapping(f"{where}.options", node.get("options", {}))
+        options = self._options(f"{where}.options", node.get("options", {}))
         try:
             parsed = Schema.parse(schema, where=f"{where}.schema")
         except DefinitionError as error:
-            self._mistakes.append(error.mistake)
+            self.note([error.mistake])
             return None
         return SourceNode(
             name,
             parsed,
             str(node.get("format", "jsonl")),
-            MappingProxyType(dict(options)),
+            MappingProxyType(options),
             self._keep(f"{where}.keep", node.get("keep", {})),
+            str(node.get("duplicates", "accept")),
         )
 
+    def _options(self, where: str, value: Any) -> dict[str, str]:
+        """Read options: texts, and the booleans that YAML makes of `true` and `false`."""
+        options: dict[str, str] = {}
+        for name, given in self._mapping(where, value).items():
+            if isinstance(given, bool):
+                options[name] = "true" if given else "false"
+            elif isinstance(given, str):
+                options[name] = given
+            else:
+                message = f"expected text, got {given!r}; write it in quotes"
+                self._note("option_invalid", f"{where}.{name}", message)
+        return options
+
     def _keep(self, where: str, value: Any) -> RetentionWish:
-        """Read how long increments stay: `{hours: 48, bytes: 10000000000}`, either or both."""
+        """Read the retention of a flow: `{hours: 48, bytes: 10000000000}`, either or both."""
         given = self._mapping(where, value, _KEEP)
         hours, most = given.get("hours"), given.get("bytes")
         if hours is not None and not (_is_number(hours) and 0 <= hours <= _KEEP_HOURS_MAX):
             expected = f"expected hours from 0 to {_KEEP_HOURS_MAX}, got {hours!r}"
             self._note("keep_invalid", f"{where}.hours", expected)
             hours = None
-        if most is not None and not (type(most) is int and most >= 0):
-            expected = f"expected bytes, 0: any number; got {most!r}"
+        if most is not None and not (type(most) is int and 0 <= most <= _BYTES_MAX):
+            expected = f"expected bytes up to {_BYTES_MAX}, 0: any number; got {most!r}"
             self._note("keep_invalid", f"{where}.bytes", expected)
             most = None
         return RetentionWish(None if hours is None else hours * 3600.0, most)
@@ -230,13 +273,13 @@ class _Reader:
         )
 
     def _kept(self, where: str, value: Any) -> Mapping[str, RetentionWish]:
-        """Read how long increments of outputs stay: `{totals: {hours: 48}}`."""
+        """Read the retention of a stage's outputs: `{totals: {hours: 48}}`."""
         given = self._mapping(where, value)
         wishes = {name: self._keep(f"{where}.{name}", given[name]) for name in given}
         return MappingProxyType({name: wish for name, wish in wishes.items() if wish != NO_WISH})
 
     def _limits(self, where: str, value: Any) -> Mapping[str, FlowLimit]:
-        """Read how much of each output may wait: `{totals: {increments: 100}}`."""
+        """Read how much of each output may wait at a reader: `{totals: {increments: 100}}`."""
         limits = {}
         for output, given in self._mapping(where, value).items():
             at = f"{where}.{output}"
@@ -248,26 +291,27 @@ class _Reader:
         return MappingProxyType(limits)
 
     def _idle(self, where: str, value: Any) -> Mapping[str, float]:
-        """Read after how many idle seconds framed inputs are closed: `{pages: 300}`."""
+        """Read after how many idle seconds a framed input is closed: `{pages: 300}`."""
         given = self._mapping(where, value)
         read = {name: self._seconds(f"{where}.{name}", given[name]) for name in given}
         return MappingProxyType({name: s for name, s in read.items() if s is not None})
 
     def _seconds(self, where: str, value: Any) -> float | None:
-        """Read a time; `None` stays `None`, and stands for what is wrong."""
+        """Return a number of seconds, or `None` if it is left out or invalid."""
         if value is None:
             return None
-        if not _is_number(value) or not 0 <= value < math.inf:
-            self._note("seconds_invalid", where, f"expected seconds, 0: never; got {value!r}")
+        if not _is_number(value) or not 0 <= value <= SECONDS_MAX:
+            expected = f"expected seconds from 0 to {SECONDS_MAX}, 0: never; got {value!r}"
+            self._note("seconds_invalid", where, expected)
             return None
         return float(value)
 
     def _noted(self, read: Callable[[], _T]) -> _T | None:
-        """Return what was read; note the mistake if it cannot be."""
+        """Return what `read` returns; if it raises, note the mistake and return `None`."""
         try:
             return read()
         except DefinitionError as error:
-            self._mistakes.append(error.mistake)
+            self.note([error.mistake])
             return None
 
     def _mapping(
@@ -285,7 +329,7 @@ class _Reader:
         return {key: item for key, item in value.items() if isinstance(key, str)}
 
     def _note(self, code: str, where: str, message: str, place: str = "") -> None:
-        self._mistakes.append(Mistake(code, where, message, place))
+        self.note([Mistake(code, where, message, place)])
 
 
 def _is_number(value: Any) -> bool:
@@ -299,7 +343,7 @@ def _twice(path: str) -> Mistake:
 
 
 def _follows(mistake: Mistake, dataflow: Dataflow, unread: set[str]) -> bool:
-    """Whether a mistake only follows from a node that could not be read at all."""
+    """Tell whether a mistake is only a consequence of a node that could not be read."""
     if mistake.code == "stages_missing":
         return _ANY_STAGE in unread
     if mistake.code != "flow_unknown":

@@ -1,4 +1,4 @@
-"""Other forms of a translator: the same declarations, another way to be called.
+"""Vectorised translators: `TranslateArrow` for Arrow tables, `TranslateSql` for Spark SQL.
 
     class UrlCount(TranslateArrow):
         '''Count how often each URL was seen, many URLs at a time.'''
@@ -23,8 +23,8 @@
             "totals": "SELECT url, sum(n) AS n FROM seen GROUP BY url",
         }
 
-Wiring, state, routing and what the tables hold in the end are those of the groupwise form
-(`cbp.sdk.translate`); so is the duty to be deterministic and free of side effects.
+Declarations, wiring, state, routing and the contents of the tables are the same as in the groupwise
+form (`cbp.sdk.translate`). So is the duty to be deterministic and free of side effects.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from cbp.model.stage import Form
+from cbp.model.dataflow.stage import Form
 from cbp.sdk.translate import Declared
 
 __all__ = ["TranslateArrow", "TranslateSql"]
@@ -50,39 +50,39 @@ class TranslateArrow(Declared):
     def translate(self, groups: Any, out: Any) -> None:
         """Turn the records of some groups into output and state records.
 
-        Called several times per epoch, each time with other groups. Which groups come
-        together is the engine's choice, so what becomes of one must not depend on others.
-        A group is never cut: one larger than a call's usual size comes alone.
+        Called several times per epoch, each time with other groups. The engine chooses which
+        groups share a call, so the result for one group must not depend on the others. A group
+        is never split: one larger than the usual size of a call gets a call of its own.
 
         Args:
-            groups: `groups.keys` is a table with a row per group, in the order of the
-                groups; `groups.<input>` and `groups.<state>` are tables of the records of
-                all these groups, one group behind the other, within a group as the
-                groupwise form gets them. NumPy arrays tell them apart:
+            groups: `groups.keys` is a table with one row per group. `groups.<input>` and
+                `groups.<state>` are tables with the records of all these groups: group by
+                group in the order of `keys`, and within a group in the order of the
+                groupwise form. NumPy arrays say which records belong to which group:
                 `groups.offsets(flow)` (group g has the rows `offsets[g]:offsets[g + 1]`),
-                `groups.sizes(flow)`, `groups.ids(flow)` (the group of each record), and
-                `groups.sums(flow, column)` (per group, null as 0). Texts and bytes are
-                `large_string` and `large_binary`.
+                `groups.sizes(flow)` and `groups.ids(flow)` (the group of each record).
+                `groups.sums(flow, column)` adds a column up per group, null as 0. Texts and
+                bytes are `large_string` and `large_binary`.
             out: One function per output and state, by name. It takes a table with the
-                declared columns: of pyarrow, pandas or Polars, or a dict of columns.
-                Numbers are converted only where nothing is lost. State may be emitted
-                for any of the groups of the call, in any order, in several pieces.
+                declared columns: from pyarrow, pandas or Polars, or a dict of columns.
+                Numbers are converted only if nothing is lost. State can be emitted for any
+                group of the call, in any order, in several pieces.
         """
 
 
 class TranslateSql(Declared):
     """A translator in Spark SQL or DataFrames: one plan per epoch, executed in the JVM.
 
-    The plan of `queries` alone is made in the first epoch and mostly used in all; a function
-    `translate` is called in every epoch.
+    A class with `queries` is planned in its first epoch, and later epochs mostly reuse the plan. A
+    class with its own `translate` has it called in every epoch.
 
-    Needs Spark. Inputs are routed by columns; the order of records has no meaning, neither
-    of inputs nor of outputs.
+    Needs Spark. Inputs are routed by columns. The order of records has no meaning, in inputs as in
+    outputs.
 
     Attributes:
-        queries: For every output and state one SELECT that gives its records; in FROM stand
-            inputs, states (the records of the called groups before this epoch) and helpers.
-            A helper is a query of another name; it stands before those that read it.
+        queries: One SELECT per output and state, by its name. FROM can name inputs, states (the
+            records that the called groups had before this epoch) and helper queries. A helper is
+            a query with another name. It must come before the queries that read it.
     """
 
     form: ClassVar[Form] = "sql"
@@ -90,16 +90,16 @@ class TranslateSql(Declared):
     queries: Mapping[str, str] = MappingProxyType({})
 
     def translate(self, frames: Any, out: Any) -> None:
-        """Give every output and state its records; by default, those of `queries`.
+        """Emit the records of every output and state; by default, those of `queries`.
 
         Args:
-            frames: A Spark DataFrame per input and state, by name; `frames.sql(text)` gives
-                the one of a query that names them; `frames.define(name, frame)` adds a
-                name that later queries may use.
+            frames: A Spark DataFrame per input and state, by name. `frames.sql(text)` runs a
+                query that names them. `frames.define(name, frame)` adds a name for later
+                queries.
             out: One function per output and state, by name. It takes a DataFrame with the
-                declared columns and types. State may be given for called groups only,
-                those that an input has a record for (and, grouped outer, that have state);
-                of these, all records that shall be kept.
+                declared columns and types. State must hold all records to keep of the called
+                groups, and only of those. Called groups have a record in some input; with
+                outer grouping, those with state are called too.
         """
         for name, text in self.queries.items():
             frame = frames.sql(text)

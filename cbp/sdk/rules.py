@@ -1,7 +1,8 @@
-"""Rules of documents: `runnable: run_any`, or `runnable: {count_window: {size: 3}}`.
+"""Parse the Runnable rules of a document, such as `runnable: {count_window: {size: 3}}`.
 
-The names are those of `cbp.model.runnable.RULES`; the arguments those of its classes.
-A rule inside a rule (`static_table`'s `rule`) is written the same way.
+A rule without arguments is a plain name: `runnable: run_any`. `cbp.model.dataflow.runnable.RULES`
+defines the names; the arguments are those of its classes. A rule inside a rule (`rule` of
+`static_table`) is written the same way.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from cbp.errors import DefinitionError, Mistake
-from cbp.model.runnable import RULES, Rule
-from cbp.model.stage import RunnableSpec
+from cbp.model.dataflow.runnable import RULES, Rule
+from cbp.model.dataflow.stage import RunnableSpec
 
 __all__ = ["read_rule"]
 
@@ -21,15 +22,15 @@ _NESTED = "rule"
 
 
 def read_rule(value: Any, where: str) -> RunnableSpec | None:
-    """Read a rule of a document; `None` stays `None`: as the translator says.
+    """Return the rule of a document, or `None` if it leaves the choice to the translator.
 
     Args:
-        value: The name of a rule, or a mapping of one name to its arguments.
-        where: Its place in the document, for mistakes.
+        value: `None`, the name of a rule, or a mapping from one name to its arguments.
+        where: The rule's place in the document, for the error message.
 
     Raises:
-        DefinitionError: Rule `runnable_unknown` with the names that there are, or
-            `runnable_invalid` with the arguments that the rule takes.
+        DefinitionError: With code `runnable_unknown` and the known names, or with
+            `runnable_invalid` and the arguments that the rule takes.
     """
     return None if value is None else RunnableSpec(_rule(value, where), where)
 

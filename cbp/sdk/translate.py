@@ -1,4 +1,4 @@
-"""What an author writes: a class with inputs, outputs, state and `translate`.
+"""Base classes of translators: a class with inputs, outputs, state and `translate`.
 
     class UrlCount(Translate):
         '''Count how often each URL was seen.'''
@@ -11,12 +11,28 @@
             out.counts(url=key.url, n=n)
             out.totals(url=key.url, n=n)
 
-A class whose shape depends on parameters sets the same attributes on `self` in
-`__init__`. `spec()` compiles an instance to the plain `TranslatorSpec` that every
-engine executes; it finds every mistake that can be found without data.
+A class whose declarations depend on parameters sets the same attributes on `self` in `__init__`.
+`spec()` compiles an instance to the plain `TranslatorSpec` that every engine executes. It finds
+every mistake that can be found without data.
 
-Translators must be deterministic and free of side effects: a run may be tried
-again, and the results of both tries must be the same.
+A column is an attribute of its record: `row.url`. If the column's name is a Python keyword, the
+attribute has a trailing underscore: `row.from_`, `out.totals(from_=1)`
+(`cbp.model.flow.attributes`).
+
+Translators must be deterministic and free of side effects: a run can be tried again, and both tries
+must give the same result. Every task has its own instance, as `__init__` left it. Changing that
+instance later is an error (`author_state_changed`).
+
+No engine detects the following mistakes:
+
+- Values kept in a module or a closure between calls. `cbp.testing.check_split` finds them if a
+  result depends on them. It finds randomness and clocks in the same way.
+- Results that depend on `hash()`, `id()` or the order of a set of texts, which differ between
+  processes. Sort a set before iterating over it.
+- Emitting inside `map(...)` or a generator that is never consumed: nothing is emitted.
+- Comparing a key with a value: `key == "a"` is always false, since a key is a record. Write
+  `key.url == "a"`.
+- Two values of one type in the wrong order. Pass columns by keyword.
 
 Source: CBP (SoCC'10), section 2.
 """
@@ -24,52 +40,78 @@ Source: CBP (SoCC'10), section 2.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar
 
-from cbp.model.stage import Form, TranslatorSpec
+from cbp.errors import DefinitionError, Mistake
+from cbp.model.dataflow.stage import Form, TranslatorSpec
 from cbp.sdk.compile import Compiler
+from cbp.sdk.declare import place_of
 
-__all__ = ["Declared", "Translate", "TranslateRecords"]
+__all__ = ["Declared", "Translate", "TranslateRecords", "spec_of"]
 
 
 class Declared:
-    """What all kinds of translators share: the collection of declarations.
+    """Base of all translators: compiles their declarations.
 
     Attributes:
         form: How `translate` is called.
         taken: Names that an input or state cannot have in this form.
         record_wise: Whether every record is its own group, so that nothing is shuffled.
+        made_by: The factory function that made the instance, if a document names one. Its code
+            is part of the fingerprint.
     """
 
-    # Not declared, so that a class may set a rule or define a method: `runnable`.
+    # `runnable` is not annotated here, since a class can set it to a rule or define it as a method.
     key: str | None = None
     form: ClassVar[Form] = "groupwise"
     taken: ClassVar[tuple[str, ...]] = ()
     record_wise: ClassVar[bool] = False
+    made_by: Callable[..., object] | None = None
 
     def spec(self) -> TranslatorSpec:
         """Compile this instance to plain values.
 
         Raises:
-            DefinitionError: Naming class, attribute, place, and what to do instead.
+            DefinitionError: A declaration is wrong. The message names the class, the attribute,
+                the place, and what to do instead.
         """
+        Compiler.refuse_hidden(self)
         compiler = Compiler(self, form=self.form, taken=self.taken, record_wise=self.record_wise)
         return compiler.spec()
+
+
+def spec_of(translator: object) -> TranslatorSpec:
+    """Compile an object that was passed as a translator.
+
+    Raises:
+        DefinitionError: It is not a translator, or its declarations are wrong.
+    """
+    if isinstance(translator, Declared):
+        return Declared.spec(translator)  # not `translator.spec()`: an input may hide that name
+    if isinstance(translator, type) and issubclass(translator, Declared):
+        name = translator.__name__
+        message = f"{name} is a class; give an instance: {name}()"
+        raise DefinitionError(Mistake("translator_invalid", name, message, place_of(translator)))
+    shown = repr(translator)[:100]
+    message = f"{shown} is no translator; derive a class from Translate and give an instance of it"
+    raise DefinitionError(Mistake("translator_invalid", "translator", message))
 
 
 class Translate(Declared):
     """A groupwise translator: called once for each group of an epoch.
 
-    A record of an input without `route_by` is a group of its own. With `key=None` it comes alone:
-    all other inputs, and all states, are empty. State that it emits is for the keys that it names.
+    A record of an input without `route_by` is a group of its own: `translate` is called with
+    `key=None` and this one record, and all other inputs and all states are empty. State that it
+    emits belongs to the keys in the emitted records.
 
-    When it runs, and on what, says `runnable`: a rule such as `runnable = Align()`, or a
-    method `runnable(self, connectors, memo) -> Decision`; by default `RunAll()`, or with
-    a `Loopback` `RunAny()`.
+    `runnable` decides when the stage runs, and on what. It is a rule, such as
+    `runnable = Align()`, or a method `runnable(self, connectors, memo) -> Decision`. The default
+    is `RunAny()` if there is a `Loopback`, else `RunAll()`.
 
     Attributes:
-        key: DDL of the group's key, such as `"site STRING"`; by default the columns
-            that the first input routes by.
+        key: DDL of the group's key, such as `"site STRING"`. Default: the columns by which the
+            first input routes.
     """
 
     @abstractmethod
@@ -78,18 +120,22 @@ class Translate(Declared):
 
         Args:
             key: The group's key, with a field per key column; `None` for a single record.
-            group: One iterator of records per input and state, by name. They may be
-                read in any order, once, or not at all; a group may exceed memory.
-            out: One function per output, loopback and state, by name; takes the columns
-                by keyword, or a record by `out.name(*record)`. With multicast also
-                `associate(key, address)`; see `Loopback`.
+            group: One iterator of records per input and state, by name. Iterators can be read in
+                any order, once or not at all, since a group can exceed memory. Reading one again
+                after its end, or in two loops at once, fails (`input_read_twice`); to do that,
+                keep `list(group.<name>)`. An iterator has no truth value: `if group.<name>`
+                fails.
+            out: One function per output, loopback and state, by name. It takes the columns by
+                keyword, or a record by `out.name(*record)`. `out.<state>.remote(...)` writes
+                state of another key. With multicast there is also `associate(key, address)`; see
+                `Loopback`. Return nothing from `translate`.
         """
 
 
 class TranslateRecords(Declared):
     """A record-wise translator of one input: every record is its own group.
 
-    Nothing is shuffled. For several inputs derive from `Translate`, and leave out `route_by`.
+    Nothing is shuffled. For several inputs, derive from `Translate` and leave out `route_by`.
     """
 
     record_wise: ClassVar[bool] = True

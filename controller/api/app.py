@@ -1,9 +1,9 @@
-"""The API as one FastAPI application; every part of it is handed in.
+"""Builds the FastAPI application; all its parts are passed in.
 
     api = create_api(controller=controller, store=store, drop_folder=drop, settings=settings)
 
-Everything lies under `/api/v1`; `/` says where. The documentation pages of FastAPI
-are off, since they load scripts from elsewhere: the OpenAPI document is served.
+All routes lie under `/api/v1`; `/` returns links. FastAPI's documentation pages are off, since
+they load scripts from other sites; the OpenAPI document is served.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from controller.api import (
     configuration,
     corrections,
     dataflows,
+    drop_folders,
     explain,
     flows,
     garbage,
@@ -31,12 +32,14 @@ from controller.api import (
     problems,
     rollbacks,
     runs,
+    scrubs,
     snapshots,
     sources,
     states,
     translators,
     verifications,
 )
+from controller.api.bounds import Bounds
 from controller.api.idempotency import IdempotencyKeys
 from controller.api.ports import (
     Controller,
@@ -59,6 +62,7 @@ _RESOURCES = (
     dataflows,
     increments,
     claims,
+    drop_folders,
     sources,
     runs,
     explain,
@@ -69,6 +73,7 @@ _RESOURCES = (
     states,
     snapshots,
     verifications,
+    scrubs,
     translators,
     configuration,
     metrics,
@@ -89,12 +94,12 @@ def create_api(
     """Return the API.
 
     Args:
-        controller: What registers, steers and reads dataflows.
-        store: What is known besides the tables.
-        drop_folder: What takes uploads.
+        controller: Registers, steers and reads dataflows.
+        store: The metadata store.
+        drop_folder: Receives uploads.
         settings: Address, limits and token.
-        leading: Who leads; by default this instance, alone.
-        lifespan: What starts and stops with the application.
+        leading: Tells which instance leads; by default this instance, alone.
+        lifespan: Starts and stops other parts with the application.
         allowed_hosts: Names besides the loopback ones and `settings.host` under
             which clients may reach the service.
     """
@@ -116,7 +121,13 @@ def create_api(
     app.include_router(_index())
     problems.install(app)
     app.add_middleware(
-        Guard, token=settings.ensure_token(), host=settings.host, allowed_hosts=tuple(allowed_hosts)
+        Guard,
+        token=settings.ensure_token(),
+        host=settings.host,
+        allowed_hosts=tuple(allowed_hosts),
+        bounds=Bounds(
+            settings.body_bytes_max, settings.upload_bytes_max, settings.client_idle_seconds
+        ),
     )
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
@@ -127,7 +138,7 @@ def _index() -> APIRouter:
 
     @index.get("/")
     def links() -> Links:
-        """Say where to go from here; there is no dashboard in this version."""
+        """Return links to the other resources; there is no dashboard in this version."""
         names = ("dataflows", "runs", "translators", "settings", "metrics")
         return Links(
             service="cbp",
@@ -144,7 +155,7 @@ def _index() -> APIRouter:
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
-    """Return the OpenAPI document, made once; the problem document is part of it."""
+    """Return the OpenAPI document, including the problem document; it is built once."""
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, routes=app.routes)
         schemas = document.setdefault("components", {}).setdefault("schemas", {})

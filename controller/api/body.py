@@ -1,9 +1,9 @@
-"""Request bodies, read with a limit; nothing else in the API touches a body.
+"""Reads request bodies with limits; no other part of the API reads a body.
 
-A body at the limit is taken, one byte more is refused, whether or not the client
-announced its length. An upload is a stream: it is never held in memory, and the
-client is slowed down to the speed of the disk. A client that sends nothing for a while,
-or trickles, is given up, so that nobody holds a thread for ever.
+A body of exactly the limit is accepted; one byte more is refused, whether or not the client
+announced its length. An upload is a stream: it is never held in memory, and the client is slowed
+down to the speed of the disk. If a client sends nothing for a while, or only trickles, its request
+is ended, so that it holds no thread for ever.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ import anyio.from_thread
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
+from controller.api.bounds import BYTES_PER_SECOND_MIN
 from controller.api.problems import BodyTooLargeError, ClientTooSlowError, RequestError
 
 __all__ = ["BodyStream", "read_body"]
-
-BYTES_PER_SECOND_MIN = 1024
-"""A client that trickles below this rate is given up like one that sends nothing."""
 
 
 async def read_body(request: Request, *, bytes_max: int, idle_seconds: float) -> bytes:
@@ -31,7 +29,7 @@ async def read_body(request: Request, *, bytes_max: int, idle_seconds: float) ->
 
     Raises:
         BodyTooLargeError: If it is above the limit.
-        ClientTooSlowError: If nothing came for so long.
+        ClientTooSlowError: If nothing came for `idle_seconds`.
         RequestError: If the client went away.
     """
     return b"".join([chunk async for chunk in _chunks(request, bytes_max, idle_seconds)])
@@ -40,9 +38,9 @@ async def read_body(request: Request, *, bytes_max: int, idle_seconds: float) ->
 class BodyStream(io.RawIOBase):
     """A body as a binary stream, for one worker thread of the running event loop.
 
-    Raises `BodyTooLargeError` from `read` once the limit is passed, `ClientTooSlowError`
-    when nothing came for `idle_seconds`, and `RequestError` when the client goes away: the
-    reader must then keep nothing.
+    `read` raises `BodyTooLargeError` once the limit is passed, `ClientTooSlowError` when nothing
+    came for `idle_seconds`, and `RequestError` when the client goes away. After an error the reader
+    must keep nothing.
     """
 
     def __init__(self, request: Request, *, bytes_max: int, idle_seconds: float) -> None:
@@ -50,7 +48,7 @@ class BodyStream(io.RawIOBase):
         self._rest = memoryview(b"")
 
     def readable(self) -> bool:
-        """Say that this stream is for reading."""
+        """Return True: the stream is readable."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -74,7 +72,7 @@ async def _chunks(request: Request, bytes_max: int, idle_seconds: float) -> Asyn
     total, waited, stream = 0, 0.0, request.stream()
     try:
         while True:
-            # Not around the `yield`: what the reader does with a piece is not the client's time.
+            # Not around the `yield`: the reader's own time does not count as the client's.
             began = time.monotonic()
             chunk = await asyncio.wait_for(anext(stream), idle_seconds)
             waited += time.monotonic() - began

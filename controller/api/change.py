@@ -1,4 +1,4 @@
-"""What a new version does to a dataflow, as the API shows it."""
+"""What a new version changes in a dataflow, as the API shows it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from cbp.model.change import Choice
-from cbp.model.succession import Queueing
+from cbp.model.version.succession import Queueing
+from cbp.model.version.version_change import Choice
 from controller.api.schemas import Model
-from controller.loop.change import Changed
+from controller.loop.operations.version_change import Changed
 
 __all__ = ["ChangeOut", "ChangeQuery", "change_out"]
 
@@ -18,7 +18,7 @@ Names = Annotated[list[str], Field(max_length=_STAGES_MAX)]
 
 
 class ChangeQuery(Model):
-    """What the author says of stages whose fate a document does not tell."""
+    """The author's choice for stages whose fate the document does not decide."""
 
     keep: Names = Field([], description="Replaced stages that keep their state and queues.")
     rebuild: Names = Field([], description="Stages whose state is made again from their input.")
@@ -28,12 +28,12 @@ class ChangeQuery(Model):
 
     @property
     def choice(self) -> Choice:
-        """The same, as the model has it."""
+        """The choice as a value of the model."""
         return Choice(frozenset(self.keep), frozenset(self.rebuild), frozenset(self.retained))
 
 
 class NodeOut(Model):
-    """What becomes of one source or stage."""
+    """What happens to one source or stage."""
 
     name: str
     kind: str = Field(description="`kept`, `added`, `removed` or `replaced`.")
@@ -45,7 +45,7 @@ class NodeOut(Model):
 
 
 class QueueChangeOut(Model):
-    """How the queue of one input differs."""
+    """What changes in the queue of one input."""
 
     stage: str
     input: str
@@ -78,7 +78,7 @@ class ChangeOut(Model):
 
 
 def change_out(changed: Changed) -> ChangeOut:
-    """Return what is shown of a change."""
+    """Return a change as the API shows it."""
     refused = (*changed.plan.refused, *changed.succession.refused)
     return ChangeOut(
         name=changed.dataflow,

@@ -1,4 +1,4 @@
-"""Claims: files that were met in a drop folder, those in quarantine included."""
+"""Claims: files that arrived in a drop folder, including those in quarantine."""
 
 from __future__ import annotations
 
@@ -53,5 +53,6 @@ def claim_out(claim: ClaimRecord) -> ClaimOut:
         sha256=claim.sha256,
         index=claim.index,
         reason=None if claim.reason is None else json_value(claim.reason),
+        same_as=None if claim.same_as is None else json_value(claim.same_as),
         created_at=claim.created_at,
     )

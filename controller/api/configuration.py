@@ -1,4 +1,4 @@
-"""The settings that hold, with secrets masked."""
+"""The effective settings, with secrets masked."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Corrections: put records of a state right, with a reason; list what was corrected.
+"""Corrections: replace records of a state, with a reason; list the corrections.
 
-The body is JSON; values are as in records that the service shows, texts where JSON has no
-type of its own (decimals, dates, times, base64), and numbers and booleans as texts too.
+The body is JSON. Values are written as in the records that the service returns: as text if JSON
+lacks the type (decimals, dates, times, base64). Numbers and booleans may also be given as text.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pydantic import Field, ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from cbp.errors import DefinitionError, Mistake
-from cbp.model.correction import CORRECTIONS_MAX, Correction
-from cbp.model.schema import Schema
+from cbp.model.flow.schema import Schema
+from cbp.model.run.correction import CORRECTIONS_MAX, Correction
 from controller.api.body import read_body
 from controller.api.keys import schemas_of
 from controller.api.routing import ServicesParameter, page_size, problems, router
 from controller.api.schemas import Model, Page, PageQuery
-from controller.loop.notes import Corrected
+from controller.loop.records.correction_log import Corrected
 from controller.values import from_json, from_text
 
 __all__ = ["routes"]
@@ -32,18 +32,19 @@ _TEXTS = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "
 
 
 class CorrectionQuery(Model):
-    """Who corrects, and why."""
+    """The author and the reason of a correction."""
 
     reason: str = Field(min_length=1, max_length=1000)
     by: str = Field("", max_length=200, description="Who asks for it.")
 
 
 class CorrectionIn(Model):
-    """What is to become of one key: `set` or `records`, and one of both."""
+    """New content of one key: exactly one of `set` and `records`."""
 
     key: dict[str, Any]
     set: dict[str, Any] | None = Field(
-        None, description="Columns of each of its records; of a new one if it has none."
+        None,
+        description="Columns to set in every record of the key; a key without records gets one.",
     )
     records: list[dict[str, Any]] | None = Field(
         None, max_length=CORRECTIONS_MAX, description="All of its records; [] deletes the key."
@@ -63,7 +64,7 @@ class CorrectionOut(Model):
     stage: str
     state: str
     keys: int
-    epoch: int = Field(description="Of the stage that leads.")
+    epoch: int = Field(description="Epoch of the run's leading stage.")
     generation: int
     undone: bool = Field(description="Whether a roll-back has undone it.")
     file: str = Field(description="What was corrected: Parquet, in the dataflow's folder.")
@@ -94,9 +95,9 @@ async def correct(
     query: Annotated[CorrectionQuery, Query()],
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
 ) -> CorrectionOut:
-    """Put records of a state right, as an epoch of its own; published once this returns.
+    """Correct records of a state in an epoch of their own; published when this returns.
 
-    Repeated with its Idempotency-Key, it gets the first answer and corrects nothing more.
+    A request that repeats an Idempotency-Key gets the first answer and corrects nothing more.
     """
     settings = services.settings
     body = await read_body(
@@ -125,7 +126,7 @@ async def correct(
 def list_corrections(
     name: str, services: ServicesParameter, query: Annotated[PageQuery, Query()]
 ) -> Page[CorrectionOut]:
-    """List what was corrected, newest first: who, where, when and why."""
+    """List the corrections, newest first: who, where, when and why."""
     found = list(reversed(services.controller.amendments.corrections(name)))
     if query.cursor is not None:
         found = [one for one in found if one.run < query.cursor]

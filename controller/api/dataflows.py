@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import Header, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from cbp.errors import AlreadyExistsError, DataflowInvalidError, Mistake
-from cbp.model.dataflow import Dataflow
+from cbp.errors import AlreadyExistsError, CbpError, DataflowInvalidError, Mistake
+from cbp.model.dataflow.dataflow import Dataflow
 from controller.api.body import read_body
 from controller.api.change import ChangeOut, ChangeQuery, change_out
 from controller.api.overview import detail, summarise
@@ -33,7 +34,7 @@ from controller.api.schemas import (
     Waits,
 )
 from controller.api.waiting import waits
-from controller.loop.change import Changed
+from controller.loop.operations.version_change import Changed
 from controller.store.base import DataflowRecord
 
 __all__ = ["routes"]
@@ -73,7 +74,7 @@ _BODY_PROBLEMS = problems(413, 415)
 
 
 class DeleteQuery(Model):
-    """What happens to the tables of a dataflow that is deleted."""
+    """What happens to the tables of a deleted dataflow."""
 
     purge: bool = False
 
@@ -107,7 +108,7 @@ async def register(
 @routes.post("/dataflows/validate", openapi_extra=_BODY, responses=_BODY_PROBLEMS)
 @any_instance
 async def validate(request: Request, services: ServicesParameter) -> Validation:
-    """Check a document as a registration does, and change nothing."""
+    """Check a document as registration does; changes nothing."""
     body = await _read(request, services)
     content_type = request.headers.get("content-type", "")
     dataflow = await run_in_threadpool(_validate, services, body, content_type)
@@ -130,10 +131,10 @@ async def change(
     services: ServicesParameter,
     query: Annotated[ChangeQuery, Query()],
 ) -> ChangeOut:
-    """Let a new version take over, or show with `dry_run` what it would do.
+    """Replace a dataflow by a new version; with `dry_run`, show what that would do.
 
-    Kept stages keep their state and their queues. A repetition of the version that is there
-    changes nothing.
+    Kept stages keep their state and their queues. Sending the current version again changes
+    nothing.
     """
     body = await _read(request, services)
     content_type = request.headers.get("content-type", "")
@@ -157,20 +158,20 @@ def show(name: str, services: ServicesParameter) -> DataflowDetail:
 
 @routes.get("/dataflows/{name}/left", responses=problems(404))
 def left(name: str, services: ServicesParameter) -> LeftOut:
-    """Return the stages that have something left to do until something arrives, and what."""
+    """Return the stages that still have work if nothing else arrives, and which work."""
     return LeftOut(stages=dict(services.controller.explaining.left(name)))
 
 
 @routes.get("/dataflows/{name}/waiting", responses=problems(404))
 def waiting(name: str, services: ServicesParameter) -> Waits:
-    """Say what the stages wait for, in words and input by input, as of the last decision."""
+    """Explain what the stages wait for, in words and input by input, as of the last decision."""
     return waits(services, services.store.dataflow(name))
 
 
 @routes.post("/dataflows/{name}/pause", responses=problems(404))
 @any_instance
 def pause(name: str, services: ServicesParameter) -> DataflowSummary:
-    """Start no more runs; those under way end. Idempotent and persistent."""
+    """Start no more runs; running ones finish. Idempotent and persistent."""
     services.controller.pause(name)
     return summarise(services, services.store.dataflow(name), datetime.now(UTC))
 
@@ -178,7 +179,7 @@ def pause(name: str, services: ServicesParameter) -> DataflowSummary:
 @routes.post("/dataflows/{name}/resume", responses=problems(404))
 @any_instance
 def resume(name: str, services: ServicesParameter) -> DataflowSummary:
-    """Run again, and clear the failures of its stages. Idempotent."""
+    """Start runs again, and clear the failures of the stages. Idempotent."""
     services.controller.resume(name)
     return summarise(services, services.store.dataflow(name), datetime.now(UTC))
 
@@ -201,7 +202,7 @@ def retry(name: str, stage: str, services: ServicesParameter) -> DataflowSummary
 
 @routes.delete("/dataflows/{name}", status_code=204, responses=problems(404, 409))
 def delete(name: str, services: ServicesParameter, query: Annotated[DeleteQuery, Query()]) -> None:
-    """Forget a dataflow; its tables stay, unless `purge` is true."""
+    """Delete a dataflow; its tables stay, unless `purge` is true."""
     services.store.dataflow(name)
     services.controller.delete(name, purge=query.purge)
 
@@ -216,8 +217,14 @@ def _register(
         found = _same(services, document) if repeatable else None
         if found is None:
             raise
-        record = found
-    return detail(services, record, datetime.now(UTC))
+        return detail(services, found, datetime.now(UTC))
+    try:
+        return detail(services, record, datetime.now(UTC))
+    except Exception:
+        # A caller that gets an error has registered nothing; the folder stays for the next try.
+        with suppress(CbpError):
+            services.controller.delete(record.name)
+        raise
 
 
 def _change(
@@ -237,7 +244,7 @@ def _change(
 
 
 def _same(services: Services, document: Mapping[str, Any]) -> DataflowRecord | None:
-    """Return what is registered if it is this very document: the request is a repetition."""
+    """Return the registered record if it has this very document: the request is a repetition."""
     record = services.store.dataflow(str(document["name"]))
     return record if record.document == document else None
 

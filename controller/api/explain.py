@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cbp.model.account import Change, Consumed
-from cbp.model.explain import Plan
+from cbp.model.dataflow.explain import Plan
+from cbp.model.run.account import Change, Consumed
 from controller.api.ports import Services
 from controller.api.routing import ServicesParameter, problems, router
 from controller.api.runs import shown_run
@@ -24,7 +24,7 @@ class PlanOut(Model):
 
 
 class ProducedOut(Model):
-    """An increment that a run wrote."""
+    """An increment that a run produced."""
 
     flow: str
     index: int
@@ -36,7 +36,9 @@ class AccountOut(Model):
     """Why a run ran, on what, and what it produced.
 
     Attributes:
-        recorded: False once the log holds the run's record no more: `changes` are unknown.
+        recorded: False once the log no longer holds the run's record: `changes` are unknown.
+        version: Version of the dataflow that ran.
+        codes: Stage to the fingerprint of the code that ran.
     """
 
     run: RunOut
@@ -46,18 +48,20 @@ class AccountOut(Model):
     changes: list[Change]
     versions: dict[str, int]
     recorded: bool
+    version: int
+    codes: dict[str, str]
 
 
 @routes.get("/dataflows/{name}/plan", responses=problems(404))
 def plan(name: str, services: ServicesParameter) -> PlanOut:
-    """Show what runs together, and what is shuffled, broadcast, looked up or scanned."""
+    """Show which stages run together, and what is shuffled, broadcast, looked up or scanned."""
     found = services.controller.explaining.plan(name)
     return PlanOut(plan=found.plan, picture=found.picture, mermaid=found.mermaid, dot=found.dot)
 
 
 @routes.get("/runs/{run}/account", responses=problems(404))
 def account(run: str, services: ServicesParameter) -> AccountOut:
-    """Tell why a run ran, on which increments, and what it produced."""
+    """Explain why a run ran, on which increments, and what it produced."""
     return _account(run, services)
 
 
@@ -75,4 +79,6 @@ def _account(run: str, services: Services) -> AccountOut:
         changes=list(found.changes),
         versions=dict(found.versions),
         recorded=found.recorded,
+        version=found.version,
+        codes=dict(found.codes),
     )

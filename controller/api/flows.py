@@ -1,4 +1,4 @@
-"""Flows: a page of the records of a flow, oldest increment first; close its open frames."""
+"""Flows: read a page of a flow's records, oldest increment first; close its open frames."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Header, Query, Request
 
 from cbp.errors import NotFoundError
-from cbp.model.punctuation import Punctuation
+from cbp.model.flow.punctuation import Punctuation
 from controller.api.moments import MomentPageQuery, as_of
 from controller.api.problems import IdempotencyKeyReusedError
 from controller.api.routing import ServicesParameter, page_size, problems, router
@@ -26,8 +26,8 @@ def read(
 ) -> Records:
     """Read a page of a flow; the flow of a source is named like the source.
 
-    As of an epoch or a time: the flow of a stage as that snapshot shows it, whatever is
-    published meanwhile. Otherwise new increments come behind the last page.
+    With an epoch or a time: the flow of a stage as in that snapshot, even if more is published
+    meanwhile. Without: new increments follow the last page.
     """
     if flow not in services.controller.dataflow(name).flows():
         raise NotFoundError(kind="flow", name=f"{name}/{flow}")
@@ -62,7 +62,7 @@ def close(
 def list_punctuations(
     name: str, services: ServicesParameter, query: Annotated[PageQuery, Query()]
 ) -> Page[PunctuationOut]:
-    """List what closed frames of a dataflow's flows, newest first."""
+    """List the punctuations that closed frames of a dataflow's flows, newest first."""
     services.store.dataflow(name)
     page = services.store.punctuations(name, cursor=query.cursor, limit=page_size(services, query))
     flows = {one.flow for one in page.items if not one.input}

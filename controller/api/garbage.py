@@ -1,4 +1,4 @@
-"""Garbage: what a collection removes of a dataflow, and why the rest stays; collect now."""
+"""Garbage collection: what it removes from a dataflow, and why the rest stays; collect now."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from pydantic import Field
 
-from cbp.model.retention import Expiry
+from cbp.model.flow.retention import Expiry
 from controller.api.routing import ServicesParameter, problems, router
 from controller.api.schemas import Model
-from controller.loop.housekeeping import Garbage
+from controller.loop.housekeeping.collector import Garbage
 
 __all__ = ["routes"]
 
@@ -20,7 +20,7 @@ _WITH_A_RUN = "goes with a run of its stage, every eighth or so: "
 
 
 class HeapOut(Model):
-    """Files of one place with one fate, and the reason."""
+    """Files of one place that all go or all stay, and the reason."""
 
     place: str = Field(description="A table, `sources/NAME`, `outputs/FLOW` or `finished/NAME`.")
     goes: bool
@@ -39,7 +39,7 @@ class GarbageOut(Model):
 
 @routes.get("/dataflows/{name}/garbage", responses=problems(404))
 def look(name: str, services: ServicesParameter) -> GarbageOut:
-    """Show what a collection would remove now, and why the rest stays; removes nothing."""
+    """Show what a garbage collection would remove now, and why the rest stays; removes nothing."""
     finished = services.drop_folder.clean(
         services.store.dataflow(name), services.controller.dataflow(name), dry_run=True
     )
@@ -49,7 +49,7 @@ def look(name: str, services: ServicesParameter) -> GarbageOut:
 
 @routes.post("/dataflows/{name}/garbage/collect", responses=problems(404))
 def collect(name: str, services: ServicesParameter) -> GarbageOut:
-    """Remove now what nobody needs, a bounded part of it; otherwise it goes bit by bit."""
+    """Run a garbage collection now, up to a bound; without this call, files go bit by bit."""
     finished = services.drop_folder.clean(
         services.store.dataflow(name), services.controller.dataflow(name)
     )

@@ -1,12 +1,13 @@
-"""Health: whether the service lives, whether it can work, and who leads."""
+"""Health: whether the process lives, whether the service can work, and which instance leads."""
 
 from __future__ import annotations
 
-from cbp.model.lease import Role
+from cbp.model.schedule.lease import Role
+from controller.api.degraded import degraded_now
 from controller.api.ports import Services
 from controller.api.problems import NotLeadingError
-from controller.api.routing import ServicesParameter, open_router, router
-from controller.api.schemas import Health, LeaderOut, Readiness
+from controller.api.routing import ServicesParameter, leader_only, open_router, router
+from controller.api.schemas import DegradedOut, Health, LeaderOut, Page, Readiness
 
 __all__ = ["leader_routes", "routes"]
 
@@ -24,7 +25,10 @@ async def live() -> Health:
 def ready(services: ServicesParameter) -> Readiness:
     """Answer 200 when the metadata store can be used and some controller leads, else 503.
 
-    No token needed: it says whether this instance leads, not where the others are.
+    A dataflow that is being retried or has stopped does not make an instance unready: the other
+    dataflows continue, and a restart or another instance would not help. `degraded` names it;
+    `/api/v1/degraded`, which needs the token, says why. This route needs no token: it says
+    whether this instance leads, but not where the others are.
     """
     services.store.ping()
     standing = services.leading.standing()
@@ -34,16 +38,28 @@ def ready(services: ServicesParameter) -> Readiness:
     elif not standing.leader:
         message = "no other controller is known to lead"
         raise NotLeadingError(message)
-    return Readiness(status="ok", role=standing.role.value, epoch=standing.epoch)
+    return Readiness(
+        status="ok",
+        role=standing.role.value,
+        epoch=standing.epoch,
+        degraded={one.dataflow: one.state for one in degraded_now(services)},
+    )
+
+
+@leader_routes.get("/degraded")
+@leader_only
+def degraded(services: ServicesParameter) -> Page[DegradedOut]:
+    """List the dataflows that make no progress, with the reason and the next try."""
+    return Page(items=degraded_now(services))
 
 
 @leader_routes.get("/leader")
 def leader(services: ServicesParameter) -> LeaderOut:
-    """Say how this instance stands, and where the one that leads answers."""
+    """Return this instance's role, and the address of the leader."""
     return leader_out(services)
 
 
 def leader_out(services: Services) -> LeaderOut:
-    """Return who leads, as this instance knows it."""
+    """Return which instance leads, as far as this instance knows."""
     standing = services.leading.standing()
     return LeaderOut(role=standing.role.value, epoch=standing.epoch, leader=standing.leader or None)

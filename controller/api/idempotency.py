@@ -1,9 +1,10 @@
-"""Idempotency-Key on registrations: a repeated request gets the first one's answer.
+"""Idempotency-Key: a repeated request gets the first one's answer.
 
-What makes a repetition harmless is durable: a key together with the very document
-that is registered under this name is answered like the first time, also after a
-restart. What this process remembers in addition finds a key that is used for
-another request (422) or whose first request is still being served (409).
+The protection itself is durable: a request that repeats both the key and the registered document
+of this name gets the first answer, also after a restart. The memory of this process adds two
+checks: it finds a key that is used for another request (422), or whose first request is still
+being served (409). Keys of uploads are durable themselves (`controller.ingest.uploads`); for
+them, this module only tracks which requests are being served.
 
 Source: draft-ietf-httpapi-idempotency-key-header-06.
 """
@@ -24,12 +25,13 @@ KEYS_MAX = 10_000
 
 
 class IdempotencyKeys:
-    """The keys that this process has seen, the latest `keys_max` of them."""
+    """The newest `keys_max` keys that this process has seen."""
 
     def __init__(self, keys_max: int = KEYS_MAX) -> None:
         self._keys_max = keys_max
         self._digests: OrderedDict[str, bytes] = OrderedDict()
         self._busy: set[str] = set()
+        self._serving: set[str | None] = set()
         self._lock = threading.Lock()
 
     @contextmanager
@@ -49,6 +51,23 @@ class IdempotencyKeys:
         finally:
             with self._lock:
                 self._busy.discard(key)
+
+    @contextmanager
+    def busy(self, key: str | None) -> Iterator[None]:
+        """Serve one request under a key that is stored elsewhere; `None` does nothing.
+
+        Raises:
+            IdempotencyKeyBusyError: If another request with it is being served.
+        """
+        with self._lock:
+            if key is not None and key in self._serving:
+                raise IdempotencyKeyBusyError
+            self._serving |= {key} - {None}
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._serving.discard(key)
 
     def _begin(self, key: str, digest: bytes) -> None:
         with self._lock:

@@ -1,4 +1,4 @@
-"""Increments: what arrived and what was written, newest first."""
+"""Increments of a dataflow's flows, newest first."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def list_increments(
 def show(
     name: str,
     flow: str,
-    # A database has no larger numbers, and says so only by an error of its own.
+    # A database rejects larger numbers, with an error of its own.
     index: Annotated[int, Path(ge=0, le=(1 << 63) - 1)],
     services: ServicesParameter,
 ) -> IncrementOut:

@@ -1,10 +1,10 @@
-"""Keys on their way in: query parameters, read by the declared type of the column.
+"""Parses keys in query parameters by the declared types of the columns.
 
-Numbers in decimal, `true` or `false`, ISO 8601 dates and times (without a zone:
-UTC), base64 for BINARY, `_null=column` for a null column.
+Numbers are decimal, booleans are `true` or `false`, dates and times are ISO 8601 (without a zone:
+UTC), BINARY is base64, and `_null=column` is a null column.
 
-Invariant: what goes out of a key column (`controller.api.values`) comes in again
-as the same value (tests/controller/api/test_keys.py).
+Invariant: a value of a key column that the API returns (`controller.api.values`) is parsed to the
+same value (tests/controller/api/test_keys.py).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
 from cbp.errors import NotFoundError
-from cbp.model.dataflow import Dataflow
-from cbp.model.schema import DataType, Field, Schema
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.flow.schema import DataType, Field, Schema
 from controller.api.problems import RequestInvalidError
 
 __all__ = ["NULL_PARAMETER", "parse_key", "schemas_of"]
@@ -31,7 +31,7 @@ _INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 
 
 def schemas_of(dataflow: Dataflow, stage: str, state: str) -> tuple[Schema, Schema]:
-    """Return the columns of a state that hold its key, and all of them.
+    """Return the key columns of a state, and all its columns.
 
     Raises:
         NotFoundError: If there is no such stage, or it keeps no such state.
@@ -46,14 +46,14 @@ def schemas_of(dataflow: Dataflow, stage: str, state: str) -> tuple[Schema, Sche
 
 
 def parse_key(schema: Schema, parameters: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Read the columns of a key from query parameters.
+    """Parse the columns of a key from query parameters.
 
     Args:
         schema: The key's columns.
         parameters: Name and text; `_null=column` stands for a null column.
 
     Raises:
-        RequestInvalidError: Listing every missing, unknown, repeated or wrong one.
+        RequestInvalidError: Lists every parameter that is missing, unknown, repeated or wrong.
     """
     mistakes: list[dict[str, str]] = []
     texts = _texts_by_column(schema, parameters, mistakes)
@@ -95,7 +95,7 @@ def _mistake(code: str, column: str, message: str) -> dict[str, str]:
 
 
 def _parse(column: Field, text: str) -> Any:
-    """Read one value; raises `ValueError` that says what was expected."""
+    """Parse one value; raises `ValueError` that says what was expected."""
     kind = column.type.kind
     if kind in _INTEGER_BITS:
         return _integer(text, _INTEGER_BITS[kind])
@@ -133,7 +133,7 @@ def _decimal(text: str, type_: DataType) -> Decimal:
 
 
 def _float(text: str) -> float:
-    if "_" in text:  # Python's own spelling of thousands
+    if "_" in text:  # Python accepts this between thousands
         message = "expected a number"
         raise ValueError(message)
     return float(text)

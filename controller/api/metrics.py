@@ -1,7 +1,7 @@
 """Metrics for Prometheus, computed from the store at each scrape.
 
-Labels are names from dataflow documents only: never keys, files or increments,
-whose number has no bound.
+Labels are names from dataflow documents only; never keys, files or increments, since their
+number has no bound.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from cbp.model.lease import Role
+from cbp.model.schedule.lease import Role
 from controller.api.overview import detail
 from controller.api.ports import Services
 from controller.api.routing import ServicesParameter, router
@@ -32,7 +32,7 @@ routes = router("metrics")
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 def metrics(services: ServicesParameter) -> Response:
-    """Return the figures of all dataflows in Prometheus' text format."""
+    """Return the metrics of all dataflows in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Figures(services))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
@@ -42,6 +42,10 @@ class _Figures(Collector):
     def __init__(self, services: Services) -> None:
         now, standing = datetime.now(UTC), services.leading.standing()
         self._leads, self._epoch = float(standing.role is Role.LEADS), standing.epoch
+        self._lanes = services.controller.lane_counts
+        self._scrubs = [
+            services.controller.scrubs.last(record.name) for record in services.store.dataflows()
+        ]
         self._dataflows = [detail(services, record, now) for record in services.store.dataflows()]
 
     def collect(self) -> Iterable[Metric]:
@@ -51,6 +55,8 @@ class _Figures(Collector):
         yield from self._of_dataflows()
         yield from self._of_stages()
         yield from self._of_queues()
+        yield from self._of_lanes()
+        yield from self._of_scrubs()
 
     def _of_dataflows(self) -> Iterable[Metric]:
         lag = GaugeMetricFamily(
@@ -61,11 +67,19 @@ class _Figures(Collector):
         paused = GaugeMetricFamily(
             "cbp_dataflow_paused", "1 when the operator paused it.", labels=["dataflow"]
         )
+        degraded = GaugeMetricFamily(
+            "cbp_dataflow_degraded",
+            "1 while it retries, has stopped, or cannot be read.",
+            labels=["dataflow"],
+        )
         for dataflow in self._dataflows:
             summary = dataflow.summary
             lag.add_metric([summary.name], summary.lag_seconds or 0.0)
             paused.add_metric([summary.name], float(summary.desired == "paused"))
-        yield from (lag, paused)
+            degraded.add_metric(
+                [summary.name], float(summary.state in ("retrying", "stopped", "broken"))
+            )
+        yield from (lag, paused, degraded)
 
     def _of_stages(self) -> Iterable[Metric]:
         labels = ["dataflow", "stage"]
@@ -92,6 +106,36 @@ class _Figures(Collector):
                 records.add_metric(names, queue.records)
                 size.add_metric(names, queue.bytes)
         yield from (increments, records, size)
+
+    def _of_scrubs(self) -> Iterable[Metric]:
+        damages = GaugeMetricFamily(
+            "cbp_damaged_files", "Files that are known to be damaged.", labels=["dataflow"]
+        )
+        ended = GaugeMetricFamily(
+            "cbp_scrub_timestamp_seconds",
+            "When everything on disk was last read to its end; absent: never.",
+            labels=["dataflow"],
+        )
+        for one in self._scrubs:
+            damages.add_metric([one.dataflow], len(one.damages))
+            if one.ended_at is not None:
+                ended.add_metric([one.dataflow], one.ended_at.timestamp())
+        yield from (damages, ended)
+
+    def _of_lanes(self) -> Iterable[Metric]:
+        labels = ["dataflow", "lane"]
+        runs = CounterMetricFamily(
+            "cbp_runs", "Runs that this instance committed, by lane.", labels=labels
+        )
+        seconds = CounterMetricFamily(
+            "cbp_run_seconds", "What the jobs of these runs took.", labels=labels
+        )
+        registered = {dataflow.summary.name for dataflow in self._dataflows}
+        for one in self._lanes:
+            if one.dataflow in registered:
+                runs.add_metric([one.dataflow, one.lane], one.runs)
+                seconds.add_metric([one.dataflow, one.lane], one.seconds)
+        yield from (runs, seconds)
 
 
 def _stages(dataflows: list[DataflowDetail]) -> Iterable[tuple[str, StageOut]]:

@@ -1,6 +1,6 @@
-"""Which snapshot a request wants: as of an epoch or a time; asked alike wherever tables are read.
+"""The snapshot that a request asks for: as of an epoch or a time; the same for all tables.
 
-The answer's records are those of the versions that `GET /dataflows/{name}/snapshot` names for
+The answer's records are those of the versions that `GET /dataflows/{name}/snapshot` returns for
 the same parameters, so that requests for several tables agree.
 """
 
@@ -10,31 +10,31 @@ from pydantic import AwareDatetime, Field
 
 from controller.api.problems import RequestInvalidError
 from controller.api.schemas import Model, PageQuery
-from controller.loop.reading import AsOf
+from controller.loop.reading.reader import AsOf
 
 __all__ = ["MomentPageQuery", "MomentQuery", "as_of"]
 
 
 class MomentQuery(Model):
-    """Which snapshot a client wants; none of these: the newest."""
+    """The snapshot that a client asks for; without parameters: the newest."""
 
     epoch: int | None = Field(None, ge=0, description="The first that shows this epoch.")
     stage: str | None = Field(
-        None, max_length=200, description="Whose epoch; by default every stage's."
+        None, max_length=200, description="Stage that `epoch` refers to; by default every stage."
     )
     at: AwareDatetime | None = Field(None, description="The newest one as of this time.")
 
 
 class MomentPageQuery(PageQuery, MomentQuery):
-    """A page as of a snapshot; a cursor keeps that of its first page, whatever else is asked."""
+    """A page of a snapshot; a cursor keeps the snapshot of its first page."""
 
 
 def as_of(query: MomentQuery, *, prefix: str = "") -> AsOf | None:
-    """Return what is asked for; `None`: nothing is.
+    """Return the requested snapshot; `None` if the request names none.
 
     Args:
-        query: The request's.
-        prefix: Of the names of its parameters, for messages.
+        query: The request's parameters.
+        prefix: Prefix of the parameter names, for messages.
 
     Raises:
         RequestInvalidError: If a stage comes without an epoch.

@@ -1,8 +1,8 @@
-"""How dataflows get on: the figures of the list and of one dataflow.
+"""The state of dataflows: figures for the list, and for one dataflow.
 
-Everything here is read from the store at the moment of the request; nothing is
-kept. The parts are read one after the other, so a run that commits in between may
-show in one of them only: figures for people, nothing decides by them.
+All figures are read from the store when they are asked for; nothing is cached. The parts are read
+one after the other, so a run that commits in between may show in only some of them. The figures
+are for people; no decision depends on them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
+import structlog
+
 from cbp.errors import CbpError, NotFoundError
-from cbp.model.connector import Connector
-from cbp.model.dataflow import Dataflow
-from cbp.model.intention import RunStatus
-from cbp.model.retention import NO_WISH, FlowRetention, RetentionWish
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.flow.connector import Connector
+from cbp.model.flow.retention import NO_WISH, FlowRetention, RetentionWish
+from cbp.model.run.intention import RunStatus
+from cbp.model.schedule.waiting import Wait
 from controller.api.ports import Services, Settings
 from controller.api.schemas import (
     DataflowDetail,
@@ -33,7 +36,9 @@ from controller.store.base import DataflowRecord, StageRecord
 
 __all__ = ["detail", "members_of", "summarise"]
 
-# The worst state that a stage is in is the state of its dataflow.
+_log = structlog.get_logger(__name__)
+
+# The worst state of any stage is the state of its dataflow.
 _WORST_FIRST: tuple[tuple[StageState, DataflowState], ...] = (
     ("stopped", "stopped"),
     ("retrying", "retrying"),
@@ -41,16 +46,63 @@ _WORST_FIRST: tuple[tuple[StageState, DataflowState], ...] = (
 
 
 def summarise(services: Services, record: DataflowRecord, now: datetime) -> DataflowSummary:
-    """Return the figures of one dataflow for the list."""
-    return _summary(record, _stages(services, record, None, now))
+    """Return the figures of one dataflow for the list; a broken dataflow is listed too."""
+    try:
+        return _summary(services, record, _stages(services, record, None, now))
+    except NotFoundError:
+        raise
+    except Exception as error:  # the others are shown, and this one as broken
+        return _broken(record, error)
 
 
 def detail(services: Services, record: DataflowRecord, now: datetime) -> DataflowDetail:
-    """Return one dataflow with its sources, stages and queues."""
+    """Return one dataflow with its sources, stages and queues; a broken one is shown too."""
+    try:
+        return _detail(services, record, now)
+    except NotFoundError:
+        raise
+    except Exception as error:  # the others are shown, and this one as broken
+        summary = _broken(record, error)
+        return DataflowDetail(
+            summary=summary,
+            folder=record.folder,
+            sources=[],
+            stages=[],
+            document=_object(record.document),
+            definition_problem=summary.problem,
+        )
+
+
+def _broken(record: DataflowRecord, error: Exception) -> DataflowSummary:
+    """Return what is known of a dataflow whose parts cannot be read."""
+    _log.error("dataflow.unreadable", dataflow=record.name, exc_info=error)
+    cause = error.message if isinstance(error, CbpError) else f"{type(error).__name__}: {error}"
+    problem = f"its figures cannot be read: {cause}; the log has the stack, `cbp doctor` may help"
+    return DataflowSummary(
+        name=record.name,
+        version=record.version,
+        desired=record.desired,
+        state="broken",
+        stages=len(_object(_object(record.document).get("stages"))),
+        queued_increments=0,
+        queued_records=0,
+        lag_seconds=None,
+        last_success_at=None,
+        failures=0,
+        problem=problem,
+        created_at=record.created_at,
+    )
+
+
+def _object(value: object) -> dict[str, Any]:
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _detail(services: Services, record: DataflowRecord, now: datetime) -> DataflowDetail:
     dataflow, trouble = _compiled(services, record.name)
     stages = _stages(services, record, dataflow, now)
     return DataflowDetail(
-        summary=_summary(record, stages),
+        summary=_summary(services, record, stages),
         folder=record.folder,
         sources=[] if dataflow is None else _sources(dataflow, services.settings),
         stages=stages,
@@ -60,7 +112,7 @@ def detail(services: Services, record: DataflowRecord, now: datetime) -> Dataflo
 
 
 def _compiled(services: Services, name: str) -> tuple[Dataflow | None, str | None]:
-    """Compile a dataflow; a package that is gone must not hide the rest of it."""
+    """Compile a dataflow; return a message instead if a package is missing."""
     try:
         return services.controller.dataflow(name), None
     except NotFoundError:
@@ -69,37 +121,63 @@ def _compiled(services: Services, name: str) -> tuple[Dataflow | None, str | Non
         return None, error.message
 
 
-def _summary(record: DataflowRecord, stages: list[StageOut]) -> DataflowSummary:
+def _summary(services: Services, record: DataflowRecord, stages: list[StageOut]) -> DataflowSummary:
     queues = [queue for stage in stages for queue in stage.queues]
     lags = [stage.lag_seconds for stage in stages if stage.lag_seconds is not None]
     successes = [stage.last_success_at for stage in stages if stage.last_success_at is not None]
+    troubles = services.controller.troubles(record.name)
+    state = _dataflow_state(record, stages)
+    if troubles and state == "ok":
+        state = "retrying"
     return DataflowSummary(
         name=record.name,
         version=record.version,
         desired=record.desired,
-        state=_dataflow_state(record, stages),
+        state=state,
         stages=len(stages),
         queued_increments=sum(queue.increments for queue in queues),
         queued_records=sum(queue.records for queue in queues),
         lag_seconds=max(lags, default=None),
         last_success_at=max(successes, default=None),
         failures=sum(stage.failures for stage in stages if stage.runs_with == stage.name),
+        problem=_problem(state, stages, [trouble.words for trouble in troubles]),
         created_at=record.created_at,
     )
+
+
+def _problem(
+    state: DataflowState, stages: Iterable[StageOut], troubles: Iterable[str]
+) -> str | None:
+    """Return why a dataflow makes no progress; `None` if it does."""
+    if state not in ("retrying", "stopped"):
+        return None
+    found = [
+        f"{stage.name}: {stage.waiting or 'tries again now'}{_tries(stage)}"
+        for stage in stages
+        if (stage.state in ("retrying", "stopped") or stage.failures)
+        and stage.runs_with == stage.name
+    ]
+    return "; ".join(dict.fromkeys([*troubles, *found]))
+
+
+def _tries(stage: StageOut) -> str:
+    return f" (failed {stage.failures} times in a row)" if stage.failures else ""
 
 
 def _dataflow_state(record: DataflowRecord, stages: Iterable[StageOut]) -> DataflowState:
     if record.desired == "paused":
         return "paused"
-    states = {stage.state for stage in stages}
+    states: set[StageState] = {stage.state for stage in stages}
+    if any(stage.failures for stage in stages):
+        states.add("retrying")  # also while the next try runs
     return next((worst for state, worst in _WORST_FIRST if state in states), "ok")
 
 
 def _stages(
     services: Services, record: DataflowRecord, dataflow: Dataflow | None, now: datetime
 ) -> list[StageOut]:
-    """Return every stage, those that run with another one behind it, led by their names."""
-    waiting = services.controller.waiting(record.name)
+    """Return every stage. A stage that runs with others follows its leader and names it."""
+    waits = services.controller.waits(record.name)
     connectors = services.store.connectors(record.name)
     runs = services.store.intended_runs()
     running = {run.stage for run in runs if run.dataflow == record.name}
@@ -111,8 +189,8 @@ def _stages(
         leader = StageOut(
             **_declared(record, stage.stage, dataflow),
             runs_with=stage.stage,
-            state=_stage_state(record, stage, stage.stage in running),
-            waiting=stage.paused_because or waiting.get(stage.stage, ""),
+            state=_stage_state(record, stage, waits.get(stage.stage), stage.stage in running),
+            waiting=stage.paused_because or _words(waits.get(stage.stage)),
             epoch=stage.epoch,
             lag_seconds=None if oldest is None else max(0.0, (now - oldest).total_seconds()),
             failures=stage.failures,
@@ -128,7 +206,7 @@ def _stages(
 
 
 def members_of(services: Services, name: str) -> Mapping[str, tuple[str, ...]]:
-    """Return leader -> the stages that run together; empty when it cannot be compiled."""
+    """Return leader -> the stages that run together; empty if the dataflow does not compile."""
     try:
         return services.controller.members(name)
     except NotFoundError:
@@ -138,13 +216,13 @@ def members_of(services: Services, name: str) -> Mapping[str, tuple[str, ...]]:
 
 
 def _beside(leader: StageOut, declared: Mapping[str, Any]) -> StageOut:
-    """Return a stage that runs with another one: it has no queue of its own to wait for."""
+    """Return a stage that runs with another one, and so has no queue of its own to wait for."""
     its_own = {**declared, "queues": [], "lag_seconds": None, "memo": None}
     return leader.model_copy(update=its_own)
 
 
 def _declared(record: DataflowRecord, stage: str, dataflow: Dataflow | None) -> dict[str, Any]:
-    """Return what is known of a stage without looking at its runs."""
+    """Return what is known of a stage without reading its runs."""
     document = _node(record, stage)
     node = None if dataflow is None else dataflow.stages.get(stage)
     if node is None:
@@ -178,10 +256,18 @@ def _declared(record: DataflowRecord, stage: str, dataflow: Dataflow | None) -> 
     }
 
 
-def _stage_state(record: DataflowRecord, stage: StageRecord, running: bool) -> StageState:
+def _words(wait: Wait | None) -> str:
+    return "" if wait is None else wait.words
+
+
+def _stage_state(
+    record: DataflowRecord, stage: StageRecord, wait: Wait | None, running: bool
+) -> StageState:
+    if wait is not None and wait.kind == "retry":
+        return "retrying"  # also while a run's result is being completed
     if running:
         return "running"
-    if stage.paused_because:
+    if stage.paused_because or (wait is not None and wait.kind == "stopped" and wait.error):
         return "stopped"
     if record.desired == "paused":
         return "paused"
@@ -231,8 +317,9 @@ def _sources(dataflow: Dataflow, settings: Settings) -> list[SourceOut]:
             name=source.name,
             columns=str(source.schema),
             format=source.format,
-            options=dict(source.options),
+            options={name: str(value) for name, value in source.options.items()},
             keep=_kept(source.keep, service),
+            duplicates=source.duplicates,
         )
         for source in dataflow.sources.values()
     ]

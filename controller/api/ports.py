@@ -1,7 +1,7 @@
-"""What the API needs from the rest of the service, and nothing more.
+"""Interfaces of the rest of the service, as far as the API needs them.
 
-The API constructs none of these: it is handed them. Every method may block, so
-they are called from worker threads, never from the event loop.
+The API constructs none of these; they are passed in. Every method may block, so methods are
+called from worker threads, never from the event loop.
 """
 
 from __future__ import annotations
@@ -10,24 +10,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 
-from cbp.model.account import Account
-from cbp.model.change import NO_CHOICE, Choice
-from cbp.model.correction import Correction
-from cbp.model.dataflow import Dataflow
-from cbp.model.explain import Plan
-from cbp.model.generation import Generation
-from cbp.model.lease import Role, Standing
-from cbp.model.punctuation import Punctuation
-from cbp.model.retention import Expiry, FlowRetention
-from cbp.model.snapshot import Snapshot
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.explain import Plan
+from cbp.model.flow.generation import Generation
+from cbp.model.flow.punctuation import Punctuation
+from cbp.model.flow.retention import Expiry, FlowRetention
+from cbp.model.flow.snapshot import Snapshot
+from cbp.model.run.account import Account
+from cbp.model.run.correction import Correction
+from cbp.model.schedule.lease import Role, Standing
+from cbp.model.schedule.waiting import Wait
 from cbp.model.verification import Request, Verification
-from cbp.model.waiting import Wait
-from controller.loop.change import Changed
-from controller.loop.housekeeping import Garbage
-from controller.loop.notes import Corrected
-from controller.loop.reading import AsOf
-from controller.loop.rollback import RollbackPlan
-from controller.store.base import ClaimRecord, DataflowRecord, Store
+from cbp.model.version.rollback import Moment
+from cbp.model.version.version_change import NO_CHOICE, Choice
+from controller.loop.housekeeping.collector import Garbage
+from controller.loop.housekeeping.scrubs import Scrub
+from controller.loop.operations.version_change import Changed
+from controller.loop.reading.reader import AsOf
+from controller.loop.records.correction_log import Corrected
+from controller.loop.recovery.rollback import RollbackPlan
+from controller.loop.runs.isolation import Trouble
+from controller.loop.runs.lane_counts import LaneCount
+from controller.store.base import DataflowRecord, Judged, Store, Uploaded
 
 __all__ = [
     "Controller",
@@ -47,7 +51,7 @@ __all__ = [
 
 
 class TranslatorInfo(Protocol):
-    """What is known of one translator that a document may name."""
+    """Description of one translator that a document may name."""
 
     @property
     def name(self) -> str:
@@ -56,7 +60,7 @@ class TranslatorInfo(Protocol):
 
     @property
     def package(self) -> str:
-        """The distribution that brings it."""
+        """The distribution that contains it."""
         ...
 
     @property
@@ -66,7 +70,7 @@ class TranslatorInfo(Protocol):
 
     @property
     def parameters(self) -> Mapping[str, str]:
-        """Parameter name to how it is declared."""
+        """Parameter name to its declaration."""
         ...
 
 
@@ -78,22 +82,22 @@ class Registry(Protocol):
         ...
 
     def describe(self, name: str) -> TranslatorInfo:
-        """Return what is known of one; raises `DefinitionError` when it cannot be loaded."""
+        """Return the description of one; raises `DefinitionError` if it cannot be loaded."""
         ...
 
     def parse_document(
         self, text: str, content_type: str
     ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-        """Return a document and the paths of pairs that stood twice."""
+        """Parse a document; return it with the paths of keys that stood twice."""
         ...
 
 
 class Explanation(Protocol):
-    """A dataflow's physical plan and its graph, drawn."""
+    """A dataflow's physical plan, and drawings of its graph."""
 
     @property
     def plan(self) -> Plan:
-        """What runs together, and which way records take."""
+        """The stages that run together, and the path of the records."""
         ...
 
     @property
@@ -113,7 +117,7 @@ class Explanation(Protocol):
 
 
 class Amendments(Protocol):
-    """What an operator changes about the past of a dataflow."""
+    """Roll-backs and corrections: what an operator changes about a dataflow's past."""
 
     def plan_roll_back(self, name: str, to: str, *, drop_later: bool = False) -> RollbackPlan:
         """Return what `roll_back` would do; changes nothing."""
@@ -130,7 +134,11 @@ class Amendments(Protocol):
         pause: bool = False,
         request: str = "",
     ) -> Generation:
-        """Take a dataflow back to where it stood; durable once it returns."""
+        """Take a dataflow back to an earlier moment; durable when it returns."""
+        ...
+
+    def moments(self, name: str, *, limit: int) -> Sequence[Moment]:
+        """Return the newest moments to which a dataflow can be rolled back."""
         ...
 
     def rollbacks(self, name: str) -> Sequence[Generation]:
@@ -148,7 +156,7 @@ class Amendments(Protocol):
         why: str,
         request: str = "",
     ) -> Corrected:
-        """Correct records of a state as an epoch of its own; published once it returns."""
+        """Correct records of a state as an epoch of its own; published when it returns."""
         ...
 
     def corrections(self, name: str) -> Sequence[Corrected]:
@@ -157,23 +165,23 @@ class Amendments(Protocol):
 
 
 class Explaining(Protocol):
-    """Tells what a dataflow does, and what its runs did."""
+    """Explains what a dataflow does, and what its runs did."""
 
     def plan(self, name: str) -> Explanation:
         """Return the physical plan of a dataflow; raises `NotFoundError`."""
         ...
 
     def left(self, name: str) -> Mapping[str, str]:
-        """Return stage -> what it has left to do until something arrives."""
+        """Return stage -> the work that it still has if nothing else arrives."""
         ...
 
     def run(self, run_id: str) -> Account:
-        """Tell why a run ran, on what, and what it produced; raises `NotFoundError`."""
+        """Explain why a run ran, on what, and what it produced; raises `NotFoundError`."""
         ...
 
 
 class Snapshots(Protocol):
-    """Finds versions that belong together."""
+    """Finds table versions that belong together."""
 
     def take(
         self,
@@ -188,7 +196,7 @@ class Snapshots(Protocol):
 
 
 class Reading(Protocol):
-    """Reads what is published; see `controller.loop.reading.Reading`."""
+    """Reads published records; see `controller.loop.reading.reader.Reading`."""
 
     def look_up(
         self,
@@ -221,27 +229,43 @@ class Reading(Protocol):
 
 
 class Verifications(Protocol):
-    """Recomputes dataflows and compares their tables."""
+    """Recomputes dataflows and compares the results with their tables."""
 
     def start(self, name: str, request: Request) -> Verification:
-        """Begin one; returns at once; raises `NotFoundError`, `VerificationBusyError`."""
+        """Start one; returns at once; raises `NotFoundError`, `VerificationBusyError`."""
         ...
 
     def show(self, id_: str) -> Verification:
-        """Return one; raises `NotFoundError`."""
+        """Return one verification; raises `NotFoundError`."""
         ...
 
     def all(self, name: str) -> list[Verification]:
-        """Return those of a dataflow, newest first; raises `NotFoundError`."""
+        """Return the verifications of a dataflow, newest first; raises `NotFoundError`."""
         ...
 
     def cancel(self, id_: str) -> Verification:
-        """Ask one to end; returns at once; raises `NotFoundError`."""
+        """Ask a verification to end; returns at once; raises `NotFoundError`."""
+        ...
+
+
+class Scrubs(Protocol):
+    """Reads all files of a dataflow and finds damaged ones."""
+
+    def start(self, name: str) -> Scrub:
+        """Start a scrub; returns at once; raises `NotFoundError`."""
+        ...
+
+    def show(self, name: str) -> Scrub:
+        """Return the progress or the result of the last scrub; raises `NotFoundError`."""
+        ...
+
+    def last(self, name: str) -> Scrub:
+        """Return the same as `show`, for a dataflow that is known to exist."""
         ...
 
 
 class Controller(Protocol):
-    """The service's loop, as far as a client may steer it."""
+    """The service's loop, as far as a client can steer it."""
 
     @property
     def explaining(self) -> Explaining:
@@ -260,7 +284,12 @@ class Controller(Protocol):
 
     @property
     def verifications(self) -> Verifications:
-        """Those of its dataflows."""
+        """Verifications of its dataflows."""
+        ...
+
+    @property
+    def scrubs(self) -> Scrubs:
+        """Scrubs of its dataflows."""
         ...
 
     @property
@@ -270,23 +299,28 @@ class Controller(Protocol):
 
     @property
     def amendments(self) -> Amendments:
-        """What a client may change about the past."""
+        """What a client can change about the past."""
         ...
 
     @property
     def housekeeping(self) -> Housekeeping:
-        """What removes what nobody needs."""
+        """The garbage collection."""
+        ...
+
+    @property
+    def lane_counts(self) -> Sequence[LaneCount]:
+        """Committed runs since the controller's start, by dataflow and lane."""
         ...
 
     @property
     def problem(self) -> str:
-        """Why it starts nothing any more; empty while it leads."""
+        """Why the controller starts no more runs; empty while it leads."""
         ...
 
     def register(
         self, document: Mapping[str, Any], duplicates: Iterable[str] = ()
     ) -> DataflowRecord:
-        """Register a dataflow; durable once it returns."""
+        """Register a dataflow; durable when it returns."""
         ...
 
     def change(
@@ -298,11 +332,11 @@ class Controller(Protocol):
         expected_version: int | None = None,
         dry_run: bool = False,
     ) -> Changed:
-        """Let a new version of a dataflow take over; durable once it returns."""
+        """Replace a dataflow by a new version; durable when it returns."""
         ...
 
     def validate(self, document: Mapping[str, Any], duplicates: Iterable[str] = ()) -> Dataflow:
-        """Check a document as `register` does, and change nothing."""
+        """Check a document as `register` does; changes nothing."""
         ...
 
     def dataflow(self, name: str) -> Dataflow:
@@ -314,7 +348,7 @@ class Controller(Protocol):
         ...
 
     def resume(self, name: str) -> None:
-        """Run a dataflow again and clear the failures of its stages; idempotent."""
+        """Start runs of a dataflow again and clear the failures of its stages; idempotent."""
         ...
 
     def pause_stage(self, dataflow: str, stage: str) -> None:
@@ -326,18 +360,22 @@ class Controller(Protocol):
         ...
 
     def delete(self, name: str, purge: bool = False) -> None:
-        """Forget a dataflow; with `purge`, remove its folder too."""
+        """Delete a dataflow; with `purge`, remove its folder too."""
         ...
 
     def members(self, name: str) -> Mapping[str, tuple[str, ...]]:
         """Return the stages that run together: the leader -> all of them, itself first.
 
-        Raises `NotFoundError`, or `DataflowInvalidError` for what is no longer installed.
+        Raises `NotFoundError`, or `DataflowInvalidError` if a package is no longer installed.
         """
         ...
 
     def waiting(self, name: str) -> Mapping[str, str]:
         """Return leading stage -> why it did not start at the last decision, in words."""
+        ...
+
+    def troubles(self, name: str | None = None) -> Sequence[Trouble]:
+        """Return unexpected failures of one dataflow or of all; the work is tried again."""
         ...
 
     def waits(self, name: str) -> Mapping[str, Wait]:
@@ -349,7 +387,7 @@ class Controller(Protocol):
         ...
 
     def close(self, dataflow: str, flow: str, *, key: str | None = None) -> Punctuation:
-        """Close the open frames of a flow; durable once it returns."""
+        """Close the open frames of a flow; durable when it returns."""
         ...
 
     def framed_inputs(self, dataflow: str, flow: str) -> list[str]:
@@ -358,12 +396,20 @@ class Controller(Protocol):
 
 
 class DropFolder(Protocol):
-    """Where files arrive."""
+    """The drop folders, where files arrive."""
+
+    def troubled(self, dataflow: str) -> Sequence[str]:
+        """Return, for an operator, what is wrong with some sources of a dataflow now."""
+        ...
+
+    def look(self, record: DataflowRecord, dataflow: Dataflow) -> Sequence[Mapping[str, Any]]:
+        """Return the current contents of each source's folder, as in `SourceFolderOut`."""
+        ...
 
     def clean(
         self, record: DataflowRecord, dataflow: Dataflow, *, dry_run: bool = False
     ) -> dict[str, Expiry]:
-        """Remove files that were taken in long enough ago; return what goes of each source."""
+        """Remove finished files that are old enough; return, per source, what is removed."""
         ...
 
     def upload(
@@ -373,33 +419,40 @@ class DropFolder(Protocol):
         source: str,
         name: str,
         stream: BinaryIO,
-    ) -> ClaimRecord:
-        """Take a file from a stream; durable once it returns."""
+        key: str = "",
+    ) -> Uploaded:
+        """Store a file from a stream; durable when it returns."""
+        ...
+
+    def foresee(
+        self, record: DataflowRecord, dataflow: Dataflow, source: str, name: str, sha256: str
+    ) -> Judged:
+        """Return what the outcome of a file would be if it came now; raises `NotFoundError`."""
         ...
 
 
 class Housekeeping(Protocol):
-    """What removes what nobody needs."""
+    """Garbage collection."""
 
     def look(self, name: str) -> Garbage:
-        """Return what of a dataflow would go now; raises `NotFoundError`."""
+        """Return what a collection would remove from a dataflow now; raises `NotFoundError`."""
         ...
 
     def collect(self, name: str) -> Garbage:
-        """Collect a dataflow now; return what went; raises `NotFoundError`."""
+        """Collect a dataflow now; return what was removed; raises `NotFoundError`."""
         ...
 
 
 class Leading(Protocol):
-    """Who leads."""
+    """Tells which instance leads."""
 
     def standing(self) -> Standing:
-        """Return how this instance stands; answers at once."""
+        """Return the role of this instance; answers at once."""
         ...
 
 
 class LeadsAlone:
-    """There is one instance, and it leads."""
+    """A `Leading` for a single instance, which always leads."""
 
     def standing(self) -> Standing:
         """Return that it leads."""
@@ -411,12 +464,12 @@ class Settings(Protocol):
 
     @property
     def host(self) -> str:
-        """The address it listens on."""
+        """The address that the service listens on."""
         ...
 
     @property
     def body_bytes_max(self) -> int:
-        """Largest body of a request but an upload, in bytes."""
+        """Largest body of a request other than an upload, in bytes."""
         ...
 
     @property
@@ -426,17 +479,17 @@ class Settings(Protocol):
 
     @property
     def uploads_max(self) -> int:
-        """Uploads that are received at a time."""
+        """Most uploads that are received at a time."""
         ...
 
     @property
     def client_idle_seconds(self) -> float:
-        """For how long a client may send nothing in the middle of a body."""
+        """How long a client may send nothing in the middle of a body."""
         ...
 
     @property
     def input_retention(self) -> FlowRetention:
-        """How long inputs stay of sources whose dataflow says nothing."""
+        """How long inputs stay for sources whose dataflow does not say."""
         ...
 
     @property
@@ -454,13 +507,13 @@ class Settings(Protocol):
         ...
 
     def ensure_token(self) -> str:
-        """Return the bearer token; makes it at first start."""
+        """Return the bearer token; creates it at first start."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Everything that the routes reach, in one value."""
+    """Everything that the routes use, in one value."""
 
     controller: Controller
     store: Store

@@ -4,9 +4,9 @@
      "detail": "there is no dataflow 'x'", "instance": "/api/v1/dataflows/x",
      "error_code": "not_found", "message": "...", "details": {"kind": ..., "name": ...}}
 
-`type` and `error_code` are stable; `detail` is for people and may change. Every
-error class of the product stands in `STATUS` (tests/controller/api/test_problems.py).
-A code that does not is answered with 500 and logged, never guessed.
+`type` and `error_code` are stable; `detail` is for people and may change. Every error class of the
+product stands in `STATUS` (tests/controller/api/test_problems.py). A code that is missing there is
+answered with 500 and logged, never guessed.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from cbp.errors import CbpError, OperatingError
+from cbp.errors.message_limits import MISTAKES_MAX, shortened
 from controller.api.values import json_value
 
 __all__ = [
@@ -57,6 +58,7 @@ STATUS: Mapping[str, int] = {
     "dataflow_invalid": 422,
     "change_refused": 409,
     "code_drifted": 409,
+    "code_not_loaded": 409,
     "author_code_failed": 422,
     "decision_invalid": 422,
     "increment_absent": 422,
@@ -65,6 +67,11 @@ STATUS: Mapping[str, int] = {
     "route_key_invalid": 422,
     "route_flow_unknown": 422,
     "cycle_undrained": 422,
+    "records_returned": 422,
+    "author_ended_process": 422,
+    "input_read_twice": 422,
+    "state_key_foreign": 422,
+    "author_state_changed": 422,
     "memo_not_serialisable": 422,
     "alignment_backwards": 422,
     "framing_key_invalid": 422,
@@ -78,10 +85,16 @@ STATUS: Mapping[str, int] = {
     "table_foreign_writer": 409,
     "file_system_unsafe": 500,
     "spark_setting_unsafe": 500,
+    "spark_unauthenticated": 500,
     "address_space_bounded": 500,
     "log_conflict": 503,
     "lease_lost": 503,
+    "spark_job_failed": 503,
+    "worker_ended": 503,
+    "spark_lost": 503,
     "disk_full": 503,
+    "file_damaged": 500,
+    "file_lost": 500,
     "increment_damaged": 500,
     "version_gone": 410,
     "increment_collected": 410,
@@ -89,9 +102,11 @@ STATUS: Mapping[str, int] = {
     "run_cancelled": 409,
     "run_gave_way": 409,
     "dataflow_busy": 409,
+    "dataflow_failed": 500,
     "rollback_impossible": 409,
     "input_not_retained": 409,
     "dataflow_unsettled": 409,
+    "nothing_verified": 409,
     "verification_busy": 409,
     "verification_too_large": 422,
     "punctuation_unplaced": 409,
@@ -109,6 +124,7 @@ STATUS: Mapping[str, int] = {
     "database_newer": 503,
     # the drop folder
     "drop_folder_unusable": 503,
+    "source_failed": 500,
     "upload_too_large": 413,
     "intake_stopped": 503,
     "file_rejected": 422,
@@ -135,19 +151,21 @@ _log = structlog.get_logger(__name__)
 
 
 class RequestError(CbpError):
-    """A request cannot be served as it was made."""
+    """A request cannot be served as it was sent."""
 
     code: ClassVar[str] = "request_refused"
 
 
 class RequestInvalidError(RequestError):
-    """Parameters of a request are wrong; lists every one of them."""
+    """Parameters of a request are wrong; lists the first `MISTAKES_MAX` mistakes."""
 
     code = "request_invalid"
 
     def __init__(self, mistakes: list[dict[str, str]]) -> None:
-        lines = "; ".join(f"{m['where']}: {m['message']}" for m in mistakes)
-        super().__init__(f"the request is wrong: {lines}", mistakes=mistakes)
+        told = [{k: shortened(v, 300) for k, v in m.items()} for m in mistakes[:MISTAKES_MAX]]
+        more = f" (of {len(mistakes)} mistakes the first ones)" if len(mistakes) > len(told) else ""
+        lines = "; ".join(f"{m['where']}: {m['message']}" for m in told)
+        super().__init__(f"the request is wrong{more}: {lines}", mistakes=told)
 
 
 class UnauthenticatedError(RequestError):
@@ -163,7 +181,7 @@ class UnauthenticatedError(RequestError):
 
 
 class HostRefusedError(RequestError):
-    """The Host header names somebody else (DNS rebinding)."""
+    """The Host header names another host (DNS rebinding)."""
 
     code = "host_refused"
 
@@ -200,7 +218,7 @@ class ClientTooSlowError(RequestError):
 
 
 class MediaTypeError(RequestError):
-    """The body has a content type that this route does not read."""
+    """The route does not read bodies of this content type."""
 
     code = "media_type_unsupported"
 
@@ -213,7 +231,7 @@ class MediaTypeError(RequestError):
 
 
 class IdempotencyKeyReusedError(RequestError):
-    """An Idempotency-Key came with another body than the first time."""
+    """An Idempotency-Key came with a different body than the first time."""
 
     code = "idempotency_key_reused"
 
@@ -241,7 +259,7 @@ class RunEndedError(RequestError):
 
 
 class NotLeadingError(OperatingError):
-    """This controller starts nothing any more: another one leads."""
+    """This controller starts no more work: another one leads."""
 
     code = "not_leading"
 
@@ -250,7 +268,7 @@ class NotLeadingError(OperatingError):
 
 
 class LedElsewhereError(RequestError):
-    """Only the instance that leads can do this; says where it is."""
+    """Only the leading instance can do this; gives the leader's address."""
 
     code = "led_elsewhere"
 
@@ -259,7 +277,7 @@ class LedElsewhereError(RequestError):
 
 
 class InternalError(CbpError):
-    """Something failed that nobody foresaw; the log has the stack."""
+    """An unexpected failure; the log has the stack."""
 
     code = "internal_error"
 
@@ -268,19 +286,19 @@ class InternalError(CbpError):
 
 
 class _RouteError(RequestError):
-    """What the router itself refuses, by its status."""
+    """An error of the router itself, by its status."""
 
     code = "route_unknown"
 
 
 class _MethodError(RequestError):
-    """The route exists, the method does not."""
+    """The route exists, but not with this method."""
 
     code = "method_not_allowed"
 
 
 def problem(error: CbpError, instance: str) -> tuple[int, dict[str, Any], dict[str, str]]:
-    """Return status, document and headers that tell a client about an error."""
+    """Return status, document and headers of an error's response."""
     status = STATUS.get(error.code, 500)
     headers = {}
     if status == HTTPStatus.SERVICE_UNAVAILABLE and error.retryable:
@@ -300,7 +318,7 @@ def problem(error: CbpError, instance: str) -> tuple[int, dict[str, Any], dict[s
 
 
 def answer(error: CbpError, *, method: str, path: str) -> JSONResponse:
-    """Log an error and return the response that tells the client."""
+    """Log an error and return its response."""
     status, document, headers = problem(error, path)
     fields = {"error_code": error.code, "status": status, "method": method, "path": path}
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -311,7 +329,7 @@ def answer(error: CbpError, *, method: str, path: str) -> JSONResponse:
 
 
 def install(app: FastAPI) -> None:
-    """Make an app answer every error that its routes raise with a problem document."""
+    """Make an app answer every error of its routes with a problem document."""
     app.add_exception_handler(CbpError, _on_cbp_error)
     app.add_exception_handler(RequestValidationError, _on_invalid_request)
     app.add_exception_handler(HTTPException, _on_http_error)
@@ -324,7 +342,7 @@ async def _on_cbp_error(request: Request, error: Exception) -> JSONResponse:
 
 async def _on_invalid_request(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    # The values themselves are not repeated: one of them may be a misplaced secret.
+    # Values are not repeated: one of them may be a misplaced secret.
     mistakes = [
         {"code": str(line["type"]), "where": _place(line["loc"]), "message": str(line["msg"])}
         for line in error.errors()
@@ -335,6 +353,8 @@ async def _on_invalid_request(request: Request, error: Exception) -> JSONRespons
 async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     path = request.url.path
+    if isinstance(error.__cause__, CbpError):  # raised while a body was read
+        return await _on_cbp_error(request, error.__cause__)
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         response = await _on_cbp_error(request, _MethodError(f"{path} knows no {request.method}"))
         response.headers.update(error.headers or {})

@@ -1,4 +1,4 @@
-"""Roll-backs: show what one would do, do it, list what was done and why."""
+"""Roll-backs: show what one would do, do it, list past ones with their reasons."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Annotated
 from fastapi import Header, Query, Request
 from pydantic import Field
 
-from cbp.model.generation import Generation
+from cbp.model.flow.generation import Generation
+from cbp.model.version.rollback import Moment
 from controller.api.routing import ServicesParameter, problems, router
 from controller.api.schemas import Model, Page
 
@@ -21,7 +22,7 @@ _TO = "A position's number, the last epoch of a stage that stays (count:57), or 
 
 
 class PlanQuery(Model):
-    """Where a roll-back would go."""
+    """The target of a roll-back."""
 
     to: str = Field(min_length=1, max_length=100, description=_TO)
     drop_later: bool = Field(
@@ -30,7 +31,7 @@ class PlanQuery(Model):
 
 
 class RollbackQuery(PlanQuery):
-    """Where to, who asks, and why."""
+    """The target, the author and the reason of a roll-back."""
 
     reason: str = Field(min_length=1, max_length=1000)
     by: str = Field("", max_length=200, description="Who asks for it.")
@@ -58,7 +59,7 @@ class RollbackOut(Model):
     epochs: dict[str, int] = Field(description="Stage to its next epoch then.")
     undone: dict[str, int] = Field(description="Stage to the epochs that were undone.")
     dropped: dict[str, int] = Field(description="Source to its increments that stay unread.")
-    closes_dropped: int = Field(description="Closes made since that close nothing any more.")
+    closes_dropped: int = Field(description="Closes after that moment that are dropped.")
     at: datetime
     by: str
     reason: str
@@ -70,8 +71,32 @@ class RollbackPlanOut(Model):
     rollback: RollbackOut
     records_undone: int
     queued: dict[str, int] = Field(description="`stage.input` to the increments that wait then.")
-    closes_again: int = Field(description="Closes made since that stand where they stood.")
+    closes_again: int = Field(description="Closes after that moment that are restored.")
     tables: list[TableRewindOut]
+
+
+class MomentsQuery(Model):
+    """How many moments a client wants."""
+
+    limit: int = Field(50, ge=1, le=500, description="Most moments to return.")
+
+
+class MomentOut(Model):
+    """A moment to which a dataflow can be rolled back."""
+
+    position: int = Field(description="Value for `to`: the number of runs that stay.")
+    stage: str = Field(description="Stage whose run was recorded; empty: before the first run.")
+    epoch: int = Field(description="Number of that run; -1: before the first run.")
+    at: datetime | None = Field(description="When it was recorded; null: before the first run.")
+
+
+@routes.get("/dataflows/{name}/rollback/moments", responses=problems(404))
+def list_moments(
+    name: str, services: ServicesParameter, query: Annotated[MomentsQuery, Query()]
+) -> Page[MomentOut]:
+    """List the moments to which a dataflow can be rolled back, newest first."""
+    found = services.controller.amendments.moments(name, limit=query.limit)
+    return Page(items=[_moment(one) for one in found])
 
 
 @routes.get("/dataflows/{name}/rollback", responses=problems(404, 409))
@@ -99,9 +124,9 @@ def roll_back(
     query: Annotated[RollbackQuery, Query()],
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
 ) -> RollbackOut:
-    """Take tables, queues and epochs back to an earlier moment, and run on from there.
+    """Take tables, queues and epochs back to an earlier moment, and continue from there.
 
-    Repeated with its Idempotency-Key, it gets the first answer and undoes nothing more.
+    A request that repeats an Idempotency-Key gets the first answer and undoes nothing more.
     """
     asked = f"rollback {name} {query.model_dump_json()}".encode()
     with request.app.state.idempotency_keys.use(idempotency_key, asked):
@@ -123,6 +148,11 @@ def list_rollbacks(name: str, services: ServicesParameter) -> Page[RollbackOut]:
     return Page(
         items=[_shown(one) for one in reversed(services.controller.amendments.rollbacks(name))]
     )
+
+
+def _moment(one: Moment) -> MomentOut:
+    at = datetime.fromtimestamp(one.cut.at_ms / 1000, UTC) if one.stage else None
+    return MomentOut(position=one.cut.number, stage=one.stage, epoch=one.epoch, at=at)
 
 
 def _shown(one: Generation) -> RollbackOut:

@@ -1,9 +1,11 @@
-"""What every resource module shares: its router, its services, its page size.
+"""Shared parts of all resource modules: router, services, page size.
 
-Every route of a router made here needs the token (see `controller.api.security`)
-and documents the problems that any route may answer with. Of several instances any one
-answers what only reads, unless that is in the leader's memory (`leader_only`), and what is
-`any_instance`; the rest is the leader's, and another one answers 421 with the leader's address.
+Every route of a router made here needs the token (see `controller.api.security`) and documents the
+problems that any route may answer with.
+
+Several instances may run. Any instance serves a route that only reads, unless the data is in the
+leader's memory (`leader_only`), and a route marked `any_instance`. All other routes are the
+leader's; another instance answers 421 with the leader's address.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Request
 
-from cbp.model.lease import Role
+from cbp.model.schedule.lease import Role
 from controller.api.ports import Services
 from controller.api.problems import (
     MEDIA_TYPE,
@@ -46,7 +48,7 @@ _LEADERS: set[Any] = set()
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return OpenAPI responses: these statuses carry a problem document."""
+    """Return OpenAPI responses that carry a problem document, for these statuses."""
     schema = {"$ref": "#/components/schemas/Problem"}
     return {
         status: {
@@ -67,13 +69,13 @@ def router(tag: str) -> APIRouter:
 
 
 def any_instance(endpoint: Endpoint) -> Endpoint:
-    """Mark a route that writes to the store only, so that it need not be the leader's."""
+    """Mark a route that writes only to the store, so that any instance can serve it."""
     _ANYWHERE.add(endpoint)
     return endpoint
 
 
 def leader_only(endpoint: Endpoint) -> Endpoint:
-    """Mark a route that reads what only the leader's process knows."""
+    """Mark a route that reads what only the leader's process holds."""
     _LEADERS.add(endpoint)
     return endpoint
 
@@ -100,7 +102,7 @@ def page_size(services: Services, query: PageQuery) -> int:
 
 
 async def _led_here(request: Request) -> None:
-    """Refuse what another instance has to do; before a body is read."""
+    """Refuse a request that only the leader serves; runs before a body is read."""
     endpoint = request.scope["endpoint"]
     if endpoint in _ANYWHERE or (request.method in _READS and endpoint not in _LEADERS):
         return

@@ -8,7 +8,8 @@ from typing import Annotated
 from fastapi import Query
 from pydantic import Field
 
-from cbp.model.intention import RunStatus
+from cbp.model.dataflow.lanes import lanes_of
+from cbp.model.run.intention import RunStatus
 from controller.api.overview import members_of
 from controller.api.ports import Services
 from controller.api.problems import RunEndedError
@@ -59,7 +60,7 @@ def show(run: str, services: ServicesParameter) -> RunOut:
 
 @routes.post("/runs/{run}/cancel", status_code=202, responses=problems(404, 409))
 def cancel(run: str, services: ServicesParameter) -> RunOut:
-    """Ask a run to stop; it may still end by itself. What it read stays queued."""
+    """Ask a run to stop; it may still finish. What it read stays queued."""
     record = services.store.run(run)
     if record.status is not RunStatus.INTENDED:
         raise RunEndedError(run, record.status)
@@ -74,7 +75,7 @@ def shown_run(services: Services, run: str) -> RunOut:
 
 
 def _leader(services: Services, dataflow: str | None, stage: str | None) -> str | None:
-    """Return the stage in whose runs a stage of a dataflow runs."""
+    """Return the stage that leads the runs of this stage."""
     if dataflow is None or stage is None:
         return stage
     members = members_of(services, dataflow)
@@ -97,5 +98,6 @@ def _shown(run: RunRecord, members: Mapping[str, tuple[str, ...]]) -> RunOut:
         finished_at=ended,
         seconds=None if ended is None else (ended - run.started_at).total_seconds(),
         figures=dict(run.figures),
+        lanes=list(lanes_of(run.figures)),
         error=None if run.error is None else json_value(run.error),
     )

@@ -1,7 +1,7 @@
-"""What the API sends and receives, as closed models (no unknown fields).
+"""Models of requests and responses; closed (no unknown fields).
 
-Times are UTC in ISO 8601; sizes are in bytes, durations in seconds. Every listing
-is a `Page`: its `cursor` gets the next part, `null` at the end.
+Times are UTC in ISO 8601; sizes are in bytes, durations in seconds. Every listing is a `Page`: its
+`cursor` fetches the next part, and is `null` at the end.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from cbp.model.dataflow.lanes import Lane
 
 __all__ = [
     "PAGE_SIZE_MAX",
@@ -31,10 +33,14 @@ __all__ = [
     "QueueOut",
     "Records",
     "RunOut",
+    "SourceFolderOut",
+    "SourceFolders",
     "SourceOut",
+    "SourceTroubleOut",
     "StageOut",
     "StateOut",
     "TranslatorOut",
+    "UnclaimedOut",
     "Validation",
     "WaitOut",
     "Waits",
@@ -45,7 +51,7 @@ PAGE_SIZE_MAX = 500
 T = TypeVar("T")
 
 StageState = Literal["running", "waiting", "retrying", "paused", "stopped"]
-DataflowState = Literal["ok", "retrying", "paused", "stopped"]
+DataflowState = Literal["ok", "retrying", "paused", "stopped", "broken"]
 
 
 class Model(BaseModel):
@@ -55,9 +61,9 @@ class Model(BaseModel):
 
 
 class PageQuery(Model):
-    """Which part of a listing a client wants."""
+    """The part of a listing that a client wants."""
 
-    cursor: str | None = Field(None, max_length=1000, description="Of the page before.")
+    cursor: str | None = Field(None, max_length=1000, description="Cursor of the previous page.")
     limit: int | None = Field(None, ge=1, le=PAGE_SIZE_MAX, description="Most items to return.")
 
 
@@ -69,7 +75,7 @@ class Page(Model, Generic[T]):
 
 
 class Problem(BaseModel):
-    """An error, as RFC 9457 has it, with this service's own fields."""
+    """An error as defined by RFC 9457, with this service's own fields."""
 
     type: str = Field(description="`urn:cbp:error:<error_code>`; stable.")
     title: str
@@ -82,11 +88,11 @@ class Problem(BaseModel):
 
 
 class QueueOut(Model):
-    """What waits at one input of a stage."""
+    """The increments that wait at one input of a stage."""
 
     input: str
     flow: str
-    increments: int = Field(description="Queued, read marks included.")
+    increments: int = Field(description="Queued increments, including those already read but kept.")
     unread: int
     records: int
     bytes: int
@@ -103,14 +109,14 @@ class StateOut(Model):
 
 
 class KeptOut(Model):
-    """For how long increments of an output stay once everything has read them."""
+    """How long increments of an output stay once everything has read them."""
 
-    hours: float | None = Field(description="Since they came; `null`: however old.")
-    bytes: int = Field(description="That the newest may have; 0: any number.")
+    hours: float | None = Field(description="Age limit, counted from arrival; `null`: none.")
+    bytes: int = Field(description="Size limit for all kept increments; 0: none.")
 
 
 class StageOut(Model):
-    """One stage and how it gets on."""
+    """One stage and its progress."""
 
     name: str
     runs_with: str = Field(description="The stage in whose runs it runs; mostly itself.")
@@ -137,21 +143,74 @@ class StageOut(Model):
 
 
 class KeepOut(Model):
-    """For how long inputs stay once everything has read them."""
+    """How long inputs stay once everything has read them."""
 
     hours: float = Field(description="Since they arrived.")
-    bytes: int = Field(description="That the newest of a source may have; 0: any number.")
-    by: Literal["dataflow", "service"] = Field(description="Who says so of one of them at least.")
+    bytes: int = Field(description="Size limit for each source; 0: none.")
+    by: Literal["dataflow", "service"] = Field(
+        description="`dataflow` if it sets `hours` or `bytes`."
+    )
 
 
 class SourceOut(Model):
-    """One flow that is fed from outside."""
+    """One flow that receives files from outside."""
 
     name: str
     columns: str
     format: str
     options: dict[str, str]
     keep: KeepOut
+    duplicates: str = Field(description="What to do with known content under a new name.")
+
+
+class UnclaimedOut(Model):
+    """A name in a drop folder that will not be taken in."""
+
+    name: str
+    why: str
+    since: datetime | None = Field(description="When it was last changed.")
+
+
+class GoneOut(Model):
+    """A file that went away after it was claimed."""
+
+    name: str
+    claim: str
+    since: datetime = Field(description="When it was claimed.")
+    lost: bool = Field(description="Whether it was acknowledged; if so, drop it again.")
+
+
+class SourceTroubleOut(Model):
+    """What stopped the intake of one source."""
+
+    error: dict[str, Any]
+    since: datetime
+    tries: int = Field(description="Consecutive failed tries.")
+    retry_at: datetime
+
+
+class SourceFolderOut(Model):
+    """What lies in the drop folder of one source."""
+
+    name: str
+    folder: str = Field(description="Where producers put files.")
+    waiting: int = Field(description="Files that are not claimed yet.")
+    waiting_bytes: int
+    oldest_at: datetime | None = Field(description="When the oldest of these was last changed.")
+    unclaimed: int = Field(description="Names that are not going to be taken in.")
+    oldest_unclaimed: list[UnclaimedOut] = Field(description="The first 100 of them.")
+    gone: list[GoneOut] = Field(
+        description="Files that disappeared after they were claimed, newest first. Each is listed "
+        "for a day, or until a file of that name is taken in; at most 100, seen by this instance."
+    )
+    warning: str = Field(description="What somebody should do.")
+    trouble: SourceTroubleOut | None = Field(description="As the answering instance knows it.")
+
+
+class SourceFolders(Model):
+    """The drop folders of a dataflow."""
+
+    items: list[SourceFolderOut]
 
 
 class DataflowSummary(Model):
@@ -167,6 +226,10 @@ class DataflowSummary(Model):
     lag_seconds: float | None = Field(description="Age of the oldest unprocessed increment.")
     last_success_at: datetime | None
     failures: int = Field(description="Failed tries in a row, over all stages.")
+    problem: str | None = Field(
+        default=None,
+        description="Why it is retrying, stopped or broken, with the next try; `null`: it is not.",
+    )
     created_at: datetime
 
 
@@ -184,7 +247,7 @@ class DataflowDetail(Model):
 
 
 class Validation(Model):
-    """A document that may be registered."""
+    """The result for a document that can be registered."""
 
     name: str
     sources: list[str]
@@ -214,7 +277,7 @@ class IncrementOut(Model):
 
 
 class ClaimOut(Model):
-    """One file that was met in a drop folder."""
+    """One file that arrived in a drop folder."""
 
     id: str
     dataflow: str
@@ -224,8 +287,12 @@ class ClaimOut(Model):
     bytes: int
     status: str
     sha256: str
-    index: int | None = Field(description="Of the increment that it became.")
+    index: int | None = Field(description="Index of the increment made from this file.")
     reason: dict[str, Any] | None = Field(description="Why it is in quarantine.")
+    same_as: dict[str, Any] | None = Field(
+        description="The earlier file with this content. `by` says what is equal: "
+        "`name_and_content` (a retry) or `content`."
+    )
     created_at: datetime
 
 
@@ -235,7 +302,9 @@ class RunOut(Model):
     id: str
     dataflow: str
     stage: str = Field(description="The one that leads; others may run with it.")
-    stages: list[str] = Field(description="All that run; of each, `<stage>/<figure>`.")
+    stages: list[str] = Field(
+        description="All stages of the run; figures are named `<stage>/<figure>`."
+    )
     epoch: int
     attempt: int
     status: str
@@ -245,11 +314,14 @@ class RunOut(Model):
     finished_at: datetime | None
     seconds: float | None
     figures: dict[str, float]
+    lanes: list[Lane] = Field(
+        description="The lanes that its jobs took; empty while it runs, or if it had no jobs."
+    )
     error: dict[str, Any] | None
 
 
 class Records(Model):
-    """Records of a flow or a state, columns by name."""
+    """Records of a flow or a state, by column name."""
 
     items: list[dict[str, Any]]
     cursor: str | None = None
@@ -264,7 +336,7 @@ class FrameOut(Model):
 
 
 class InputWaitOut(Model):
-    """What waits at one input, and what is on its way there."""
+    """The records that wait at one input, or are on their way to it."""
 
     input: str
     flow: str
@@ -273,7 +345,7 @@ class InputWaitOut(Model):
     bytes: int
     kept: int = Field(description="Increments that were read and stay.")
     framing: int = Field(description="Increments that are being framed.")
-    closes: int = Field(description="Closes that are behind what is being framed.")
+    closes: int = Field(description="Closes that are not applied yet.")
     open_frame: FrameOut | None
 
 
@@ -305,21 +377,21 @@ class WaitOut(Model):
 
 
 class Waits(Model):
-    """What the stages of a dataflow wait for; those that lead their runs."""
+    """What the stages of a dataflow wait for; only stages that lead their runs."""
 
     items: list[WaitOut]
 
 
 class LeftOut(Model):
-    """What a dataflow still does if nothing else arrives."""
+    """The work that a dataflow still has if nothing else arrives."""
 
     stages: dict[str, str] = Field(description="Stage to what is left; none: all is applied.")
 
 
 class PunctuationOut(Model):
-    """What closed the open frames of a flow."""
+    """A punctuation, which closed the open frames of a flow."""
 
-    number: int = Field(description="Counts those of a dataflow.")
+    number: int = Field(description="Counts the closes of the dataflow, from 0.")
     flow: str
     at: int = Field(description="Index of the first increment behind it.")
     reason: Literal["request", "marker", "idle"]
@@ -346,23 +418,36 @@ class Health(Model):
     status: Literal["ok"]
 
 
+class DegradedOut(Model):
+    """A dataflow that makes no progress although the service works."""
+
+    dataflow: str
+    state: DataflowState
+    reason: str = Field(description="Why, and when it is retried, if it is.")
+
+
 class Readiness(Health):
-    """Whether the service can work, and its part in it."""
+    """Whether the service can work, and the role of this instance."""
+
+    degraded: dict[str, DataflowState] = Field(
+        default_factory=dict,
+        description="Dataflows that are retrying, stopped or broken; they do not make it unready.",
+    )
 
     role: InstanceRole
-    epoch: int = Field(description="Of the lease by which a controller leads.")
+    epoch: int = Field(description="Epoch of the leader's lease.")
 
 
 class LeaderOut(Model):
-    """Who leads, as the instance knows it that was asked."""
+    """Which instance leads, as far as the asked instance knows."""
 
     role: InstanceRole
-    epoch: int = Field(description="Of the lease; rises with every change of the leader.")
-    leader: str | None = Field(description="Its address; `null`: not known, or there is one only.")
+    epoch: int = Field(description="Epoch of the lease; increases with every change of leader.")
+    leader: str | None = Field(description="Its address; `null`: unknown, or only one instance.")
 
 
 class Links(Model):
-    """Where to go from here."""
+    """Links to the other resources."""
 
     service: str
     version: str

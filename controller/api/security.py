@@ -1,9 +1,9 @@
-"""Who may talk to the API, and what every answer carries.
+"""Access control of the API, and the headers of every response.
 
-`Guard` stands in front of every route, known or not: deny by default. It checks,
-in this order, the Host header (DNS rebinding), the Origin header (pages of other
-sites) and the bearer token; only `OPEN_PATHS` need no token. It also turns an
-error that nobody foresaw into a problem document, and adds the security headers.
+`Guard` stands before every route, known or not: deny by default. It checks, in this order, the Host
+header (DNS rebinding), the Origin header (pages of other sites) and the bearer token; only
+`OPEN_PATHS` need no token. It also turns unexpected errors into problem documents, and adds the
+security headers.
 
 Absent on purpose: cookies, CORS, tokens in URLs.
 """
@@ -20,6 +20,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cbp.errors import CbpError
+from controller.api.bounds import Bounds
 from controller.api.problems import (
     HostRefusedError,
     InternalError,
@@ -43,7 +44,7 @@ SECURITY_HEADERS = {
 
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
-# Tells OpenAPI that a token is needed; `Guard` is what demands it.
+# Tells OpenAPI that a token is needed; `Guard` enforces it.
 bearer_scheme = HTTPBearer(auto_error=False, description="The content of the token file.")
 
 
@@ -54,12 +55,20 @@ class Guard:
         token: What clients must send; only its digest is kept.
         host: The address that the service listens on.
         allowed_hosts: Further names under which clients may reach it.
+        bounds: Bounds of bodies; a body is read only after the checks above.
     """
 
     def __init__(
-        self, app: ASGIApp, *, token: str, host: str, allowed_hosts: Iterable[str] = ()
+        self,
+        app: ASGIApp,
+        *,
+        token: str,
+        host: str,
+        allowed_hosts: Iterable[str] = (),
+        bounds: Bounds | None = None,
     ) -> None:
-        self._app = app
+        assert token.strip(), "an empty token would let everybody in"
+        self._app, self._bounds = app, bounds
         self._digest = _digest(token)
         self._hosts = _LOOPBACK_NAMES | {name.lower() for name in (host, *allowed_hosts)}
         self._any_address = _is_unspecified(host)
@@ -82,11 +91,12 @@ class Guard:
 
         try:
             self._check(scope)
-            await self._app(scope, receive, send_safely)
+            bounded = self._bounds.bounded(scope, receive) if self._bounds else receive
+            await self._app(scope, bounded, send_safely)
             return
         except CbpError as refused:
             error = refused
-        except Exception as unforeseen:  # the edge: nothing above could answer the client
+        except Exception as unforeseen:  # nothing above could answer the client
             error = InternalError()
             error.__cause__ = unforeseen
             if started:
@@ -106,7 +116,7 @@ class Guard:
             raise UnauthenticatedError
 
     def _knows(self, name: str) -> bool:
-        # Rebinding needs a name: an address in the Host header is the one that was dialled.
+        # Rebinding needs a name. An address in the Host header is the one that was dialled.
         return name in self._hosts or (self._any_address and _is_address(name))
 
     def _has_token(self, headers: Headers) -> bool:

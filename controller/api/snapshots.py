@@ -11,7 +11,7 @@ from pydantic import Field
 from controller.api.moments import MomentQuery, as_of
 from controller.api.routing import ServicesParameter, problems, router
 from controller.api.schemas import Model
-from controller.loop.reading import AsOf
+from controller.loop.reading.reader import AsOf
 
 __all__ = ["routes"]
 
@@ -28,7 +28,7 @@ class TableOut(Model):
 
 
 class SnapshotOut(Model):
-    """Versions that belong together."""
+    """Versions of tables that belong together."""
 
     dataflow: str
     at: datetime = Field(description="For `TIMESTAMP AS OF`.")
@@ -42,7 +42,7 @@ class SnapshotOut(Model):
 def take(
     name: str, services: ServicesParameter, query: Annotated[MomentQuery, Query()]
 ) -> SnapshotOut:
-    """Return versions of all tables that show the same publications, while runs go on."""
+    """Return versions of all tables that show the same publications, while runs continue."""
     asked = as_of(query) or AsOf()
     found = services.controller.snapshots.take(
         name, epoch=asked.epoch, stage=asked.stage, at_ms=asked.at_ms

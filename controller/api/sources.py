@@ -1,21 +1,23 @@
-"""Sources: upload of a file, which then takes the way of a dropped one."""
+"""Sources: upload a file, which is then handled like a dropped one; ask what a file would be."""
 
 from __future__ import annotations
 
 import io
-from typing import Annotated, BinaryIO, cast
+from typing import Annotated, Any, BinaryIO, cast
 
 import anyio.to_thread
-from fastapi import Query, Request
+from fastapi import Header, Query, Request, Response
 from pydantic import Field, field_validator
 
 from cbp.errors import NotFoundError
 from controller.api.body import BodyStream
 from controller.api.claims import claim_out
 from controller.api.ports import Services
+from controller.api.problems import IdempotencyKeyReusedError
 from controller.api.routing import ServicesParameter, problems, router
 from controller.api.schemas import ClaimOut, Model
-from controller.store.base import ClaimRecord
+from controller.api.values import json_value
+from controller.store.base import Uploaded
 
 __all__ = ["routes"]
 
@@ -33,7 +35,7 @@ _ANY_TYPE = {
 
 
 class UploadQuery(Model):
-    """What the file is called; kept as evidence, never used as a path."""
+    """The file's name; kept as evidence, never used as a path."""
 
     name: str = Field(min_length=1, max_length=NAME_BYTES_MAX)
 
@@ -49,39 +51,94 @@ class UploadQuery(Model):
         return name
 
 
+class IdentityQuery(UploadQuery):
+    """A file that may come."""
+
+    sha256: str = Field(pattern="^[0-9a-f]{64}$", description="Of its content.")
+
+
+class IdentityOut(Model):
+    """The outcome of a file if it came now."""
+
+    outcome: str = Field(description="`accepted` (if it can be read), `duplicate`, `quarantined`.")
+    same_as: dict[str, Any] | None = Field(description="The earlier file with this content.")
+
+
+@routes.get("/dataflows/{name}/sources/{source}/identity", responses=problems(404))
+def identity(
+    name: str, source: str, services: ServicesParameter, query: Annotated[IdentityQuery, Query()]
+) -> IdentityOut:
+    """Return whether a file came before, under this name or with this content; changes nothing."""
+    record = services.store.dataflow(name)
+    dataflow = services.controller.dataflow(name)
+    found = services.drop_folder.foresee(record, dataflow, source, query.name, query.sha256)
+    same_as = None if found.same_as is None else json_value(found.same_as)
+    return IdentityOut(outcome=found.outcome, same_as=same_as)
+
+
 @routes.post(
     "/dataflows/{name}/sources/{source}/files",
     status_code=202,
     openapi_extra=_ANY_TYPE,
-    responses=problems(404, 413),
+    responses={
+        200: {
+            "model": ClaimOut,
+            "description": "Known already, and so settled: see `status` and `same_as`.",
+        },
+        **problems(404, 409, 413, 422),
+    },
 )
 async def upload(
     name: str,
     source: str,
     request: Request,
+    response: Response,
     services: ServicesParameter,
     query: Annotated[UploadQuery, Query()],
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
 ) -> ClaimOut:
-    """Take a file; it is durable once this answers. The body is the file's content as it is."""
+    """Receive a file; it is durable when this answers. The body is the file's unchanged content.
+
+    A file with the name and content of an accepted one is a retry, and is not applied again
+    (200). Equal content under another name is data, unless the source's `duplicates` says
+    otherwise; `same_as` names the earlier file. An upload that repeats an Idempotency-Key gets the
+    first one's answer, also after a restart; with another file it gets 422.
+    """
     settings = services.settings
     stream = BodyStream(
         request,
         bytes_max=settings.upload_bytes_max,
         idle_seconds=settings.client_idle_seconds,
     )
-    # Threads of their own: as many slow clients as there are others would stop every route.
-    claim = await anyio.to_thread.run_sync(
-        _upload, services, name, source, query.name, stream, limiter=request.app.state.uploads
-    )
+    key = idempotency_key or ""
+    scope = f"{name}/{source}/{key}" if key else None
+    with request.app.state.idempotency_keys.busy(scope):
+        # Uploads have threads of their own: slow clients would otherwise block every route.
+        done = await anyio.to_thread.run_sync(
+            _upload,
+            services,
+            (name, source),
+            query.name,
+            stream,
+            key,
+            limiter=request.app.state.uploads,
+        )
+    if not done.same_request:
+        raise IdempotencyKeyReusedError
+    claim = done.answer
+    if claim.status != "claimed":
+        response.status_code = 200
     return claim_out(claim)
 
 
 def _upload(
-    services: Services, name: str, source: str, file: str, stream: BodyStream
-) -> ClaimRecord:
+    services: Services, at: tuple[str, str], file: str, stream: BodyStream, key: str
+) -> Uploaded:
+    name, source = at
     record = services.store.dataflow(name)
     dataflow = services.controller.dataflow(name)
     if source not in dataflow.sources:
         raise NotFoundError(kind="source", name=f"{name}.{source}")
     with io.BufferedReader(stream, READ_BYTES) as reader:
-        return services.drop_folder.upload(record, dataflow, source, file, cast(BinaryIO, reader))
+        content = cast(BinaryIO, reader)
+        return services.drop_folder.upload(record, dataflow, source, file, content, key)

@@ -1,7 +1,7 @@
-"""State: point look-up by key, and all of it by pages; as of now, of an epoch, or of a time.
+"""State: point look-up by key, and paging through all of it; as of now, an epoch, or a time.
 
-Columns of the key are query parameters, typed by the schema. So what else a look-up is asked
-begins with `_`, as no column does: `_null`, `_epoch`, `_stage`, `_at`.
+Key columns are query parameters, typed by the schema. All other parameters of a look-up begin
+with `_`, which no column does: `_null`, `_epoch`, `_stage`, `_at`.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ def page(
     services: ServicesParameter,
     query: Annotated[MomentPageQuery, Query()],
 ) -> Records:
-    """Read a page of a state, by the hash of its key.
+    """Read a page of a state, ordered by the hash of its key.
 
-    All pages are of one snapshot, that of the first page: complete and without doubles while
-    runs go on.
+    All pages are of one snapshot, that of the first page: complete and without duplicates while
+    runs continue.
     """
     schemas_of(services.controller.dataflow(name), stage, state)
     limit = page_size(services, query)

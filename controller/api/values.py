@@ -1,8 +1,8 @@
-"""Values on their way out: what a record or an error holds, as what JSON can hold.
+"""Converts values of records and errors to values that JSON can hold.
 
-Dates and times go out as ISO 8601, decimals as text, binary as base64. A float that
-JSON cannot hold goes out as the string `NaN`, `Infinity` or `-Infinity`. Half of a
-surrogate pair, which stands in file names that are no UTF-8, goes out as U+FFFD.
+Dates and times become ISO 8601, decimals become text, binary becomes base64. A float that JSON
+cannot hold becomes the string `NaN`, `Infinity` or `-Infinity`. Half of a surrogate pair, which
+occurs in file names that are not UTF-8, becomes U+FFFD.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["json_value"]
 
 
 def json_value(value: Any) -> Any:
-    """Return a record's value as what JSON can hold."""
+    """Return a record's value as a JSON value."""
     if isinstance(value, float):
         return value if math.isfinite(value) else _special_float(value)
     if value is None or isinstance(value, bool | int):
@@ -46,7 +46,7 @@ def _text(value: str) -> str:
 
 
 def _name(key: Any) -> str:
-    """Return a map's key as the name that a JSON object needs."""
+    """Return a map's key as the name of a JSON member."""
     plain = json_value(key)
     if isinstance(plain, bool):
         return "true" if plain else "false"

@@ -1,4 +1,4 @@
-"""Verifications: begin one, see how far it is, cancel it."""
+"""Verifications: start one, show its progress, cancel it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ routes = router("verifications")
 
 
 class VerificationIn(Model):
-    """What to verify, and for how long at most."""
+    """What to verify, and the time limit."""
 
     split: Split = Field(
         "increments", description="`increments`: as it arrived; `at_once`: as one batch."
@@ -37,19 +37,23 @@ class DifferingOut(Model):
 
 
 class TableVerdictOut(Model):
-    """What came of one table."""
+    """The result for one table."""
 
     table: str
     kind: Kind
     status: Literal["open", "equal", "differs", "left_out"]
-    records: int = Field(description="Compared, of both sides.")
+    records: int = Field(description="Records compared, counted on both sides.")
     differing: list[DifferingOut] = Field(description="The first keys that differ.")
     because: str = Field(description="Why it is left out.")
     within: str = Field(description="How closely records agree, as declared; empty: exactly.")
+    since: int | None = Field(
+        description="First epoch that was repeated, from the state before it; "
+        "null: all were made again from scratch."
+    )
 
 
 class VerificationOut(Model):
-    """How far a verification is, or what came of it."""
+    """Progress or result of a verification."""
 
     id: str
     dataflow: str
@@ -69,7 +73,7 @@ class VerificationOut(Model):
 
 @routes.post("/dataflows/{name}/verifications", status_code=202, responses=problems(404, 409))
 def start(name: str, wanted: VerificationIn, services: ServicesParameter) -> VerificationOut:
-    """Begin to recompute a dataflow from its retained input, and to compare every table."""
+    """Start to recompute a dataflow from its retained input, and to compare every table."""
     request = Request(wanted.split, wanted.engine, wanted.twice, wanted.seconds_max)
     return _shown(services.controller.verifications.start(name, request))
 
@@ -84,13 +88,13 @@ def list_verifications(name: str, services: ServicesParameter) -> Page[Verificat
 @routes.get("/verifications/{verification}", responses=problems(404))
 @leader_only
 def show(verification: str, services: ServicesParameter) -> VerificationOut:
-    """Show how far a verification is, or what came of it."""
+    """Show the progress or the result of a verification."""
     return _shown(services.controller.verifications.show(verification))
 
 
 @routes.post("/verifications/{verification}/cancel", status_code=202, responses=problems(404))
 def cancel(verification: str, services: ServicesParameter) -> VerificationOut:
-    """Ask a verification to end; what it has compared by then stays. Idempotent."""
+    """Ask a verification to end; it keeps the results so far. Idempotent."""
     return _shown(services.controller.verifications.cancel(verification))
 
 
@@ -119,6 +123,7 @@ def _shown(one: Verification) -> VerificationOut:
                 ],
                 because=verdict.because,
                 within=verdict.within,
+                since=verdict.since,
             )
             for verdict in one.tables
         ],

@@ -1,7 +1,7 @@
-"""What stages wait for: the reason of the last decision beside what stands at each input now.
+"""What stages wait for: the reason of the last decision, and what stands at each input now.
 
-The decision may be older than the queues that are shown with it: figures for people,
-nothing decides by them.
+The decision may be older than the queues that are shown with it. The figures are for people; no
+decision depends on them.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cbp.model.connector import Connector
-from cbp.model.waiting import Wait
+from cbp.model.flow.connector import Connector
+from cbp.model.schedule.waiting import Wait
 from controller.api.ports import Services
 from controller.api.schemas import FrameOut, InputWaitOut, WaitOut, Waits
 from controller.store.base import DataflowRecord, StageRecord
@@ -19,7 +19,7 @@ __all__ = ["waits"]
 
 
 def waits(services: Services, record: DataflowRecord) -> Waits:
-    """Return why each stage of a dataflow that leads does not start."""
+    """Return why each leading stage of a dataflow does not start."""
     reasons = services.controller.waits(record.name)
     connectors = services.store.connectors(record.name)
     wiring = record.document.get("stages", {})

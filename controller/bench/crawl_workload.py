@@ -1,15 +1,14 @@
 """The workload `crawl-queue`: pages with ten links each, seven to their own site, others Zipf.
 
-A tenth of as many pages as keys were asked for is crawled before the first increment: they
-name some 55 % of the URLs that there are, and `loaded_keys` says how many. Their state is
-written as files, as if the dataflow had come to it by itself (`states`). Every page of an
-increment is one that no increment had before; once all URLs are crawled, it is one that
-nobody named.
+The number of pages crawled before the first increment is a tenth of the requested keys. They name
+some 55 % of all URLs; `loaded_keys` gives the exact number. Their state is written as files, as if
+the dataflow had run (`states`). Every page of an increment is new: no earlier increment had it.
+Once all URLs are crawled, the next pages are ones that no page named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cbp.model.dataflow import Dataflow
+from cbp.model.dataflow.dataflow import Dataflow
 from controller.bench.dataflows import arranged, compiled, ready
 from controller.bench.draws import Ids, scattered, zipf
 
@@ -32,7 +31,7 @@ _TEXTS_AT_ONCE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the first pages say of each URL that they are or name, ascending by `ids`."""
+    """What the first pages say about each URL that they are or name, ascending by `ids`."""
 
     ids: Ids
     n: Ids
@@ -44,17 +43,19 @@ class CrawlQueue:
     """Decide what to crawl.
 
     Attributes:
-        state_keys: URLs that there are, of which the first pages name a part.
+        state_keys: Number of URLs; the first pages name a part of them.
+        from_empty: There are no first pages.
     """
 
     state_keys: int
     seed: int = 0
+    from_empty: bool = False
     source: str = "pages"
     last_phase: str = ""
 
     @property
     def loaded_keys(self) -> int:
-        """URLs that the first pages are or name."""
+        """Number of URLs that the first pages are or name."""
         return len(self._known.ids)
 
     @cached_property
@@ -66,7 +67,7 @@ class CrawlQueue:
         return named + len(np.unique(linked % sites)) + len(np.unique(known.ids % sites))
 
     def dataflow(self, *, grouping: str, form: str, buckets: int) -> Dataflow:
-        """Return the ready dataflow `crawl_queue`, its stages with state in this form."""
+        """Return the dataflow `crawl_queue`; its stages with state use this form."""
         document = dict(ready("crawl_queue"))
         if form != "groupwise":
             document["stages"] = {
@@ -78,18 +79,27 @@ class CrawlQueue:
         return arranged(compiled(document), grouping, buckets)
 
     def records(self, number: int, count: int, *, before: int) -> pa.Table:
-        """Return `(url STRING, site STRING, links ARRAY<STRING>)`, pages never seen before."""
+        """Return `(url STRING, site STRING, links ARRAY<STRING>)` of pages never seen before."""
+        return self._table(*self.drawn(number, count, before=before))
+
+    def drawn(self, number: int, count: int, *, before: int) -> tuple[Ids, Ids]:
+        """Return the pages of an increment, and the links of each: `(count,)`, `(count, 10)`."""
         chance = np.random.default_rng([1, number])
-        return self._table(*self._drawn(self._loaded + before, count, chance))
+        return self._drawn(self._loaded + before, count, chance)
 
     def first_pages(self) -> Iterator[pa.Table]:
-        """Yield the pages whose state `states` gives."""
+        """Yield the first pages, whose state `states` returns."""
         for pages, links in self._first():
             yield self._table(pages, links)
 
-    def states(self) -> dict[tuple[str, str], pa.Table]:
-        """Return what the stages know of the first pages: a record per URL and per site."""
-        known, sites = self._known, self._sites
+    def states(self, more: Iterable[tuple[Ids, Ids]] = ()) -> dict[tuple[str, str], pa.Table]:
+        """Return the states of the stages: a record per URL and per site.
+
+        Args:
+            more: Pages after the first ones, and their links.
+        """
+        more = list(more)
+        known, sites = (self._known_by(more) if more else self._known), self._sites
         linked = known.n > 0
         named = known.ids[linked] % sites
         total = np.bincount(named, known.n[linked], minlength=sites).astype(np.int64)
@@ -110,13 +120,9 @@ class CrawlQueue:
             ("merge", "known"): pa.table(merged),
         }
 
-    def within(self, candidate: str, increments: int) -> float:
-        """Return 0: counts are exact."""
-        return 0.0
-
     @property
     def _loaded(self) -> int:
-        return -(-self.state_keys // LINKS_PER_PAGE)
+        return 0 if self.from_empty else -(-self.state_keys // LINKS_PER_PAGE)
 
     @property
     def _universe(self) -> int:
@@ -128,12 +134,16 @@ class CrawlQueue:
 
     @cached_property
     def _known(self) -> _Known:
-        size = max(self._universe, self._sites * _URLS_PER_SITE)
+        return self._known_by(())
+
+    def _known_by(self, more: Sequence[tuple[Ids, Ids]]) -> _Known:
+        last = max((int(pages.max()) + 1 for pages, _ in more), default=0)
+        size = max(self._universe, self._sites * _URLS_PER_SITE, last)
         n, crawled = np.zeros(size, np.int64), np.zeros(size, np.bool_)
-        for pages, links in self._first():
+        for pages, links in (*self._first(), *more):
             crawled[pages] = True
             ordered = np.sort(links, axis=1)
-            first = np.ones(ordered.shape, np.bool_)  # a page's second link to a URL counts not
+            first = np.ones(ordered.shape, np.bool_)  # repeated links count once
             first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
             np.add.at(n, ordered[first], 1)
         ids = np.flatnonzero((n > 0) | crawled)

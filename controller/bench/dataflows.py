@@ -1,4 +1,4 @@
-"""The dataflows that are measured: ready ones, as users register them, arranged for a run."""
+"""The measured dataflows: the ones that ship with the product, configured for a benchmark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Literal, cast
 
-from cbp.model.dataflow import Dataflow, StageNode
+from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from controller.bench.errors import BenchRefusedError
 from controller.registry import Registry
 
@@ -23,7 +23,7 @@ def compiled(document: Mapping[str, Any]) -> Dataflow:
 
 
 def ready(name: str) -> Mapping[str, Any]:
-    """Return the document of a ready dataflow.
+    """Return the document of a shipped dataflow.
 
     Raises:
         BenchRefusedError: No installed package offers it.
@@ -38,7 +38,7 @@ def ready(name: str) -> Mapping[str, Any]:
 
 
 def arranged(dataflow: Dataflow, grouping: str, buckets: int) -> Dataflow:
-    """Return the dataflow with all states grouped so, and as many buckets."""
+    """Return the dataflow with this grouping for all states, and this number of buckets."""
     kind = cast(Literal["inner", "outer"], grouping)
     stages: dict[str, StageNode] = {}
     for name, node in dataflow.stages.items():

@@ -1,9 +1,9 @@
-"""From records to a `Digest`, by Spark where they lie, or by columns in this process.
+"""Computes the `Digest` of a table: in Spark where the records lie, or by columns in this process.
 
-Both give one digest for the same records: a record's hash is XXH64 over its columns and over
-which of them are null, as Spark chains it (`cbp.engine.hashing`), and digests are sums. No
-record is brought to the driver by Spark; here some thousand are in memory at a time, and of
-what is emitted 32 bytes per record.
+Both give the same digest for the same records. A record's hash is XXH64 over its columns and over
+which of them are null, chained as in Spark (`cbp.engine.columnar.key_hash`); a digest is a sum of
+hashes. Spark brings no record to the driver. This process holds some thousand records in memory at
+a time, and 32 bytes per emitted record.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cbp.engine.hashing import hash_columns
-from cbp.model.schema import DataType, Field
-from controller.bench.held import Digest
+from cbp.engine.columnar.key_hash import hash_columns
+from cbp.model.flow.schema import DataType, Field
+from controller.bench.result_comparison import Digest
 
 __all__ = ["digest_of", "frame_digest", "last_digest", "last_frame"]
 
@@ -33,7 +33,7 @@ def frame_digest(frame: Any, names: Sequence[str]) -> Digest:
     """Return the digest of a Spark frame's columns."""
     n = "coalesce(sum(n), 0L)" if "n" in names else "0L"
     hashed = frame.selectExpr(*names, f"{_hash_sql(names)} AS _h")
-    # In halves: the sum of whole hashes is more than a BIGINT holds.
+    # In halves: the sum of whole hashes does not fit a BIGINT.
     halves = f"coalesce(sum(_h & {_LOW}L), 0L)", "coalesce(sum(shiftright(_h, 32)), 0L)"
     rows, total, low, high = hashed.selectExpr("count(*)", n, *halves).first()
     return Digest(int(rows), int(total), int(low) + (int(high) << 32))
@@ -44,9 +44,9 @@ def last_frame(frame: Any, key: Sequence[str], names: Sequence[str], order: str)
 
     Args:
         frame: All records, and a column to order them by.
-        key: Columns of the key; none: every record counts.
+        key: Columns of the key; empty: every record counts.
         names: Columns of a record.
-        order: The column that orders the records of a key, none of which share a value.
+        order: The column that orders the records of a key; its values are distinct per key.
     """
     if not key:
         return frame
@@ -114,5 +114,5 @@ def _counts(batch: pa.RecordBatch) -> Int64s:
 
 
 def _sum(hashes: Int64s) -> int:
-    """Add up, in halves: the sum is more than 64 bits hold."""
+    """Sum in halves: the sum does not fit 64 bits."""
     return int((hashes & _LOW).sum()) + (int((hashes >> 32).sum()) << 32)

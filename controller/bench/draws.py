@@ -1,4 +1,4 @@
-"""Seeded draws of numbers that several workloads make."""
+"""Seeded random draws that several workloads use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 __all__ = ["Ids", "scattered", "zipf"]
 
-_SCATTER = 2_654_435_761  # a prime above any number of keys: popular ranks lie apart
+_SCATTER = 2_654_435_761  # a prime above any number of keys: spreads the popular ranks
 
 Ids = npt.NDArray[np.int64]
 

@@ -1,4 +1,4 @@
-"""What can go wrong in a benchmark."""
+"""Errors of the benchmark."""
 
 from __future__ import annotations
 
@@ -6,17 +6,28 @@ from collections.abc import Sequence
 
 from cbp.errors import InvariantError, OperatingError
 
-__all__ = ["BenchDisagreesError", "BenchRefusedError"]
+__all__ = ["BenchDisagreesError", "BenchFailedError", "BenchRefusedError"]
 
 
 class BenchRefusedError(OperatingError):
-    """A choice that the benchmark does not have, or not together with another one."""
+    """An option does not exist, or cannot be combined with another one."""
 
     code = "bench_refused"
     retryable = False
 
     def __init__(self, option: str, why: str) -> None:
         super().__init__(f"--{option}: {why}", option=option)
+        self.why = why
+
+
+class BenchFailedError(OperatingError):
+    """A candidate failed, or its process ended."""
+
+    code = "bench_failed"
+    retryable = False
+
+    def __init__(self, candidate: str, why: str) -> None:
+        super().__init__(f"{candidate}: {why}", candidate=candidate)
 
 
 class BenchDisagreesError(InvariantError):

@@ -1,11 +1,12 @@
-"""Seeded graphs with power-law degrees, and what is computed of a whole graph at once.
+"""Seeded graphs with power-law degrees, and reference algorithms on a whole graph.
 
-Links end at page r, counted from 0, with probability about (r + 1)^-2/3, which gives in-degrees
-a tail of exponent 2.5, as the web has; they begin at any page that has links. One page in
-twenty has none (it dangles). Every page has a link, so that the graph has all its pages.
+Links end at page r, counted from 0, with probability about (r + 1)^-2/3. This gives in-degrees
+a tail of exponent 2.5, as in the web. Links begin at any page that has links. One page in twenty
+has none (it dangles). Every page is an end of some link, so that the graph has all its pages.
 
-Guaranteed: the same seed gives the same links; links of a graph are distinct, none is a
-loop, and those of an increment are not in the graph (tests/controller/bench/test_graph.py).
+Guaranteed: the same seed gives the same links. The links of a graph are distinct, and none is a
+loop; links of an increment are not among the first ones (tests/controller/bench/test_graph.py).
+Not guaranteed: two increments may draw the same link.
 
 `ranks_of` is PageRank from scratch on one processor: the state that a benchmark begins with.
 """
@@ -19,12 +20,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["Edges", "Graph", "Ranked", "degrees_of", "edge_table", "ranks_of"]
+__all__ = [
+    "Edges",
+    "Graph",
+    "Ranked",
+    "coefficients_of",
+    "degrees_of",
+    "edge_table",
+    "neighbours_of",
+    "ranks_of",
+]
 
 DANGLING_SHARE = 0.05
 TAIL = 2 / 3
 ENOUGH = 1e-12
-"""Largest change of a rank at which `ranks_of` ends; the mean rank is 1."""
+"""`ranks_of` ends when no rank changes by more than this; the mean rank is 1."""
 
 Ids = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
@@ -46,7 +56,7 @@ class Graph:
     """A graph of pages 0 to `nodes` with so many links; see the module header.
 
     Attributes:
-        undirected: Links to and fro are one and the same.
+        undirected: Links in both directions are the same link.
     """
 
     nodes: int
@@ -56,7 +66,7 @@ class Graph:
 
     @cached_property
     def first(self) -> Edges:
-        """The links that are there before any increment."""
+        """The links that exist before any increment."""
         chance = np.random.default_rng([self.seed, 0])
         linking = np.arange(self._dangling, self.nodes)
         src = np.concatenate([linking, self._sources(chance, self._dangling)])
@@ -65,7 +75,7 @@ class Graph:
         return self._filled(chance, self._codes(src, dst), self.edges, np.empty(0, np.int64))
 
     def more(self, number: int, count: int) -> Edges:
-        """Return the new links of an increment; they are drawn from (seed, number) alone."""
+        """Return the new links of an increment, drawn from (seed, number) alone."""
         chance = np.random.default_rng([self.seed, 1, number])
         known = np.sort(self._codes(self.first.src, self.first.dst))
         return self._filled(chance, np.empty(0, np.int64), count, known)
@@ -83,7 +93,7 @@ class Graph:
         return drawn
 
     def _filled(self, chance: np.random.Generator, codes: Ids, count: int, known: Ids) -> Edges:
-        """Draw until there are `count` distinct links that are not known."""
+        """Draw until there are `count` distinct links that are not in `known`."""
         codes = _distinct(codes)[:count]
         while len(codes) < count:
             wanted = 2 * (count - len(codes)) + 8
@@ -93,7 +103,7 @@ class Graph:
         return Edges(codes // self.nodes, codes % self.nodes)
 
     def _codes(self, src: Ids, dst: Ids) -> Ids:
-        """Return a number per link; of an undirected one, whichever way it is written."""
+        """Return a number per link; for an undirected link, the same in both directions."""
         if self.undirected:
             src, dst = np.minimum(src, dst), np.maximum(src, dst)
         return src * self.nodes + dst
@@ -104,8 +114,8 @@ class Ranked:
     """PageRank of a whole graph; the mean rank is 1.
 
     Attributes:
-        rank: Of every page.
-        inflow: What other pages give to it: the sum of rank / links.
+        rank: Rank of every page.
+        inflow: What other pages give to each page: the sum of rank / links.
         dangling: The sum of the ranks of pages without links.
     """
 
@@ -130,10 +140,31 @@ def ranks_of(edges: Edges, nodes: int, *, damping: float = 0.85) -> Ranked:
 
 
 def degrees_of(edges: Edges, nodes: int) -> Ids:
-    """Return how many links begin or end at each page."""
+    """Return the number of links that begin or end at each page."""
     both = np.concatenate([edges.src, edges.dst])
     degrees: Ids = np.bincount(both, minlength=nodes).astype(np.int64)
     return degrees
+
+
+def neighbours_of(edges: Edges, nodes: int) -> list[set[int]]:
+    """Return the neighbours of every page; direction, repetition and loops do not matter."""
+    found: list[set[int]] = [set() for _ in range(nodes)]
+    for one, other in zip(edges.src.tolist(), edges.dst.tolist(), strict=True):
+        if one != other:
+            found[one].add(other)
+            found[other].add(one)
+    return found
+
+
+def coefficients_of(edges: Edges, nodes: int) -> Reals:
+    """Return the clustering coefficient of every page; 0 with fewer than two neighbours."""
+    neighbours = neighbours_of(edges, nodes)
+    values = np.zeros(nodes)
+    for page, known in enumerate(neighbours):
+        if len(known) > 1:
+            pairs = sum(len(known & neighbours[other]) for other in known)
+            values[page] = pairs / (len(known) * (len(known) - 1))
+    return values
 
 
 def edge_table(edges: Edges) -> pa.Table:
@@ -143,7 +174,7 @@ def edge_table(edges: Edges) -> pa.Table:
 
 
 def _distinct(codes: Ids) -> Ids:
-    """Return every number once, where it stands first."""
+    """Return every number once, in order of first occurrence."""
     _, first = np.unique(codes, return_index=True)
     found: Ids = codes[np.sort(first)]
     return found

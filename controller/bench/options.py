@@ -1,4 +1,4 @@
-"""What a user may choose about a benchmark, and which choices are refused.
+"""The options of a benchmark, and the combinations that are refused.
 
 Guaranteed: `BenchOptions.check` refuses before anything is started or written.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from cbp.model.publication import EPOCHS_MAX
+from cbp.model.dataflow.publish_policy import EPOCHS_MAX
 from controller.bench.errors import BenchRefusedError
 
 __all__ = [
@@ -19,11 +19,14 @@ __all__ = [
     "NO_SPARK",
     "OURS",
     "PAGERANK",
+    "PAPER",
     "URL_COUNT",
     "VARIANTS",
     "BenchOptions",
     "Candidates",
     "edges_of",
+    "groups_all",
+    "needs_spark",
     "peers_by_default",
     "runs_dataflow",
     "sizes_by_default",
@@ -31,7 +34,7 @@ __all__ = [
 
 OURS = "cbp"
 NO_SPARK = "none"
-"""As `master`: run what needs no Spark, in this process."""
+"""Value of `master`: run only candidates that need no Spark, in this process."""
 
 CLUSTERING = "clustering"
 CRAWL_QUEUE = "crawl-queue"
@@ -39,84 +42,112 @@ PAGERANK = "pagerank"
 URL_COUNT = "url-count"
 GRAPHS = (CLUSTERING, PAGERANK)
 VARIANTS = {"plain": CLUSTERING, "broadcast": PAGERANK}
-"""Ours again, the same dataflow told in another way, and the workload that has it."""
+"""Variants of `cbp` that express the same dataflow in another way, each with its workload."""
+PAPER = ("paper-a", "paper-b")
+"""The first two of the paper's three bars; the third, inner look-ups, is `cbp`."""
 
 SOAK_SHARE_MAX = 100
-"""Epochs at each end of a soak that are compared."""
+"""Most epochs at each end of a soak that are compared."""
 
 Candidates = tuple[str, ...]
 
 CANDIDATES: dict[str, str] = {
     OURS: "this product",
-    "merge": "Delta MERGE in a batch",
+    "jobs": "this product, every run a Spark job: no resident workers",
+    "service": "this product, end to end: a file is dropped into a running service",
     "blackbox": "this product's translator, state shuffled and rewritten every epoch",
     "scan": "this product, every look-up a scan of the state's files",
-    "jobs": "this product, every run a Spark job: no resident workers",
     "plain": "this product, a message to each neighbour instead of a multicast",
     "broadcast": "this product, ALL pages told instead of a multicast",
-    "rewrite": "Spark SQL full outer join, table rewritten every epoch",
+    "paper-a": "the paper's bar (a): one copy of ALL per task; state shuffled, outer, every epoch",
+    "paper-b": "the paper's bar (b): state stays where it is; outer, read as a whole every epoch",
+    "merge-files": "Delta MERGE in a batch, files rewritten",
+    "merge-vectors": "Delta MERGE in a batch, deletion vectors",
+    "rewrite": "Spark SQL join of state and increment, table rewritten every epoch",
     "streaming": "Structured Streaming with RocksDB, in the JVM",
     "streaming-python-apply": "Structured Streaming, applyInPandasWithState",
     "streaming-python-tws": "Structured Streaming, transformWithStateInPandas",
-    "duckdb": "DuckDB, INSERT ... ON CONFLICT in one process",
+    "duckdb-key": "DuckDB, primary key, changes by a join, INSERT ... ON CONFLICT",
+    "duckdb-update": "DuckDB, no index, changes by a join, UPDATE and INSERT",
+    "duckdb-parquet": "DuckDB, a Parquet file rewritten every epoch",
+    "polars": "Polars, a Parquet file rewritten every epoch",
     "recompute": "Spark SQL, from scratch",
+    "scratch": "NumPy (pagerank) or Polars (clustering) in one process, from scratch",
+    "warm": "NumPy (pagerank) or Python (clustering) in one process, from the last result",
 }
 _TOGETHER: dict[str, Candidates] = {
-    "streaming-python": ("streaming-python-apply", "streaming-python-tws")
+    "streaming-python": ("streaming-python-apply", "streaming-python-tws"),
+    "merge": ("merge-files", "merge-vectors"),
+    "duckdb": ("duckdb-key", "duckdb-update", "duckdb-parquet"),
+    "paper": PAPER,
 }
 """Names that stand for several candidates."""
 
 _ANY_DATAFLOW = (OURS, "blackbox", "scan", "jobs")
-_WITHOUT_SPARK = (OURS, "blackbox", "scan", *VARIANTS, "duckdb")
+_OF_GRAPHS = ("scratch", "warm")
+_IN_ONE_PROCESS = ("duckdb-key", "duckdb-update", "duckdb-parquet", "polars", *_OF_GRAPHS)
+"""Candidates that need no Spark, whatever the master; the service starts its own."""
+_WITHOUT_SPARK = (OURS, "blackbox", "scan", *VARIANTS, *PAPER, *_IN_ONE_PROCESS, "service")
 _RUNNING: dict[str, Candidates] = {
-    URL_COUNT: tuple(name for name in CANDIDATES if name not in VARIANTS),
+    URL_COUNT: tuple(n for n in CANDIDATES if n not in (*VARIANTS, *PAPER, *_OF_GRAPHS)),
     CRAWL_QUEUE: _ANY_DATAFLOW,
-    CLUSTERING: (*_ANY_DATAFLOW, "plain", "recompute"),
-    PAGERANK: (*_ANY_DATAFLOW, "broadcast", "recompute"),
+    CLUSTERING: (*_ANY_DATAFLOW, "plain", "recompute", *_OF_GRAPHS),
+    PAGERANK: (*_ANY_DATAFLOW, "broadcast", *PAPER, "recompute", *_OF_GRAPHS),
 }
 _PEERS: dict[str, Candidates] = {
-    URL_COUNT: ("merge", "blackbox", "streaming"),
+    URL_COUNT: ("jobs", "streaming", "duckdb", "polars"),
     CRAWL_QUEUE: ("blackbox",),
-    CLUSTERING: ("plain", "blackbox", "recompute"),
-    PAGERANK: ("broadcast", "blackbox", "recompute"),
+    CLUSTERING: ("plain", "blackbox", *_OF_GRAPHS),
+    PAGERANK: ("broadcast", "paper", *_OF_GRAPHS),
 }
 _SIZES: dict[str, tuple[int, int]] = {CLUSTERING: (20_000, 100), PAGERANK: (100_000, 100)}
 _SIZES_USUAL = (1_000_000, 10_000)
 _THRESHOLD = 0.01
+_ERROR = 1e-4
 _EDGES, _EDGES_CLUSTERING = 10, 5
 NODES_MIN = 100
 DENSITY = 8
-"""A graph has at most one in so many of the links that its nodes could have."""
+"""A graph has at most one in `DENSITY` of the links that its nodes could have."""
 _IN_SQL = "sql"
 _FORMS = ("groupwise", "arrow", _IN_SQL)
 _WRITTEN: dict[str, tuple[str, ...]] = {URL_COUNT: _FORMS, CRAWL_QUEUE: _FORMS[:2]}
-"""The forms of a workload's translators; of the others, the first."""
+"""The forms of a workload's translators; other workloads have only the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """Choices of one call.
+    """Options of one call.
 
     Attributes:
         workload: `url-count`, `crawl-queue`, `clustering` or `pagerank`.
-        against: Candidates besides ours; those that run our translators also as `name/form`;
-            `streaming-python` is two, `streaming-python-apply` and `streaming-python-tws`.
-        keys: How `url-count` draws its keys: `uniform`, `zipf`, or `distinct`: every record
+        against: Candidates besides `cbp`; those that run our translators also as `name/form`;
+            `streaming-python`, `merge`, `duckdb` and `paper` are several each.
+        keys: How `url-count` draws its keys: `uniform`, `zipf`, or `distinct`: every record has
             another key that is in state.
-        forms: Of our translator, each measured as a candidate of its own.
-        state_keys: Sizes of the state before the first increment; of graphs, in nodes.
+        forms: Forms of our translator; each is measured as a separate candidate.
+        state_keys: Sizes of the state before the first increment; for graphs, in nodes.
         increment: Sizes of increments, in records (pages for `crawl-queue`, links for graphs).
-        edges: Of a graph; 0: ten per node, five for `clustering`.
+        edges: Edges of a graph; 0: ten per node, five for `clustering`.
         threshold: Change of a rank that affects a page; the mean rank is 1.
+        error: For `pagerank`: mean error at which peers that iterate over the whole graph stop.
+        from_empty: For `crawl-queue`: nothing is known before the first increment.
         hit_rates: Instead of sizes: shares of the keys in state that an increment touches.
-        age: Increments that every state has behind it before any is measured.
-        rounds: Measured runs of each candidate; `warmup` more come before them.
-        grouping: Of the state, ours and the black box's.
-        master: Of Spark, or `none`.
-        root: Folder in which this call makes a new one that stays; `None`: a temporary one.
+        age: Increments that every candidate reads before any is measured.
+        rounds: Measured runs of each candidate: one number for all sizes, or one for each.
+        warmup: Runs before them, given in the same way.
+        candidate_seconds: After this total time of its runs of one size, a peer sits out the other
+            rounds of that size; one round is always measured; 0: no limit.
+        minutes: After this time no further round begins; 0: all are run.
+        grouping: Grouping of the state, for `cbp` and the black box.
+        master: Spark master, or `none`.
+        driver_memory: Memory of each candidate's own Spark driver.
+        isolated: Each candidate has its own process; else all share this one.
+        root: Folder in which this call creates a new one that stays; `None`: a temporary one.
+        prepared: Folder of first states that several calls share; missing states are made.
+            `None`: only the candidates of this call share them.
         json_file, picture: Where results are written, if anywhere.
-        epochs: Of a soak: that many in a row, ours alone.
-        publish_epochs: Of a soak: so many epochs are published together.
+        epochs: For a soak: number of consecutive epochs, of `cbp` alone.
+        publish_epochs: For a soak: number of epochs that are published together.
     """
 
     workload: str = URL_COUNT
@@ -127,15 +158,21 @@ class BenchOptions:
     increment: tuple[int, ...] = (10_000,)
     edges: int = 0
     threshold: float = _THRESHOLD
+    error: float = _ERROR
+    from_empty: bool = False
     hit_rates: tuple[float, ...] = ()
     age: int = 0
-    rounds: int = 5
-    warmup: int = 2
+    rounds: tuple[int, ...] = (7,)
+    warmup: tuple[int, ...] = (2,)
+    candidate_seconds: float = 120.0
+    minutes: float = 0.0
     seed: int = 0
     grouping: str = "inner"
     master: str = "local[2]"
-    driver_memory: str = "4g"
+    driver_memory: str = "6g"
+    isolated: bool = True
     root: Path | None = None
+    prepared: Path | None = None
     json_file: Path | None = None
     picture: Path | None = None
     epochs: int = 1000
@@ -144,7 +181,7 @@ class BenchOptions:
 
     @property
     def label(self) -> str:
-        """The workload's name in results; what is not the default shows."""
+        """The workload's name in results, with all options that differ from the default."""
         parts = [self.workload]
         if self.workload == URL_COUNT and self.keys != "uniform":
             parts.append(self.keys)
@@ -152,6 +189,10 @@ class BenchOptions:
             parts.append(f"edges-{self.edges}")
         if self.threshold != _THRESHOLD:
             parts.append(f"threshold-{self.threshold:g}")
+        if self.error != _ERROR:
+            parts.append(f"error-{self.error:g}")
+        if self.from_empty:
+            parts.append("from-empty")
         if self.grouping != "inner":
             parts.append(self.grouping)
         if self.age:
@@ -160,23 +201,31 @@ class BenchOptions:
 
     @property
     def entrants(self) -> Candidates:
-        """Who takes part: ours, once per form after the first as `cbp/form`, then its peers."""
+        """All candidates: `cbp`, once per further form as `cbp/form`, then its peers."""
         return (OURS, *(f"{OURS}/{form}" for form in self.forms[1:]), *self.peers)
 
     @property
     def peers(self) -> Candidates:
-        """Who is named by `against`, each once."""
+        """Candidates named by `against`, each once."""
         named = (label for name in self.against for label in _TOGETHER.get(name, (name,)))
         return tuple(dict.fromkeys(named))
 
     def sizes(self, state_keys: int) -> tuple[int, ...]:
-        """Return the increments' sizes on a state of so many keys, in records."""
+        """Return the increments' sizes for a state of so many keys, in records."""
         if not self.hit_rates:
             return self.increment
         return tuple(dict.fromkeys(max(1, round(rate * state_keys)) for rate in self.hit_rates))
 
+    def rounds_of(self, at: int) -> int:
+        """Return the measured rounds of the increment size at index `at`."""
+        return self.rounds[min(at, len(self.rounds) - 1)]
+
+    def warmup_of(self, at: int) -> int:
+        """Return the warm-up runs of the increment size at index `at`."""
+        return self.warmup[min(at, len(self.warmup) - 1)]
+
     def check(self) -> None:
-        """Raise BenchRefusedError for the first choice that cannot be run."""
+        """Raise BenchRefusedError for the first option that cannot be run."""
         _one_of("workload", self.workload, tuple(_RUNNING))
         _one_of("keys", self.keys, ("uniform", "zipf", "distinct"))
         _one_of("grouping", self.grouping, ("inner", "outer"))
@@ -190,8 +239,10 @@ class BenchOptions:
         self._check_graph()
         if self.age < 0:
             raise BenchRefusedError("age", "a number of increments, 0 or more")
-        if self.rounds < 1 or self.warmup < 0:
+        if min(self.rounds, default=0) < 1 or min(self.warmup, default=-1) < 0:
             raise BenchRefusedError("rounds", "at least 1, after a warm-up of 0 or more")
+        if min(self.candidate_seconds, self.minutes) < 0:
+            raise BenchRefusedError("minutes", "seconds and minutes are 0 (no limit) or more")
         if self.soak:
             self._check_soak()
 
@@ -228,11 +279,17 @@ class BenchOptions:
             self._check_density()
         if self.threshold != _THRESHOLD and self.workload != PAGERANK:
             raise BenchRefusedError("threshold", f"of {PAGERANK} only")
+        if self.error != _ERROR and self.workload != PAGERANK:
+            raise BenchRefusedError("error", f"of {PAGERANK} only")
+        if self.error <= 0:
+            raise BenchRefusedError("error", "a mean error of ranks, above 0")
+        if self.from_empty and self.workload != CRAWL_QUEUE:
+            raise BenchRefusedError("from-empty", f"of {CRAWL_QUEUE} only")
         if self.threshold < 0:
             raise BenchRefusedError("threshold", "a change of a rank, 0 or more")
 
     def _check_density(self) -> None:
-        """Refuse a graph that has no room for its links: drawing them would not end."""
+        """Refuse a graph without room for its links: drawing them would not end."""
         for nodes in self.state_keys:
             edges = self.edges or edges_of(self.workload, nodes)
             if nodes < NODES_MIN:
@@ -276,22 +333,34 @@ class BenchOptions:
 
 
 def edges_of(workload: str, nodes: int) -> int:
-    """Return how many edges a graph of so many nodes has, unless it is said."""
+    """Return the default number of edges of a graph of so many nodes."""
     return nodes * (_EDGES_CLUSTERING if workload == CLUSTERING else _EDGES)
 
 
 def runs_dataflow(label: str) -> bool:
-    """Tell whether a candidate runs our dataflow, in whatever mode."""
-    return label.partition("/")[0] in (*_ANY_DATAFLOW, *VARIANTS)
+    """Return whether a candidate runs our dataflow, in any mode."""
+    return label.partition("/")[0] in (*_ANY_DATAFLOW, *VARIANTS, *PAPER, "service")
+
+
+def groups_all(label: str, options: BenchOptions) -> bool:
+    """Return whether a candidate calls every group in every epoch, and so emits for all of them."""
+    name = label.partition("/")[0]
+    return name in PAPER or (options.grouping == "outer" and runs_dataflow(label))
+
+
+def needs_spark(label: str, options: BenchOptions) -> bool:
+    """Return whether a candidate uses its own Spark session."""
+    name = label.partition("/")[0]
+    return options.master != NO_SPARK and name not in (*_IN_ONE_PROCESS, "service")
 
 
 def peers_by_default(workload: str) -> Candidates:
-    """Return whom a workload is measured against, unless it is said."""
+    """Return the default peers of a workload."""
     return _PEERS.get(workload, ())
 
 
 def sizes_by_default(workload: str) -> tuple[int, int]:
-    """Return keys in state and records of an increment, unless they are said."""
+    """Return the default number of keys in state, and of records of an increment."""
     return _SIZES.get(workload, _SIZES_USUAL)
 
 

@@ -1,4 +1,4 @@
-"""The results as a picture: seconds over records of an increment, both logarithmic."""
+"""Draws the results: seconds over records of an increment, both logarithmic."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STYLES = ("-", "--", ":", "-.")
 
 
 def require_matplotlib() -> None:
-    """Raise BenchRefusedError when no picture could be drawn in the end."""
+    """Raise BenchRefusedError if matplotlib is missing, before anything is measured."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as exc:
@@ -59,16 +59,16 @@ def figure_of(results: Sequence[Measured]) -> Figure:
     axes.set(xscale="log", yscale="log", xlabel="records of an increment", ylabel="seconds")
     axes.set_title(", ".join(dict.fromkeys(one.workload for one in results)))
     axes.grid(visible=True, which="both", alpha=0.3)
-    # Beside the lines: there are many, and they lie anywhere.
+    # Beside the axes, since the many lines may lie anywhere.
     axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.01, 0.5))
     return figure
 
 
 def lines_of(results: Sequence[Measured]) -> dict[tuple[str, int], list[Measured]]:
-    """Return the results by what a line is called and the keys in state; pure.
+    """Return the results by the name of a line and the keys in state; pure.
 
-    A candidate that was measured in several forms is called by its form too. The results of
-    a line are in the order of their increments' sizes.
+    The name of a candidate includes its form if several forms were measured. The results of a
+    line are ordered by the size of their increments.
     """
     forms: dict[str, set[str]] = defaultdict(set)
     for one in results:
@@ -82,7 +82,7 @@ def lines_of(results: Sequence[Measured]) -> dict[tuple[str, int], list[Measured
 
 
 def floors_of(results: Sequence[Measured]) -> list[tuple[int, float]]:
-    """Return one floor per size of increment, by size: it has no state; pure."""
+    """Return one floor per increment size, by size; a floor does not depend on state; pure."""
     floors: dict[int, list[float]] = defaultdict(list)
     for one in results:
         if one.floor_seconds:

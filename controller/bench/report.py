@@ -1,17 +1,20 @@
-"""What a benchmark prints: progress while it runs, then tables; see `controller.bench.result`."""
+"""Prints a benchmark's progress, then its tables; see `controller.bench.result`."""
 
 from __future__ import annotations
 
 import statistics
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from controller.bench.drive import STEPS
+from controller.bench.engine_driver import STEPS
 from controller.bench.options import OURS
 from controller.bench.result import Measured, Sample
 from controller.bench.soak import Soak
@@ -21,7 +24,13 @@ __all__ = ["growth", "print_growth", "print_results", "print_soak", "print_steps
 
 @contextmanager
 def progress(console: Console, total: int) -> Iterator[Callable[[str], None]]:
-    """Show a bar; what it yields names the step that begins."""
+    """Show a bar, or without a terminal a line per step; the yielded function names the step.
+
+    Lines go to stderr, so that a file with the tables holds nothing else.
+    """
+    if not console.is_terminal:
+        yield partial(_line, time.monotonic())
+        return
     bar = Progress(
         BarColumn(),
         MofNCompleteColumn(),
@@ -29,7 +38,6 @@ def progress(console: Console, total: int) -> Iterator[Callable[[str], None]]:
         TextColumn("{task.description}", markup=False),
         console=console,
         transient=True,
-        disable=not console.is_terminal,
     )
     with bar:
         task = bar.add_task("", total=total, completed=-1)
@@ -40,11 +48,17 @@ def progress(console: Console, total: int) -> Iterator[Callable[[str], None]]:
         yield step
 
 
+def _line(begun: float, what: str) -> None:
+    sys.stderr.write(f"{time.monotonic() - begun:8.1f} s  {what}\n")
+    sys.stderr.flush()
+
+
 def print_results(console: Console, results: Sequence[Measured]) -> None:
-    """Print a line per candidate, and how much slower than ours it was."""
+    """Print a line per candidate, and how much slower than `cbp` it was."""
     table = _table("workload", "state", "records", "candidate", "form")
-    columns = ("median s", "min", "max", "x ours", "x floor", "read", "shuffled", "broadcast")
-    for column in (*columns, "written", "epochs", "updated"):
+    columns = ("median s", "min", "max", "rounds", "sum s", "cpu s", "cold s", "x ours", "x floor")
+    moved = ("read", "shuffled", "broadcast", "written", "index", "epochs", "updated")
+    for column in (*columns, *moved, "error", "stale"):
         table.add_column(column, justify="right")
     ours: dict[Any, Measured] = {}
     for one in results:
@@ -61,12 +75,18 @@ def print_results(console: Console, results: Sequence[Measured]) -> None:
             f"{one.seconds_median:.3f}",
             f"{min(one.seconds_all):.3f}",
             f"{max(one.seconds_all):.3f}",
+            f"{len(one.seconds_all):,}",
+            f"{sum(one.seconds_all):.3f}",
+            _seconds(one.cpu_seconds),
+            _seconds(one.cold_seconds),
             _ratio(one.seconds_median, base.seconds_median if base else None),
             _ratio(one.seconds_median, one.floor_seconds),
             *(_bytes(n) for n in (one.bytes_read, one.bytes_shuffled, one.bytes_broadcast)),
             _bytes(one.bytes_written),
+            _bytes(one.index_bytes or None),
             "-" if one.epochs is None else f"{one.epochs:,}",
             "-" if one.share_updated is None else f"{one.share_updated:.2%}",
+            *("-" if e is None else f"{e:.2g}" for e in (one.error, one.error_stale)),
         )
     console.print(table)
 
@@ -95,7 +115,7 @@ def growth(results: Sequence[Measured]) -> list[tuple[Measured, Measured]]:
 
 
 def print_steps(console: Console, ours: Mapping[tuple[int, int], Sequence[Sample]]) -> None:
-    """Print where the time of our runs goes, in milliseconds; keys are (state, increment)."""
+    """Print the time of each step of `cbp`, in milliseconds; keys are (state, increment)."""
     table = _table("state", "records")
     for step in (*STEPS, "other", "all"):
         table.add_column("of which task" if step == "task" else step, justify="right")
@@ -112,7 +132,7 @@ def print_steps(console: Console, ours: Mapping[tuple[int, int], Sequence[Sample
 
 
 def print_soak(console: Console, soak: Soak) -> None:
-    """Print what a soak found, a line per figure."""
+    """Print the results of a soak, a line per figure."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     found = soak.to_json()
     ages = found.pop("ages")
@@ -141,7 +161,7 @@ def _case(one: Measured) -> tuple[Any, ...]:
 
 
 def _of_other_state(one: Measured, results: Sequence[Measured]) -> Measured | None:
-    """Return ours for a candidate that could not hold the whole state."""
+    """Return the result of `cbp` for a candidate that could not hold the whole state."""
     same = [r for r in results if r.increment_records == one.increment_records]
     before = [r for r in same[: same.index(one)] if r.candidate == OURS]
     return before[-1] if before else None
@@ -149,6 +169,10 @@ def _of_other_state(one: Measured, results: Sequence[Measured]) -> Measured | No
 
 def _ratio(seconds: float, base: float | None) -> str:
     return f"{seconds / base:.1f}" if base else "-"
+
+
+def _seconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:.3f}"
 
 
 def _bytes(size: int | None) -> str:

@@ -3,19 +3,30 @@
     {"machine": ..., "versions": ..., "results": [{"workload", "candidate", "form",
      "state_keys", "increment_records", "seconds_median", "seconds_all", "floor_seconds",
      "bytes_read", "bytes_shuffled", "bytes_written", "bytes_broadcast", "epochs",
-     "state_records", "state_updated"}]}
+     "state_records", "state_updated", "cpu_seconds", "cold_seconds", "index_bytes", "error",
+     "error_stale"}], "complete": ...}
 
-The last four fields of a result are extras, beside those that were asked for; readers may
-leave them out. `workload` is a label: the workload, and behind slashes what was not chosen
-by default (`url-count/zipf/outer`). Of a soak `results` is empty, and a fourth part `soak`
-stands beside it (`controller.bench.soak.Soak`).
+The fields from `bytes_broadcast` on are extras; readers may ignore them. For a soak, `results` is
+empty, and a further part `soak` stands beside it (`controller.bench.soak.Soak`).
 
-Bytes are medians per increment; null where nobody knows. `floor_seconds` is the median of
-empty Spark jobs of the same rounds, with as many Python tasks as our runs had; null
-without Spark. `bytes_broadcast` is what was sent once to every task. `state_updated` are
-the state records written per epoch of the workload's last phase (or of all epochs, where
-it has none), in the mean; `state_records` those before the first increment. `state_keys` are
-those that were counted, fewer than asked for where a candidate or a workload has fewer.
+`complete` is false while the benchmark runs, if it was interrupted, and if candidates disagree.
+Bytes are medians per increment; null if unknown.
+
+- `workload`: the workload, then after slashes the options that differ from the default
+  (`url-count/zipf/outer`).
+- `state_keys`: the counted keys; fewer than requested if a candidate or a workload has fewer.
+- `floor_seconds`: median of empty Spark jobs (RDD jobs) of the same rounds, with as many Python
+  tasks as our runs had; null without Spark.
+- `bytes_broadcast`: sent once to every task.
+- `state_records`: state records before the first increment.
+- `state_updated`: mean number of state records written per epoch of the workload's last phase (or
+  of all epochs, if it has none).
+- `cpu_seconds`: median of processor seconds per run, of the candidate's process and all its
+  children.
+- `cold_seconds`: its very first run, of the first size.
+- `index_bytes`: size of copies on disk that can be rebuilt.
+- `error`: mean distance to the true value of a page after the last run.
+- `error_stale`: the same for an answer that ignores all increments measured so far.
 """
 
 from __future__ import annotations
@@ -33,6 +44,7 @@ __all__ = ["Measured", "Sample", "document", "machine", "median", "versions"]
 
 _PACKAGES = (
     "cbp", "pyspark", "delta-spark", "pyarrow", "numpy", "pyroaring", "duckdb", "pandas",
+    "polars",
 )  # fmt: skip
 
 
@@ -41,9 +53,10 @@ class Sample:
     """One measured run of one candidate.
 
     Attributes:
-        bytes_read, bytes_shuffled, bytes_written: None where nobody knows.
+        bytes_read, bytes_shuffled, bytes_written: None if unknown.
         steps: Step to seconds, where the candidate knows them.
         bytes_broadcast, epochs, updated: As in `Figures`.
+        cpu_seconds: Of its process and all its children; None if unknown.
     """
 
     seconds: float
@@ -54,6 +67,7 @@ class Sample:
     bytes_broadcast: int | None = None
     epochs: int | None = None
     updated: float | None = None
+    cpu_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +89,15 @@ class Measured:
     epochs: int | None
     state_records: int | None
     state_updated: float | None
+    cpu_seconds: float | None = None
+    cold_seconds: float | None = None
+    index_bytes: int | None = None
+    error: float | None = None
+    error_stale: float | None = None
 
     @property
     def share_updated(self) -> float | None:
-        """Share of the state that an epoch of the last phase writes."""
+        """Share of the state that an epoch of the last phase writes; None if unknown."""
         if self.state_updated is None or not self.state_records:
             return None
         return self.state_updated / self.state_records
@@ -95,6 +114,10 @@ class Measured:
         state_keys: int,
         increment_records: int,
         state_records: int | None = None,
+        cold_seconds: float | None = None,
+        index_bytes: int | None = None,
+        error: float | None = None,
+        error_stale: float | None = None,
     ) -> Measured:
         """Summarize the measured runs of one candidate."""
         return cls(
@@ -113,26 +136,37 @@ class Measured:
             _whole(median([sample.epochs for sample in samples])),
             state_records,
             median([sample.updated for sample in samples]),
+            median([sample.cpu_seconds for sample in samples]),
+            cold_seconds,
+            index_bytes,
+            error,
+            error_stale,
         )
 
 
 def median(values: Sequence[float | None]) -> float | None:
-    """Return the median of what is known; None when nothing is."""
+    """Return the median of the known values; None if there are none."""
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None
 
 
-def document(results: Sequence[Measured]) -> dict[str, Any]:
-    """Return the JSON document."""
+def document(results: Sequence[Measured], *, complete: bool) -> dict[str, Any]:
+    """Return the JSON document.
+
+    Args:
+        complete: Whether all was measured, or the time limit was reached, and in the end all
+            candidates were compared.
+    """
     return {
         "machine": machine(),
         "versions": versions(),
         "results": [asdict(one) for one in results],
+        "complete": complete,
     }
 
 
 def machine() -> dict[str, Any]:
-    """Say what it was measured on; no names, no addresses."""
+    """Return a description of the machine, without names and addresses."""
     return {
         "system": platform.system(),
         "release": platform.release(),
@@ -144,7 +178,7 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what takes part."""
+    """Return the versions of the packages in use."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:

@@ -1,18 +1,23 @@
-"""A benchmark from start to end: check, start Spark, measure, print, write.
+"""Runs a benchmark from start to end: check, start Spark, measure, print, write.
 
-Guaranteed: what was measured is printed and written even when candidates disagree, and
-the temporary folder is removed however it ends, SIGTERM included
+Guaranteed: results are written after every round, so they exist however the call ends; they are
+printed even if candidates disagree. A document is `complete` if all candidates were compared at
+the end. The temporary folder is removed however the call ends, SIGTERM included
 (tests/controller/bench/test_run.py).
 """
 
 from __future__ import annotations
 
 import json
+import math
+import os
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -21,18 +26,20 @@ from rich.console import Console
 
 from cbp.errors import OperatingError
 from controller.bench.contest import Contest, steps_of
+from controller.bench.entrant import LocalEntrant, MakeEntrant
 from controller.bench.errors import BenchDisagreesError
 from controller.bench.options import NO_SPARK, BenchOptions
+from controller.bench.own_process import OwnProcess
 from controller.bench.picture import draw, require_matplotlib
 from controller.bench.report import print_growth, print_results, print_soak, print_steps, progress
 from controller.bench.result import Measured, Sample, document
+from controller.bench.session import slots_of, start_spark
 from controller.bench.soak import soak
 
 __all__ = ["run_bench"]
 
 PREFIX = "cbp-bench-"
-_SLOTS_WITHOUT_SPARK = 2
-_WIDTH = 160
+_WIDTH = 260
 _SIGNAL_STATUS = 128
 
 
@@ -43,12 +50,13 @@ def run_bench(
 
     Args:
         options: What to measure.
-        console: Where it is printed.
-        spark: A session to use instead of starting one; it stays.
+        console: Where the results are printed.
+        spark: A session in this process that all candidates share; it is not stopped.
 
     Raises:
-        BenchRefusedError: A choice cannot be run; nothing was started.
-        BenchDisagreesError: Candidates hold different results.
+        BenchRefusedError: An option cannot be run; nothing was started.
+        BenchDisagreesError: A candidate's answer is wrong; earlier results are written.
+        BenchFailedError: A candidate failed.
     """
     options.check()
     if options.picture is not None:
@@ -65,7 +73,7 @@ def run_bench(
 
 
 def _require_packages(options: BenchOptions) -> None:
-    """Refuse a candidate that lacks a package before others are loaded."""
+    """Refuse a candidate that lacks a package, before other candidates are loaded."""
     if any(name.startswith("streaming-") for name in options.peers):
         from controller.bench.candidates.streaming import require_packages
 
@@ -74,15 +82,19 @@ def _require_packages(options: BenchOptions) -> None:
 
 
 def _measured(options: BenchOptions, folder: Path, spark: Any, console: Console) -> list[Measured]:
+    if spark is None and options.isolated and not options.soak:
+        make: MakeEntrant = partial(OwnProcess, options=options)
+        return _contests(options, folder, make, console)
     started = None
     try:
         if spark is None and options.master != NO_SPARK:
-            spark = started = _start_spark(options, folder)
-        slots = _SLOTS_WITHOUT_SPARK if spark is None else spark.sparkContext.defaultParallelism
+            spark = started = start_spark(options, folder)
+        slots = slots_of(options, spark)
         if options.soak:
             _soak(options, folder, spark, slots, console)
             return []
-        return _contests(options, folder, spark, slots, console)
+        make = partial(LocalEntrant, options=options, spark=spark, slots=slots)
+        return _contests(options, folder, make, console)
     finally:
         if started is not None:
             started.stop()
@@ -90,7 +102,7 @@ def _measured(options: BenchOptions, folder: Path, spark: Any, console: Console)
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Let SIGTERM unwind like Ctrl-C does, as long as this lasts."""
+    """Make SIGTERM unwind like Ctrl-C inside this context."""
     before = signal.signal(signal.SIGTERM, _exit)
     try:
         yield
@@ -103,60 +115,51 @@ def _exit(number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _contests(
-    options: BenchOptions, folder: Path, spark: Any, slots: int, console: Console
+    options: BenchOptions, folder: Path, make: MakeEntrant, console: Console
 ) -> list[Measured]:
     results: list[Measured] = []
     ours: dict[tuple[int, int], Sequence[Sample]] = {}
     wrong: list[str] = []
+    until = time.monotonic() + 60 * options.minutes if options.minutes else math.inf
     with progress(console, steps_of(options)) as step:
         for state_keys in options.state_keys:
             own = folder / f"keys-{state_keys}"
-            contest = Contest(options, state_keys, own, spark, slots, step)
+            contest = Contest(options, state_keys, own, make, step, until=until)
+            contest.on_round = partial(_keep, options, tuple(results), contest)
             wrong += contest.run()
             results += contest.results
-            held = contest.results[0].state_keys
+            held = contest.results[0].state_keys if contest.results else state_keys
             ours |= {(held, size): found for size, found in contest.ours.items()}
             if options.root is None:
                 shutil.rmtree(own, ignore_errors=True)
     print_results(console, results)
     print_steps(console, ours)
     print_growth(console, results)
-    _write(options, document(results))
-    if options.picture is not None:
+    _write(options, document(results, complete=not wrong))
+    if options.picture is not None and results:
         draw(results, options.picture)
     if wrong:
         raise BenchDisagreesError(wrong)
-    console.print("All candidates hold the same.")
+    console.print("All candidates hold the same, and emitted the same.")
     return results
+
+
+def _keep(options: BenchOptions, before: Sequence[Measured], contest: Contest) -> None:
+    _write(options, document([*before, *contest.results], complete=False))
 
 
 def _soak(options: BenchOptions, folder: Path, spark: Any, slots: int, console: Console) -> None:
     with progress(console, options.epochs + 2) as step:
         found = soak(options, folder / "soak", spark, slots, step)
     print_soak(console, found)
-    _write(options, {**document([]), "soak": found.to_json()})
+    _write(options, {**document([], complete=True), "soak": found.to_json()})
 
 
 def _write(options: BenchOptions, result: dict[str, Any]) -> None:
     if options.json_file is not None:
-        options.json_file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-
-
-def _start_spark(options: BenchOptions, folder: Path) -> Any:
-    from cbp.engine.spark import SparkSettings, start_session
-
-    conf = {
-        "spark.local.dir": str(folder / "spark"),
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        # transformWithState starts a further Python, which on a busy machine takes its time.
-        "spark.python.authenticate.socketTimeout": "120s",
-        # Else the code of one candidate drives out that of another between two rounds.
-        "spark.sql.codegen.cache.maxEntries": "2000",
-    }
-    settings = SparkSettings(
-        options.master, options.driver_memory, "cbp-bench", room=False, conf=conf
-    )
-    return start_session(settings)
+        after = options.json_file.with_name(f"{options.json_file.name}.next")
+        after.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        os.replace(after, options.json_file)  # atomic: an interruption leaves a whole file
 
 
 def _folder(root: Path | None) -> Path:

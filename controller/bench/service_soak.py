@@ -1,14 +1,15 @@
-"""Thousands of small runs of a whole service, in this process, without Spark.
+"""Soak test: thousands of small runs of a whole service, in this process, without Spark.
 
-Every file takes the way of a user's: upload, claim, increment, queue, run, record,
-publication, commit, house-keeping. Once everything old goes as fast as something new comes,
-seconds per run, memory and open files must be flat: a soak in which they grow fails (`grown`). Of
-each accepted file some hundred bytes stay on disk for good, but no file of its own: more than
-that fails the soak, too (`left_behind`).
+Every file takes a user's path: upload, claim, increment, queue, run, record, publication, commit,
+housekeeping. Once old data is removed as fast as new data arrives, seconds per run, memory and
+open files must be flat; a soak in which they grow fails (`grown`). Each accepted file leaves some
+hundred bytes on disk for good, but no file of its own; more than that also fails the soak
+(`left_behind`).
 
-Compared are medians of the tenth of the samples in the middle and of the last tenth: what is kept
-was filled before. Retention is as short as it can be, so that this is early.
-Not shown: what only Spark's process would do (`cbp bench url-count --soak` is for that).
+Compared are medians of two tenths of the samples: the one in the middle and the last one. By the
+middle, everything with a retention is filled. Retention is as short as possible, so that this is
+early.
+Not shown: the growth of Spark's process (`cbp bench url-count --soak` shows it).
 """
 
 from __future__ import annotations
@@ -51,16 +52,16 @@ FIGURES = {
     "memory_bytes": "resident memory in bytes",
     "handles": "open files",
 }
-"""Figure to what it is, in words."""
+"""Figure to its description."""
 
 LIMITED = ("seconds", "memory_bytes", "handles")
-"""The figures that must not grow."""
+"""Figures that must not grow."""
 
 FILES_PER_RUN_MAX = 0.1
-"""A run that leaves a file behind for good makes it 1."""
+"""A run that leaves one file behind for good makes it 1."""
 
 DISK_RUNS_MIN = 10_000
-"""A tenth of these is as long as the longest interval at which something is sealed or removed."""
+"""A tenth of these covers the longest interval between two sealings or removals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +69,11 @@ class ServiceSample:
     """The service at one moment.
 
     Attributes:
-        runs: That were committed before.
+        runs: Number of runs committed before.
         seconds: Median of the runs since the sample before, upload to commit.
-        disk_bytes: Of tables, drop folders and database.
-        disk_files: How many files that are.
-        memory_bytes: Resident, of this process.
+        disk_bytes: Bytes of tables, drop folders and database.
+        disk_files: Number of their files.
+        memory_bytes: Resident memory of this process.
         handles: Open file descriptors of this process.
     """
 
@@ -86,13 +87,13 @@ class ServiceSample:
 
 @dataclass(frozen=True, slots=True)
 class ServiceSoak:
-    """What was found.
+    """The result of a soak.
 
     Attributes:
         growth: Figure to the median of its last tenth over that of its tenth in the middle.
-        disk_bytes_per_run: How much more lies on disk for each run between these two.
-        disk_files_per_run: How many files more.
-        sizes: What lies on disk in the end, by the kind of file: bytes.
+        disk_bytes_per_run: Growth on disk per run between these two, in bytes.
+        disk_files_per_run: The same in files.
+        sizes: Bytes on disk at the end, by the kind of file.
     """
 
     runs: int
@@ -115,14 +116,14 @@ def service_soak(
     on_run: Callable[[int], None] = lambda run: None,
     on_sample: Callable[[ServiceSample], None] = lambda sample: None,
 ) -> ServiceSoak:
-    """Run that many small increments through a service; returns how it got on.
+    """Run many small increments through a service; return the measurements.
 
     Args:
-        folder: Of the service; empty.
-        runs: At least `RUNS_MIN`.
-        seed: Of the records.
-        on_run: Told the number of each run that was committed.
-        on_sample: Told each sample, so that a soak that is cut short has its figures.
+        folder: The service's folder; empty.
+        runs: Number of increments; at least `RUNS_MIN`.
+        seed: Seed of the records.
+        on_run: Called with the number of each committed run.
+        on_sample: Called with each sample, so that an interrupted soak has its figures.
 
     Raises:
         BenchRefusedError: If there are too few runs, or one does not end.
@@ -163,22 +164,22 @@ def growth_of(samples: Sequence[ServiceSample]) -> dict[str, float]:
 
 
 def per_run(samples: Sequence[ServiceSample], figure: str) -> float:
-    """Return how much more of a figure there is per run, between the same two tenths."""
+    """Return the growth of a figure per run, between the same two tenths."""
     middle, last = _tenths(samples)
     more = _median(last, figure) - _median(middle, figure)
     return more / (_median(last, "runs") - _median(middle, "runs"))
 
 
 def grown(found: ServiceSoak, growth_max: float) -> dict[str, float]:
-    """Return, in words, the figures that must not grow and grew more than so many times."""
+    """Return the limited figures that grew by more than this factor, by their description."""
     too_much = [name for name in LIMITED if found.growth[name] > growth_max]
     return {FIGURES[name]: found.growth[name] for name in too_much}
 
 
 def left_behind(found: ServiceSoak, bytes_max: float) -> dict[str, float]:
-    """Return, in words, what runs leave on disk for good beyond so many bytes each, per run.
+    """Return what runs leave on disk beyond the limits, per run and by description.
 
-    Of fewer runs than `DISK_RUNS_MIN` nothing: what waits to be removed at intervals would count.
+    Empty for fewer runs than `DISK_RUNS_MIN`: files that wait for a periodic removal would count.
     """
     if found.runs < DISK_RUNS_MIN:
         return {}
@@ -246,7 +247,7 @@ def _document() -> dict[str, Any]:
 
 
 def _one(service: Service, run: int, draw: random.Random) -> float:
-    """Bring one file and wait for its run; returns the seconds from upload to commit."""
+    """Upload one file and wait for its run; return the seconds from upload to commit."""
     urls = [f"https://example.org/{draw.randrange(_KEYS)}" for _ in range(_RECORDS)]
     data = "".join(f"{json.dumps({'url': url})}\n" for url in urls).encode()
     record = service.store.dataflow(NAME)
@@ -261,7 +262,7 @@ def _one(service: Service, run: int, draw: random.Random) -> float:
             raise BenchRefusedError("runs", f"run {run} did not end; see {service.settings.root}")
         service.controller.wait(0.5)
     took = time.perf_counter() - started
-    service.controller.tick()  # calm: a moment for house-keeping
+    service.controller.tick()  # idle: time for housekeeping
     if run % _CLEAN_EVERY == 0:
         service.clean()
     return took
@@ -281,7 +282,7 @@ def _sample(folder: Path, runs: int, seconds: float) -> ServiceSample:
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """Return the bytes in each folder, two levels deep below the tables, one elsewhere."""
+    """Return the bytes of each folder: two levels deep below the tables, one level elsewhere."""
     sizes: dict[str, int] = {}
     for path in folder.rglob("*"):
         if path.is_file():

@@ -1,15 +1,14 @@
-"""Many epochs in a row: whether a run stays as fast, and what it leaves, as it grows old.
+"""Soak test of the engine: many epochs in a row; does a run stay fast, and what does it leave?
 
-Compared are medians of the first and the last `share` epochs, after one warm-up. Beside the
-time stands what the processor did, since a disk, and who else uses it, is another at another
-hour; a file system may itself grow slow with what was removed from it (`--root` chooses). Bytes
-written are set against `bytes_changed`: the state records that changed and the records
-that were emitted, in memory (Arrow, declared columns). `bytes_by_kind` says what they were
+Compared are medians of the first and the last `share` epochs, after one warm-up epoch. The
+processor time stands beside the time, since a disk is faster or slower at other hours, depending
+on its other users. A file system may itself become slow through removed files (`--root` chooses
+another). Bytes written are divided by `bytes_changed`: the state records that changed and the
+records that were emitted, in memory (Arrow, declared columns). `bytes_by_kind` says what they were
 written for: records once (`state`, `outputs`), again by compaction, or to keep them.
 
-Every 25 epochs what nobody needs is collected, as the service does between runs, but
-with the shortest retention there is, so that growth shows within one soak. The time of
-that is told apart.
+Every 25 epochs the garbage collection runs, as in the service between runs, but with the shortest
+retention, so that growth shows within one soak. Its time is reported separately.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from cbp.engine.collect import Retention
+from cbp.engine.interface.tables import Retention
 from controller.bench.candidate import Place
 from controller.bench.candidates.direct import DirectCandidate
-from controller.bench.drive import DataflowDrive, StageRun
+from controller.bench.engine_driver import DataflowDrive, StageRun
+from controller.bench.folder_contents import Remains, remains
 from controller.bench.options import OURS, SOAK_SHARE_MAX, BenchOptions
-from controller.bench.remains import Remains, remains
 from controller.bench.traffic import FolderWatch
 from controller.bench.workload import workload_of, write_arrival
 
@@ -42,21 +41,21 @@ _SHORTEST = Retention(versions_min=20, versions_max=20, seconds=0, attempt_secon
 
 @dataclass(frozen=True, slots=True)
 class Soak:
-    """What was found; seconds are medians, bytes are means per epoch.
+    """Result of a soak; seconds are medians, bytes are means per epoch.
 
     Attributes:
-        share: Epochs at each end that were compared.
-        ratio: Of the last to the first seconds.
-        cpu_first, cpu_last, cpu_ratio: The same of this process's processor seconds; of Spark's
-            workers nothing is in them.
-        seconds_keeping: Of all collections, per epoch.
-        state_files, output_files, log_entries, records, files: See `Remains`; in the end.
-        bytes_by_kind: What `bytes_written` is made of.
+        share: Number of epochs at each end that were compared.
+        ratio: Last seconds over first seconds.
+        cpu_first, cpu_last, cpu_ratio: The same for processor seconds of this process, without
+            Spark's workers.
+        seconds_keeping: Time of all garbage collections, per epoch.
+        state_files, output_files, log_entries, records, files: See `Remains`; at the end.
+        bytes_by_kind: The parts of `bytes_written`.
         bytes_per_changed: `bytes_written` over `bytes_changed`.
         bytes_per_stored: `bytes_written` over `state` and `outputs`: the same records once,
             compressed as they are in their files.
-        publish_epochs: Epochs that were published together.
-        ages: What lay in the folder every 50 epochs, each time just collected.
+        publish_epochs: Number of epochs that were published together.
+        ages: Contents of the folder every 50 epochs, each time just after a collection.
     """
 
     epochs: int
@@ -93,7 +92,7 @@ def soak(
 ) -> Soak:
     """Run the epochs of a soak; `on_step` is called `options.epochs + 2` times.
 
-    One epoch more comes first, and is not measured.
+    One further epoch runs first, and is not measured.
     """
     (state_keys,), (size,) = options.state_keys, options.increment
     workload = workload_of(options, state_keys)
@@ -131,7 +130,7 @@ def soak(
             written += _data_by_kind(run)
         last_one = epoch == options.epochs
         if epoch % _KEEP_EVERY == 0 or last_one:
-            # Data files are told apart by the intentions; the watch sees the rest.
+            # The intentions tell the kinds of data files; the watch counts the rest.
             written += Counter({k: n for k, n in watch.take_by_kind().items() if k != "data"})
             started = time.perf_counter()
             ours.drive.keep_house(_SHORTEST)
@@ -170,12 +169,12 @@ def soak(
 
 
 def _ends(seconds: list[float], share: int) -> tuple[float, float]:
-    """Return the medians of the first and of the last ones."""
+    """Return the medians of the first and of the last `share` values."""
     return statistics.median(seconds[:share]), statistics.median(seconds[-share:])
 
 
 def _changed_bytes(run: StageRun, drive: DataflowDrive) -> int:
-    """Return the bytes of the records that a run wrote for the first time, in memory."""
+    """Return the bytes, in memory, of the records that a run wrote for the first time."""
     total = 0
     for change in run.intention.changes:
         for add in change.adds if change.data_change else ():
@@ -187,7 +186,7 @@ def _changed_bytes(run: StageRun, drive: DataflowDrive) -> int:
 
 
 def _data_by_kind(run: StageRun) -> Counter[str]:
-    """Return the bytes of a run's data files: of records new, or written again."""
+    """Return the bytes of a run's data files, by new records and rewritten ones."""
     written: Counter[str] = Counter()
     for change in run.intention.changes:
         kind = "state" if change.table.startswith("state/") else "outputs"

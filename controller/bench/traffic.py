@@ -1,14 +1,14 @@
-"""How many bytes a candidate moves: between Spark's stages, and into files below a folder.
+"""Measures the bytes that a candidate moves: between Spark's stages, and into files.
 
-- Shuffled is what Spark's exchanges wrote, per stage. Spark forgets stages, the oldest first;
-  where some of those that are asked for may be gone, nobody knows.
-- Written is what grew below the candidate's folder: new files whole, grown files by their
-  growth. It holds logs, vectors and checkpoints too, and no caches.
+- Shuffled: what Spark's exchanges wrote, per stage. Spark forgets stages, the oldest first. If some
+  of the wanted stages may be gone, the result is unknown.
+- Written: what grew below the candidate's folder: new files whole, grown files by their growth. It
+  includes logs, vectors and checkpoints, but no caches.
 
-What is read, candidates tell where they know it: Spark's own count leaves out what Parquet
+Bytes read are reported by the candidates that know them. Spark's own count leaves out what Parquet
 reads in the background, which is nearly everything.
 
-Not guaranteed: bytes of a file that was written in place without growing.
+Not guaranteed: bytes that were written in place, without growth of the file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from py4j.protocol import Py4JJavaError
 __all__ = ["FolderWatch", "StageWatch"]
 
 _NOT_WRITTEN = "sources"
-"""Folder of the increments, which are the input of whoever has it."""
+"""Folder of the increments, which are input and not written by the candidate."""
 
 _KINDS = {"/_vectors/": "vectors", "/_delta_log/": "log", "/_intentions/": "intentions"}
 
@@ -32,18 +32,18 @@ _RETAINED_USUAL = 1000
 
 
 class StageWatch:
-    """Counts the bytes that Spark's stages shuffle, from call to call."""
+    """Counts the bytes that Spark's stages shuffle, between two calls."""
 
     def __init__(self, spark: Any) -> None:
         self._context = spark.sparkContext._jsc.sc()
         retained = int(spark.sparkContext.getConf().get(_RETAINED, str(_RETAINED_USUAL)))
-        # Once there are more, Spark forgets a tenth of them in advance.
+        # Above the limit, Spark forgets a tenth of them in advance.
         self._remembered = retained - max(1, retained // 10)
         self._next = 0
         self.take()
 
     def take(self) -> int | None:
-        """Return the bytes shuffled since the last call; None when Spark may have forgotten."""
+        """Return the bytes shuffled since the last call; None if stages may be forgotten."""
         self._context.listenerBus().waitUntilEmpty()
         store = self._context.statusStore()
         first, self._next = self._next, self._context.dagScheduler().nextStageId()
@@ -53,15 +53,15 @@ class StageWatch:
 
 
 def _shuffled(store: Any, stage: int) -> int:
-    """Return the bytes that a stage wrote for others; 0 for one that never ran."""
+    """Return the bytes that a stage wrote for other stages; 0 for one that never ran."""
     try:
         return int(store.lastStageAttempt(stage).shuffleWriteBytes())
-    except Py4JJavaError:  # a number that was given to no stage
+    except Py4JJavaError:  # no stage has this number
         return 0
 
 
 class FolderWatch:
-    """Counts what grows below a folder, from call to call."""
+    """Counts the bytes that are added below a folder, between two calls."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -72,9 +72,9 @@ class FolderWatch:
         return self.take_by_kind().total()
 
     def take_by_kind(self) -> Counter[str]:
-        """Return the bytes written since the last call, by what they were written for.
+        """Return the bytes written since the last call, by purpose.
 
-        Kinds: `data`, `vectors` (deleted rows of single runs among them), `log`, `intentions`.
+        Kinds: `data`, `vectors` (including deleted rows of single runs), `log`, `intentions`.
         """
         before, self._known = self._known, self._files()
         written: Counter[str] = Counter()

@@ -1,11 +1,11 @@
-"""What is measured on: seeded increments of records, and the dataflow that reads them.
+"""Workloads: seeded increments of records, and the dataflow that reads them.
 
-The same seed gives the same bytes. An increment is drawn from the seed, its number and how
-many records came before, so every candidate reads the same ones.
+The same seed gives the same bytes. An increment is drawn from the seed, its number and the number
+of records before it, so every candidate reads the same increments.
 
-- `UrlCount`: URLs, uniform over 1.05 times the keys in state (so that some are new), or
-  Zipf with exponent 1 over the same keys, the popular ones spread over all buckets;
-  or distinct ones that are all in state, as far as there are so many.
+- `UrlCount`: URLs. Either uniform over 1.05 times the keys in state (so that some are new); or Zipf
+  with exponent 1 over the same keys, the popular ones spread over all buckets; or distinct ones
+  that are all in state, as far as there are enough.
 - `CrawlQueue`: pages with links to pages (`controller.bench.crawl_workload`).
 - `Clustering`, `PageRank`: new links of a graph (`controller.bench.graph_workloads`).
 """
@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cbp.model.dataflow import Dataflow
+from cbp.model.dataflow.dataflow import Dataflow
 from controller.bench.crawl_workload import CrawlQueue
 from controller.bench.dataflows import arranged, compiled
 from controller.bench.draws import Ids, scattered, zipf
@@ -44,7 +44,7 @@ NEW_SHARE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One increment as every candidate gets it: a Parquet file."""
+    """One increment in the form that every candidate gets: a Parquet file."""
 
     path: Path
     records: int
@@ -52,7 +52,7 @@ class Arrival:
 
 
 class Workload(Protocol):
-    """A dataflow with one source, and what arrives there."""
+    """A dataflow with one source, and its input."""
 
     @property
     def source(self) -> str:
@@ -60,16 +60,16 @@ class Workload(Protocol):
         ...
 
     def dataflow(self, *, grouping: str, form: str, buckets: int) -> Dataflow:
-        """Return the dataflow that ours and the black box run, its translators in this form."""
+        """Return the dataflow of `cbp` and the black box, with its translators in this form."""
         ...
 
     def records(self, number: int, count: int, *, before: int) -> pa.Table:
         """Return an increment's records.
 
         Args:
-            number: Of the increment, from 0.
+            number: Number of the increment, from 0.
             count: Number of its records.
-            before: Records of all earlier increments.
+            before: Number of records of all earlier increments.
         """
         ...
 
@@ -79,21 +79,17 @@ class Workload(Protocol):
 
     @property
     def loaded_keys(self) -> int:
-        """Keys in state before the first increment, counted."""
+        """Number of keys in state before the first increment, counted."""
         ...
 
     @property
     def state_records(self) -> int:
-        """Records in state before the first increment."""
+        """Number of records in state before the first increment."""
         ...
 
     @property
     def last_phase(self) -> str:
-        """The input that is read in the epochs whose state updates are told; "": in all."""
-        ...
-
-    def within(self, candidate: str, increments: int) -> float:
-        """Return how far from ours a candidate may be after so many increments."""
+        """The input that is read in the epochs whose state updates are reported; "": all."""
         ...
 
 
@@ -108,11 +104,11 @@ class UrlCount:
     last_phase: str = ""
 
     KEY_SQL = "concat('http://site', id % 50000, '.example.com/page/', hex(id))"
-    """The URL of key `id`, in Spark."""
+    """The URL of key `id`, as a Spark SQL expression."""
 
     @property
     def loaded_keys(self) -> int:
-        """All that were asked for."""
+        """Number of requested keys, all of which are loaded."""
         return self.state_keys
 
     @property
@@ -122,34 +118,39 @@ class UrlCount:
 
     def dataflow(self, *, grouping: str, form: str, buckets: int) -> Dataflow:
         """Return the dataflow of one stage."""
+        return arranged(compiled(self.document(form)), grouping, buckets)
+
+    def document(self, form: str) -> dict[str, Any]:
+        """Return the same dataflow as the document that users register."""
         translator = "url_count" if form == "groupwise" else f"url_count_{form}"
-        document = {
+        return {
             "name": "bench_url_count",
             "sources": {"urls": {"schema": "url STRING", "format": "parquet"}},
             "stages": {"count": {"translator": translator, "inputs": {"urls": "urls"}}},
         }
-        return arranged(compiled(document), grouping, buckets)
 
     def records(self, number: int, count: int, *, before: int) -> pa.Table:
         """Return `(url STRING)`."""
+        return pa.table({"url": pa.array(self.urls(self.ids(number, count)), pa.string())})
+
+    @property
+    def universe(self) -> int:
+        """Exclusive upper bound of the URL numbers."""
+        return int(self.state_keys * (1 + NEW_SHARE)) + 1
+
+    def ids(self, number: int, count: int) -> Ids:
+        """Return the numbers of an increment's URLs."""
         chance = np.random.default_rng([self.seed, number])
-        universe = int(self.state_keys * (1 + NEW_SHARE)) + 1
         if self.keys == "distinct":
             first = int(chance.integers(0, self.state_keys))
-            ids = scattered(np.arange(first, first + count), self.state_keys)
-        elif self.keys == "zipf":
-            ids = scattered(zipf(chance, universe, count), universe)
-        else:
-            ids = chance.integers(0, universe, count)
-        return pa.table({"url": pa.array(self.urls(ids), pa.string())})
+            return scattered(np.arange(first, first + count), self.state_keys)
+        if self.keys == "zipf":
+            return scattered(zipf(chance, self.universe, count), self.universe)
+        return chance.integers(0, self.universe, count)
 
     def states(self) -> dict[tuple[str, str], pa.Table]:
-        """Return nothing: Spark makes so many (`controller.bench.load`, `load_counts`)."""
+        """Return nothing: `controller.bench.initial_state.load_counts` writes this state."""
         return {}
-
-    def within(self, candidate: str, increments: int) -> float:
-        """Return 0: counts are exact."""
-        return 0.0
 
     @staticmethod
     def urls(ids: Ids) -> list[str]:
@@ -158,19 +159,19 @@ class UrlCount:
 
 
 def workload_of(options: BenchOptions, state_keys: int) -> Workload:
-    """Return the workload that the options name."""
+    """Return the workload that the options select."""
     if options.workload == CRAWL_QUEUE:
-        return CrawlQueue(state_keys, options.seed)
+        return CrawlQueue(state_keys, options.seed, options.from_empty)
     edges = options.edges or edges_of(options.workload, state_keys)
     if options.workload == CLUSTERING:
         return Clustering(state_keys, edges, options.seed)
     if options.workload == PAGERANK:
-        return PageRank(state_keys, edges, options.seed, options.threshold)
+        return PageRank(state_keys, edges, options.seed, options.threshold, options.error)
     return UrlCount(state_keys, options.seed, options.keys)
 
 
 def variant_of(workload: Workload, variant: str) -> Workload:
-    """Return the same graph for another variant of its dataflow."""
+    """Return the same workload with another variant of its dataflow."""
     assert isinstance(workload, GraphWorkload), "only graphs have variants"
     return replace(workload, variant=variant)
 

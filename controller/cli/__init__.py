@@ -1,4 +1,4 @@
-"""The command line `cbp`: a client of the REST interface, and the way to start the service."""
+"""The command line `cbp`: a client of the REST interface; it also starts the service."""
 
 from controller.cli.main import main
 

@@ -1,11 +1,11 @@
-"""The command `cbp backfill`: let a stage read everything that is retained, from the first on.
+"""The command `cbp backfill`: let a stage read all retained input, from the first increment on.
 
 cbp backfill clicks by_site --dry-run
 cbp backfill clicks by_site --keep report
 
-For a stage that was added to a dataflow at work and began with the next increment. It is a new
-version of the same document that makes the stage's state again: whatever a change guarantees
-holds here too, and what of its input is gone is a reason to refuse it.
+For a stage that was added to a running dataflow and began with the next increment. A backfill is a
+new version of the same document that builds the stage's state again. So it has all guarantees of a
+version change, and it is refused if some of the stage's input is gone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ Stages = Annotated[
 ]
 Keep = Annotated[
     list[str] | None,
-    typer.Option(metavar="STAGE", help="A stage behind it that reads what it writes on top."),
+    typer.Option(
+        metavar="STAGE",
+        help="A downstream stage that keeps its state and reads the repeated output too.",
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, only tell.")]
 
@@ -49,7 +52,7 @@ def backfill_command(
         query = {
             "rebuild": stages,
             "keep": keep,
-            # Nobody else's version is overwritten.
+            # Refuse to overwrite a newer version.
             "expected_version": found["summary"]["version"],
             "dry_run": str(dry_run).lower(),
         }
@@ -63,7 +66,7 @@ def backfill_command(
     if json_:
         print_json(answer)
         return
-    print_change(answer)
+    print_change(answer, dry_run="--dry-run")
     for line in _read_again(answer, set(stages)):
         print_text(line)
 

@@ -1,15 +1,22 @@
-"""The command `cbp bench`: every candidate on the same increments; see `controller.bench`."""
+"""The commands `cbp bench` and `cbp bench-tables`: measure all candidates on the same increments.
+
+See `controller.bench`.
+"""
 
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-__all__ = ["bench_command"]
+from controller.cli.output import print_json
+from controller.cli.session import AsJson
+
+__all__ = ["bench_command", "bench_tables_command"]
 
 Workload = Annotated[
     str, typer.Argument(help="url-count, crawl-queue, clustering or pagerank.", show_default=False)
@@ -35,7 +42,10 @@ Increment = Annotated[
     ),
 ]
 Edges = Annotated[
-    int, typer.Option(help="Of the graph before the first increment; by default by its nodes.")
+    int,
+    typer.Option(
+        help="Edges before the first increment; by default 10 per node, 5 for clustering."
+    ),
 ]
 Threshold = Annotated[
     float, typer.Option(help="pagerank: change of a rank that affects a page; the mean is 1.")
@@ -44,19 +54,23 @@ Against = Annotated[
     list[str],
     typer.Option(
         "--against",
-        help="merge, blackbox, scan, jobs, rewrite, streaming, streaming-python (two: "
-        "streaming-python-apply and streaming-python-tws), duckdb, recompute; plain (clustering), "
-        "broadcast (pagerank); with commas; '' for none. "
-        "Of blackbox and scan also another form than the first: blackbox/arrow. "
-        "By default merge,blackbox,streaming; blackbox for crawl-queue; "
-        "plain,blackbox,recompute for clustering; broadcast,blackbox,recompute for pagerank.",
+        help="jobs, service, blackbox, scan, rewrite, recompute, polars, streaming, "
+        "streaming-python (two: streaming-python-apply and streaming-python-tws), "
+        "merge (merge-files, merge-vectors), duckdb (duckdb-key, duckdb-update, duckdb-parquet); "
+        "plain (clustering), broadcast and paper (paper-a, paper-b; pagerank), "
+        "scratch and warm (both); with commas; '' for none. "
+        "To run blackbox or scan with another form, name the form: blackbox/arrow. "
+        "By default jobs,streaming,duckdb,polars; blackbox for crawl-queue; "
+        "plain,blackbox,scratch,warm for clustering; broadcast,paper,scratch,warm for pagerank.",
         show_default=False,
     ),
 ]
 Keys = Annotated[str, typer.Option("--keys", help="uniform, zipf, or distinct keys of the state.")]
 Form = Annotated[
     list[str],
-    typer.Option("--form", help="How ours is written: groupwise, arrow, sql; several too."),
+    typer.Option(
+        "--form", help="Form of our translator: groupwise, arrow or sql; can be repeated."
+    ),
 ]
 HitRates = Annotated[
     list[str],
@@ -67,12 +81,56 @@ HitRates = Annotated[
     ),
 ]
 Age = Annotated[int, typer.Option(help="Increments before any is measured; shows growth.")]
-Rounds = Annotated[int, typer.Option(help="Measured runs of each candidate.")]
-Warmup = Annotated[int, typer.Option(help="Runs before the measured ones.")]
+Error = Annotated[
+    float, typer.Option(help="pagerank: mean error at which NumPy stops; the mean rank is 1.")
+]
+FromEmpty = Annotated[
+    bool, typer.Option("--from-empty", help="crawl-queue: nothing is known at first.")
+]
+Rounds = Annotated[
+    list[str],
+    typer.Option(
+        help="Measured runs of each candidate; several: for each size of increment. By default 7.",
+        show_default=False,
+    ),
+]
+Isolated = Annotated[
+    bool,
+    typer.Option(
+        "--own-processes/--one-process",
+        help="A process, and a Spark, for each candidate; or all in this one.",
+    ),
+]
+Warmup = Annotated[
+    list[str],
+    typer.Option(
+        help="Runs before the measured ones, in the same way. By default 2.", show_default=False
+    ),
+]
+CandidateSeconds = Annotated[
+    float,
+    typer.Option(
+        help="After this many seconds of runs of one size, a peer skips its other rounds of that "
+        "size. One round is always measured. 0: no limit."
+    ),
+]
+Minutes = Annotated[
+    float,
+    typer.Option(help="After this many minutes, start no further round, and compare. 0: no limit."),
+]
 Grouping = Annotated[str, typer.Option(help="inner or outer state, ours and the black box's.")]
-Master = Annotated[str, typer.Option(help="Of Spark, or none: in this process.")]
-Memory = Annotated[str, typer.Option("--driver-memory", help="Of Spark's process.")]
+Master = Annotated[str, typer.Option(help="Spark master, or none to run in this process.")]
+Memory = Annotated[
+    str, typer.Option("--driver-memory", help="Driver memory of each candidate's Spark.")
+]
 Root = Annotated[Path | None, typer.Option(help="Make a folder in this one, and let it stay.")]
+Prepared = Annotated[
+    Path | None,
+    typer.Option(
+        help="Save first states in this folder and reuse the ones already there, so that several "
+        "calls make them only once. Valid for one version of the product."
+    ),
+]
 JsonFile = Annotated[
     Path | None,
     typer.Option(
@@ -80,15 +138,35 @@ JsonFile = Annotated[
         help="Write machine, versions and results here. A result has workload (behind slashes what "
         "is not the default), candidate, form, state_keys, increment_records, seconds_median, "
         "seconds_all, floor_seconds, bytes_read, bytes_shuffled and bytes_written; and as extras "
-        "bytes_broadcast, epochs, state_records and state_updated. With --soak results is empty, "
+        "bytes_broadcast, epochs, state_records, state_updated, cpu_seconds, cold_seconds, "
+        "index_bytes, error and error_stale. With --soak results is empty, "
         "and soak has what was found.",
     ),
 ]
 Picture = Annotated[Path | None, typer.Option(help="Draw the results here (PNG, SVG, PDF).")]
-Epochs = Annotated[int, typer.Option(help="Of a soak: that many in a row.")]
-Soak = Annotated[bool, typer.Option("--soak", help="Ours alone, many epochs in a row.")]
+Epochs = Annotated[int, typer.Option(help="Number of consecutive epochs of a soak.")]
+Soak = Annotated[bool, typer.Option("--soak", help="Run only cbp, for many consecutive epochs.")]
 
-PublishEpochs = Annotated[int, typer.Option(help="Of a soak: epochs published together.")]
+PublishEpochs = Annotated[
+    int, typer.Option(help="Number of epochs that a soak publishes together.")
+]
+
+Results = Annotated[
+    list[Path],
+    typer.Argument(
+        help="Documents that --json wrote, the most important one first.",
+        exists=True,
+        show_default=False,
+    ),
+]
+Into = Annotated[
+    Path | None,
+    typer.Option(
+        help="Put the tables into this file, between its two lines `<!-- figures: ... -->`; "
+        "else they are printed.",
+        exists=True,
+    ),
+]
 
 
 def bench_command(
@@ -97,18 +175,24 @@ def bench_command(
     increment: Increment = [],  # noqa: B006
     edges: Edges = 0,
     threshold: Threshold = 0.01,
+    error: Error = 1e-4,
+    from_empty: FromEmpty = False,
     against: Against = [],  # noqa: B006
     hit_rates: HitRates = [],  # noqa: B006
     age: Age = 0,
     keys: Keys = "uniform",
     form: Form = ["groupwise"],  # noqa: B006
-    rounds: Rounds = 5,
-    warmup: Warmup = 2,
+    rounds: Rounds = [],  # noqa: B006
+    warmup: Warmup = [],  # noqa: B006
+    candidate_seconds: CandidateSeconds = 120.0,
+    minutes: Minutes = 0.0,
     seed: int = 0,
     grouping: Grouping = "inner",
     master: Master = "local[2]",
-    driver_memory: Memory = "4g",
+    driver_memory: Memory = "6g",
+    isolated: Isolated = True,
     root: Root = None,
+    prepared: Prepared = None,
     json_: JsonFile = None,
     picture: Picture = None,
     epochs: Epochs = 1000,
@@ -116,7 +200,7 @@ def bench_command(
     publish_epochs: PublishEpochs = 1,
 ) -> None:
     """Measure a workload, ours beside its peers, on the same increments."""
-    # By name: the benchmark rests on the command line's parts, so these must not rest on it.
+    # Imported by name: the benchmark imports parts of the command line, not the reverse.
     bench = importlib.import_module("controller.bench")
     peers = () if soak else bench.peers_by_default(workload)
     keys_usual, records_usual = bench.sizes_by_default(workload)
@@ -131,13 +215,19 @@ def bench_command(
         increment=_sizes("--increment", increment) if increment else (records_usual,),
         edges=edges,
         threshold=threshold,
-        rounds=rounds,
-        warmup=warmup,
+        error=error,
+        from_empty=from_empty,
+        rounds=_sizes("--rounds", rounds) if rounds else (7,),
+        warmup=_sizes("--warmup", warmup) if warmup else (2,),
+        candidate_seconds=candidate_seconds,
+        minutes=minutes,
         seed=seed,
         grouping=grouping,
         master=master,
         driver_memory=driver_memory,
+        isolated=isolated,
         root=root,
+        prepared=prepared,
         json_file=json_,
         picture=picture,
         epochs=epochs,
@@ -145,6 +235,36 @@ def bench_command(
         publish_epochs=publish_epochs,
     )
     bench.run_bench(options)
+
+
+def bench_tables_command(results: Results, into: Into = None, json_: AsJson = False) -> None:
+    """Make Markdown tables of what `cbp bench --json` wrote, as the README has them."""
+    bench = importlib.import_module("controller.bench")
+    tables = bench.markdown({path.stem: _document(path) for path in results})
+    if json_:
+        print_json({"markdown": tables})
+    elif into is None:
+        typer.echo(tables, nl=False)
+    if into is None:
+        return
+    try:
+        text = bench.placed(into.read_text(encoding="utf-8"), tables)
+    except ValueError as exc:
+        message = f"{into}: {exc}"
+        raise typer.BadParameter(message, param_hint="--into") from exc
+    into.write_text(text, encoding="utf-8")
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as exc:
+        message = f"{path}: {exc}"
+        raise typer.BadParameter(message, param_hint="RESULTS") from exc
+    if not (isinstance(found, dict) and isinstance(found.get("results"), list)):
+        message = f"{path}: no document of cbp bench"
+        raise typer.BadParameter(message, param_hint="RESULTS")
+    return found
 
 
 def _names(given: Sequence[str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""How a new version of a dataflow is told on a terminal: by source, stage and queue."""
+"""Output of a version change on a terminal: by source, stage and queue."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ __all__ = ["print_change"]
 _STATE = {"none": "", "kept": "state kept", "new": "empty state", "rebuilt": "state made again"}
 
 
-def print_change(answer: dict[str, Any]) -> None:
-    """Print what became, or would become, of a dataflow."""
+def print_change(answer: dict[str, Any], *, dry_run: str) -> None:
+    """Print what a change did, or would do.
+
+    Args:
+        answer: The service's answer.
+        dry_run: The command's option for a dry run, such as `--plan`.
+    """
     name, version = answer["name"], answer["version"]
     if not answer["changed"]:
         print_text(f"{name} is at version {version} already; nothing changes", "green")
@@ -38,7 +43,10 @@ def print_change(answer: dict[str, Any]) -> None:
     if answer["done"]:
         print_text(f"{name} is at version {version}", "green")
     elif not answer["refused"]:
-        print_text(f"nothing has changed; version {version} may take over", "green")
+        print_text(
+            f"Dry run: version {version} is valid. Run again without {dry_run} to apply it.",
+            "green",
+        )
 
 
 def _told(node: dict[str, Any]) -> bool:

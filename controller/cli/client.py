@@ -1,9 +1,9 @@
-"""The service over HTTP, as the commands see it.
+"""The HTTP client of the commands.
 
-Guaranteed: what the service refuses is raised with its own code and sentence, and a
-service that does not answer is told apart from one that refuses. Of several instances
-the one that leads is found by asking any of them. The token leaves this process in one
-header only, to the service and to where that says its leader is, and never to a proxy.
+Guaranteed: an error of the service is raised with its own code and message, and a service that
+does not answer is told apart from one that refuses. Of several instances, any one leads to the
+leader. The token leaves this process in one header only, to the service and to the leader that
+the service names, and never to a proxy.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from controller.settings import Settings
 
 __all__ = ["LIVE_PATH", "NULL_PARAMETER", "PREFIX", "ServiceClient"]
 
-# The API's own words, repeated: importing it costs a second, and every command is a client
-# (tests/controller/cli/test_client.py holds them together).
+# Copies of the API's constants: importing the API takes a second, and every command is a
+# client (tests/controller/cli/test_client.py compares them).
 PREFIX = "/api/v1"
 LIVE_PATH = f"{PREFIX}/health/live"
 NULL_PARAMETER = "_null"
@@ -35,8 +35,8 @@ class ServiceClient:
     """Calls the REST interface; a context manager that closes its connections.
 
     Args:
-        settings: Say where the service is and which token it wants.
-        transport: Instead of the network, for tests.
+        settings: Have the address of the service, and its token.
+        transport: Replaces the network in tests.
     """
 
     def __init__(self, settings: Settings, transport: httpx.BaseTransport | None = None) -> None:
@@ -61,16 +61,16 @@ class ServiceClient:
         self._http.close()
 
     def get(self, *path: str, **query: Any) -> Any:
-        """Return what the service answers to a GET.
+        """Send a GET, and return the answer.
 
         Args:
-            path: Parts of the path below `/api/v1`; quoted here.
-            query: Parameters; `None` leaves one out.
+            path: Parts of the path after `/api/v1`; quoted here.
+            query: Parameters; those with the value `None` are left out.
         """
         return self._send("GET", path, params=_given(query))
 
     def get_pairs(self, *path: str, query: list[tuple[str, str]]) -> Any:
-        """Return what the service answers to a GET with these parameters, in order."""
+        """Send a GET with these parameters in this order, and return the answer."""
         return self._send("GET", path, params=query)
 
     def post(
@@ -81,7 +81,7 @@ class ServiceClient:
         query: dict[str, Any] | None = None,
         idempotency_key: str | None = None,
     ) -> Any:
-        """Return what the service answers to a POST."""
+        """Send a POST, and return the answer."""
         named = {"Content-Type": content_type, "Idempotency-Key": idempotency_key}
         sent = _given(named)
         return self._send("POST", path, content=content, headers=sent, params=_given(query or {}))
@@ -89,12 +89,12 @@ class ServiceClient:
     def put(
         self, *path: str, content: bytes, content_type: str, query: dict[str, Any] | None = None
     ) -> Any:
-        """Return what the service answers to a PUT; a list in `query` is sent item by item."""
+        """Send a PUT, and return the answer; a list in `query` is sent item by item."""
         sent = {"Content-Type": content_type}
         return self._send("PUT", path, content=content, headers=sent, params=_given(query or {}))
 
     def delete(self, *path: str, **query: Any) -> Any:
-        """Return what the service answers to a DELETE."""
+        """Send a DELETE, and return the answer."""
         return self._send("DELETE", path, params=_given(query))
 
     def _send(self, method: str, path: tuple[str, ...], **more: Any) -> Any:
@@ -102,7 +102,7 @@ class ServiceClient:
         response = self._request(method, self._url, url, **more)
         leader = _leader_of(response)
         if leader and isinstance(more.get("content"), bytes | None):
-            # A stream is read only once: its sender is told where to send it.
+            # A stream can be read only once: then the error names the leader's address.
             response = self._request(method, leader, url, **more)
         if response.is_success:
             return response.json() if response.content else None
@@ -130,12 +130,12 @@ def _document(response: httpx.Response) -> dict[str, Any]:
         document = None
     if isinstance(document, dict):
         return document
-    # Something else than this service answers at its address.
+    # Something other than this service answers at its address.
     return {"message": f"status {response.status_code} without a problem document"}
 
 
 def _leader_of(response: httpx.Response) -> str:
-    """Return where the instance is that can do what was asked; `""`: this one could."""
+    """Return the address of the leader if this instance cannot serve the request; else `""`."""
     if response.status_code != httpx.codes.MISDIRECTED_REQUEST:
         return ""
     return str((_document(response).get("details") or {}).get("leader", ""))

@@ -10,11 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from cbp.errors import NotFoundError
-from controller.cli.applied import wait_for_stages
 from controller.cli.change import print_change
 from controller.cli.errors import FileUnreadableError
 from controller.cli.output import age, bytes_text, clock, print_json, print_table, print_text
+from controller.cli.scrub import folders
 from controller.cli.session import AsJson, DataflowName, session
+from controller.cli.wait_until_applied import wait_for_stages
+from controller.settings import Settings
 
 __all__ = [
     "close_command",
@@ -86,7 +88,7 @@ def register_command(
     if json_:
         print_json(answer)
     elif "summary" not in answer:
-        print_change(answer)
+        print_change(answer, dry_run="--plan")
     else:
         summary = answer["summary"]
         print_text(f"registered {summary['name']} with {summary['stages']} stage(s)", "green")
@@ -117,12 +119,14 @@ def status_command(
             service.get("dataflows") if dataflow is None else service.get("dataflows", dataflow)
         )
         answer["instance"] = service.get("leader")
+        if dataflow is not None and not answer["definition_problem"]:
+            answer["folders"] = service.get("dataflows", dataflow, "sources")["items"]
     if json_:
         print_json(answer)
         return
     _print_leader(answer["instance"])
     if dataflow is None:
-        _print_dataflows(answer["items"])
+        _print_dataflows(answer["items"], session(context).settings)
     else:
         _print_stages(answer)
 
@@ -137,7 +141,7 @@ def waiting_command(context: typer.Context, dataflow: DataflowName, json_: AsJso
     for item in answer["items"]:
         kind = item["kind"] or "ready"
         print_text(f"{item['stage']}: {kind}, since {clock(item['since'])}")
-        print_text(f"  {item['words'] or 'may start at the next look'}")
+        print_text(f"  {item['words'] or 'can start at the next tick'}")
     columns = ("stage", "input", "flow", "unread", "records", "kept", "framing", "open frame")
     rows = [
         (
@@ -239,7 +243,7 @@ def _act(context: typer.Context, path: tuple[str, ...], done: str, as_json: bool
 
 
 def _document(file: str) -> tuple[bytes, str]:
-    """Return the text of a document and its media type."""
+    """Return the text of a document, and its media type."""
     path = Path(file)
     if not path.exists() and path.name == file and not path.suffix:
         return json.dumps(_ready(file)).encode(), JSON_TYPE
@@ -251,7 +255,7 @@ def _document(file: str) -> tuple[bytes, str]:
 
 
 def _ready(name: str) -> Any:
-    """Return the document of a dataflow that an installed package offers."""
+    """Return the document of a dataflow that an installed package provides."""
     points = importlib.metadata.entry_points(group=GROUP)
     for point in points:
         if point.name == name:
@@ -261,14 +265,14 @@ def _ready(name: str) -> Any:
 
 
 def _print_leader(instance: dict[str, Any]) -> None:
-    """Say who leads, where there may be several."""
+    """Print which instance leads, if there can be several."""
     if instance["leader"] is None and instance["role"] == "leads":
         return
     where = instance["leader"] or "nobody that this instance knows"
     print_text(f"led by {where} (epoch {instance['epoch']}); this instance {instance['role']}")
 
 
-def _print_dataflows(items: list[dict[str, Any]]) -> None:
+def _print_dataflows(items: list[dict[str, Any]], settings: Settings) -> None:
     columns = ("dataflow", "state", "lag", "queued", "records", "last success", "failures")
     rows = [
         (
@@ -282,7 +286,19 @@ def _print_dataflows(items: list[dict[str, Any]]) -> None:
         )
         for item in items
     ]
-    print_table(columns, rows, empty="no dataflow yet; register one with: cbp register FILE")
+    print_table(columns, rows, empty=_nothing_known(settings))
+
+
+def _nothing_known(settings: Settings) -> str:
+    """Return advice for a database that knows no dataflow."""
+    lost = ", ".join(folders(settings))
+    if not lost:
+        return "no dataflow yet; register one with: cbp register FILE"
+    return (
+        f"the database knows no dataflow, but {settings.tables} holds: {lost}. Was the database "
+        "lost, or is it another one? Stop the service and bring them back with: "
+        "cbp recover --rebuild"
+    )
 
 
 def _print_stages(answer: dict[str, Any]) -> None:
@@ -306,10 +322,18 @@ def _print_stages(answer: dict[str, Any]) -> None:
     ]
     print_table(columns, rows, empty="no stages")
     print_table(
-        ("source", "format", "inputs stay", "up to", "says"),
-        [(one["name"], one["format"], *_keep(one["keep"])) for one in answer["sources"]],
+        ("source", "format", "equal content", "inputs stay", "up to", "says"),
+        [
+            (one["name"], one["format"], one["duplicates"], *_keep(one["keep"]))
+            for one in answer["sources"]
+        ],
         empty="no sources",
     )
+    for folder in answer.get("folders", ()):
+        trouble = folder["trouble"]
+        for told in (trouble and trouble["error"]["message"], folder["warning"]):
+            if told:
+                print_text(f"{folder['name']}: {told} (see: cbp sources {summary['name']})", "red")
     outputs = [
         (flow, "for good" if keep["hours"] is None else age(keep["hours"] * 3600), _most(keep))
         for stage in answer["stages"]

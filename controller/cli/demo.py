@@ -32,7 +32,7 @@ def demo_command(
     json_: AsJson = False,
 ) -> None:
     """Run the crawl queue over the installed Python packages, start to end."""
-    # By name: the demo rests on the command line's parts, so these must not rest on it.
+    # Imported by name: the demo imports parts of the command line, not the reverse.
     demo = importlib.import_module("controller.demo")
     options = demo.DemoOptions(
         keep=keep,
@@ -49,5 +49,5 @@ def demo_command(
     except demo.CheckFailedError:
         if not json_:
             raise
-        # The document that was printed says which check failed: no second one.
+        # The printed document says which check failed: print no second one.
         raise typer.Exit(1) from None

@@ -1,16 +1,22 @@
-"""The command `cbp doctor`: what this machine lacks, and how to mend it.
+"""The command `cbp doctor`: what this machine lacks, and how to fix it.
 
 Each check answers `ok`, `warn` (it works, with a drawback) or `fail`, and says what
-to do. A check changes nothing that lasts; a probe file is removed again.
+to do. A check changes nothing permanently; a probe file is removed again.
 """
 
 from __future__ import annotations
 
+import importlib
+import os
+import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Literal
+from urllib.parse import unquote, urlsplit
 
 import typer
 from rich.console import Console
@@ -24,11 +30,16 @@ from controller.cli.probes import (
     check_java,
     check_port_free,
     delta_jars,
+    needs_encoding,
 )
+from controller.cli.scrub import folders, look
 from controller.cli.session import AsJson, Session, session
 from controller.settings import Settings
 
 __all__ = ["Check", "doctor_command", "examine"]
+
+READ_SECONDS = 30.0
+"""How long tables are read; `cbp scrub` reads all of them."""
 
 PYTHON_MIN = (3, 11)
 FREE_WARN_BYTES, FREE_FAIL_BYTES = 10 * 10**9, 10**9
@@ -41,7 +52,7 @@ class Check:
     """What one check found.
 
     Attributes:
-        remedy: What to do; empty when all is well.
+        remedy: What to do; empty if all is well.
     """
 
     name: str
@@ -82,6 +93,7 @@ def examine(given: Session) -> Iterable[Check]:
             lambda folder=folder: check_folder(folder),  # type: ignore[misc]
             "choose a folder of your own on a local disk: CBP_ROOT, CBP_TABLES, CBP_DROP_ROOT",
         )
+    yield from _readers(settings)
     yield _disk(settings)
     yield _tried(
         "port",
@@ -98,10 +110,86 @@ def examine(given: Session) -> Iterable[Check]:
         lambda: check_database(settings.database_url),
         "look at CBP_DATABASE_URL, and whether the server runs and lets you in",
     )
+    yield _rights(settings)
+    yield _lost(settings)
+    yield from _damages(settings)
+    yield _dropped_copies(settings)
+
+
+def _rights(settings: Settings) -> Check:
+    """Check whether other users of this machine may read data, database or token."""
+    root = settings.root
+    database = Path(unquote(urlsplit(settings.database_url).path)[1:])
+    paths = [root, settings.drop_root, Path(settings.tables), settings.token_file]
+    if settings.database_url.startswith("sqlite"):
+        paths.append(database)
+    open_ = [path for path in dict.fromkeys(paths) if _others_may(path)]
+    # They cannot reach what is inside a folder that is closed to them.
+    behind = [p for p in open_ if root in p.parents and root.exists() and not _others_may(root)]
+    if left := [str(path) for path in open_ if path not in behind]:
+        found = f"other users of this machine may read {', '.join(left)}"
+        return Check("rights", "warn", found, f"run: chmod -R o-rwx {shlex.join(left)}")
+    return Check("rights", "ok", "nothing is open to other users")
+
+
+def _others_may(path: Path) -> bool:
+    try:
+        found = path.stat()
+    except OSError:
+        return False
+    return found.st_uid == os.geteuid() and bool(found.st_mode & 0o007)
+
+
+def _lost(settings: Settings) -> Check:
+    """Check whether there are tables that the database does not know."""
+    there = folders(settings)
+    url = settings.database_url
+    path = Path(unquote(urlsplit(url).path)[1:])
+    if there and url.startswith("sqlite") and not path.exists():
+        found = f"there is no {path}, and tables of {', '.join(there)}"
+        return Check("tables", "fail", found, "bring them back with: cbp recover --rebuild")
+    return Check("tables", "ok", f"of {len(there)} dataflow(s)")
+
+
+def _damages(settings: Settings) -> Iterator[Check]:
+    """Read the files on disk for some seconds, and report what is damaged."""
+    until = time.monotonic() + READ_SECONDS
+    files = damaged = 0
+    whole = True
+
+    def going_on() -> bool:
+        nonlocal whole
+        whole = time.monotonic() < until
+        return whole
+
+    for looked in look(settings, (), going_on=going_on):
+        files += 1
+        if looked.damage is not None:
+            damaged += 1
+            told = f"{looked.damage.code}: {looked.damage.path}: {looked.damage.why}"
+            yield Check("damage", "fail", told, looked.damage.next_step)
+    if not whole:
+        found = f"{files} files were read in {READ_SECONDS:.0f} s, not all"
+        yield Check("files", "warn", found, "read everything with: cbp scrub")
+    elif not damaged:
+        yield Check("files", "ok", f"{files} files are whole")
+
+
+def _dropped_copies(settings: Settings) -> Check:
+    notes = importlib.import_module("cbp.engine.state.damaged_copies").dropped_copies(
+        settings.cache
+    )
+    if not notes:
+        return Check("index copies", "ok", "none was found damaged")
+    found = f"{len(notes)} were damaged and made anew, last {notes[-1]['copy']}: {notes[-1]['why']}"
+    remedy = (
+        "nothing is lost; look at the disk of the cache folder, then remove damaged.jsonl there"
+    )
+    return Check("index copies", "warn", found, remedy)
 
 
 def _tried(name: str, check: Callable[[], str], remedy: str) -> Check:
-    """Run one check; what it raises is what is wrong."""
+    """Run one check; an exception becomes its failure."""
     try:
         return Check(name, "ok", check())
     except OSError as error:
@@ -130,6 +218,17 @@ def _folders(settings: Settings) -> list[tuple[str, str]]:
     if "://" not in settings.tables:
         folders.append(("tables folder", settings.tables))
     return [*folders, ("cache folder", str(settings.cache))]
+
+
+def _readers(settings: Settings) -> Iterable[Check]:
+    """Warn if a reader of the tables is known to find none of their files."""
+    if "://" not in settings.tables and needs_encoding(settings.tables):
+        found = f"Polars reads no table with a _bucket below {settings.tables!r}"
+        remedy = (
+            "choose a path without spaces and special characters (CBP_TABLES), or read with what "
+            "`cbp snapshot DATAFLOW --for polars` prints"
+        )
+        yield Check("readers", "warn", found, remedy)
 
 
 def _disk(settings: Settings) -> Check:

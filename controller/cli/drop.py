@@ -1,19 +1,17 @@
 """The command `cbp drop`: hand files to a source.
 
-On the service's own machine files are copied into the drop folder as a producer
-should: a hidden part, synced, then linked to its name in one step, so that nobody
-sees half of it. With `--upload` they go over REST.
+On the service's own machine files are copied into the drop folder (`copying`). With `--upload`
+they are sent over REST. Either way the answer says at once for each file whether it is new or
+repeats an earlier one; if no service answers, it says that this is unknown yet.
 
-Guaranteed: a file that waits under the same name is never replaced
-(tests/controller/cli/test_drop.py).
+Exit status: 0, all are taken as data; 3, some repeat earlier files and are not applied again; 1, an
+error, such as a file that goes to quarantine.
 """
 
 from __future__ import annotations
 
-import errno
-import os
-import secrets
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,17 +19,23 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from cbp.errors import DiskFullError, NotFoundError
-from controller.cli.applied import Applied
+from cbp.errors import CbpError, NotFoundError
 from controller.cli.client import ServiceClient
-from controller.cli.errors import FileUnreadableError
+from controller.cli.copying import Advance, chunks, copy_into
+from controller.cli.errors import FilesRefusedError, FileUnreadableError
 from controller.cli.output import print_json, print_text
 from controller.cli.session import AsJson, DataflowName, Session, session
+from controller.cli.wait_until_applied import Applied
 from controller.settings import Settings
 
-__all__ = ["copy_into", "drop_command"]
+__all__ = ["drop_command"]
 
-CHUNK_BYTES = 1 << 20
+KNOWN_STATUS = 3
+"""Exit status if some file repeats an earlier one."""
+
+POLL_SECONDS = 0.1
+PATIENCE_SECONDS = 60.0
+"""How long a file waits until another file of its name is taken in."""
 
 SourceName = Annotated[str, typer.Argument(help="Name of the source.", show_default=False)]
 Files = Annotated[list[Path], typer.Argument(help="Files to hand over.", show_default=False)]
@@ -42,7 +46,7 @@ Wait = Annotated[
     typer.Option("--wait", help="Return once all stages have applied them."),
 ]
 
-Advance = Callable[[int], None]
+Target = tuple[str, str]
 
 
 def drop_command(
@@ -54,76 +58,112 @@ def drop_command(
     wait: Wait = False,
     json_: AsJson = False,
 ) -> None:
-    """Hand files to a source; each becomes an increment, or goes to quarantine."""
+    """Hand files to a source; each becomes an increment, or goes to quarantine.
+
+    A file with the name and content of one that was accepted is a retry: it is not applied
+    again, and the command ends with status 3.
+    """
     sizes = [_size(file) for file in files]
-    applied = Applied(session(context), dataflow, source) if wait else None
+    given, target = session(context), (dataflow, source)
+    applied = Applied(given, dataflow, source) if wait else None
     with _progress(hidden=json_) as progress:
         task = progress.add_task("files", total=sum(sizes))
-        taken = _hand_over(
-            session(context), (dataflow, source), files, upload, lambda n: progress.advance(task, n)
-        )
+        taken = _hand_over(given, target, files, upload, lambda n: progress.advance(task, n))
     if applied is not None:
-        taken = applied.wait([item["path"] for item in taken], hidden=json_)
+        taken = applied.wait(taken, hidden=json_)
     if json_:
         print_json({"items": taken})
-        return
-    for file, item in zip(files, taken, strict=True):
-        print_text(f"{file} -> {item['path']}{_became(item)}")
+    else:
+        for file, item in zip(files, taken, strict=True):
+            print_text(f"{file} -> {item['path']}{_became(item, source)}")
+    refused = {item["path"]: _why(item) for item in taken if item["status"] == "quarantined"}
+    if refused and not json_:
+        raise FilesRefusedError(dataflow, refused)
+    if refused:
+        raise typer.Exit(1)
+    if any(item["status"] in ("duplicate", "waits") for item in taken):
+        raise typer.Exit(KNOWN_STATUS)
 
 
-def _became(item: Mapping[str, Any]) -> str:
-    if item.get("status") == "duplicate":
-        return ", known already: what is in it was applied before"
+def _became(item: Mapping[str, Any], source: str) -> str:
+    """Return in words what a file is, and what became of it."""
+    same = item.get("same_as") or {}
+    at = f" (increment {same['index']} of {source})" if same.get("index") is not None else ""
+    earlier = f"the content of {same.get('file')}{at}"
+    if item["status"] == "waits":
+        return ", lies there already with the same content"
+    if item["status"] == "duplicate" and same.get("by") == "content":
+        return f", known already: it has {earlier}, and its source skips duplicates"
+    if item["status"] == "duplicate":
+        return f", known already: the same name and content came before{at}; not applied again"
+    if item["status"] == "quarantined":
+        return f", quarantined: {_why(item)}"
+    counts = f"; it has {earlier}, and counts too" if same else ""
     index = item.get("index")
-    return "" if index is None else f", increment {index} of {item['source']}, applied"
+    if index is not None:
+        return f", increment {index} of {source}, applied{counts}"
+    unknown = "" if item.get("told", True) else f"; not compared with earlier files: {item['why']}"
+    return f"{counts}{unknown}"
 
 
-def copy_into(folder: Path, file: Path, advance: Advance = lambda _: None) -> Path:
-    """Copy a file into a drop folder; durable and whole once this returns.
-
-    Returns:
-        Where it lies: its own name, or one with a number where that is taken.
-
-    Raises:
-        FileUnreadableError: If the file cannot be read.
-        DiskFullError: If there is no space; nothing is left behind.
-    """
-    part = folder / f".{secrets.token_hex(8)}.part"
-    try:
-        with part.open("xb") as target:
-            for chunk in _chunks(file, advance):
-                target.write(chunk)
-            target.flush()
-            os.fsync(target.fileno())
-        placed = _link(part, folder, file.name)
-        _sync(folder)
-    except OSError as error:
-        if DiskFullError.is_told_by(error):
-            raise DiskFullError(str(folder)) from error
-        raise FileUnreadableError(folder, error.strerror or str(error)) from error
-    finally:
-        part.unlink(missing_ok=True)
-    return placed
+def _why(item: Mapping[str, Any]) -> str:
+    same = item.get("same_as") or {}
+    reason = (item.get("reason") or {}).get("message")
+    return str(reason or f"it has the content of {same.get('file')}")
 
 
 def _hand_over(
-    given: Session,
-    target: tuple[str, str],
-    files: list[Path],
-    upload: bool,
-    advance: Advance,
+    given: Session, target: Target, files: list[Path], upload: bool, advance: Advance
 ) -> list[dict[str, Any]]:
     if upload:
         with given.connect() as service:
             return [_upload(service, target, file, advance) for file in files]
     folder = _incoming(given.settings, *target)
-    placed = [copy_into(folder, file, advance) for file in files]
-    return [{"path": path.name, "folder": str(folder), "status": "dropped"} for path in placed]
+    return [_copy(given, target, folder, file, advance) for file in files]
 
 
-def _upload(
-    service: ServiceClient, target: tuple[str, str], file: Path, advance: Advance
+def _copy(
+    given: Session, target: Target, folder: Path, file: Path, advance: Advance
 ) -> dict[str, Any]:
+    item: dict[str, Any] = {"path": file.name, "folder": str(folder), "status": "dropped"}
+    copied = copy_into(
+        folder,
+        file,
+        advance,
+        before=lambda sha256: item.update(_foreseen(given, target, file.name, sha256)),
+        patience=_patience(lambda: bool(item["told"])),
+    )
+    return item | ({"status": "waits"} if copied.waited else {})
+
+
+def _foreseen(given: Session, target: Target, name: str, sha256: str) -> dict[str, Any]:
+    """Return what the service says about a file, or that no service answers."""
+    dataflow, source = target
+    told: dict[str, Any] = {"sha256": sha256, "told": False, "same_as": None}
+    try:
+        with given.connect() as service:
+            at = ("dataflows", dataflow, "sources", source, "identity")
+            found = service.get(*at, name=name, sha256=sha256)
+    except CbpError as error:  # no service, or none that knows this dataflow
+        return told | {"why": error.message}
+    status = "dropped" if found["outcome"] == "accepted" else found["outcome"]
+    return told | {"told": True, "same_as": found["same_as"], "status": status}
+
+
+def _patience(answers: Callable[[], bool]) -> Callable[[], bool]:
+    """Return a function that sleeps a little, as long as a service is there that takes files."""
+    until = time.monotonic() + PATIENCE_SECONDS
+
+    def wait() -> bool:
+        if not answers() or time.monotonic() > until:
+            return False
+        time.sleep(POLL_SECONDS)
+        return True
+
+    return wait
+
+
+def _upload(service: ServiceClient, target: Target, file: Path, advance: Advance) -> dict[str, Any]:
     dataflow, source = target
     answer = service.post(
         "dataflows",
@@ -131,7 +171,7 @@ def _upload(
         "sources",
         source,
         "files",
-        content=_chunks(file, advance),
+        content=chunks(file, advance),
         content_type="application/octet-stream",
         query={"name": file.name},
     )
@@ -148,37 +188,6 @@ def _incoming(settings: Settings, dataflow: str, source: str) -> Path:
         hint = "register the dataflow first, or use --upload if the service is elsewhere"
         raise NotFoundError(kind="drop folder", name=f"{here}; {hint}")
     return folder
-
-
-def _link(part: Path, folder: Path, name: str) -> Path:
-    """Give a finished part its name; `link` fails where `rename` would replace."""
-    for number in range(1, 10_000):
-        stem, dot, suffix = name.partition(".")
-        placed = folder / (name if number == 1 else f"{stem}-{number}{dot}{suffix}")
-        try:
-            os.link(part, placed)
-        except FileExistsError:
-            continue
-        return placed
-    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _chunks(file: Path, advance: Advance) -> Iterator[bytes]:
-    try:
-        with file.open("rb") as content:
-            while chunk := content.read(CHUNK_BYTES):
-                yield chunk
-                advance(len(chunk))
-    except OSError as error:
-        raise FileUnreadableError(file, error.strerror or str(error)) from error
 
 
 def _size(file: Path) -> int:

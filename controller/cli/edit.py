@@ -1,4 +1,4 @@
-"""The command `cbp edit`: put records of a state right, with a reason.
+"""The command `cbp edit`: correct records of a state, with a reason.
 
 cbp edit clicks count.counts url=a --set n=5 --reason "counted twice"
 cbp edit clicks count.counts url=a --delete --reason "a test"
@@ -82,7 +82,7 @@ def edit_command(
             content=body,
             content_type="application/json",
             query={"reason": reason, "by": getpass.getuser()},
-            # Sent again by itself, it corrects once.
+            # A repeated request corrects only once.
             idempotency_key=uuid.uuid4().hex,
         )
     if json_:

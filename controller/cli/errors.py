@@ -1,4 +1,4 @@
-"""What can go wrong between the command line and the service."""
+"""Errors between the command line and the service."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from cbp.errors import CbpError, OperatingError
 __all__ = [
     "ChecksFailedError",
     "FileUnreadableError",
+    "FileWaitsError",
     "FilesRefusedError",
     "PortTakenError",
     "ServiceProblemError",
@@ -35,7 +36,7 @@ class ServiceUnreachableError(OperatingError):
 
 
 class ServiceProblemError(CbpError):
-    """The service refused a request; carries its problem document."""
+    """The service refused a request; carries the service's problem document."""
 
     code = "service_problem"
 
@@ -88,6 +89,20 @@ class FileUnreadableError(OperatingError):
         super().__init__(f"{path} cannot be read: {why}", path=str(path), cause=why)
 
 
+class FileWaitsError(OperatingError):
+    """A file of the same name with other content waits in the drop folder."""
+
+    code = "file_waits"
+    retryable = True
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"another file waits at {path}, with other content. Files are told apart by name: "
+            "start the service, which takes in that file, or drop this one under another name",
+            path=str(path),
+        )
+
+
 class ChecksFailedError(OperatingError):
     """A check of `cbp doctor` failed."""
 
@@ -98,8 +113,21 @@ class ChecksFailedError(OperatingError):
         super().__init__(f"{len(names)} check(s) failed: {', '.join(names)}", checks=names)
 
 
+class DamagesFoundError(OperatingError):
+    """`cbp scrub` found files that differ from what was written."""
+
+    code = "damages_found"
+    retryable = False
+
+    def __init__(self, count: int) -> None:
+        super().__init__(
+            f"{count} damage(s) found; `cbp help damage` says what each means and what mends it",
+            damages=count,
+        )
+
+
 class SoakGrewError(OperatingError):
-    """Something grew with the number of runs of `cbp soak`, which it must not."""
+    """During `cbp soak` something grew with the number of runs; nothing may."""
 
     code = "soak_grew"
     retryable = False
@@ -125,7 +153,9 @@ class FilesRefusedError(OperatingError):
     retryable = False
 
     def __init__(self, dataflow: str, files: Mapping[str, str]) -> None:
-        told = "; ".join(f"{name}: {why}" for name, why in files.items())
+        told = "; ".join(
+            why if why.startswith(f"{name}, ") else f"{name}: {why}" for name, why in files.items()
+        )
         super().__init__(
             f"{len(files)} file(s) are in quarantine ({told}); see: "
             f"cbp claims {dataflow} --status quarantined",
@@ -135,7 +165,7 @@ class FilesRefusedError(OperatingError):
 
 
 class StagesStoppedError(OperatingError):
-    """What was dropped is not applied: the stages that should do it do not start."""
+    """Dropped files are not applied: the stages that should apply them do not start."""
 
     code = "stages_stopped"
     retryable = False

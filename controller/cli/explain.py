@@ -1,4 +1,4 @@
-"""The command `cbp explain`: the plan of a dataflow, or the story of one run."""
+"""The command `cbp explain`: the plan of a dataflow, or an explanation of one run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from cbp.model.explain import buckets_advised
+from cbp.model.dataflow.explain import buckets_advised
 from controller.cli.output import bytes_text, print_json, print_table, print_text
 from controller.cli.session import AsJson, session
 
@@ -46,6 +46,7 @@ def explain_command(
 def _print_plan(answer: dict[str, Any]) -> None:
     plan = answer["plan"]
     print_text(answer["picture"])
+    print_text(f"\nlanes: {plan['lanes']}")
     for unit in plan["units"]:
         names = " + ".join(stage["name"] for stage in unit["stages"])
         jobs = "one job" if unit["jobs"] == 1 else "one or two jobs"
@@ -83,8 +84,11 @@ def _print_account(answer: dict[str, Any]) -> None:
     run = answer["run"]
     stages = " + ".join(run["stages"])
     print_text(f"run {run['id']}: epoch {run['epoch']} of {run['dataflow']}.{stages}", "bold")
-    print_text(f"{run['status']}, attempt {run['attempt']}")
+    lanes = ", ".join(run["lanes"])
+    print_text(f"{run['status']}, attempt {run['attempt']}{f'; lane: {lanes}' if lanes else ''}")
     print_text(f"why: {answer['why']}")
+    codes = ", ".join(f"{stage} {code}" for stage, code in answer["codes"].items())
+    print_text(f"code: version {answer['version']}{f' ({codes})' if codes else ''}")
     print_text("\non what", "bold")
     print_table(
         ("input", "increment", "framing key", "records", "size", "taken"),

@@ -1,4 +1,4 @@
-"""The command `cbp gc`: remove what nobody needs now, or show what that would be.
+"""The command `cbp gc`: collect garbage now, or show what that would remove.
 
 cbp gc --dry-run
 cbp gc clicks

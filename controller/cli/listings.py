@@ -1,4 +1,4 @@
-"""Commands that list: runs, increments, claims, records; and cancel."""
+"""Commands that list runs, increments, claims, sources and records, and that cancel a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from typing import Annotated, Any
 import typer
 
 from controller.cli import moments
-from controller.cli.output import age, bytes_text, clock, print_json, print_table, print_text
+from controller.cli.output import (
+    age,
+    bytes_text,
+    clock,
+    one_line,
+    print_json,
+    print_table,
+    print_text,
+)
+from controller.cli.reasons import reason_text
 from controller.cli.session import AsJson, Cursor, DataflowName, Limit, session
 
 __all__ = [
@@ -18,6 +27,7 @@ __all__ = [
     "print_records",
     "records_command",
     "runs_command",
+    "sources_command",
 ]
 
 RunId = Annotated[str, typer.Argument(help="Id of the run.", show_default=False)]
@@ -121,15 +131,55 @@ def claims_command(
     rows = [
         (
             item["source"],
-            item["path"],
+            one_line(item["path"]),
             item["status"],
             "-" if item["index"] is None else item["index"],
-            _reason(item["reason"]),
+            reason_text(item["reason"]) or _same(item["same_as"]),
         )
         for item in answer["items"]
     ]
     print_table(("source", "file", "status", "increment", "reason"), rows, empty="no files yet")
     print_more(answer)
+
+
+def sources_command(context: typer.Context, dataflow: DataflowName, json_: AsJson = False) -> None:
+    """Show what lies in the drop folder of each source, and what is not going to be taken in."""
+    with session(context).connect() as service:
+        answer = service.get("dataflows", dataflow, "sources")
+    if json_:
+        print_json(answer)
+        return
+    rows = [
+        (
+            item["name"],
+            item["waiting"],
+            bytes_text(item["waiting_bytes"]),
+            item["unclaimed"],
+            (item["trouble"] or {}).get("error", {}).get("message") or item["warning"] or "-",
+        )
+        for item in answer["items"]
+    ]
+    print_table(("source", "waiting", "size", "not taken in", "why"), rows, empty="no sources")
+    lying = [
+        (item["name"], one_line(one["name"]), clock(one["since"]), one["why"])
+        for item in answer["items"]
+        for one in item["oldest_unclaimed"]
+    ]
+    if lying:
+        print_table(("source", "not taken in", "since", "why"), lying, empty="")
+    gone = [
+        (
+            item["name"],
+            one_line(one["name"]),
+            clock(one["since"]),
+            one["claim"],
+            "yes" if one["lost"] else "no",
+        )
+        for item in answer["items"]
+        for one in item["gone"]
+    ]
+    if gone:
+        print_table(("source", "gone", "claimed", "claim", "was acknowledged"), gone, empty="")
 
 
 def records_command(
@@ -155,13 +205,14 @@ def records_command(
 
 
 def print_records(items: list[dict[str, Any]], *, empty: str) -> None:
-    """Print records below their column names."""
+    """Print records as a table with their column names."""
     columns = list(items[0]) if items else []
     print_table(columns, [[item.get(name) for name in columns] for item in items], empty=empty)
 
 
 def _print_runs(answer: dict[str, Any]) -> None:
-    columns = ("run", "dataflow", "stage", "epoch", "status", "in", "groups", "out", "took", "why")
+    where = ("run", "dataflow", "stage", "epoch", "status")
+    columns = (*where, "in", "groups", "out", "lane", "took", "why")
     rows = [
         (
             item["id"],
@@ -170,6 +221,7 @@ def _print_runs(answer: dict[str, Any]) -> None:
             item["epoch"],
             item["status"],
             *(_figure(item, name) for name in ("records_in", "groups", "records_out")),
+            ", ".join(item["lanes"]) or "-",
             age(item["seconds"]),
             (item["error"] or {}).get("error_code", ""),
         )
@@ -185,6 +237,8 @@ def _print_run(run: dict[str, Any]) -> None:
         f"{run['dataflow']}.{stages} epoch {run['epoch']}, attempt {run['attempt']}: "
         f"{run['status']}"
     )
+    if run["lanes"]:
+        print_text(f"lane: {', '.join(run['lanes'])}")
     if run["error"]:
         print_text(run["error"].get("message", ""), "red")
     print_table(("figure", "value"), sorted(run["figures"].items()), empty="no figures")
@@ -195,14 +249,17 @@ def _figure(run: dict[str, Any], name: str) -> Any:
     return "-" if value is None else int(value)
 
 
-def _reason(reason: dict[str, Any] | None) -> str:
-    if not reason:
+def _same(same: dict[str, Any] | None) -> str:
+    """Return in words which earlier file this one equals."""
+    if not same:
         return ""
-    line = f", line {reason['line']}" if reason.get("line") else ""
-    return f"{reason.get('message', reason.get('code', ''))}{line}"
+    at = "" if same.get("index") is None else f" (increment {same['index']})"
+    if same["by"] == "name_and_content":
+        return f"the same name and content came before{at}"
+    return f"has the content of {one_line(same['file'])}{at}"
 
 
 def print_more(answer: dict[str, Any]) -> None:
-    """Tell how to get the next page, if there is one."""
+    """Print how to get the next page, if there is one."""
     if answer["cursor"]:
         print_text(f"more with: --cursor {answer['cursor']}", "dim")

@@ -1,12 +1,12 @@
-"""The command line as a whole: its commands, and how an error is told.
+"""The command line as a whole: its commands, and the output of errors.
 
     cbp serve                           in one terminal
     cbp register clicks.yaml            in another one
     cbp drop clicks urls monday.jsonl
     cbp status
 
-An error of the product ends a command with status 1 and one panel on stderr, or
-with `--json` with its error document on stdout; a wrong call ends with status 2.
+An error of the product ends a command with status 1 and one panel on stderr, or,
+with `--json`, with its error document on stdout. A wrong call ends with status 2.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ from controller.cli import (
     edit,
     explain,
     gc,
+    help_,
     listings,
     recover,
     release,
     repair,
     rollback,
+    scrub,
     serve,
     snapshot,
     soak,
@@ -57,6 +59,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "serve": serve.serve_command,
     "demo": demo.demo_command,
     "bench": bench.bench_command,
+    "bench-tables": bench.bench_tables_command,
     "doctor": doctor.doctor_command,
     "register": dataflows.register_command,
     "validate": dataflows.validate_command,
@@ -67,6 +70,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "cancel": listings.cancel_command,
     "increments": listings.increments_command,
     "claims": listings.claims_command,
+    "sources": listings.sources_command,
     "records": listings.records_command,
     "state": state.state_command,
     "snapshot": snapshot.snapshot_command,
@@ -80,6 +84,8 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "recover": recover.recover_command,
     "release": release.release_command,
     "repair": repair.repair_command,
+    "scrub": scrub.scrub_command,
+    "help": help_.help_command,
     "rollback": rollback.rollback_command,
     "gc": gc.gc_command,
     "soak": soak.soak_command,
@@ -92,11 +98,11 @@ for _name, _command in _COMMANDS.items():
 
 
 def main(arguments: Sequence[str] | None = None, *, session: Session | None = None) -> None:
-    """Run one command and end the process with its status.
+    """Run one command, and end the process with its status.
 
     Args:
-        arguments: Instead of those of the process.
-        session: Instead of the settings of the environment and the network.
+        arguments: Replace those of the process.
+        session: Replaces the settings of the environment, and the network.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:

@@ -1,4 +1,4 @@
-"""Options that say which snapshot a command reads; the same of every command."""
+"""Options that choose the snapshot to read; the same for every command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ Epoch = Annotated[
     int | None, typer.Option(min=0, help="The first that shows this epoch.", show_default=False)
 ]
 Stage = Annotated[
-    str | None, typer.Option(help="Whose epoch; by default every stage's.", show_default=False)
+    str | None,
+    typer.Option(help="Stage that --epoch refers to; by default every stage.", show_default=False),
 ]
 At = Annotated[
     datetime | None,
@@ -32,7 +33,7 @@ At = Annotated[
 def moment(
     epoch: int | None, stage: str | None, at: datetime | None, *, prefix: str = ""
 ) -> dict[str, int | str | None]:
-    """Return the query parameters for these options; those that are not given are `None`."""
+    """Return the query parameters of these options; `None` for options that are not given."""
     if at is not None and at.tzinfo is None:
         at = at.replace(tzinfo=UTC)
     given = {"epoch": epoch, "stage": stage, "at": None if at is None else at.isoformat()}

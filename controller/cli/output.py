@@ -1,7 +1,7 @@
-"""What the commands print: tables and sentences for people, JSON for programs.
+"""Output of the commands: tables and sentences for people, JSON for programs.
 
-Everything that comes from outside (names, messages, records) is printed as text:
-no markup of ours, no control characters of theirs.
+Everything that comes from outside (names, messages, records) is printed literally: our markup is
+not interpreted in it, and its control characters are escaped.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ __all__ = [
     "age",
     "bytes_text",
     "clock",
+    "one_line",
     "print_error",
     "print_json",
     "print_table",
@@ -55,7 +56,7 @@ def print_text(line: str, style: str = "") -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str) -> None:
-    """Print rows below their headings, or a sentence when there is none."""
+    """Print rows with their headings, or the sentence `empty` if there are none."""
     if not rows:
         print_text(empty, "dim")
         return
@@ -77,7 +78,11 @@ def print_error(error: CbpError, *, as_json: bool) -> None:
     lines = [error.message]
     mistakes = document["details"].get("mistakes")
     if isinstance(mistakes, list) and mistakes:
-        lines = [f"{len(mistakes)} mistake(s):", *map(_mistake_line, mistakes)]
+        most = document["details"].get("mistakes_max")
+        head = f"{len(mistakes)} mistake(s):"
+        if most:
+            head = f"more than {most} mistakes; the first ones:"
+        lines = [head, *map(_mistake_line, mistakes)]
     panel = Panel(
         text("\n".join(lines)),
         title=text(str(document["error_code"])),
@@ -88,13 +93,18 @@ def print_error(error: CbpError, *, as_json: bool) -> None:
 
 
 def text(value: str, style: str = "") -> Text:
-    """Return text that is shown as it is; control characters become escapes."""
+    """Return text that is shown literally; control characters become escapes."""
     shown = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in value)
     return Text(shown, style)
 
 
+def one_line(value: str) -> str:
+    """Return a name as one line for a table, whatever characters it has."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in value)
+
+
 def age(seconds: float | None) -> str:
-    """Return a duration as a person says it; `-` for none."""
+    """Return a duration in words; `-` for none."""
     if seconds is None:
         return "-"
     for unit, size in _SECONDS:
@@ -104,14 +114,14 @@ def age(seconds: float | None) -> str:
 
 
 def clock(value: str | None) -> str:
-    """Return a time of the API in this machine's zone; `-` for none."""
+    """Return a time of the API in this machine's time zone; `-` for none."""
     if value is None:
         return "-"
     return datetime.fromisoformat(value).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def bytes_text(size: float) -> str:
-    """Return a size as a person says it."""
+    """Return a size with its unit."""
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

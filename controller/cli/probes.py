@@ -1,7 +1,7 @@
-"""What `cbp doctor` tries out: Java, folders, port, clock, database.
+"""Probes of `cbp doctor`: Java, folders, port, clock, database.
 
 A probe returns what it found as a sentence, or raises `OSError`, `LookupError` or
-`RuntimeError` whose text says what is wrong.
+`RuntimeError`, whose text says what is wrong.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import httpx
 
@@ -33,11 +33,12 @@ __all__ = [
     "check_java",
     "check_port_free",
     "delta_jars",
+    "needs_encoding",
 ]
 
 JAVA_MIN = 17
 CLOCK_OFF_SECONDS = 2.0
-# Made in 2026: a clock before that was never set.
+# A clock before 2026 was never set.
 CLOCK_MIN = 1_767_225_600.0
 ANSWER_SECONDS = 5.0
 
@@ -51,13 +52,13 @@ def check_java() -> str:
     if java is None or not Path(java).exists():
         where = "JAVA_HOME names a folder without bin/java" if home else "there is no java on PATH"
         raise LookupError(where)
-    # Java tells its version on stderr.
+    # Java prints its version on stderr.
     told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30).stderr
     match = _JAVA_VERSION.search(told)
     if match is None:
         message = f"{java} tells no version"
         raise LookupError(message)
-    # Before 9 it was 1.8 and the like.
+    # Before Java 9 versions were 1.8 and the like.
     major = int(match[2] or 0) if match[1] == "1" else int(match[1])
     if major < JAVA_MIN:
         message = f"{java} is Java {major}, Spark needs {JAVA_MIN}"
@@ -66,7 +67,7 @@ def check_java() -> str:
 
 
 def delta_jars(spark_conf: Mapping[str, str]) -> str | None:
-    """Return where Delta's jar for the installed version lies; `None`: nowhere yet."""
+    """Return the path of Delta's jar for the installed version; `None`: not downloaded yet."""
     try:
         version = importlib.metadata.version("delta-spark")
     except importlib.metadata.PackageNotFoundError:
@@ -109,8 +110,13 @@ def check_folder(folder: str) -> str:
     return f"{folder} can be made" if made else f"{folder} works"
 
 
+def needs_encoding(path: str) -> bool:
+    """Return whether a path has characters that a URI must encode, such as a space."""
+    return quote(path) != path
+
+
 def check_port_free(settings: Settings, transport: httpx.BaseTransport | None = None) -> str:
-    """Say that the port is free, or that the service itself answers there."""
+    """Return that the port is free, or that the service itself answers there."""
     try:
         check_port(settings.host, settings.port)
     except PortTakenError as error:
@@ -121,7 +127,7 @@ def check_port_free(settings: Settings, transport: httpx.BaseTransport | None = 
 
 
 def check_clock(root: Path) -> str:
-    """Compare the clock with the stamps of files, and with itself."""
+    """Compare the clock with the timestamps of files, and with itself."""
     place = root
     while not place.exists():
         place = place.parent
@@ -144,7 +150,7 @@ def check_clock(root: Path) -> str:
 
 
 def check_database(url: str) -> str:
-    """Open the database, read-only, and close it again."""
+    """Open the database read-only, and close it again."""
     if url.startswith("sqlite"):
         return _check_sqlite(url)
     parts = urlsplit(url)
@@ -169,10 +175,12 @@ def _check_sqlite(url: str) -> str:
     if not path.exists():
         return f"{path} will be made at first start"
     try:
-        # `mode=ro` with a URI: a check must not make a file, nor a journal.
+        # `mode=ro` with a URI: a check must create neither a file nor a journal.
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
         try:
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            (told,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            if told != "ok":
+                raise sqlite3.DatabaseError(f"{told}; move it away and run cbp recover --rebuild")  # noqa: EM102
         finally:
             connection.close()
     except sqlite3.Error as error:

@@ -1,10 +1,10 @@
-"""The command `cbp recover`: what is open, and the way back when the database is lost.
+"""The command `cbp recover`: show what is open, and rebuild a lost database.
 
     cbp recover                  show what is open, and what recovery would do
     cbp recover --rebuild        fill the database again from the folders beside the tables
 
-A service recovers by itself when it starts; this command looks, or replaces a database
-that is gone. With --rebuild it leads while it works: stop the services first.
+A service recovers by itself when it starts. This command only shows that, or replaces a lost
+database. With --rebuild it leads while it works: stop the services first.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def recover_command(
 def _rebuild(
     settings: Settings, only: Sequence[str], *, hidden: bool
 ) -> tuple[list[Any], list[str]]:
-    """Recover what is known and bring back what is not; return what was open, and the names."""
+    """Recover known dataflows and rebuild others; return what was open, and the rebuilt names."""
     app = importlib.import_module("controller.app")
     direct = importlib.import_module("cbp.engine.direct")
-    # No run is started, so no engine with a cluster is needed: tables are the same to both.
+    # No run starts, so no engine with a cluster is needed: the tables are the same for both.
     engine = direct.LocalEngine(cache=str(settings.cache))
     app.configure_logging(settings.model_copy(update={"log_level": "WARNING"}))
     service = app.Service(settings, engine=engine)
@@ -91,7 +91,7 @@ def _rebuild(
 
 @contextmanager
 def _looking(settings: Settings) -> Iterator[Any]:
-    """Open the database to look into; a file that is missing is not made."""
+    """Open the database for reading; a missing file is not created."""
     open_store = importlib.import_module("controller.store").open_store
     url = settings.database_url
     with tempfile.TemporaryDirectory(prefix="cbp-recover-") as scratch:
@@ -102,8 +102,8 @@ def _looking(settings: Settings) -> Iterator[Any]:
 
 
 def _outlooks(store: Any, settings: Settings) -> list[Any]:
-    files = importlib.import_module("cbp.engine.files").files_for(settings.tables)
-    look_out = importlib.import_module("controller.loop.outlook").look_out
+    files = importlib.import_module("cbp.engine.storage.files").files_for(settings.tables)
+    look_out = importlib.import_module("controller.loop.reading.recovery_preview").look_out
     found: list[Any] = look_out(store, files, settings.tables.rstrip("/"))
     return found
 

@@ -1,4 +1,4 @@
-"""The command `cbp release`: take the fence away from a table, for good."""
+"""The command `cbp release`: remove the fence of a table, for good."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def release_command(table: Table, yes: Yes = False, json_: AsJson = False) -> No
         question = f"Other programs may then write {table}; the service no longer will. Go on?"
         typer.confirm(question, abort=True, err=True)
     path = str(table.absolute())
-    files = importlib.import_module("cbp.engine.files").files_for(path)
-    handover = importlib.import_module("cbp.engine.handover")
+    files = importlib.import_module("cbp.engine.storage.files").files_for(path)
+    handover = importlib.import_module("cbp.engine.commit.release")
     version = handover.hand_over(path, files=files, now_ms=int(time.time() * 1000))
     if json_:
         print_json({"released": str(table), "version": version})

@@ -1,4 +1,4 @@
-"""The command `cbp repair`: take a table back to what the service last wrote."""
+"""The command `cbp repair`: restore a table to what the service last wrote."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def repair_command(table: Table, yes: Yes = False, json_: AsJson = False) -> Non
     if not (yes or json_):
         question = f"What others wrote into {table} will no longer show. Go on?"
         typer.confirm(question, abort=True, err=True)
-    files = importlib.import_module("cbp.engine.files").files_for(str(table.absolute()))
+    files = importlib.import_module("cbp.engine.storage.files").files_for(str(table.absolute()))
     found = importlib.import_module("cbp.engine.delta.repair").repair(
         str(table.absolute()), files=files, now_ms=int(time.time() * 1000)
     )

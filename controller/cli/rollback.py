@@ -1,5 +1,6 @@
-"""The command `cbp rollback`: take a dataflow back to where it stood.
+"""The command `cbp rollback`: take a dataflow back to an earlier moment.
 
+cbp rollback clicks --moments
 cbp rollback clicks --to count:57 --dry-run
 cbp rollback clicks --to 2026-11-21T10:00+00:00 --reason "a bad file"
 cbp rollback clicks --list
@@ -31,6 +32,10 @@ DropLater = Annotated[
 Pause = Annotated[bool, typer.Option("--pause", help="Leave the dataflow paused.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, only tell.")]
 List = Annotated[bool, typer.Option("--list", help="Show the roll-backs that were done.")]
+Moments = Annotated[
+    bool, typer.Option("--moments", help="Show where a roll-back can go, newest first.")
+]
+Limit = Annotated[int, typer.Option(min=1, max=500, help="Most moments to show.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -43,6 +48,8 @@ def rollback_command(
     pause: Pause = False,
     dry_run: DryRun = False,
     list_: List = False,
+    moments: Moments = False,
+    limit: Limit = 50,
     yes: Yes = False,
     json_: AsJson = False,
 ) -> None:
@@ -51,8 +58,13 @@ def rollback_command(
         if list_:
             _print_done(service.get("dataflows", dataflow, "rollbacks"), as_json=json_)
             return
+        if moments:
+            answer = service.get("dataflows", dataflow, "rollback", "moments", limit=limit)
+            _print_moments(answer, as_json=json_)
+            return
         if to is None:
-            raise typer.BadParameter("is missing", param_hint="--to")
+            message = f"is missing; see where a roll-back can go: cbp rollback {dataflow} --moments"
+            raise typer.BadParameter(message, param_hint="--to")
         where = {"to": to, "drop_later": str(drop_later).lower()}
         if dry_run or not (yes or json_):
             plan = service.get("dataflows", dataflow, "rollback", **where)
@@ -103,6 +115,21 @@ def _print_plan(plan: dict[str, Any]) -> None:
         print_text(f"{rollback['closes_dropped']} close(s) made since are dropped", "yellow")
     for source, count in rollback["dropped"].items():
         print_text(f"{count} increment(s) of {source} are dropped", "yellow")
+
+
+def _print_moments(answer: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+        return
+    rows = [
+        (
+            one["position"],
+            f"{one['stage']}:{one['epoch']}" if one["stage"] else "before the first run",
+            clock(one["at"]) if one["at"] else "",
+        )
+        for one in answer["items"]
+    ]
+    print_table(("--to", "after", "recorded at"), rows, empty="nothing is kept to go back to")
 
 
 def _print_done(answer: dict[str, Any], *, as_json: bool) -> None:

@@ -1,10 +1,12 @@
-"""The commands that start something: `cbp serve` and `cbp demo`."""
+"""The command `cbp serve`: starts the service."""
 
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import socket
+import threading
 from types import FrameType
 from typing import Annotated, Any
 
@@ -18,7 +20,13 @@ from controller.settings import Settings, load_settings
 __all__ = ["check_port", "serve_command"]
 
 STARTUP_FAILURE = 3
-"""Exit status of a service that could not start, as uvicorn has it."""
+"""Exit status of a service that could not start; the same as uvicorn's."""
+
+FORCED_AFTER_SECONDS = 10.0
+"""How long a stop may take beyond `drain_seconds` before it is forced."""
+
+FORCED_STATUS = 4
+"""Exit status of a service whose stop was forced."""
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default=False)]
 Port = Annotated[
@@ -33,7 +41,8 @@ def serve_command(
 
     Told to stop, it starts no more runs; those under way, and requests, may end within
     `drain_seconds`, then they are cancelled and run again after the next start. It ends
-    with status 0 then.
+    with status 0 then; with 4, some 10 s later, if something hung. Told a second time, it ends
+    at once.
     """
     values: dict[str, Any] = {"host": host, "port": port}
     chosen = {name: value for name, value in values.items() if value is not None}
@@ -48,7 +57,7 @@ def check_port(host: str, port: int) -> None:
     """Raise `PortTakenError` if the service could not listen there."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
-        # As uvicorn does: a port whose last connections are still closing is free.
+        # Like uvicorn: a port whose last connections are still closing is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -75,34 +84,55 @@ def _say_where(settings: Settings, *, as_json: bool) -> None:
 
 
 def _run(settings: Settings) -> None:
-    """Run the service; imported here, since the other commands need neither it nor Spark."""
+    """Run the service; its imports are here, since other commands need neither it nor Spark."""
+    os.umask(int(settings.umask, 8))
     uvicorn = importlib.import_module("uvicorn")
+    protocol = importlib.import_module("controller.cli.http_protocol").BoundedProtocol
     app = importlib.import_module("controller.app").create_app(settings)
     configuration = uvicorn.Config(
         app,
+        http=protocol,
         host=settings.host,
         port=settings.port,
         log_config=None,  # the service configures the logs
         access_log=False,  # a query may hold the key of a record
         server_header=False,
         date_header=True,
-        # A client that reads slowly, or never ends its body, does not keep the service.
+        # A client that reads slowly, or never ends its body, does not delay the stop.
         timeout_graceful_shutdown=max(1, int(settings.drain_seconds)),
     )
     server = uvicorn.Server(configuration)
     end = server.handle_exit
 
+    told: list[int] = []
+
     def told_to_stop(number: int, frame: FrameType | None) -> None:
-        # At once: the server tells the service only after its last client has gone.
+        told.append(number)
+        if len(told) > 1:  # a second signal: do not wait
+            os._exit(128 + number)
+        watchdog(settings.drain_seconds + FORCED_AFTER_SECONDS)
+        # At once: the server would tell the service only after its last client has gone.
         app.state.begin_stop()
         end(number, frame)
 
     server.handle_exit = told_to_stop
-    # The server hands the signal on in the end, to what stood here before.
+    # In the end the server passes the signal on to the previous handler.
     signal.signal(signal.SIGTERM, _end_well)
     server.run()
     if not server.started:
         raise typer.Exit(code=STARTUP_FAILURE)
+
+
+def watchdog(seconds: float) -> None:
+    """End this process after a time, whatever hangs in it; committed work is durable."""
+
+    def force() -> None:
+        print_text(f"the service did not end within {seconds:g} s and was ended; nothing is lost")
+        os._exit(FORCED_STATUS)
+
+    timer = threading.Timer(seconds, force)
+    timer.daemon = True
+    timer.start()
 
 
 def _end_well(_number: int, _frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""What every command shares: the settings, the connection, and the option `--json`."""
+"""The session that every command shares: the settings, the connection, and the option `--json`."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Limit = Annotated[int, typer.Option(min=1, max=500, help="Most rows to print.")]
 
 @dataclass
 class Session:
-    """One call of `cbp`; tests hand in settings and a transport.
+    """One call of `cbp`; tests pass settings and a transport.
 
     Attributes:
-        given: Instead of the settings of the environment.
-        transport: Instead of the network.
+        given: Replaces the settings of the environment.
+        transport: Replaces the network.
     """
 
     given: Settings | None = None

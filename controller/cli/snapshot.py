@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -9,16 +10,22 @@ import typer
 
 from controller.cli.moments import At, Epoch, Stage, moment
 from controller.cli.output import clock, print_json, print_table, print_text
+from controller.cli.probes import needs_encoding
 from controller.cli.session import AsJson, DataflowName, session
 
 __all__ = ["SNIPPETS", "snapshot_command"]
 
-Reader = Literal["spark", "polars", "deltalake"]
+Reader = Literal["spark", "polars", "deltalake", "duckdb"]
+
+_ARROW = (
+    'QueryBuilder().register("t", DeltaTable({path!r}, version={version}))'
+    '.execute("SELECT * FROM t").read_all()'
+)
 
 SNIPPETS: dict[Reader, tuple[str, str]] = {
     "spark": (
         "",
-        '{name} = spark.sql("SELECT * FROM delta.`{path}` VERSION AS OF {version}")',
+        "{name} = spark.sql({sql!r})",
     ),
     "polars": (
         "import polars",
@@ -26,10 +33,24 @@ SNIPPETS: dict[Reader, tuple[str, str]] = {
     ),
     "deltalake": (
         "from deltalake import DeltaTable, QueryBuilder",
-        "{name} = DeltaTable({path!r}, version={version})",
+        f"{{name}} = {_ARROW}",
+    ),
+    "duckdb": (
+        "import duckdb\nfrom deltalake import DeltaTable, QueryBuilder",
+        f"{{name}} = duckdb.from_arrow({_ARROW})",
     ),
 }
-"""Reader to its import and its line per table."""
+"""Reader -> its imports and its line per table.
+
+A delta-rs table is read through its query engine, since `to_pyarrow_table` refuses tables with
+deletion vectors. DuckDB gets those Arrow tables: its own Delta extension is another download.
+"""
+
+_POLARS_BY_ARROW = (
+    "import polars\nfrom deltalake import DeltaTable, QueryBuilder",
+    f"{{name}} = polars.DataFrame({_ARROW})",
+)
+"""For tables whose path must be percent-encoded, where Polars finds no files."""
 
 Latest = Annotated[bool, typer.Option("--latest", help="The newest one; that is the default.")]
 For = Annotated[
@@ -62,18 +83,32 @@ def snapshot_command(
 
 
 def snippet(reader: Reader, tables: list[dict[str, Any]]) -> str:
-    """Return Python that reads every table of a snapshot."""
+    """Return Python code that reads every table of a snapshot into a variable."""
     head, line = SNIPPETS[reader]
+    if reader == "polars" and any(needs_encoding(table["path"]) for table in tables):
+        head, line = _POLARS_BY_ARROW
+    names = _variables([table["table"] for table in tables])
     lines = [
-        line.format(name=_variable(t["table"]), path=t["path"], version=t["version"])
+        line.format(name=names[t["table"]], path=t["path"], version=t["version"], sql=_spark_sql(t))
         for t in tables
     ]
     return "\n".join([*([head, ""] if head else []), *lines])
 
 
-def _variable(table: str) -> str:
-    """Return a name for a table: `count_counts` of `state/count.counts`."""
-    return table.rpartition("/")[2].replace(".", "_")
+def _spark_sql(table: dict[str, Any]) -> str:
+    path = table["path"].replace("`", "``")
+    return f"SELECT * FROM delta.`{path}` VERSION AS OF {table['version']}"
+
+
+def _variables(tables: list[str]) -> dict[str, str]:
+    """Return a variable for each table: `count_counts` for `state/count.counts`."""
+    names: dict[str, str] = {}
+    for table in tables:
+        name = table.rpartition("/")[2].replace(".", "_")
+        while keyword.iskeyword(name) or name in names.values():
+            name += "_"
+        names[table] = name
+    return names
 
 
 def _print(answer: dict[str, Any]) -> None:
@@ -91,7 +126,7 @@ def _print(answer: dict[str, Any]) -> None:
         "\nin Spark: SELECT * FROM delta.`PATH` VERSION AS OF N, or TIMESTAMP AS OF "
         f"'{_spark_time(answer['at'])}' on every table (session time zone UTC)"
     )
-    print_text("in Python: cbp snapshot ... --for spark, polars or deltalake", "dim")
+    print_text(f"in Python: cbp snapshot {answer['dataflow']} --for {', '.join(SNIPPETS)}", "dim")
 
 
 def _spark_time(value: str) -> str:

@@ -1,4 +1,4 @@
-"""The command `cbp soak`: thousands of small runs, and whether anything grows with them."""
+"""The command `cbp soak`: does thousands of small runs, and checks whether anything grows."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def soak_command(
     middle. Status 1 when memory, open files or seconds per run grew, or when runs left more on disk
     than some hundred bytes for each accepted file, which stay for good, or any files.
     """
-    # By name: it rests on the command line's parts, so these must not rest on it.
+    # Imported by name: it imports parts of the command line, not the reverse.
     bench = importlib.import_module("controller.bench")
     if picture is not None:
         bench.require_matplotlib()

@@ -62,7 +62,7 @@ def state_command(
 
 
 def pair(text: str) -> tuple[str, str]:
-    """Return the column and the value of `column=value`; refuses anything else."""
+    """Return the column and the value of `column=value`; raises if the text has another form."""
     column, equals, value = text.partition("=")
     if not equals:
         message = f"expected COLUMN=VALUE, got {text!r}"

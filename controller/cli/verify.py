@@ -19,7 +19,7 @@ __all__ = ["seconds_of", "verify_command"]
 
 POLL_SECONDS = 0.2
 UNFINISHED = 3
-"""Exit status of a verification that found no difference as far as it came."""
+"""Exit status of an unfinished verification that has found no difference so far."""
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)\Z")
@@ -84,7 +84,7 @@ def seconds_of(text: str) -> float:
 
 
 def _followed(service: ServiceClient, answer: dict[str, Any], *, hidden: bool) -> dict[str, Any]:
-    """Show a bar until the verification ends; an interrupt cancels it."""
+    """Show a progress bar until the verification ends; an interrupt cancels it."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -115,11 +115,11 @@ def _print(answer: dict[str, Any]) -> None:
             ", ".join(filter(None, (verdict["kind"], verdict["within"]))),
             verdict["status"].replace("_", " "),
             verdict["records"],
-            verdict["because"],
+            verdict["because"] or _since(verdict),
         )
         for verdict in answer["tables"]
     ]
-    columns = ("table", "compared as", "result", "records", "why not")
+    columns = ("table", "compared as", "result", "records", "remark")
     print_table(columns, rows, empty="no tables")
     for verdict in answer["tables"]:
         if verdict["differing"]:
@@ -133,13 +133,25 @@ def _print(answer: dict[str, Any]) -> None:
     print_text(_sentence(answer), "green" if answer["status"] == "equal" else "red")
 
 
+def _since(verdict: dict[str, Any]) -> str:
+    if verdict["since"] is None:
+        return ""
+    if not verdict["since"]:
+        return "each epoch again, of what it read"
+    return f"from epoch {verdict['since']} on, from the state before it"
+
+
 def _sentence(answer: dict[str, Any]) -> str:
     name, seconds = answer["dataflow"], age(answer["seconds"])
     compared = [v for v in answer["tables"] if v["status"] in ("equal", "differs")]
     records = sum(verdict["records"] for verdict in compared)
     far = f"{len(compared)} table(s), {records:,} records, {seconds}"
     if answer["status"] == "equal":
-        return f"{name} equals its recomputation from scratch ({far})"
+        out = sum(verdict["status"] == "left_out" for verdict in answer["tables"])
+        rest = f"; {out} left out, see why above" if out else ""
+        if all(verdict["since"] is not None for verdict in compared):
+            return f"{name} equals its repetition from the states above ({far}){rest}"
+        return f"{name} equals its recomputation from scratch ({far}){rest}"
     if answer["status"] == "differs":
         return (
             f"{name} differs from its recomputation ({far}); first at stage "

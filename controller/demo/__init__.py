@@ -1,6 +1,6 @@
-"""The demo: the main job on real input, from the first file to the last check.
+"""The demo: runs the main job on real input, from the first file to the last check.
 
-`run_demo` starts the service, feeds it and judges what it made; `cbp demo` calls it.
+`run_demo` starts the service, gives it files and checks the resulting tables; `cbp demo` calls it.
 """
 
 from controller.demo.errors import CheckFailedError

@@ -1,10 +1,10 @@
-"""What the demo proves at its end: the tables are what they must be, record by record.
+"""The final checks of the demo: every table is compared record by record.
 
 (a) Every table equals the reference engine's after the same increments: a state as a
     set of records, a `history` output epoch by epoch, an output with a declared key by
     the last value per key, any other output as all of its records.
 (b) State, last values and all records equal a from-scratch computation over all pages
-    in one increment; a `history` output is left out, since its epochs are its meaning.
+    in one increment. A `history` output is left out, since its epochs are its meaning.
 (c) Polars and delta-rs, which share no code with the service, read the same records.
 
 Guaranteed: a difference of one record fails (tests/controller/test_demo_checks.py).
@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cbp.engine.reference import ReferenceEngine
-from cbp.model.dataflow import Dataflow
+from cbp.engine.reference.engine import ReferenceEngine
+from cbp.model.dataflow.dataflow import Dataflow
 from controller.demo.tables import (
     Row,
     TableRef,
@@ -34,12 +34,12 @@ SHOWN_MAX = 5
 """Differences kept per table."""
 
 Facts = Counter[Any]
-"""What is compared: records, each with its epoch or key where these count."""
+"""The compared records, each with its epoch or key where these matter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One record that is there and must not be, or the other way round."""
+    """One record that is missing, or that should not be there."""
 
     table: str
     record: Any
@@ -49,10 +49,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One claim and whether it holds.
+    """One claim, and whether it holds.
 
     Attributes:
-        records: How many were compared.
+        records: Number of compared records.
     """
 
     claim: str
@@ -62,7 +62,7 @@ class Check:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing differs; comparing nothing at all proves nothing."""
+        """Whether nothing differs; a comparison of no records proves nothing, and is not ok."""
         return not self.differences and self.records > 0
 
 
@@ -141,7 +141,7 @@ def _found(table: TableRef) -> Facts:
 
 
 def _facts(table: TableRef, epochs: Mapping[int, Sequence[Row]]) -> Facts:
-    """Return what counts of an output; see (a)."""
+    """Return the compared facts of an output; see (a)."""
     assert table.output is not None
     if table.output.history:
         return Counter((epoch, row) for epoch, rows in epochs.items() for row in rows)

@@ -1,4 +1,4 @@
-"""Reading the corpus with a bar, while the service starts beside it."""
+"""Reads the corpus and shows a progress bar, while the service starts in parallel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from controller.demo.report import Report
 __all__ = ["Corpus", "collect"]
 
 LOOKS_EVERY = 200
-"""Modules read between two looks at whether the service still lives."""
+"""Modules that are read between two checks that the service is alive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Corpus:
     """All pages of the demo, by URL.
 
     Attributes:
-        unreadable: Files that are no Python source of this version.
+        unreadable: Number of files that are not Python source of this version.
     """
 
     pages: tuple[Page, ...]
@@ -51,9 +51,9 @@ def collect(options: DemoOptions, report: Report, *, alive: Callable[[], None]) 
     """Read the pages that the options ask for.
 
     Args:
-        options: `limit` and `stdlib` count.
+        options: Of these, `limit` and `stdlib` are used.
         report: Shows the bar.
-        alive: Raises when there is nobody left to read them for.
+        alive: Raises if the service has ended.
     """
     folders = installed_folders()
     found = find_modules([*folders, standard_library()] if options.stdlib else folders)
@@ -72,7 +72,7 @@ def collect(options: DemoOptions, report: Report, *, alive: Callable[[], None]) 
 
 @contextmanager
 def _no_collector() -> Iterator[None]:
-    """Spare the cyclic collector the syntax trees: it costs a fifth of the time for nothing."""
+    """Disable the cyclic garbage collector, which finds nothing and takes a fifth of the time."""
     gc.disable()
     try:
         yield

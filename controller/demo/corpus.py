@@ -1,14 +1,14 @@
-"""The demo's web: the installed Python modules as pages that link to one another.
+"""The demo's corpus: installed Python modules as web pages that link to one another.
 
-A module is a page, its top-level package is the page's site, and what it imports
-are its links: documents that every machine with a Python has, by the thousands.
+A module is a page, its top-level package is the page's site, and its imports are the page's
+links. Every machine with Python has thousands of such documents.
 
     {"url": "rich.table", "site": "rich", "links": ["dataclasses", "rich.box", ...]}
 
-Guaranteed: the same installation gives the same pages in the same order, and every
-page lies in exactly one increment (tests/controller/test_demo_corpus.py). Modules
-are read, never imported. Absent on purpose: test suites (they are a third of all
-modules and nobody imports them), and modules without source.
+Guaranteed: the same installation gives the same pages in the same order, and every page lies in
+exactly one increment (tests/controller/test_demo_corpus.py). Modules are read, never imported.
+Absent on purpose: test suites (a third of all modules, which nobody imports), and modules without
+source.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Module:
 
     Attributes:
         name: Dotted name; a package's `__init__.py` has the package's name.
-        path: Where its source lies.
+        path: Path of its source.
         is_package: Whether relative imports in it start at itself.
     """
 
@@ -80,12 +80,12 @@ class Page:
     links: tuple[str, ...]
 
     def record(self) -> dict[str, object]:
-        """Return the page as the source `pages` of the dataflow declares it."""
+        """Return the page as a record of the dataflow's source `pages`."""
         return {"url": self.url, "site": self.site, "links": list(self.links)}
 
 
 def installed_folders() -> list[Path]:
-    """Return the folders into which this interpreter's packages are installed."""
+    """Return the folders that hold this interpreter's installed packages."""
     paths = sysconfig.get_paths()
     found = dict.fromkeys(Path(paths[name]).resolve() for name in ("purelib", "platlib"))
     return [path for path in found if path.is_dir()]
@@ -97,43 +97,43 @@ def standard_library() -> Path:
 
 
 def find_modules(folders: Iterable[Path]) -> list[Module]:
-    """Return the modules below these folders, by name; the first folder wins."""
+    """Return the modules below these folders, by name; the first folder that has a name wins."""
     found: dict[str, Module] = {}
     for folder in folders:
         for module in _modules_below(folder):
             known = found.get(module.name)
-            # Python prefers a package to a module of the same name beside it.
+            # Python prefers a package to a module of the same name in the same folder.
             if known is None or (module.is_package and not known.is_package):
                 found[module.name] = module
     return sorted(found.values(), key=lambda module: module.name)
 
 
 def all_names(modules: Iterable[Module]) -> frozenset[str]:
-    """Return the names that `from package import name` may mean as a module."""
+    """Return all names that `from package import name` may resolve to a module."""
     library = (module.name for module in find_modules([standard_library()]))
     return frozenset((*library, *(module.name for module in modules)))
 
 
 def sample(modules: Sequence[Module], limit: int | None) -> list[Module]:
-    """Return at most `limit` modules, evenly spread over the names."""
+    """Return at most `limit` modules, spread evenly over the sorted names."""
     if limit is None or limit >= len(modules):
         return list(modules)
     return [modules[number * len(modules) // limit] for number in range(limit)]
 
 
 def read_page(module: Module, names: frozenset[str]) -> Page | None:
-    """Read what a module imports.
+    """Read the imports of a module.
 
     Args:
         module: Its source is parsed, not run.
-        names: Of all modules: decides whether `from a import b` links to `a.b` or `a`.
+        names: Names of all modules; they decide whether `from a import b` links to `a.b` or `a`.
 
     Returns:
-        The page, or `None` when the file is no Python source of this version.
+        The page, or `None` if the file is not Python source of this version.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes in other people's strings
+            warnings.simplefilter("ignore")  # invalid escapes in third-party strings
             tree = ast.parse(module.path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
@@ -142,10 +142,10 @@ def read_page(module: Module, names: frozenset[str]) -> Page | None:
 
 
 def split(pages: Sequence[Page], increments: int) -> list[list[Page]]:
-    """Split pages into `increments` parts of whole sites, and a last one of `LAST` pages.
+    """Split pages into `increments` parts of whole sites, and a last part of `LAST` pages.
 
-    The last ones are spread evenly over all pages; the largest sites are dealt out
-    first, each to the smallest part so far.
+    The last `LAST` pages are taken evenly from all pages. The largest sites are assigned first,
+    each to the part that is smallest so far.
 
     Raises:
         CorpusTooSmallError: If there are too few sites or pages for that.
@@ -188,7 +188,7 @@ def _modules_below(folder: Path) -> Iterator[Module]:
             if not dot or suffix != "py" or not stem.isidentifier():
                 continue
             is_package = stem == "__init__"
-            # At the top, names of this kind are an installer's own, such as editable finders.
+            # Such names at the top level belong to an installer, such as editable finders.
             if not package and stem.startswith("__"):
                 continue
             dotted = package if is_package else (*package, stem)
@@ -196,7 +196,7 @@ def _modules_below(folder: Path) -> Iterator[Module]:
 
 
 def _imports(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Yield the import statements; only statements are looked at, which is what is fast."""
+    """Yield the import statements; visits statements only, which makes it fast."""
     pending: list[ast.AST] = [tree]
     while pending:
         node = pending.pop()
@@ -224,7 +224,7 @@ def _links(
 
 
 def _base(node: ast.ImportFrom, module: Module) -> str | None:
-    """Return what `from <base> import ...` names; `None` if it leaves the top-level package."""
+    """Return the base of `from <base> import ...`; `None` if it leaves the top-level package."""
     if not node.level:
         return node.module
     package = module.name.split(".")

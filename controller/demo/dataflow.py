@@ -1,4 +1,4 @@
-"""The dataflow of the demo, found by the name under which an installed package offers it."""
+"""Finds the demo's dataflow by the name under which an installed package offers it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib.metadata
 from collections.abc import Mapping
 from typing import Any
 
-from cbp.model.dataflow import Dataflow
+from cbp.model.dataflow.dataflow import Dataflow
 from controller.demo.errors import DataflowMissingError
 from controller.registry import Registry
 from controller.settings import Settings
@@ -22,7 +22,7 @@ def document() -> Mapping[str, Any]:
     """Return the document to register, as JSON values.
 
     Raises:
-        DataflowMissingError: If nobody offers it.
+        DataflowMissingError: If no installed package offers it.
     """
     for point in importlib.metadata.entry_points(group=GROUP):
         if point.name == NAME:

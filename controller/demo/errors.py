@@ -1,4 +1,4 @@
-"""What can go wrong in the demo."""
+"""Errors of the demo."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ServiceFailedError(OperatingError):
 
 
 class DemoStalledError(OperatingError):
-    """The dataflow stopped, or does not get on."""
+    """The dataflow stopped, or makes no progress."""
 
     code = "demo_stalled"
     retryable = False
@@ -72,7 +72,7 @@ class DemoStalledError(OperatingError):
 
 
 class FolderUnusableError(OperatingError):
-    """The demo's folder cannot be made."""
+    """The demo's folder cannot be created."""
 
     code = "demo_folder_unusable"
     retryable = False
@@ -82,7 +82,7 @@ class FolderUnusableError(OperatingError):
 
 
 class CheckFailedError(InvariantError):
-    """A result differs from what it must be."""
+    """A result differs from the expected one."""
 
     code = "demo_check_failed"
 

@@ -1,7 +1,7 @@
-"""What an increment of the crawl queue must touch, counted from its pages alone.
+"""Computes, from the pages alone, which groups and records an increment must touch.
 
-Counted from the wiring of the dataflow as it is documented, not from what an engine
-did: a link calls the group of its target's site, a page that of its own site.
+The counts follow from the documented wiring of the dataflow, not from what an engine did: a link
+calls the group of its target's site, and a page calls the group of its own site.
 
     count_in_links  groups: sites linked to
                     state:  one record per URL linked to, and one per site (its total)
@@ -9,7 +9,7 @@ did: a link calls the group of its target's site, a page that of its own site.
                     state:  one record per URL linked to or crawled now, one per site whose
                             total grew, and one per site that was unknown before
 
-Guaranteed: exact when no page of the increment arrived before
+Guaranteed: exact if no page of the increment arrived before
 (tests/controller/test_demo_expect.py).
 """
 
@@ -28,8 +28,8 @@ class Touched:
     """What one run of one stage touches.
 
     Attributes:
-        groups: Groups called.
-        state_written: State records that are new or have changed.
+        groups: Number of groups called.
+        state_written: Number of state records that are new or have changed.
     """
 
     stage: str

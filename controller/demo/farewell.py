@@ -1,4 +1,4 @@
-"""The last lines of the demo: where everything lies, and what to try next."""
+"""Prints the last lines of the demo: where the tables lie, and what to try next."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def say_farewell(
     tables: Sequence[TableRef],
     seconds: float,
 ) -> None:
-    """Tell the total time, where the tables lie, and with `keep` how to go on."""
+    """Print the total time, where the tables lie, and with `keep` how to continue."""
     report.title(f"Done in {seconds:.0f} s")
     if not options.keep and options.root is None:
         report.fact("tables", "removed with the service; --keep or --root DIR leaves them")
@@ -40,7 +40,7 @@ def say_farewell(
 
 
 def _reading(path: str) -> str:
-    """Return an expression that reads a table; not Polars where it would misread the path."""
+    """Return an expression that reads a table; delta-rs where Polars would misread the path."""
     if is_plain(path):
         return f'python -c "import polars; print(polars.read_delta({path!r}))"'
     table = f"DeltaTable({path!r})"
@@ -67,7 +67,7 @@ def _say_how_to_go_on(report: Report, service: ServiceProcess, folder: Path) -> 
 
 
 def _command() -> str:
-    """Return how this very `cbp` is called from the current folder."""
+    """Return how to call this very `cbp` from the current folder."""
     if shutil.which("cbp") is not None:
         return "cbp"
     interpreter = sys.executable

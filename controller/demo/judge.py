@@ -1,11 +1,11 @@
-"""What the last increment touched, beside what it had to touch."""
+"""Compares what the last increment touched with what it had to touch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cbp.model.dataflow import Dataflow
+from cbp.model.dataflow.dataflow import Dataflow
 from controller.demo.corpus import Page
 from controller.demo.expect import expected_touched
 from controller.demo.queue import groups_in
@@ -17,10 +17,10 @@ __all__ = ["Judgement", "judge"]
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One stage with state: what its run reported, and what was computed from the pages.
+    """One stage with state: the figures of its run, and those computed from the pages.
 
     Attributes:
-        groups_held: Groups in its state after the run.
+        groups_held: Number of groups in its state after the run.
     """
 
     stage: str
@@ -46,13 +46,13 @@ def judge(
     pages: Sequence[Page],
     before: Sequence[Page],
 ) -> list[Judgement]:
-    """Compare the runs of one increment with what its pages say.
+    """Compare the runs of one increment with what its pages require.
 
     Args:
         flow: The crawl queue.
         tables: By label; read for the number of groups.
-        runs: Those that the increment caused.
-        pages: The increment.
+        runs: The runs that the increment caused.
+        pages: The pages of the increment.
         before: All pages that arrived earlier.
     """
     by_stage = {stage: run for run in runs for stage in run.stages}

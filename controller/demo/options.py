@@ -1,4 +1,4 @@
-"""What a user may choose about the demo."""
+"""The options of the demo."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Engine = Literal["spark", "local"]
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """Choices of one call.
+    """Options of one call.
 
     Attributes:
-        keep: Leave the service running, and its folder where it is.
-        root: Folder in which this call makes a new one that stays; `None`: a temporary one.
+        keep: Leave the service running, and keep its folder.
+        root: Folder in which this call creates a new one that stays; `None`: a temporary one.
         as_json: Print one JSON document at the end and nothing else.
-        increments: Increments before the last one.
+        increments: Number of increments before the last one.
         engine: `local` runs the same files and tables without Spark.
-        limit: Most modules to take, spread evenly; `None`: all.
-        stdlib: Take the standard library too, as further sites.
-        port: Of the service, if it is free; else any other one.
+        limit: Most modules to read, spread evenly; `None`: all.
+        stdlib: Read the standard library too, as further sites.
+        port: Port of the service, if it is free; else another one.
     """
 
     keep: bool = False

@@ -1,7 +1,7 @@
-"""What the crawl queue says, read from its Delta tables as anyone could.
+"""Reads the crawl queue from its Delta tables, as any reader could.
 
-The queue is a history: the last record per URL counts, and one without a score says
-that the URL was crawled and left the queue.
+The queue is a history: the last record per URL counts. A last record without a score means that
+the URL was crawled and has left the queue.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SiteLinks:
     """One site.
 
     Attributes:
-        in_links: To any of its URLs.
+        in_links: Links to any of its URLs.
         crawled, waiting: URLs that were crawled; URLs that are known only by links.
     """
 
@@ -59,7 +59,7 @@ def top_of_queue(tables: Mapping[str, TableRef], count: int) -> tuple[list[Queue
 
 
 def links_per_site(tables: Mapping[str, TableRef], count: int) -> list[SiteLinks]:
-    """Return the sites with the most links to them, ties by name."""
+    """Return the sites that receive the most links, ties by name."""
     known = frame(tables["merge.known"])
     # The record with a null `url` holds the total of the site.
     per_site = known.group_by("site").agg(

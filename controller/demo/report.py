@@ -1,8 +1,7 @@
-"""What the demo shows: lines and tables for people, bars while something is under way.
+"""Prints the demo's output: lines and tables, and progress bars for work that is running.
 
-Without a terminal the bars are left out and everything else stays, as plain lines;
-with `--json` nothing of it is printed. Names come from other people's packages and
-are printed as text, never as markup.
+Without a terminal the bars are left out, and all other lines are plain. With `--json` nothing of
+it is printed. Names come from third-party packages and are printed as text, never as markup.
 
 Guaranteed: nothing here needs a UTF-8 terminal (tests/controller/test_demo_report.py).
 """
@@ -28,7 +27,7 @@ LABEL_WIDTH = 10
 
 
 def console_of(*, as_json: bool) -> Console:
-    """Return where the demo prints; wide enough for its tables when nobody looks."""
+    """Return the console of the demo; without a terminal it is wide enough for the tables."""
     console = Console(highlight=False, quiet=as_json)
     if console.is_terminal:
         return console
@@ -44,7 +43,7 @@ class Report:
         self._good, self._bad = ("✓", "✗") if utf else ("ok  ", "FAIL")
 
     def title(self, line: str) -> None:
-        """Begin a part."""
+        """Start a part with its title."""
         self._console.print()
         self._console.print(self._text(line, "bold"))
 
@@ -59,7 +58,7 @@ class Report:
         self._console.print(self._text(value, style), soft_wrap=True)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Print rows; numbers stand to the right, and `None` is a dash."""
+        """Print rows; numbers are right-aligned, and `None` is a dash."""
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
         for index, column in enumerate(columns):
             numeric = all(isinstance(row[index], int | float | None) for row in rows)
@@ -69,12 +68,12 @@ class Report:
         self._console.print(_indented(table))
 
     def judged(self, claim: str, ok: bool) -> None:
-        """Print a claim with whether it holds."""
+        """Print a claim and whether it holds."""
         mark, style = (self._good, "bold green") if ok else (self._bad, "bold red")
         self._console.print(self._text(f"  {mark}", style), self._text(claim), soft_wrap=True)
 
     def check(self, check: Check) -> None:
-        """Print a check, and what differs first where something does."""
+        """Print a check, and its first differences if there are any."""
         self.judged(f"{check.claim} ({check.tables} tables, {check.records:,} records)", check.ok)
         for one in check.differences:
             self.line(f"      {one.table}: {one.record}", "red")
@@ -84,13 +83,13 @@ class Report:
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """Turn a spinner while something is waited for."""
+        """Show a spinner during a wait."""
         with self._console.status(self._text(what), spinner="line"):
             yield
 
     @contextmanager
     def bar(self, what: str, total: int) -> Iterator[Callable[[], None]]:
-        """Show a bar; what it yields moves it by one."""
+        """Show a bar; the yielded function moves it by one."""
         with self._progress() as progress:
             task = progress.add_task(what, total=total)
             yield lambda: progress.advance(task)
@@ -102,13 +101,13 @@ class Report:
         """Show a bar for the pages, the runs, and each stage.
 
         Args:
-            pages: In all increments.
-            pages_before: In those already applied.
+            pages: Pages of all increments.
+            pages_before: Pages of the increments that are already applied.
             stages: Stage to the epochs it has done.
-            increments: In all, which is also the number of epochs of each stage.
+            increments: Number of all increments, which is also the number of epochs of each stage.
 
         Yields:
-            A function of where the dataflow stands and of the pages accepted by now.
+            A function of the dataflow's progress and of the number of pages accepted so far.
         """
         with self._progress() as progress:
             read = progress.add_task("pages read", total=pages, completed=pages_before)

@@ -1,10 +1,10 @@
-"""The demo, step by step; each step prints what it did and adds it to the result.
+"""Runs the demo step by step; each step prints what it did and adds it to the result.
 
     corpus -> service -> register -> increments -> queue, sites, runs
            -> ten more documents: only the groups they touch -> checks -> end
 
-Guaranteed: whatever happens, the service is stopped, unless the demo ended and
-`keep` was asked for (tests/controller/test_demo_run.py).
+Guaranteed: the service is stopped whatever happens, unless the demo ended and `keep` was requested
+(tests/controller/test_demo_run.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from rich.console import Console
 
-from cbp.model.dataflow import Dataflow
+from cbp.model.dataflow.dataflow import Dataflow
 from controller.cli.client import ServiceClient
 from controller.cli.output import bytes_text, print_json
 from controller.demo import checks, dataflow
@@ -50,8 +50,8 @@ def run_demo(options: DemoOptions, *, console: Console | None = None) -> None:
     """Run the demo from start to end.
 
     Raises:
-        CheckFailedError: A result is not what it must be; what differs was printed.
-        OperatingError: The service did not start, stopped, or does not get on.
+        CheckFailedError: A result is wrong; the differences were printed.
+        OperatingError: The service did not start, stopped, or makes no progress.
     """
     report = Report(console or console_of(as_json=options.as_json))
     folder = new_folder(options.root)
@@ -137,7 +137,7 @@ class _Demo:
         self.result["service"] = {"url": url, "engine": engine, "ready_seconds": seconds}
 
     def _look_at(self, service: ServiceProcess) -> None:
-        """See that the service lives, and note when it first answers."""
+        """Check that the service is alive, and note when it first answers."""
         service.check_alive()
         if not self._ready_seconds and service.is_ready():
             self._ready_seconds = time.monotonic() - self._started
@@ -192,7 +192,7 @@ class _Demo:
         self.result["sites"] = [asdict(site) for site in sites]
 
     def _runs(self, watch: DataflowWatch, flow: Dataflow) -> None:
-        # Of a record-wise stage every record is a group: there is nothing to tell.
+        # In a record-wise stage every record is a group: there is nothing to show.
         grouped = {n for n, node in flow.stages.items() if not node.translator.record_wise}
         self._report.title("Runs")
         self._report.table(
@@ -204,7 +204,7 @@ class _Demo:
                     run.count_of(stage, "records_in"),
                     run.count_of(stage, "groups") if stage in grouped else None,
                     run.count_of(stage, "state_written") if stage in grouped else None,
-                    # Of stages that run together, the first shows what is of all of them.
+                    # Of stages that run together, the first one shows the figures of all.
                     run.seconds if stage == run.stage else None,
                     bytes_text(run.count("bytes_written")) if stage == run.stage else None,
                 )

@@ -1,9 +1,8 @@
-"""The service as a child process, and what the demo asks of it.
+"""Runs the service as a child process of the demo.
 
-The child has a session and a process group of its own, and writes to a log file. It
-is told to stop (SIGTERM) and waited for; what is left of its group is killed. On
-Linux it is also told to stop when this process is killed without notice, unless it
-was meant to be kept.
+The child has its own session and process group, and writes to a log file. To stop it, the demo
+sends SIGTERM and waits, then kills the rest of its group. On Linux the child also gets a SIGTERM
+when this process is killed without notice, unless the child was meant to be kept.
 
 Guaranteed: after `stop` no process of the group is left (tests/controller/test_demo_service.py).
 """
@@ -33,13 +32,13 @@ from controller.settings import Settings, load_settings
 __all__ = ["ServiceProcess", "choose_port", "free_port", "settings_of"]
 
 READY_SECONDS_MAX = 300.0
-"""Spark's first start may fetch the Delta jars."""
+"""Long, since Spark's first start may download the Delta jars."""
 POLL_SECONDS = 0.1
 STOP_SECONDS = 20.0
 LOG_LINES = 15
 _PR_SET_PDEATHSIG = 1
 
-# The demo's own folder and address; only what concerns Spark is taken from the environment.
+# The demo has its own folder and address; only Spark's variables are taken from the environment.
 _KEPT = "CBP_SPARK_"
 
 Wait = Callable[[float], None]
@@ -63,7 +62,7 @@ def free_port() -> int:
 
 
 def settings_of(root: Path, *, port: int, engine: str) -> Settings:
-    """Return the settings of a service that keeps everything below `root`."""
+    """Return the settings of a service that keeps all its files below `root`."""
     return load_settings(
         root=root,
         host="127.0.0.1",
@@ -76,18 +75,18 @@ def settings_of(root: Path, *, port: int, engine: str) -> Settings:
         token=None,
         token_file=Path(),
         allow_remote=False,
-        # The demo only ever links complete files into place.
+        # The demo only links complete files into the folder.
         settle_seconds=0,
     )
 
 
 class ServiceProcess:
-    """One service; start it, wait for it, stop it.
+    """One service process: start it, wait until it is ready, stop it.
 
     Args:
         settings: As `settings_of` makes them.
-        log: Where the child writes.
-        outlives: Whether it may go on when this process is killed.
+        log: The file that the child writes to.
+        outlives: Whether the child may continue when this process is killed.
         command: What to run instead, for tests.
     """
 
@@ -120,10 +119,10 @@ class ServiceProcess:
     def wait_until_ready(
         self, seconds_max: float = READY_SECONDS_MAX, *, wait: Wait = time.sleep
     ) -> None:
-        """Return once the service answers that it can work.
+        """Return once the service answers that it is ready.
 
         Raises:
-            ServiceFailedError: If it ends before, or does not answer in time.
+            ServiceFailedError: If it ends before that, or does not answer in time.
         """
         until = time.monotonic() + seconds_max
         while time.monotonic() < until:
@@ -135,7 +134,7 @@ class ServiceProcess:
         raise self._failed(silent)
 
     def is_ready(self) -> bool:
-        """Tell whether it answers that it can work; does not wait for a port to open."""
+        """Return whether it answers that it is ready; does not wait for a port to open."""
         with suppress(httpx.TransportError):
             url = f"{self.settings.url}/api/v1/health/ready"
             return httpx.get(url, trust_env=False, timeout=5.0).is_success
@@ -149,7 +148,7 @@ class ServiceProcess:
             raise self._failed(ended)
 
     def stop(self, seconds_max: float = STOP_SECONDS) -> None:
-        """Tell it to stop, wait, kill what is left; idempotent. Ctrl-C cuts the wait short."""
+        """Send SIGTERM, wait, kill the rest; idempotent. Ctrl-C cuts the wait short."""
         try:
             if self._child.poll() is None:
                 self._child.terminate()
@@ -191,6 +190,6 @@ def _environment(settings: Settings) -> dict[str, str]:
 
 
 def _stop_with_parent() -> None:
-    """Ask Linux for a SIGTERM when the parent dies; elsewhere nothing happens."""
+    """Make Linux send a SIGTERM when the parent dies; does nothing elsewhere."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,12 +1,12 @@
-"""The tables of a dataflow as foreign readers see them: delta-rs with its own SQL, and Polars.
+"""Reads the tables of a dataflow with independent readers: delta-rs with its own SQL, and Polars.
 
-Both read the Delta log and the Parquet files by themselves; neither knows this
-service. A record is a tuple of the declared columns, in their order; lists become
-tuples, so that records can be counted.
+Both read the Delta log and the Parquet files by themselves; neither knows this service. A record
+is a tuple of the declared columns, in their order. Lists become tuples, so that records can be
+counted.
 
-Polars (tried: 2.1) looks for the files of a table in the percent-encoded path and does
-not find them; below a folder whose name needs that (a space), it is given a copy in a
-plain place. delta-rs reads such tables as they are.
+Polars (tried: 2.1) looks for the files of a table in the percent-encoded path and does not find
+them. Below a folder whose name needs encoding (a space), Polars reads a copy at a plain path.
+delta-rs reads such tables as they are.
 
 Guaranteed: the bookkeeping columns (`_bucket`, `_hash`, `_epoch`) are in no record.
 """
@@ -25,10 +25,10 @@ from typing import Any
 import polars as pl
 from deltalake import DeltaTable, QueryBuilder
 
-from cbp.engine.base import flow_table, state_table
-from cbp.model.dataflow import Dataflow
-from cbp.model.schema import Schema
-from cbp.model.stage import OutputSpec
+from cbp.engine.storage.table_names import flow_table, state_table
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.stage import OutputSpec
+from cbp.model.flow.schema import Schema
 
 __all__ = [
     "Row",
@@ -53,7 +53,7 @@ class TableRef:
     """One table of a dataflow.
 
     Attributes:
-        stage, name: Of the state or output.
+        stage, name: Names of the stage, and of the state or output.
         path: Its folder.
         output: Its declaration if it is an output flow; `None` for a state.
     """
@@ -84,7 +84,7 @@ def tables_of(dataflow: Dataflow, folder: str) -> list[TableRef]:
 
 
 def is_plain(path: str) -> bool:
-    """Tell whether Polars reads tables below this path; see the module header."""
+    """Return whether Polars reads tables below this path; see the module header."""
     return _PLAIN.fullmatch(path) is not None
 
 
@@ -101,7 +101,7 @@ def read_deltalake(table: TableRef) -> list[Row]:
 
 
 def read_epochs(table: TableRef) -> dict[int, list[Row]]:
-    """Read an output with delta-rs, by epoch; empty epochs are not in it."""
+    """Read an output with delta-rs, by epoch; empty epochs are missing."""
     epochs: dict[int, list[Row]] = {}
     for epoch, *row in _rows(frame(table, (EPOCH, *table.schema.names))):
         epochs.setdefault(epoch, []).append(tuple(row))
@@ -115,13 +115,13 @@ def read_polars(table: TableRef) -> list[Row]:
 
 
 def as_row(record: Mapping[str, Any], schema: Schema) -> Row:
-    """Return a record of the reference engine as the readers give it."""
+    """Return a record of the reference engine in the form of the readers' records."""
     return tuple(_frozen(record[name]) for name in schema.names)
 
 
 @contextmanager
 def _plain(path: str) -> Iterator[str]:
-    """Give a path to a table that needs no percent-encoding; see the module header."""
+    """Yield a path to the table that needs no percent-encoding; see the module header."""
     if is_plain(path):
         yield path
         return

@@ -1,10 +1,10 @@
-"""What the demo asks of the running service: register, drop, wait until all is applied.
+"""The demo's client: registers the dataflow, drops files, waits until all is applied.
 
-Everything goes over REST with the token, except the drop itself, which is a file.
+All requests go over REST with the token, except the drop itself, which is a file.
 
-Guaranteed: `wait_until_applied` returns only after every stage consumed every
-increment so far; a stage that stopped, a file in quarantine and a dataflow that does
-not get on are errors that carry the service's own reason.
+Guaranteed: `drop` returns only after every stage consumed every increment so far.
+These are errors that carry the service's own reason: a stage that stopped, a file in quarantine,
+and a dataflow that makes no progress.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.cli.client import ServiceClient
-from controller.cli.drop import copy_into
+from controller.cli.copying import copy_into
 from controller.demo.errors import DemoStalledError
 from controller.settings import Settings
 
@@ -34,8 +34,8 @@ class Run:
     """One committed run.
 
     Attributes:
-        stages: All that ran together, the one that leads first.
-        figures: Counts and bytes, see `cbp.engine.base.PreparedRun`.
+        stages: All stages that ran together, the leader first.
+        figures: Counts and bytes, see `cbp.engine.interface.engine.PreparedRun`.
     """
 
     stages: tuple[str, ...]
@@ -50,23 +50,23 @@ class Run:
         return self.stages[0]
 
     def count(self, name: str) -> int:
-        """Return one of the figures as a whole number; 0 when it has none."""
+        """Return one of the figures as a whole number; 0 if it is missing."""
         return int(self.figures.get(name, 0))
 
     def count_of(self, stage: str, name: str) -> int:
-        """Return one of a stage's own figures, which is the run's if it ran alone."""
+        """Return one of a stage's own figures; if the stage ran alone, the run's."""
         return self.count(name if len(self.stages) == 1 else f"{stage}/{name}")
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where the dataflow stands.
+    """Progress of the dataflow.
 
     Attributes:
-        accepted: Increments of the source.
+        accepted: Number of increments of the source.
         epochs: Stage to epochs done.
-        queued: Increments that wait anywhere.
-        note: What is out of the ordinary, in words.
+        queued: Number of increments that wait anywhere.
+        note: Anything unusual, in words.
     """
 
     accepted: int
@@ -111,7 +111,7 @@ class DataflowWatch:
         self._dropped = 0
 
     def register(self) -> tuple[str, list[str]]:
-        """Register the dataflow; return the folder of its tables, and what runs together."""
+        """Register the dataflow; return the tables' folder and the stages that run together."""
         content = json.dumps(self._document).encode()
         answer = self._client.post("dataflows", content=content, content_type="application/json")
         units: dict[str, list[str]] = {}
@@ -166,7 +166,7 @@ class DataflowWatch:
             self._wait(POLL_SECONDS)
 
     def _progress(self) -> Progress:
-        # The source first: what it has enqueued, the queues read afterwards show.
+        # Read the source first: the queues, read afterwards, show whatever it has enqueued.
         accepted = self._accepted()
         answer = self._client.get("dataflows", self.name)
         for stage in answer["stages"]:

@@ -1,11 +1,11 @@
-"""The folder of one call of the demo, and what happens to it and to the service at the end.
+"""The folder of one call of the demo, and when it is removed.
 
     ended well, nothing kept          removed
     interrupted (Ctrl-C, SIGTERM)     removed
     ended well with --keep or --root  stays
-    failed                            stays, since the log and the tables tell why
+    failed                            stays, since the log and the tables show why
 
-Guaranteed: SIGTERM and SIGHUP unwind like Ctrl-C does, so that the service is stopped.
+Guaranteed: SIGTERM and SIGHUP unwind like Ctrl-C, so that the service is stopped.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _SIGNAL_STATUS = 128
 
 
 def new_folder(root: Path | None) -> Path:
-    """Make a new folder, in `root` or where the system keeps temporary ones.
+    """Create a new folder, in `root` or in the system's temporary folder.
 
     Raises:
-        FolderUnusableError: If it cannot be made.
+        FolderUnusableError: If it cannot be created.
     """
     try:
         if root is not None:
@@ -44,7 +44,7 @@ def new_folder(root: Path | None) -> Path:
 
 @contextmanager
 def removed_at_end(folder: Path, *, stays: bool) -> Iterator[None]:
-    """Remove the folder at the end; see the module header for when not."""
+    """Remove the folder at the end, with the exceptions in the module header."""
     try:
         yield
     except Exception:
@@ -58,7 +58,7 @@ def removed_at_end(folder: Path, *, stays: bool) -> Iterator[None]:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise `SystemExit`, as long as this lasts."""
+    """Make SIGTERM and SIGHUP raise `SystemExit` inside this context."""
     before = {which: signal.signal(which, _exit) for which in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield

@@ -1,10 +1,10 @@
 """Claims: the store's record of an intention, and the one rename that carries it out.
 
-Recorded first, renamed second; after a crash in between, the claim is found open and
-its file is looked for in every place where it can lie:
+A claim is recorded first, and its file is renamed second, for a group of files at a time. After a
+crash in between, the claim is found open, and its file may be in any of these places:
 
-    claimed/<id>         go on
-    incoming (upload)    the upload was complete: rename, go on
+    claimed/<id>         continue
+    incoming (upload)    the upload was complete: rename, continue
     finished, quarantine moved but not settled in the store: read again
     incoming (listed)    the same claim is used once the file is eligible again
     nowhere              its producer took it away: settled as `file_gone`
@@ -12,25 +12,39 @@ its file is looked for in every place where it can lie:
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from cbp.engine.faults import Faults
-from cbp.engine.files import Files
-from controller.ingest.content import ClaimedContent
-from controller.ingest.folders import SourcePlace, find_kept, kept_name, move, names_in
-from controller.ingest.limits import IngestLimits
+import structlog
+
+from cbp.engine.storage.failpoints import Faults
+from cbp.engine.storage.files import Files
+from controller.ingest.folders import (
+    SourcePlace,
+    claimed_at,
+    claimed_of,
+    kept_files,
+    kept_name,
+    move,
+    move_all,
+    names_in,
+)
 from controller.ingest.listing import Candidate, Listed
-from controller.ingest.rejection import FileRejectedError
+from controller.ingest.vanished_files import GoneFiles, reason_of
 from controller.store.base import ClaimRecord, Store
 
 __all__ = ["Claims", "OpenClaims", "PathLocks", "upload_name"]
+
+NONE: frozenset[str] = frozenset()
+
+_log = structlog.get_logger(__name__)
 
 
 def upload_name(identity: str) -> str:
@@ -39,7 +53,7 @@ def upload_name(identity: str) -> str:
 
 
 class PathLocks:
-    """One lock per folder, made when it is first used."""
+    """One lock per folder, created on first use."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -56,7 +70,7 @@ class PathLocks:
 
 @dataclass(slots=True)
 class OpenClaims:
-    """Open claims of one source beside what lies in its `claimed` folder.
+    """Open claims of one source, and the contents of its `claimed` folder.
 
     Attributes:
         copies: Id to name of every claimed copy.
@@ -67,15 +81,29 @@ class OpenClaims:
     copies: dict[str, str]
     claims: list[ClaimRecord]
     reusable: dict[str, ClaimRecord] = field(default_factory=dict)
+    _kept: dict[str, Path] | None = None
+
+    def kept(self, place: SourcePlace) -> dict[str, Path]:
+        """Return id to file of the files that were already moved on.
+
+        Lists both folders once, at the first call; they may hold very many names.
+        """
+        if self._kept is None:
+            self._kept = kept_files(place.quarantine) | kept_files(place.finished)
+        return self._kept
 
     def strays(self) -> dict[str, str]:
-        """Return the copies that no open claim names: settled, or unknown to the store."""
+        """Return the copies that no open claim names: their claim is settled or unknown."""
         known = {claim.id for claim in self.claims}
         return {identity: name for identity, name in self.copies.items() if identity not in known}
 
 
 class Claims:
-    """Makes claims and finds their files; methods may be called from several threads."""
+    """Makes claims and finds their files; methods may be called from several threads.
+
+    Attributes:
+        gone: Claimed files that were not found anywhere.
+    """
 
     def __init__(
         self,
@@ -83,101 +111,127 @@ class Claims:
         store: Store,
         files: Files,
         clock: Callable[[], datetime],
-        limits: IngestLimits,
         faults: Faults,
     ) -> None:
         self._store, self._files, self._clock = store, files, clock
-        self._limits, self._faults = limits, faults
-        # Held while a claim is recorded and carried out, and while claims are compared
-        # with files, so that no half-made claim looks like one that a crash left.
+        self._faults, self.gone = faults, GoneFiles()
+        # Held while a claim is recorded and carried out, and while claims are compared with files.
+        # Otherwise a half-made claim would look like one that a crash left.
         self._locks = PathLocks()
 
     def open(self, place: SourcePlace) -> OpenClaims:
-        """Return the open claims of a source, of one instant."""
+        """Return the open claims and the claimed copies of a source, both of one instant."""
         with self._locks.hold(place.root):
-            copies = {name.partition(".")[0]: name for name in names_in(place.claimed)}
+            copies = {claimed_of(name)[0]: name for name in names_in(place.claimed)}
             return OpenClaims(copies, self._store.open_claims(place.dataflow, place.name))
 
-    def make(
-        self, place: SourcePlace, source: Path, *, identity: str, path: str, size: int
-    ) -> ClaimRecord:
+    def make(self, place: SourcePlace, source: Path, claim: ClaimRecord) -> ClaimRecord:
         """Claim a file.
 
         Args:
-            place: The source that it was dropped for.
-            source: Where it lies now.
-            identity: The new claim's id.
-            path: Its name, as evidence.
-            size: Its bytes; another size when it is read means that it was written to.
+            place: The source that the file was dropped for.
+            source: Current path of the file.
+            claim: In status `claiming`; it gets its sequence. If the file has another size when it
+                is read, then it was written to.
 
         Raises:
-            FileNotFoundError: Its producer took it away; the claim stays open and is
-                settled by the next pass.
+            FileNotFoundError: The producer took the file away. The claim stays open and the next
+                pass settles it.
         """
-        claim = ClaimRecord(
-            id=identity,
-            dataflow=place.dataflow,
-            source=place.name,
-            sequence=0,
-            path=path,
-            bytes=size,
-            status="claiming",
-            created_at=self._clock(),
-        )
-        with self._locks.hold(place.root):
-            self._faults("claim.before")
-            claim = self._store.add_claim(claim)
-            self._faults("claim.after")
-            return self._carry_out(place, claim, source)
+        made = self.make_all(place, [(source, claim, None)])
+        if not made:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(source))
+        return made[0]
 
-    def reuse(self, place: SourcePlace, claim: ClaimRecord, candidate: Candidate) -> ClaimRecord:
-        """Carry out a claim that a crash left; raises as `make`."""
+    def make_all(
+        self,
+        place: SourcePlace,
+        files: Sequence[tuple[Path, ClaimRecord, Candidate | None]],
+        known: Set[str] = NONE,
+    ) -> list[ClaimRecord]:
+        """Claim files together: each step runs for all files and is durable before the next step.
+
+        Args:
+            place: The source that the files were dropped for.
+            files: Each with its current path, its claim in status `claiming`, and its listing
+                entry. A file that changed since it was listed is skipped.
+            known: Ids of claims that were recorded before; the others get their sequence.
+
+        Returns:
+            The claims whose files were there, in order. The others stay open: a later pass
+            uses them again or settles them.
+        """
         with self._locks.hold(place.root):
-            claim = replace(claim, bytes=candidate.bytes)
-            return self._carry_out(place, claim, place.incoming / candidate.name)
+            new = [claim for _, claim, _ in files if claim.id not in known]
+            added = {claim.id: claim for claim in self._add(new)} if new else {}
+            targets = [place.claimed / place.claimed_name(c.id, c.path) for _, c, _ in files]
+            moved = move_all(
+                (
+                    (source, target)
+                    for (source, _, listed), target in zip(files, targets, strict=True)
+                    if listed is None or listed.is_at(source)
+                ),
+                self._files,
+                self._faults,
+            )
+            claimed = [
+                replace(added.get(claim.id, claim), status="claimed")
+                for (_, claim, _), target in zip(files, targets, strict=True)
+                if target in moved
+            ]
+            if claimed:
+                self._store.update_claims(claimed)
+            return claimed
+
+    def record(self, place: SourcePlace, claim: ClaimRecord) -> ClaimRecord:
+        """Record a claim that is already settled, and give it its sequence."""
+        with self._locks.hold(place.root):
+            return self._add([claim])[0]
 
     def locate(
         self, place: SourcePlace, claim: ClaimRecord, opened: OpenClaims, listed: Listed
     ) -> Path | None:
-        """Return the claimed copy of an open claim; see the module header.
+        """Return the path of an open claim's claimed copy; the module header lists the places.
 
-        Without one the claim is in `opened.reusable`, or settled as `file_gone`.
+        Returns `None` if there is no copy: the claim is then in `opened.reusable`, or it was
+        settled as `file_gone`.
         """
         if claim.id in opened.copies:
             return place.claimed / opened.copies[claim.id]
         part = place.incoming / upload_name(claim.id)
-        kept = part if part.exists() else find_kept(place.finished, claim.id)
-        kept = kept or find_kept(place.quarantine, claim.id)
+        kept = part if os.path.lexists(part) else opened.kept(place).get(claim.id)
         if kept is not None:
-            target = place.claimed / place.claimed_name(claim.id)
+            target = place.claimed / place.claimed_name(claim.id, claim.path)
             move(kept, target, self._files, self._faults)
             return target
         if claim.path in listed.paths and claim.path not in opened.reusable:
             opened.reusable[claim.path] = claim
             return None
-        message = "the file was taken away while it was being claimed"
-        gone = FileRejectedError(rule="file_gone", message=message)
-        reason = gone.reason(file=claim.path, claim=claim.id)
+        reason = reason_of(claim)
         self._store.update_claim(replace(claim, status="quarantined", reason=reason))
+        self.gone.note(place.root, claim)
+        _log.warning("file.gone", dataflow=place.dataflow, source=place.name, reason=reason)
         return None
 
-    def return_stray(
-        self, place: SourcePlace, identity: str, path: Path, stopping: Callable[[], bool]
-    ) -> None:
-        """Move a file out of `claimed` whose claim is settled, or unknown to the store.
+    def settle_strays(self, place: SourcePlace, opened: OpenClaims) -> bool:
+        """Move away the copies that no open claim names; return whether there were any.
 
-        Raises:
-            IntakeStoppedError: `stopping` said so while it was read.
+        A copy whose claim is settled moves to `finished`. A copy whose claim the store lost, and
+        which no log entry names, is claimed again under its original name. A copy without an
+        original name goes back to `incoming`.
         """
-        try:
-            with ClaimedContent(str(path), self._limits, stopping) as content:
-                known = self._store.accepted_claim(place.dataflow, place.name, content.finish())
-        except FileRejectedError:
-            known = None
-        if known is not None:
-            move(path, place.finished / kept_name(identity, known.path), self._files, self._faults)
-        else:
-            move(path, place.incoming / f"recovered-{path.name}", self._files, self._faults)
+        strays = opened.strays()
+        for identity, name in strays.items():
+            path, original = place.claimed / name, claimed_of(name)[1]
+            if self._store.known_claims([identity]):
+                target = place.finished / kept_name(identity, original or name)
+                move(path, target, self._files, self._faults)
+            elif original:
+                with self._locks.hold(place.root):
+                    self._add([self._adopted(place, identity, path, original)])
+            else:
+                move(path, place.incoming / f"recovered-{name}", self._files, self._faults)
+        return bool(strays)
 
     def remove_unclaimed_uploads(self, place: SourcePlace, active: set[str]) -> None:
         """Remove parts of uploads that a killed process never acknowledged."""
@@ -185,10 +239,23 @@ class Claims:
             for name in os.listdir(place.incoming):
                 identity = name.removeprefix(".upload-").removesuffix(".part")
                 if name == upload_name(identity) and identity not in active:
-                    (place.incoming / name).unlink(missing_ok=True)
+                    with suppress(OSError):  # another's folder of this name stays
+                        (place.incoming / name).unlink()
 
-    def _carry_out(self, place: SourcePlace, claim: ClaimRecord, source: Path) -> ClaimRecord:
-        move(source, place.claimed / place.claimed_name(claim.id), self._files, self._faults)
-        claimed = replace(claim, status="claimed")
-        self._store.update_claim(claimed)
-        return claimed
+    def _adopted(self, place: SourcePlace, identity: str, path: Path, original: str) -> ClaimRecord:
+        return ClaimRecord(
+            id=identity,
+            dataflow=place.dataflow,
+            source=place.name,
+            sequence=0,
+            path=original,
+            bytes=path.lstat().st_size,
+            status="claimed",
+            created_at=claimed_at(path.name) or self._clock(),
+        )
+
+    def _add(self, claims: Sequence[ClaimRecord]) -> list[ClaimRecord]:
+        self._faults("claim.before")
+        added = self._store.add_claims(claims)
+        self._faults("claim.after")
+        return added

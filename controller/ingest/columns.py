@@ -1,25 +1,35 @@
-"""Columns of a batch: many values to one Arrow array, or the first value that is wrong.
+"""Converts the values of a column to one Arrow array, or reports the wrong values.
 
-Values are converted in bulk where that is exact for certain, and one by one
-otherwise; the bulk way accepts nothing that `values` would reject and gives the
-same result (tests/controller/ingest/test_columns.py compares them).
+Values are converted in bulk where that is certainly exact, and one by one otherwise. The bulk
+conversion accepts nothing that `values` would reject, and gives the same result
+(tests/controller/ingest/test_columns.py compares them).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from datetime import UTC
+from difflib import get_close_matches
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cbp.engine.arrow import arrow_schema, arrow_type
-from cbp.model.schema import Field, Schema
-from controller.ingest.rejection import FileRejectedError
-from controller.values import INTEGER_BITS, Converter, from_json, from_text
+from cbp.engine.columnar.arrow_types import arrow_schema, arrow_type
+from cbp.model.flow.schema import Field, Schema
+from controller.ingest.bad_lines import LINES_MAX, BadLines
+from controller.values import (
+    INTEGER_BITS,
+    STRICT,
+    Converter,
+    ValueRules,
+    excerpt,
+    from_json,
+    from_text,
+)
 
-__all__ = ["BatchBuilder", "ColumnBuilder", "check_not_null"]
+__all__ = ["BatchBuilder", "ColumnBuilder", "note_nulls", "unknown_column"]
 
 _NONE = type(None)
 _EXACT_TYPES: dict[str, set[type]] = {
@@ -28,14 +38,15 @@ _EXACT_TYPES: dict[str, set[type]] = {
     "DOUBLE": {float, _NONE},
     "BOOLEAN": {bool, _NONE},
 }
-# Arrow knows a year 0 and other spellings: what is not plain goes the exact way.
+# Arrow also accepts a year 0 and other spellings. Any other form is converted one by one.
 _DAY = "[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}"
+_MOMENT = rf"{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]{{1,6}})?"
 _TEXT_PATTERNS = {
     **dict.fromkeys(INTEGER_BITS, r"\A-?[0-9]+\z"),
     "DOUBLE": r"\A-?[0-9]+(\.[0-9]+)?\z",
     "BOOLEAN": r"\A(true|false)\z",
     "DATE": rf"\A{_DAY}\z",
-    "TIMESTAMP": rf"\A{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]{{1,6}})?Z\z",
+    "TIMESTAMP": rf"\A{_MOMENT}Z\z",
 }
 
 
@@ -46,39 +57,48 @@ class ColumnBuilder:
         text: Whether values are CSV cells; otherwise they are parsed JSON.
     """
 
-    def __init__(self, field: Field, *, text: bool) -> None:
-        self.field = field
+    def __init__(self, field: Field, rules: ValueRules = STRICT, *, text: bool) -> None:
+        self.field, self._rules = field, rules
         self.type = arrow_type(field.type)
         self._kind = field.type.kind
-        self._one: Converter = (from_text if text else from_json)(field.type)
+        self._one: Converter = (from_text if text else from_json)(field.type, rules)
         self._bulk: Callable[[Sequence[Any]], pa.Array | None] = (
             self._bulk_text if text else self._bulk_json
         )
 
-    def array(self, values: Sequence[Any], lines: Sequence[int]) -> pa.Array:
+    def array(self, values: Sequence[Any], lines: Sequence[int], bad: BadLines) -> pa.Array | None:
         """Return the values as one array; null where a value is `None`.
 
-        Raises:
-            FileRejectedError: `value_type` or `value_missing`, with line and column.
+        Returns `None` if a value is wrong; `bad` then has the lines, as `value_type` or
+        `value_missing`.
         """
         try:
             array = self._bulk(values)
+        except MemoryError:
+            raise
         except (pa.ArrowException, ValueError, OverflowError):
             array = None
         if array is None:
-            array = self._exact(values, lines)
-        check_not_null(self.field, array, lines)
+            array = self._exact(values, lines, bad)
+        if array is None or not note_nulls(self.field, array, lines, bad):
+            return None
         return array
 
-    def _exact(self, values: Sequence[Any], lines: Sequence[int]) -> pa.Array:
-        converted = []
+    def _exact(self, values: Sequence[Any], lines: Sequence[int], bad: BadLines) -> pa.Array | None:
+        converted, wrong = [], 0
         for value, line in zip(values, lines, strict=True):
             try:
                 converted.append(None if value is None else self._one(value))
             except ValueError as exc:
-                raise FileRejectedError(
-                    rule="value_type", message=str(exc), line=line, column=self.field.name
-                ) from exc
+                bad.add("value_type", str(exc), line=line, column=self.field.name)
+                wrong += 1
+            if value is None and not self.field.nullable:
+                bad.add("value_missing", _nothing(self.field), line=line, column=self.field.name)
+                wrong += 1
+            if wrong == LINES_MAX:
+                break
+        if wrong:
+            return None
         return pa.array(converted, type=self.type)
 
     def _bulk_json(self, values: Sequence[Any]) -> pa.Array | None:
@@ -96,6 +116,8 @@ class ColumnBuilder:
         if self._kind == "STRING":
             return text
         pattern = _TEXT_PATTERNS.get(self._kind)
+        if self._kind == "TIMESTAMP" and self._rules.zone is UTC and _are_local(text):
+            return text.cast(pa.timestamp("us")).cast(self.type)
         if pattern is None or not pc.all(pc.match_substring_regex(text, pattern)).as_py():
             return None
         array = text.cast(self.type)
@@ -104,41 +126,59 @@ class ColumnBuilder:
         return array
 
 
-def check_not_null(field: Field, array: pa.Array, lines: Sequence[int]) -> None:
-    """Raise `value_missing` at the first null of a column that is NOT NULL."""
+def _are_local(text: pa.Array) -> bool:
+    return bool(pc.all(pc.match_substring_regex(text, rf"\A{_MOMENT}\z")).as_py())
+
+
+def note_nulls(field: Field, array: pa.Array, lines: Sequence[int], bad: BadLines) -> bool:
+    """Report the nulls of a column that is NOT NULL to `bad`; return whether there are none."""
     if field.nullable or not array.null_count:
-        return
-    at = pc.index(array.is_null(), pa.scalar(value=True)).as_py()
-    message = f"expected {field.type} NOT NULL, got nothing"
-    raise FileRejectedError(
-        rule="value_missing", message=message, line=lines[at], column=field.name
+        return True
+    for at in pc.indices_nonzero(array.is_null())[:LINES_MAX].to_pylist():
+        bad.add("value_missing", _nothing(field), line=lines[at], column=field.name)
+    return False
+
+
+def _nothing(field: Field) -> str:
+    return f"expected {field.type} NOT NULL, got nothing"
+
+
+def unknown_column(name: str, columns: Sequence[str]) -> str:
+    """Return the message for a key or column that the schema lacks."""
+    near = get_close_matches(name[:50].lower(), [column.lower() for column in columns[:200]], 1)
+    meant = next((f"; is it {c!r}?" for c in columns if near and c.lower() == near[0]), "")
+    return (
+        f"{excerpt(name)} is no column of the schema, which has {_listed(columns)}{meant}. "
+        'To leave out what the schema lacks, say options: {unknown: "ignore"} in the source'
     )
+
+
+def _listed(names: Sequence[str]) -> str:
+    text = ", ".join(names[:20])
+    return f"{text[:200]}, ..." if len(names) > 20 or len(text) > 200 else text
 
 
 class BatchBuilder:
     """Builds record batches with a flow's schema."""
 
-    def __init__(self, schema: Schema, *, text: bool) -> None:
+    def __init__(self, schema: Schema, rules: ValueRules = STRICT, *, text: bool) -> None:
         self.schema = arrow_schema(schema)
-        self.columns = [ColumnBuilder(field, text=text) for field in schema.fields]
+        self.columns = [ColumnBuilder(field, rules, text=text) for field in schema.fields]
 
-    def batch(self, values: Sequence[Sequence[Any]], lines: Sequence[int]) -> pa.RecordBatch:
-        """Return one batch.
+    def batch(
+        self, values: Sequence[Sequence[Any]], lines: Sequence[int], bad: BadLines
+    ) -> pa.RecordBatch | None:
+        """Return one batch, or `None` if a row is wrong; `bad` then has the lines.
 
         Args:
             values: Per column of the schema, in its order.
             lines: Line of each row.
-
-        Raises:
-            FileRejectedError: Of the earliest line that is wrong.
+            bad: Collects the wrong lines.
         """
-        arrays, earliest = [], None
-        for column, column_values in zip(self.columns, values, strict=True):
-            try:
-                arrays.append(column.array(column_values, lines))
-            except FileRejectedError as error:
-                if earliest is None or (error.line or 0) < (earliest.line or 0):
-                    earliest = error
-        if earliest is not None:
-            raise earliest
+        arrays = [
+            column.array(column_values, lines, bad)
+            for column, column_values in zip(self.columns, values, strict=True)
+        ]
+        if any(array is None for array in arrays):
+            return None
         return pa.record_batch(arrays, schema=self.schema)

@@ -1,40 +1,49 @@
-"""The bytes of one claimed file: read once, hashed on the way, decompressed with limits.
+"""The bytes of one claimed file: read once, hashed while reading, decompressed within limits.
 
 Guaranteed:
-- `finish` returns the SHA-256 of exactly the bytes that the reader got; a file that
+- `finish` returns the SHA-256 of exactly the bytes that the reader got. A file that
   changed meanwhile is rejected (`file_changed`).
-- Symbolic links are not followed and devices are not opened for data.
-- Compression is found by magic bytes, never by the name. A cut, damaged or
-  continued gzip or zstd stream is rejected, never read in part.
-- Memory is bounded whatever the file decompresses to.
+- Symbolic links are not followed, and devices are not opened for data.
+- Compression is found by magic bytes, never by the name. A gzip or zstd stream that is cut,
+  damaged or followed by other bytes is rejected, never read in part.
+- Memory is bounded, whatever the file decompresses to.
 
-Not guaranteed: a zstd stream without checksums does not show flipped bits; what
-they turn the text into is then up to the format's reader.
+Not guaranteed: flipped bits are not detected in a zstd stream without checksums. The
+format's reader then decides about the changed text.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import io
 import os
-import stat
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, Literal
 
 import pyarrow as pa
 
 from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.limits import IngestLimits
+from controller.ingest.regular_file import open_regular, unreadable
 from controller.ingest.rejection import FileRejectedError
 
-__all__ = ["ClaimedContent", "Compression", "decompressed", "never", "sniff"]
+__all__ = [
+    "ClaimedContent",
+    "Compression",
+    "check_expansion",
+    "decompressed",
+    "never",
+    "sniff",
+    "untold",
+]
 
 Compression = Literal["none", "gzip", "zstd"]
 
 READ_BYTES = 1 << 20
 _COMPRESSED_BYTES = 1 << 16
+_MEMBER_BYTES = 1 << 9
+"""First input of a gzip member; doubles each time. Small: bytes behind the member are copied."""
 _MAGIC: tuple[tuple[bytes, Compression], ...] = (
     (b"\x1f\x8b", "gzip"),
     (b"\x28\xb5\x2f\xfd", "zstd"),
@@ -49,8 +58,12 @@ _REFUSED = (
 
 
 def never() -> bool:
-    """Say that nobody asks to leave off."""
+    """Return False: nobody asks the reader to stop."""
     return False
+
+
+def untold(_bytes: int) -> None:
+    """Ignore the number of bytes that were read."""
 
 
 class ClaimedContent:
@@ -58,7 +71,8 @@ class ClaimedContent:
 
     Args:
         path: The claimed copy.
-        stopping: Asked at every read whether to leave off.
+        stopping: Called at every read; returns whether to stop reading.
+        worked: Called with the number of bytes that were read, and that were decoded.
 
     Raises:
         FileRejectedError: `not_regular`, `file_unreadable` or `file_too_large`.
@@ -66,10 +80,14 @@ class ClaimedContent:
     """
 
     def __init__(
-        self, path: str, limits: IngestLimits, stopping: Callable[[], bool] = never
+        self,
+        path: str,
+        limits: IngestLimits,
+        stopping: Callable[[], bool] = never,
+        worked: Callable[[int], object] = untold,
     ) -> None:
-        self._path, self._stopping = path, stopping
-        self._file = _open(path)
+        self._path, self._stopping, self._worked = path, stopping, worked
+        self._file = open_regular(path)
         self._limits = limits
         self._before = self._identity()
         self._sha256 = hashlib.sha256()
@@ -95,8 +113,9 @@ class ClaimedContent:
         """Close the file; may be called again."""
         self._file.close()
 
-    def go_on(self) -> None:
-        """Raise `IntakeStoppedError` if the service stops."""
+    def go_on(self, decoded: int = 0) -> None:
+        """Count `decoded` more bytes; raise `IntakeStoppedError` if the service is stopping."""
+        self._worked(decoded)
         if self._stopping():
             raise IntakeStoppedError(self._path)
 
@@ -105,22 +124,26 @@ class ClaimedContent:
         return os.pread(self._file.fileno(), count, 0)
 
     def read(self, count: int) -> bytes:
-        """Return the next bytes, hashed; `b""` at the end.
+        """Return the next bytes and hash them; `b""` at the end.
 
         Raises:
-            IntakeStoppedError: If the service stops.
+            IntakeStoppedError: If the service is stopping.
         """
         self.go_on()
-        data = self._file.read(count)
+        try:
+            data = self._file.read(count)
+        except OSError as exc:
+            raise unreadable(exc) from exc
         self._sha256.update(data)
         self.bytes_read += len(data)
+        self._worked(len(data))
         return data
 
     def finish(self) -> str:
-        """Read what is left and return the SHA-256 in hex; may be called again.
+        """Read the remaining bytes and return the SHA-256 in hex; may be called again.
 
         Raises:
-            FileRejectedError: `file_changed`, if somebody still writes to it.
+            FileRejectedError: `file_changed`, if the file is still being written.
         """
         if not self._digest:
             while self.read(READ_BYTES):
@@ -130,7 +153,7 @@ class ClaimedContent:
         return self._digest
 
     def check_unchanged(self) -> None:
-        """Raise `file_changed` unless the file is as it was when it was opened."""
+        """Raise `file_changed` if the file differs from when it was opened."""
         if self._identity() != self._before or self.bytes_read != self.size:
             message = (
                 "the file was written to after it was claimed; write it under a name that ends "
@@ -139,7 +162,7 @@ class ClaimedContent:
             raise FileRejectedError(rule="file_changed", message=message)
 
     def seekable(self) -> BinaryIO:
-        """Return the file for random access; what is read through it is not hashed."""
+        """Return the file for random access; bytes that are read through it are not hashed."""
         self._file.seek(0)
         return self._file
 
@@ -148,32 +171,8 @@ class ClaimedContent:
         return status.st_size, status.st_mtime_ns
 
 
-def _open(path: str) -> BinaryIO:
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as exc:
-        if exc.errno in (errno.ELOOP, errno.ENXIO, errno.ENODEV):
-            raise _not_regular() from exc
-        if exc.errno in (errno.EACCES, errno.EPERM):
-            message = "the service may not read the file; make it readable and drop it again"
-            raise FileRejectedError(
-                rule="file_unreadable", message=message, cause=str(exc.strerror)
-            ) from exc
-        raise
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise _not_regular()
-    return os.fdopen(handle, "rb")
-
-
-def _not_regular() -> FileRejectedError:
-    return FileRejectedError(
-        rule="not_regular", message="not a regular file; links and devices are not taken"
-    )
-
-
 def sniff(content: ClaimedContent) -> Compression:
-    """Tell how a text file is compressed.
+    """Detect how a text file is compressed.
 
     Raises:
         FileRejectedError: `compression_unsupported` or `format_mismatch`.
@@ -204,35 +203,60 @@ def decompressed(
         while chunk := content.read(READ_BYTES):
             yield chunk
         return
-    chunks = _gunzip(content, limits) if compression == "gzip" else _unzstd(content)
-    total = 0
+    pieces = _gunzip(content, limits) if compression == "gzip" else _unzstd(content)
+    # Otherwise each tiny gzip member would become a block of lines of its own.
+    chunks, total = _joined(pieces), 0
     for chunk in chunks:
         if total == 0 and chunk.startswith(tuple(magic for magic, _ in _MAGIC)):
             message = "a compressed file inside a compressed file is not taken"
             raise FileRejectedError(rule="compression_unsupported", message=message)
         total += len(chunk)
-        _check_expansion(total, content.bytes_read, limits)
+        check_expansion(total, content.bytes_read, limits)
         yield chunk
 
 
-def _check_expansion(total: int, compressed: int, limits: IngestLimits) -> None:
+def _joined(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Join small pieces to chunks that are large enough for a block of lines."""
+    gathered, size = list[bytes](), 0
+    for piece in pieces:
+        gathered.append(piece)
+        size += len(piece)
+        if size >= _COMPRESSED_BYTES:
+            yield b"".join(gathered)
+            gathered, size = [], 0
+    if size:
+        yield b"".join(gathered)
+
+
+def check_expansion(total: int, compressed: int, limits: IngestLimits) -> None:
+    """Raise `decompressed_too_large` or `decompression_ratio` once a limit is passed."""
     if total > limits.decompressed_bytes_max:
         message = f"decompresses to more than {limits.decompressed_bytes_max} bytes"
         raise FileRejectedError(rule="decompressed_too_large", message=message)
     if total > limits.ratio_floor_bytes and total > limits.ratio_max * compressed:
-        message = f"decompresses to more than {limits.ratio_max} times its size"
+        message = (
+            f"decompresses to more than {limits.ratio_max} times its size; "
+            "if that is right, raise CBP_DECOMPRESSION_RATIO_MAX"
+        )
         raise FileRejectedError(rule="decompression_ratio", message=message)
 
 
 def _gunzip(content: ClaimedContent, limits: IngestLimits) -> Iterator[bytes]:
-    """Yield what all members hold; the whole file must be members."""
-    member, pending, members = zlib.decompressobj(wbits=31), b"", 1
+    """Yield the contents of all gzip members; the whole file must consist of members."""
+    member, members, fed = zlib.decompressobj(wbits=31), 1, _MEMBER_BYTES
+    buffer, at = b"", 0
+    pending = b""
     while True:
-        pending = pending or content.read(_COMPRESSED_BYTES)
+        if not pending:
+            if at == len(buffer):
+                buffer, at = content.read(_COMPRESSED_BYTES), 0
+            pending, at = buffer[at : at + fed], min(at + fed, len(buffer))
+            fed *= 2
         if member.eof:
             if not pending:
                 return
             members += 1
+            fed = _MEMBER_BYTES
             if members > limits.members_max:
                 message = f"has more than {limits.members_max} gzip members"
                 raise FileRejectedError(rule="decompressed_too_large", message=message)
@@ -261,7 +285,7 @@ def _gzip_damage(members: int, error: zlib.error) -> FileRejectedError:
 
 
 class _Source(io.RawIOBase):
-    """Gives Arrow's decompressor the hashed bytes."""
+    """File object that gives Arrow's decompressor the bytes, which are hashed on the way."""
 
     def __init__(self, content: ClaimedContent) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """The drop folder: every file that appears is accepted once, or visibly quarantined.
 
-Order of what happens to a file, each step durable before the next:
+Steps for a file; each step is durable before the next:
 
     (1) listed twice, unchanged         `listing`
     (2) claim recorded in the store     status `claiming`: the intention
@@ -10,17 +10,26 @@ Order of what happens to a file, each step durable before the next:
     (6) store: accepted, enqueued       one transaction
     (7) renamed to finished/<id>-name
 
-After a crash anywhere, the next pass looks in both places and goes on: a claim
-without its file in `claimed` is used again for the file that still lies in
-`incoming`; a log entry without its store row is indexed; a settled file that lies
-in `claimed` is moved on; a sealed marker's close is asked for again under the same key.
-A recovery also tells a store that was lost what lies in quarantine.
-Identity is the content (SHA-256), never a name or a time.
+Steps 2, 3 and 7 run for a group of small files at once, since each costs one sync of the disk
+or more. Steps 4 to 6 run file by file.
 
-Guaranteed: one pass per source at a time in this object; a failing source does not
-stop others; on a full disk the file stays claimed and is tried again, and later
-files wait behind it. Not guaranteed: order between files of different listings
-other than that of their claims; anything about files outside `incoming`.
+After a crash at any point, the next pass compares the folders with the store and continues:
+- A claim without its file in `claimed` is used again for the file that still lies in `incoming`.
+- A log entry without its store row is indexed.
+- A settled file that lies in `claimed` is moved on.
+- The close of a sealed marker is requested again under the same key.
+
+If the store was lost, a recovery also restores the claims of quarantined files.
+`identity` decides whether a file is new or a repetition.
+
+Guaranteed:
+- One pass per source at a time in this object.
+- A failure of one file affects only that file, and a failure of one source affects only that
+  source (`troubles`).
+- On a full disk the file stays claimed and is tried again; later files wait behind it.
+
+Not guaranteed: order between files of different listings, other than that of their claims;
+anything about files outside `incoming`.
 """
 
 from __future__ import annotations
@@ -29,76 +38,53 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from cbp.engine.faults import NO_FAULTS, Faults
-from cbp.engine.files import Files
-from cbp.errors import FlowUnframedError, LogConflictError, NotFoundError, OperatingError
-from cbp.model.dataflow import Dataflow
-from cbp.model.retention import Expiry, FlowRetention
-from controller.ingest.claims import Claims, PathLocks, upload_name
+import structlog
+
+from cbp.engine.storage.failpoints import NO_FAULTS, Faults
+from cbp.engine.storage.files import Files
+from cbp.errors import FlowUnframedError, LogConflictError, NotFoundError
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.flow.retention import Expiry, FlowRetention
+from controller.ingest.claims import Claims, PathLocks
 from controller.ingest.content import never
-from controller.ingest.errors import IntakeStoppedError, UploadTooLargeError, device_errors
+from controller.ingest.errors import IntakeStoppedError, device_errors
 from controller.ingest.finished import plan_finished, remove_finished
-from controller.ingest.folders import SourcePlace, evidence, kept_name, move, reason_path
+from controller.ingest.folder_report import old_hint, report_folder
+from controller.ingest.folders import (
+    SourcePlace,
+    evidence,
+    kept_name,
+    move,
+    reason_path,
+)
 from controller.ingest.formats import check_options
+from controller.ingest.groups import groups
+from controller.ingest.growth import Growth, Stamp
+from controller.ingest.identity import Identities
 from controller.ingest.intake import Intake, Outcome
 from controller.ingest.limits import IngestLimits
 from controller.ingest.listing import CLOSE_NAME, Candidate, Listed, Settler, sealed_close_name
 from controller.ingest.manifest import Manifest, sealed_name
-from controller.ingest.quarantine import restore_quarantined
+from controller.ingest.quarantine_restore import restore_quarantined
+from controller.ingest.reading import FileReader, read_file
+from controller.ingest.scan_report import ScanReport
 from controller.ingest.source_log import SEALED_ENTRIES, SourceLog
-from controller.store.base import ClaimRecord, DataflowRecord, Store
+from controller.ingest.troubles import SourceTroubles
+from controller.ingest.uploads import Uploads
+from controller.ingest.vanished_files import ASKED_MAX
+from controller.store.base import ClaimRecord, DataflowRecord, Judged, Store, Uploaded
 
-__all__ = ["DropFolder", "ScanReport"]
+__all__ = ["DropFolder"]
 
-_UPLOAD_BYTES = 1 << 20
+_log = structlog.get_logger(__name__)
 
 SEVEN_DAYS = FlowRetention(7 * 86_400.0)
-
-
-@dataclass(frozen=True, slots=True)
-class ScanReport:
-    """What one pass did.
-
-    Attributes:
-        accepted, quarantined, duplicates: Files that were settled.
-        waiting: Files that are not settled yet; look again after the settle time.
-        ignored: Names in `incoming` that are no regular files.
-        closed: Markers that closed the open frames of a source.
-        failures: What stopped the pass of a source, which the next pass tries again.
-    """
-
-    accepted: int = 0
-    quarantined: int = 0
-    duplicates: int = 0
-    waiting: int = 0
-    ignored: int = 0
-    closed: int = 0
-    failures: tuple[OperatingError, ...] = ()
-
-    def __add__(self, other: ScanReport) -> ScanReport:
-        return ScanReport(
-            self.accepted + other.accepted,
-            self.quarantined + other.quarantined,
-            self.duplicates + other.duplicates,
-            self.waiting + other.waiting,
-            self.ignored + other.ignored,
-            self.closed + other.closed,
-            self.failures + other.failures,
-        )
-
-    def count(self, outcome: Outcome) -> ScanReport:
-        """Return the report with one more file of this outcome."""
-        return self + ScanReport(
-            accepted=outcome == "accepted",
-            quarantined=outcome == "quarantined",
-            duplicates=outcome == "duplicate",
-        )
 
 
 class DropFolder:
@@ -108,11 +94,15 @@ class DropFolder:
         clock: Returns an aware time in UTC.
         drop_root: Holds `<dataflow>/<source>/incoming` and so on.
         on_accept: Called after each increment that became visible to its consumers.
-        on_close: Closes the open frames of a source, `(dataflow, source, key)`, once per key;
-            durable when it returns. None: no marker is taken.
+        on_close: Closes the open frames of a source, `(dataflow, source, key)`, once per key. The
+            close is durable when it returns. None: close markers are not processed.
         settle_seconds: How long a file must be unchanged; see `listing`.
-        keep: How long files stay that were taken in.
+        reader: Reads one file; by default in the calling thread, without time limits.
+        keep: How long finished files stay.
         new_id: Returns a unique `[a-z0-9]+` that sorts by time.
+
+    Attributes:
+        troubles: Sources that currently take in nothing, by their folder.
     """
 
     def __init__(
@@ -126,6 +116,7 @@ class DropFolder:
         on_close: Callable[[str, str, str], object] | None = None,
         settle_seconds: float = 1.0,
         limits: IngestLimits | None = None,
+        reader: FileReader = read_file,
         keep: FlowRetention = SEVEN_DAYS,
         faults: Faults = NO_FAULTS,
         new_id: Callable[[], str] | None = None,
@@ -136,22 +127,37 @@ class DropFolder:
         self._on_close, self._keep = on_close, keep
         self._new_id = new_id or self._timed_id
         self._intake = Intake(
-            store=store, files=files, clock=clock, limits=self._limits, faults=faults
+            store=store,
+            files=files,
+            clock=clock,
+            limits=self._limits,
+            faults=faults,
+            reader=reader,
         )
-        self._claims = Claims(
-            store=store, files=files, clock=clock, limits=self._limits, faults=faults
-        )
-        self._passing = PathLocks()
+        self._claims = Claims(store=store, files=files, clock=clock, faults=faults)
+        self._growth = Growth(store=store, files=files, clock=clock, faults=faults)
+        self._passing, self.troubles = PathLocks(), SourceTroubles(clock)
         self._settlers: dict[Path, Settler] = {}
-        self._uploading: set[str] = set()
+        self._warned: dict[Path, str] = {}
+        self._identities = Identities(store)
+        self._uploads = Uploads(
+            store=store,
+            files=files,
+            claims=self._claims,
+            intake=self._intake,
+            identities=self._identities,
+            limits=self._limits,
+            clock=clock,
+            new_id=self._new_id,
+        )
 
     def prepare(self, record: DataflowRecord, dataflow: Dataflow) -> None:
-        """Make the folders of a dataflow's sources and check that they can be used.
+        """Create the folders of a dataflow's sources and check that they can be used.
 
         Raises:
             DefinitionError: A source has an option that its format lacks.
             DropFolderError: The folders are on several devices, or cannot be written.
-            DiskFullError: So here.
+            DiskFullError: The disk of the folders is full.
         """
         for place in self._places(record, dataflow):
             check_options(place.source)
@@ -164,64 +170,78 @@ class DropFolder:
         *,
         stopping: Callable[[], bool] = never,
     ) -> ScanReport:
-        """Make one pass over the sources: finish open claims, then claim what is eligible.
+        """Make one pass over the sources: finish open claims, then claim eligible files.
 
         Blocks while files are read. Returns at the latest after `claims_per_scan` files
         of each source.
 
         Args:
             record: The dataflow as registered.
-            dataflow: The same, checked.
-            stopping: Asked between files, and often while one is read, whether to leave off.
+            dataflow: The same dataflow, checked.
+            stopping: Called between files, and often during a read; returns whether to stop.
 
         Raises:
-            LogConflictError: Another controller takes in files: stop.
-            IntakeStoppedError: `stopping` said so; the next pass goes on.
+            LogConflictError: Another controller takes in files: this one must stop.
+            IntakeStoppedError: `stopping` returned true; the next pass continues.
         """
         return self._pass_over(record, dataflow, stopping, reading=True)
 
     def recover(self, record: DataflowRecord, dataflow: Dataflow) -> ScanReport:
-        """Find what a crash left: log entries, open claims, what lies in quarantine.
+        """Repair what a crash left behind: log entries, open claims, quarantined files.
 
-        Log entries are told the store, and claimed files brought where the next `scan` takes
-        them in. None is read: a take-over does not wait for them. Also removes temporary files;
-        no other process may work on this drop folder. Idempotent; claims nothing new.
+        Log entries are indexed in the store. Claimed files are moved to where the next `scan` takes
+        them in. No file is read, so that a take-over does not wait for reading. Temporary files are
+        removed; no other process may use this drop folder meanwhile. Idempotent; makes no new claim
+        for files in `incoming`.
 
         Raises:
             LogConflictError: As for `scan`.
         """
-        for place in self._places(record, dataflow):
-            self._files.remove_temporaries(place.increments)
-            self._files.remove_temporaries(str(place.quarantine))
-            self._files.remove_temporaries(f"{place.increments}/_log")
-        report = self._pass_over(record, dataflow, never, reading=False)
-        for place in self._places(record, dataflow):
-            self._claims.remove_unclaimed_uploads(place, self._uploading)
-        return report
+        return self._pass_over(record, dataflow, never, reading=False)
 
     def clean(
-        self, record: DataflowRecord, dataflow: Dataflow, *, dry_run: bool = False
+        self,
+        record: DataflowRecord,
+        dataflow: Dataflow,
+        *,
+        dry_run: bool = False,
+        stopping: Callable[[], bool] = never,
     ) -> dict[str, Expiry]:
-        """Remove files that were taken in long enough ago; return what goes of each source.
+        """Remove finished files that are old enough; return, per source, what is removed.
 
-        Also puts old entries of the sources' logs together. May be interrupted and repeated.
+        First compares the finished files with what was read (`growth`); `stopping` is called while
+        a file is read again. Also seals old entries of the source logs. May be interrupted and
+        repeated. A source that fails does not stop the others; its error is raised after them.
         """
         plans: dict[str, Expiry] = {}
+        failures: list[Exception] = []
         for place in self._places(record, dataflow):
-            opened = self._store.open_claims(place.dataflow, place.name)
-            plans[place.name] = plan_finished(
-                place,
-                self._files,
-                open_claims={claim.id for claim in opened},
-                retention=self._keep,
-                now=self._clock(),
-            )
-            if not dry_run:
-                remove_finished(place, self._files, plans[place.name])
-                # The last ones may still be put again, by a claim that is not settled.
-                newest = self._store.next_index(place.dataflow, place.name)
-                SourceLog(place.folder, place.name, self._files).seal(newest - SEALED_ENTRIES)
+            try:
+                plans[place.name] = self._clean_source(place, stopping, dry_run=dry_run)
+            except Exception as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
         return plans
+
+    def _clean_source(
+        self, place: SourcePlace, stopping: Callable[[], bool], *, dry_run: bool
+    ) -> Expiry:
+        if not dry_run:  # compared before anything is removed
+            self._growth.look_at_all(place, stopping)
+        opened = self._store.open_claims(place.dataflow, place.name)
+        plan = plan_finished(
+            place,
+            open_claims={claim.id for claim in opened},
+            retention=self._keep,
+            now=self._clock(),
+        )
+        if not dry_run:
+            remove_finished(place, self._files, plan)
+            # The newest entries may be put again by a claim that is not settled.
+            newest = self._store.next_index(place.dataflow, place.name)
+            SourceLog(place.folder, place.name, self._files).seal(newest - SEALED_ENTRIES)
+        return plan
 
     def upload(
         self,
@@ -230,47 +250,74 @@ class DropFolder:
         source: str,
         name: str,
         stream: BinaryIO,
-    ) -> ClaimRecord:
-        """Store a file from a stream and claim it; durable once it returns.
+        key: str = "",
+    ) -> Uploaded:
+        """Store a file from a stream and claim it; durable when it returns.
 
-        The next `scan` takes it in; its claim then says what became of it.
+        The next `scan` takes the file in; its claim then has the outcome. A file whose content is
+        already known is settled at once.
 
         Args:
             record: The dataflow as registered.
-            dataflow: The same, checked.
+            dataflow: The same dataflow, checked.
             source: Name of one of its sources.
             name: The client's name for the file, kept as evidence only.
             stream: Is read to its end.
+            key: Identifies the request; a request that was carried out is not repeated. `""`: no
+                key.
 
         Raises:
             NotFoundError: The dataflow has no such source.
             UploadTooLargeError: Nothing is kept.
             DiskFullError: Nothing is kept.
         """
+        return self._uploads.receive(self._place(record, dataflow, source), name, stream, key)
+
+    def foresee(
+        self, record: DataflowRecord, dataflow: Dataflow, source: str, name: str, sha256: str
+    ) -> Judged:
+        """Return what the outcome of a file would be if it came now; changes nothing.
+
+        Raises:
+            NotFoundError: The dataflow has no such source.
+        """
+        place = self._place(record, dataflow, source)
+        return self._identities.foresee(place, evidence(name), sha256)[0]
+
+    def _place(self, record: DataflowRecord, dataflow: Dataflow, source: str) -> SourcePlace:
         node = dataflow.sources.get(source)
         if node is None:
             kind = "source"
             raise NotFoundError(kind, f"{dataflow.name}.{source}")
-        place = SourcePlace.of(record, dataflow, node, self._root)
-        identity = self._new_id()
-        part = place.incoming / upload_name(identity)
-        self._uploading.add(identity)
-        try:
-            with device_errors(str(part)):
-                size = self._receive(place, part, stream)
-                return self._claims.make(
-                    place, part, identity=identity, path=evidence(name), size=size
-                )
-        except Exception:
-            part.unlink(missing_ok=True)
-            raise
-        finally:
-            self._uploading.discard(identity)
+        return SourcePlace.of(record, dataflow, node, self._root)
+
+    def troubled(self, dataflow: str) -> list[str]:
+        """Return, for an operator, what is wrong with sources of a dataflow now.
+
+        Covers why a source takes in nothing, and acknowledged files that went away (`gone`).
+        """
+        folder = self._root / dataflow
+        found = self.troubles.below(folder)
+        told = [f"source {name}: {trouble.words}" for name, trouble in found.items()]
+        return told + self._claims.gone.lost_below(folder, self._clock())
+
+    def look(self, record: DataflowRecord, dataflow: Dataflow) -> list[Mapping[str, Any]]:
+        """Return the current contents of each source's folder, as JSON values."""
+        now = self._clock()
+        return [
+            report_folder(
+                place,
+                trouble=self.troubles.of(place.root),
+                gone=self._claims.gone.of(place.root, now),
+                now=now,
+            ).to_json()
+            for place in self._places(record, dataflow)
+        ]
 
     def watch(self, stop: threading.Event, wake: Callable[[], None]) -> None:
         """Call `wake` when something changes below the drop root, until `stop` is set.
 
-        A hint only: nothing is seen on network file systems. Blocks; run it in a thread.
+        A hint only: changes on network file systems are not seen. Blocks; run it in a thread.
         """
         from watchfiles import watch  # costs 50 ms, and only a service watches
 
@@ -299,48 +346,108 @@ class DropFolder:
         report = ScanReport()
         for place in self._places(record, dataflow):
             tally = _Tally(stopping)
+            resting = self.troubles.resting(place.root) if reading else None
+            if resting is not None:
+                report += ScanReport(failures=(resting.error,))
+                continue
             with self._passing.hold(place.root):
-                try:
-                    with device_errors(str(place.root)):
-                        self._pass_source(place, tally, reading=reading)
-                except (LogConflictError, IntakeStoppedError):
-                    raise
-                except OperatingError as error:
-                    tally.report += ScanReport(failures=(error,))
+                self._attempt(place, tally, reading=reading)
             report += tally.report
         return report
+
+    def _attempt(self, place: SourcePlace, tally: _Tally, *, reading: bool) -> None:
+        """Make a pass over one source; a failure is recorded and does not affect other sources."""
+        try:
+            with device_errors(str(place.root)):
+                if not reading:
+                    self._remove_temporaries(place)
+                self._pass_source(place, tally, reading=reading)
+                if not reading:  # after the pass, which finds the parts that claims name
+                    self._claims.remove_unclaimed_uploads(place, self._uploads.active)
+        except (LogConflictError, IntakeStoppedError):
+            raise
+        except Exception as error:  # whatever failed: the source is tried again
+            told = self.troubles.failed(place.root, place.name, error)
+            tally.report += ScanReport(failures=(told,))
+        else:
+            self.troubles.works(place.root)
+
+    def _remove_temporaries(self, place: SourcePlace) -> None:
+        """Remove temporary files of a killed process."""
+        for folder in (place.increments, str(place.quarantine), f"{place.increments}/_log"):
+            self._files.remove_temporaries(folder)
 
     def _pass_source(self, place: SourcePlace, tally: _Tally, *, reading: bool) -> None:
         for _ in range(self._intake.replay(place)):
             self._settled(tally, "accepted")
         opened = self._claims.open(place)
-        if reading:  # before it is listed: what goes back to `incoming` is claimed anew
-            for identity, name in opened.strays().items():
-                self._claims.return_stray(place, identity, place.claimed / name, tally.stopping)
+        # Before the listing: a copy that goes back to `incoming` gets a new claim.
+        if reading and self._claims.settle_strays(place, opened):
+            opened = self._claims.open(place)
         listed = self._settler(place).look()
+        self._warn(place, listed)
         promised = _promised(listed.sealed)
-        for claim in opened.claims:
-            path = self._claims.locate(place, claim, opened, listed)
-            if path is not None and reading:
-                self._take(place, claim, path, promised, tally)
+        tally.until = self._clock() + timedelta(seconds=self._limits.scan_seconds)
+        for group in groups(opened.claims):
+            if reading and tally.done and self._clock() >= tally.until:
+                tally.report += ScanReport(ready=len(group))
+                continue
+            located = [(one, self._claims.locate(place, one, opened, listed)) for one in group]
+            if reading:
+                found = [(claim, path) for claim, path in located if path is not None]
+                self._take_all(place, found, promised, tally)
         if reading:
             for identity in listed.closes:
                 self._close(place, identity, tally)
+            changed = self._growth.look_at_recent(place, tally.stopping)
+            tally.report += ScanReport(quarantined=changed)
             self._claim_listed(place, listed, opened.reusable, tally)
         else:
             restore_quarantined(place, self._store, self._faults)
+            newest = self._store.claims(place.dataflow, place.name, limit=ASKED_MAX)
+            self._claims.gone.restore(place.root, newest.items)
 
-    def _take(
+    def _take_all(
         self,
         place: SourcePlace,
-        claim: ClaimRecord,
-        path: Path,
+        claimed: Sequence[tuple[ClaimRecord, Path]],
         promised: Mapping[str, str],
         tally: _Tally,
     ) -> None:
-        sha256 = promised.get(claim.path, "")
-        outcome = self._intake.take(place, claim, path, sha256, tally.stopping)
-        self._settled(tally, outcome)
+        """Settle claims one by one, then move their files away together.
+
+        When the time of the pass is over, the rest stay claimed; the next pass begins with them.
+        """
+        settled = list[tuple[ClaimRecord, Path, Stamp | None]]()
+        try:
+            for number, (claim, path) in enumerate(claimed):
+                if tally.stopping():
+                    raise IntakeStoppedError(str(path))
+                if tally.done and self._clock() >= tally.until:
+                    tally.report += ScanReport(ready=len(claimed) - number)
+                    break
+                tally.done += 1
+                sha256, before = promised.get(claim.path, ""), Stamp.of(path)
+                outcome = self._intake.take(place, claim, path, sha256, tally.stopping)
+                self._claims.gone.came(place.root, claim.path)
+                self._settled(tally, outcome)
+                if outcome != "quarantined":
+                    settled.append((claim, path, before))
+        except Exception:
+            self._finish(place, settled, tally)
+            raise
+        self._finish(place, settled, tally)
+
+    def _finish(
+        self,
+        place: SourcePlace,
+        settled: Sequence[tuple[ClaimRecord, Path, Stamp | None]],
+        tally: _Tally,
+    ) -> None:
+        self._intake.finish(place, [(claim, path) for claim, path, _ in settled])
+        for claim, _, before in settled:
+            changed = self._growth.finished(place, claim, before, tally.stopping)
+            tally.report += ScanReport(quarantined=changed)
 
     def _settled(self, tally: _Tally, outcome: Outcome) -> None:
         tally.report = tally.report.count(outcome)
@@ -355,34 +462,37 @@ class DropFolder:
         tally: _Tally,
     ) -> None:
         eligible = listed.eligible[: self._limits.claims_per_scan]
-        waiting = listed.waiting + len(listed.eligible) - len(eligible)
-        tally.report += ScanReport(waiting=waiting, ignored=len(listed.ignored))
+        tally.report += ScanReport(waiting=listed.waiting, ignored=listed.ignored)
         sealed = list(listed.sealed)
         if listed.to_seal is not None:
             target = place.incoming / sealed_name(self._new_id())
             move(listed.to_seal.path, target, self._files, self._faults)
             sealed.append(replace(listed.to_seal, path=target))
         promised = _promised(sealed)
-        for candidate in eligible:
-            if candidate.name == CLOSE_NAME:
+        begun = 0
+        for group in groups(eligible):
+            if tally.done and self._clock() >= tally.until:
+                break
+            begun += len(group)
+            if group[0].name == CLOSE_NAME:
                 identity = self._new_id()
                 target = place.incoming / sealed_close_name(identity)
                 move(place.incoming / CLOSE_NAME, target, self._files, self._faults)
                 self._close(place, identity, tally)
                 continue
             if tally.stopping():
-                raise IntakeStoppedError(str(place.incoming / candidate.name))
-            taken = self._claim(place, candidate, reusable.get(candidate.path))
-            if taken is not None:
-                path = place.claimed / place.claimed_name(taken.id)
-                self._take(place, taken, path, promised, tally)
+                raise IntakeStoppedError(str(place.incoming / group[0].name))
+            claimed = self._claim_all(place, group, reusable)
+            self._take_all(place, claimed, promised, tally)
+        ready = len(listed.eligible) - begun
+        tally.report += ScanReport(waiting=ready, ready=ready)
         for manifest in sealed:
             if not any(os.path.lexists(place.incoming / file.name) for file in manifest.files):
                 kept = kept_name(self._new_id(), "_MANIFEST.json")
                 move(manifest.path, place.finished / kept, self._files, self._faults)
 
     def _close(self, place: SourcePlace, identity: str, tally: _Tally) -> None:
-        """Record the close that a sealed marker asks for, then move the marker away."""
+        """Record the close that a sealed marker requests, then move the marker away."""
         marker = place.incoming / sealed_close_name(identity)
         kept = kept_name(identity, CLOSE_NAME)
         try:
@@ -399,38 +509,40 @@ class DropFolder:
         move(marker, place.finished / kept, self._files, self._faults)
         tally.report += ScanReport(closed=1)
 
-    def _claim(
-        self, place: SourcePlace, candidate: Candidate, earlier: ClaimRecord | None
-    ) -> ClaimRecord | None:
-        """Claim a file; `None` when its producer took it away first."""
-        source = place.incoming / candidate.name
-        if not os.path.lexists(source):
-            return None
-        try:
-            if earlier is not None:
-                return self._claims.reuse(place, earlier, candidate)
-            return self._claims.make(
-                place,
-                source,
-                identity=self._new_id(),
+    def _claim_all(
+        self,
+        place: SourcePlace,
+        candidates: Sequence[Candidate],
+        reusable: Mapping[str, ClaimRecord],
+    ) -> list[tuple[ClaimRecord, Path]]:
+        """Claim files; skips files that are gone or were written to since they were listed."""
+        wanted = list[tuple[Path, ClaimRecord, Candidate]]()
+        for candidate in candidates:
+            source = place.incoming / candidate.name
+            if not candidate.is_at(source):  # gone, or changed since the listing
+                continue
+            earlier = reusable.get(candidate.path) or ClaimRecord(
+                id=self._new_id(),
+                dataflow=place.dataflow,
+                source=place.name,
+                sequence=0,
                 path=candidate.path,
-                size=candidate.bytes,
+                bytes=0,
+                status="claiming",
+                created_at=self._clock(),
             )
-        except FileNotFoundError:
-            return None
+            wanted.append((source, replace(earlier, bytes=candidate.bytes), candidate))
+        claimed = self._claims.make_all(place, wanted, {one.id for one in reusable.values()})
+        return [(one, place.claimed / place.claimed_name(one.id, one.path)) for one in claimed]
 
-    def _receive(self, place: SourcePlace, part: Path, stream: BinaryIO) -> int:
-        size = 0
-        with open(part, "xb") as file:
-            while chunk := stream.read(_UPLOAD_BYTES):
-                size += len(chunk)
-                if size > self._limits.file_bytes_max:
-                    raise UploadTooLargeError(place.name, self._limits.file_bytes_max)
-                file.write(chunk)
-            file.flush()
-            os.fsync(file.fileno())
-        self._files.sync_dir(str(place.incoming))
-        return size
+    def _warn(self, place: SourcePlace, listed: Listed) -> None:
+        """Log a warning about names that have stayed unclaimed for long, once per change."""
+        hint = old_hint(listed.unclaimed, self._clock())
+        if hint != self._warned.get(place.root, ""):
+            self._warned[place.root] = hint
+            if hint:
+                folder = str(place.incoming)
+                _log.warning("incoming.unclaimed", dataflow=place.dataflow, folder=folder, why=hint)
 
     def _settler(self, place: SourcePlace) -> Settler:
         if place.root not in self._settlers:
@@ -441,12 +553,18 @@ class DropFolder:
 
 
 class _Tally:
-    """The report of one source while its pass runs."""
+    """The report of one source while its pass runs.
+
+    Attributes:
+        done: Number of files that were begun.
+        until: After this time no other file is begun.
+    """
 
     def __init__(self, stopping: Callable[[], bool]) -> None:
         self.report, self.stopping = ScanReport(), stopping
+        self.done, self.until = 0, datetime.max.replace(tzinfo=UTC)
 
 
 def _promised(manifests: Iterable[Manifest]) -> dict[str, str]:
-    """Return the SHA-256 that manifests promise, by the evidence of the file's name."""
+    """Return the SHA-256 that manifests promise, by the file's name as evidence."""
     return {evidence(file.name): file.sha256 for m in manifests for file in m.files}

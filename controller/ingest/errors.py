@@ -2,8 +2,9 @@
 
 OperatingError
 |- DropFolderError        the folders cannot be used: device, rights, a failed disk
-|- UploadTooLargeError    an upload is larger than what the service takes
-'- IntakeStoppedError     a file is not read to its end, since the service stops
+|- SourceFailedError      a pass over a source failed with an unexpected error
+|- UploadTooLargeError    an upload is larger than the service accepts
+'- IntakeStoppedError     a file is not read to its end, since the service is stopping
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ from contextlib import contextmanager
 
 from cbp.errors import DiskFullError, OperatingError
 
-__all__ = ["DropFolderError", "IntakeStoppedError", "UploadTooLargeError", "device_errors"]
+__all__ = [
+    "DropFolderError",
+    "IntakeStoppedError",
+    "SourceFailedError",
+    "UploadTooLargeError",
+    "device_errors",
+]
 
 
 class DropFolderError(OperatingError):
@@ -25,8 +32,23 @@ class DropFolderError(OperatingError):
         super().__init__(f"{path}: {why}", path=path, cause=why)
 
 
+class SourceFailedError(OperatingError):
+    """A pass over a source failed with an unexpected error; other sources continue."""
+
+    code = "source_failed"
+
+    def __init__(self, source: str, *, cause: str, place: str) -> None:
+        super().__init__(
+            f"source {source!r} could not be looked through: {cause} (at {place}). Its files stay "
+            "where they are and it is tried again by itself; the log has the stack",
+            source=source,
+            cause=cause,
+            place=place,
+        )
+
+
 class UploadTooLargeError(OperatingError):
-    """An upload is larger than what the service takes."""
+    """An upload is larger than the service accepts."""
 
     code = "upload_too_large"
     retryable = False
@@ -40,7 +62,7 @@ class UploadTooLargeError(OperatingError):
 
 
 class IntakeStoppedError(OperatingError):
-    """The service stops, or leads no more: a claimed file is left to the next pass."""
+    """The service is stopping or no longer leads; the next pass reads the claimed file."""
 
     code = "intake_stopped"
 
@@ -51,7 +73,7 @@ class IntakeStoppedError(OperatingError):
 
 @contextmanager
 def device_errors(path: str) -> Iterator[None]:
-    """Turn what the operating system raises into the library's errors.
+    """Translate errors of the operating system into the library's errors.
 
     Raises:
         DiskFullError: No space or quota is left.

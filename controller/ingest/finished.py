@@ -1,16 +1,20 @@
-"""Files that were taken in: they stay in `finished` for a while, then go, oldest first.
+"""Retention of finished files: they stay in `finished` for a while, then the oldest go first.
 
-When a file was taken in stands in its claim's id, which its name begins with: its own time is
-its producer's. A file whose claim is still open stays; its increment does not need it.
+The age of a file counts from its claim, whose id begins the file's name and holds the time. The
+file's own times are its producer's. A file whose claim is still open stays. No increment needs
+its finished file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import os
+import stat
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 from datetime import datetime
 
-from cbp.engine.files import Files, StoredFile
-from cbp.model.retention import Expiry, FlowRetention, Held, expire
+from cbp.engine.storage.files import Files
+from cbp.model.flow.retention import Expiry, FlowRetention, Held, expire
 from controller.ingest.folders import SourcePlace, claimed_at
 
 __all__ = ["plan_finished", "remove_finished"]
@@ -20,23 +24,21 @@ _EVERYTHING = 1 << 62
 
 def plan_finished(
     place: SourcePlace,
-    files: Files,
     *,
     open_claims: Collection[str],
     retention: FlowRetention,
     now: datetime,
 ) -> Expiry:
-    """Return what of a source's finished files goes; reads only.
+    """Return which finished files of a source are to be removed; reads only.
 
     Args:
-        place: Of the source.
-        files: Where it lies.
+        place: The source.
         open_claims: Ids of claims that are not settled.
-        retention: What is asked for.
+        retention: How long, or how many bytes, to keep.
         now: Aware time in UTC.
     """
-    found = sorted(files.list_files(str(place.finished)), key=lambda file: file.path)
-    held = [held for number, file in enumerate(found) if (held := _held(number, file, now))]
+    found = sorted(_finished(place), key=lambda file: file[0])
+    held = [held for number, file in enumerate(found) if (held := _held(number, *file, now))]
     return expire(
         held,
         total_bytes=sum(one.bytes for one in held),
@@ -54,9 +56,19 @@ def remove_finished(place: SourcePlace, files: Files, plan: Expiry) -> None:
             files.remove(f"{place.finished}/{path}", what="dead_file")
 
 
-def _held(number: int, file: StoredFile, now: datetime) -> Held | None:
-    """Return a finished file; `None` for one that is none of ours."""
-    arrived = claimed_at(file.path)
+def _finished(place: SourcePlace) -> Iterator[tuple[str, int]]:
+    """Yield name and size of the entries of `finished`; follows no link."""
+    with suppress(FileNotFoundError), os.scandir(place.finished) as entries:
+        for entry in entries:
+            with suppress(OSError):  # only this name fails: it stays
+                status = entry.stat(follow_symlinks=False)
+                if not stat.S_ISDIR(status.st_mode):
+                    yield entry.name, status.st_size
+
+
+def _held(number: int, name: str, size: int, now: datetime) -> Held | None:
+    """Return a finished file; `None` if the service did not name it."""
+    arrived = claimed_at(name)
     if arrived is None:
         return None
-    return Held(number, file.bytes, min(arrived, now), (file.path,))
+    return Held(number, size, min(arrived, now), (name,))

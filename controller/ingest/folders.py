@@ -3,48 +3,88 @@
     <drop root>/<dataflow>/<source>/incoming     producers write here
                                     claimed      being taken in, under the claim's id
                                     quarantine   rejected, each with its .reason.json
-                                    finished     accepted, or a duplicate of what was
+                                    finished     accepted, or a duplicate of an accepted file
 
-All four lie on one device, so that every move is one atomic rename; a move is
-durable when it returns. Names of producers are kept as evidence and never reach a
-path: what the service writes is named by ids and a sanitised rest.
+All four lie on one device, so that every move is one atomic rename. A move is durable when it
+returns. Producers' names are kept as evidence and never become part of a path unchanged: the
+service builds names from ids and an escaped or sanitised form of the producer's name.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
-from cbp.engine.base import source_folder
-from cbp.engine.faults import NO_FAULTS, Faults
-from cbp.engine.files import Files, local_path
-from cbp.model.dataflow import Dataflow, SourceNode
-from controller.ingest.errors import DropFolderError
+from cbp.engine.storage.failpoints import NO_FAULTS, Faults
+from cbp.engine.storage.files import Files, local_path
+from cbp.engine.storage.table_names import source_folder
+from cbp.model.dataflow.dataflow import Dataflow, SourceNode
+from controller.ingest.errors import DropFolderError, device_errors
 from controller.store.base import DataflowRecord
 
 __all__ = ["SourcePlace", "evidence", "kept_name"]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_NO_TEXT = re.compile(r"[\udc80-\udcff]")
+_LOOKS_ESCAPED = re.compile(r"\\x[89a-f][0-9a-f]")
 _KEPT_CHARACTERS = 100
 _TIME_DIGITS = 12
+_NAME_BYTES_MAX = 255
+_ID_CHARACTERS_MAX = 32
+_CLAIMED = re.compile(r"([a-z0-9]+)-(.+)", re.DOTALL)
 
 
 def evidence(name: str) -> str:
-    """Return a file's name as text that any store and screen can hold."""
-    return os.fsencode(name).decode("utf-8", "backslashreplace").replace("\0", "\\0")
+    r"""Return a file's name as text for any store and screen; distinct names stay distinct.
+
+    A byte that is not text becomes `\xff`. If a backslash of the name could be taken for the
+    beginning of such an escape, all backslashes of the name are doubled.
+    """
+    # A name that never was a file's, as in a manifest, may hold any surrogate.
+    data = name.encode("utf-8", "surrogateescape" if _is_encodable(name) else "backslashreplace")
+    text = data.decode("utf-8", "surrogateescape")
+    if _LOOKS_ESCAPED.search(text) or ("\\" in text and _NO_TEXT.search(text)):
+        text = text.replace("\\", "\\\\")
+    told = _NO_TEXT.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", text)
+    return told.replace("\0", "\\0")
+
+
+def _is_encodable(name: str) -> bool:
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def kept_name(claim: str, original: str) -> str:
-    """Return a safe name for a file that is kept: the claim's id and a hint of the original."""
+    """Return a safe name for a file that is kept: the claim's id and part of the original name."""
     return f"{claim}-{_UNSAFE.sub('_', original)[:_KEPT_CHARACTERS]}"
 
 
+def told_by_copy(path: str) -> bool:
+    """Return whether the name of a claimed copy has room for the original name."""
+    return len(quote(path, safe="")) < _NAME_BYTES_MAX - _ID_CHARACTERS_MAX
+
+
+def claimed_of(name: str) -> tuple[str, str]:
+    """Return the claim's id and the original name of a claimed copy; `""` if it has none."""
+    found = _CLAIMED.match(name)
+    if found is None:  # an earlier version called them `<id>.<format>`
+        return name.partition(".")[0], ""
+    return found[1], unquote(found[2])
+
+
 def claimed_at(name: str) -> datetime | None:
-    """Return when a kept file was claimed, as its name says; `None`: it is none of ours."""
+    """Return when a kept file was claimed, from its name; `None` if the service did not name it."""
     try:
         return datetime.fromtimestamp(int(name[:_TIME_DIGITS], 16) / 1000, UTC)
     except (ValueError, OverflowError, OSError):
@@ -95,7 +135,7 @@ class SourcePlace:
 
     @property
     def finished(self) -> Path:
-        """Where files lie that are done with."""
+        """Where settled files lie."""
         return self.root / "finished"
 
     @property
@@ -103,22 +143,34 @@ class SourcePlace:
         """Folder of the accepted increments."""
         return f"{self.folder}/{source_folder(self.name)}"
 
-    def claimed_name(self, claim: str) -> str:
-        """Return the name of a claimed copy."""
-        return f"{claim}.{self.source.format}"
+    def claimed_name(self, claim: str, path: str) -> str:
+        """Return the name of a claimed copy.
+
+        It holds the original name, in case the store is lost before the file is accepted: without
+        the name a retry of the file could not be recognised. A name that is too long is left out.
+
+        Args:
+            claim: Id of the claim.
+            path: The original name, as evidence.
+        """
+        told = f"{claim}-{quote(path, safe='')}"
+        return told if len(told) <= _NAME_BYTES_MAX else claim
 
     def make(self, files: Files) -> None:
         """Create the folders and check that moves between them are atomic and durable.
 
         Raises:
-            DropFolderError: Saying which folder cannot be used, and why.
+            DropFolderError: Says which folder cannot be used, and why.
         """
         folders = (self.incoming, self.claimed, self.quarantine, self.finished)
         for folder in folders:
             files.make_dirs(str(folder))
             if folder.is_symlink():
                 raise DropFolderError(str(folder), "is a symbolic link; use a real folder")
-        devices = {os.stat(folder).st_dev for folder in folders}
+            if not folder.is_dir():
+                raise DropFolderError(str(folder), "is no folder; move it away")
+        with device_errors(str(self.root)):
+            devices = {os.lstat(folder).st_dev for folder in folders}
         if len(devices) > 1:
             why = "incoming, claimed, quarantine and finished must lie on one file system"
             raise DropFolderError(str(self.root), why)
@@ -126,10 +178,11 @@ class SourcePlace:
         self._try_move(files)
 
     def _try_move(self, files: Files) -> None:
-        probe = self.incoming / f".probe-{os.getpid()}.tmp"
+        # A name that nobody else has; never written through anything that lies there already.
+        probe = self.incoming / f".probe-{secrets.token_hex(8)}.tmp"
         target = self.claimed / probe.name
         try:
-            with open(probe, "wb") as file:
+            with open(probe, "xb") as file:
                 file.write(b"probe")
                 file.flush()
                 os.fsync(file.fileno())
@@ -150,8 +203,8 @@ def move(path: Path, target: Path, files: Files, faults: Faults) -> None:
     Args:
         path: The file.
         target: Its new path.
-        files: What makes names durable.
-        faults: Told `rename.before` and `rename.after`.
+        files: Makes names durable.
+        faults: Called with `rename.before` and `rename.after`.
 
     Raises:
         OSError: The rename failed; the file is where it was.
@@ -163,6 +216,33 @@ def move(path: Path, target: Path, files: Files, faults: Faults) -> None:
     faults("rename.after")
 
 
+def move_all(moves: Iterable[tuple[Path, Path]], files: Files, faults: Faults) -> set[Path]:
+    """Move files durably from one folder to another, with one sync of each folder.
+
+    Args:
+        moves: Each file with its new path; consumed one at a time.
+        files: Makes names durable.
+        faults: Called with `rename.before` for each file, and with `rename.after` once at the end.
+
+    Returns:
+        The new paths of the files that were there; a file that is gone is left out.
+
+    Raises:
+        OSError: A rename failed; this file and the later ones are where they were.
+    """
+    moved = list[tuple[Path, Path]]()
+    for path, target in moves:
+        faults("rename.before")
+        with suppress(FileNotFoundError):
+            os.rename(path, target)
+            moved.append((path, target))
+    if moved:
+        files.sync_dir(str(moved[0][1].parent))
+        files.sync_dir(str(moved[0][0].parent))
+        faults("rename.after")
+    return {target for _, target in moved}
+
+
 def names_in(folder: Path) -> list[str]:
     """Return the names in a folder that are not hidden, sorted; [] if it is absent."""
     try:
@@ -171,12 +251,13 @@ def names_in(folder: Path) -> list[str]:
         return []
 
 
-def find_kept(folder: Path, claim: str) -> Path | None:
-    """Return the file that was kept under a claim's id, if any."""
-    for name in names_in(folder):
-        if name.startswith(f"{claim}-") and not name.endswith(".reason.json"):
-            return folder / name
-    return None
+def kept_files(folder: Path) -> dict[str, Path]:
+    """Return the kept files of a folder, by the claim's id."""
+    return {
+        name.partition("-")[0]: folder / name
+        for name in names_in(folder)
+        if "-" in name and not name.endswith(".reason.json")
+    }
 
 
 def reason_path(path: Path) -> Path:

@@ -1,42 +1,44 @@
-r"""Takes in one claimed file: read, write, log, index; or reject, or skip.
+r"""Takes in one claimed file: read, write, log, index; or rejects it, or skips it.
 
     claimed file -> increment files -> source log -> store -> finished
                  \-> (rejected) reason file -> quarantine -> store
-                  \-> (same content as before) store -> finished
+                  \-> (same as an accepted file) store -> finished
 
-Every arrow is durable before the next begins and may be repeated: `take` is called
-again with the same claim until it returns, also by another process. The source log
-is the point of acceptance. A file is accepted whole or not at all.
+Each arrow is durable before the next begins, and may be repeated: `take` is called again with
+the same claim until it returns, possibly by another process. The source log is the point of
+acceptance. A file is accepted whole or not at all.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-import pyarrow as pa
+import structlog
 
-from cbp.engine.faults import Faults
-from cbp.engine.files import Files
-from cbp.errors import OperatingError
-from controller.ingest.content import ClaimedContent, never
+from cbp.engine.storage.failpoints import Faults
+from cbp.engine.storage.files import Files
+from cbp.errors import CbpError, OperatingError
+from controller.ingest.content import never
 from controller.ingest.errors import device_errors
-from controller.ingest.folders import SourcePlace, kept_name, move, reason_path
-from controller.ingest.formats import read_batches
-from controller.ingest.increments import IncrementWriter
+from controller.ingest.folders import SourcePlace, kept_name, move, move_all, reason_path
+from controller.ingest.identity import Identities, known_content
+from controller.ingest.increments import PartNames
 from controller.ingest.limits import IngestLimits
-from controller.ingest.manifest import MANIFEST_NAME, Manifest, read_manifest
-from controller.ingest.notes import Notes
-from controller.ingest.rejection import FileRejectedError
+from controller.ingest.manifest import MANIFEST_NAME, is_sealed, read_manifest
+from controller.ingest.reading import FileReader, ReadRequest, read_file
+from controller.ingest.rejection import FileRejectedError, unforeseen
 from controller.ingest.source_log import SourceEntry, SourceLog
-from controller.store.base import ClaimRecord, IncrementRecord, Store
+from controller.store.base import ClaimRecord, IncrementRecord, Judged, Store
 
 __all__ = ["Intake", "Outcome"]
+
+_log = structlog.get_logger(__name__)
 
 Outcome = Literal["accepted", "duplicate", "quarantined"]
 
@@ -52,9 +54,11 @@ class Intake:
         clock: Callable[[], datetime],
         limits: IngestLimits,
         faults: Faults,
+        reader: FileReader = read_file,
     ) -> None:
         self._store, self._files, self._clock = store, files, clock
-        self._limits, self._faults = limits, faults
+        self._limits, self._faults, self._reader = limits, faults, reader
+        self._identities = Identities(store)
 
     def take(
         self,
@@ -64,34 +68,42 @@ class Intake:
         sha256: str = "",
         stopping: Callable[[], bool] = never,
     ) -> Outcome:
-        """Settle one claim.
+        """Settle one claim; `finish` moves the file away, unless it is in quarantine.
 
         Args:
             place: The claim's source.
             claim: An open claim.
             path: The claimed copy.
-            sha256: What a manifest promised; `""` when nothing was.
-            stopping: Asked while the file is read whether to leave off.
+            sha256: The digest that a manifest promised; `""` if there is none.
+            stopping: Called while the file is read; returns whether to stop.
 
         Raises:
-            IntakeStoppedError: `stopping` said so: as if the claim had never been looked at.
+            IntakeStoppedError: `stopping` returned true; nothing has changed.
             DiskFullError: The claim stays open and the file stays claimed.
-            DropFolderError: So here.
+            DropFolderError: The claim stays open and the file stays claimed.
             LogConflictError: Another controller takes in files of this source.
         """
         try:
             with device_errors(str(path)):
-                entry = self._read(place, claim, path, sha256, stopping)
+                entry, judged = self._read(place, claim, path, sha256, stopping)
         except FileRejectedError as error:
             self.reject(place, claim, path, error)
             return "quarantined"
-        if not entry.increment.files and self._is_known(place, entry.sha256):
-            self._store.update_claim(replace(claim, status="duplicate", sha256=entry.sha256))
-            self.finish(place, claim.id, claim.path, path)
+        except CbpError:
+            raise
+        except Exception as error:  # whatever failed, this file is rejected; see `unforeseen`
+            _log.exception("file.failed", source=place.name, claim=claim.id, file=claim.path)
+            self.reject(place, claim, path, unforeseen(error))
+            return "quarantined"
+        claim = replace(claim, sha256=entry.sha256, same_as=judged.same_as)
+        if judged.outcome == "quarantined":
+            self.reject(place, claim, path, known_content(judged))
+            return "quarantined"
+        if judged.outcome == "duplicate":
+            self._store.update_claim(replace(claim, status="duplicate"))
             return "duplicate"
         SourceLog(place.folder, place.name, self._files).put(entry)
         self.index(place, entry, claim)
-        self.finish(place, claim.id, claim.path, path)
         return "accepted"
 
     def replay(self, place: SourcePlace) -> int:
@@ -108,13 +120,14 @@ class Intake:
         return count
 
     def index(self, place: SourcePlace, entry: SourceEntry, claim: ClaimRecord) -> None:
-        """Tell the store what the log says; does nothing when it knows."""
+        """Add a log entry to the store; does nothing if the store has it."""
         accepted = replace(
             claim,
             status="accepted",
             sha256=entry.sha256,
             bytes=entry.bytes,
             index=entry.increment.index,
+            same_as=entry.same_as,
         )
         record = IncrementRecord(place.dataflow, entry.increment, entry.accepted_at, entry.origin())
         self._store.accept(accepted, record)
@@ -123,23 +136,31 @@ class Intake:
         self, place: SourcePlace, claim: ClaimRecord, path: Path, error: FileRejectedError
     ) -> None:
         """Put a file into quarantine with its reason, then tell the store."""
+        reason = self.put_aside(place, claim, path, error)
+        self._store.update_claim(replace(claim, status="quarantined", reason=reason))
+
+    def put_aside(
+        self, place: SourcePlace, claim: ClaimRecord, path: Path, error: FileRejectedError
+    ) -> Mapping[str, Any]:
+        """Put a file into quarantine and return the reason; the store is told later."""
         reason = error.reason(file=claim.path, claim=claim.id)
         target = place.quarantine / kept_name(claim.id, claim.path)
         data = json.dumps(reason, ensure_ascii=True, indent=2).encode()
         self._files.write_durable(str(reason_path(target)), data)
         with device_errors(str(path)):
             move(path, target, self._files, self._faults)
-        self._store.update_claim(replace(claim, status="quarantined", reason=reason))
+        return reason
 
-    def finish(self, place: SourcePlace, claim: str, original: str, path: Path) -> bool:
-        """Move a settled file out of the way; a failure is left to the next pass."""
+    def finish(self, place: SourcePlace, settled: Iterable[tuple[ClaimRecord, Path]]) -> None:
+        """Move settled files to `finished`; the next pass repeats a move that failed.
+
+        Args:
+            place: Their source.
+            settled: Claims with their files, which lie in one folder.
+        """
+        moves = [(path, place.finished / kept_name(c.id, c.path)) for c, path in settled]
         with suppress(OSError, OperatingError):
-            move(path, place.finished / kept_name(claim, original), self._files, self._faults)
-            return True
-        return False
-
-    def _is_known(self, place: SourcePlace, sha256: str) -> bool:
-        return self._store.accepted_claim(place.dataflow, place.name, sha256) is not None
+            move_all(moves, self._files, self._faults)
 
     def _read(
         self,
@@ -148,61 +169,70 @@ class Intake:
         path: Path,
         sha256: str,
         stopping: Callable[[], bool],
-    ) -> SourceEntry:
-        """Write the increment's files; without files when the content is empty or known."""
-        if claim.path == MANIFEST_NAME:
+    ) -> tuple[SourceEntry, Judged]:
+        """Write the increment's files, unless the file is not accepted; return what the file is."""
+        if claim.path == MANIFEST_NAME or is_sealed(claim.path):
             _reject_manifest(path)
-        notes = Notes()
-        writer = IncrementWriter(
+        index = self._store.next_index(place.dataflow, place.name)
+        names = PartNames(
             self._files,
             place.folder,
             flow=place.name,
-            index=self._store.next_index(place.dataflow, place.name),
+            index=index,
             claim=claim.id,
-            schema=place.source.schema,
-            limits=self._limits,
             faults=self._faults,
         )
         try:
-            with ClaimedContent(str(path), self._limits, stopping) as content:
-                if content.size != claim.bytes:
-                    message = f"had {claim.bytes} bytes when it was claimed, now {content.size}"
-                    raise FileRejectedError(rule="file_changed", message=message)
-                batches = read_batches(content, place.source, self._limits, notes)
-                writer.write(_until_stopped(batches, content))
-                found = content.finish()
-            if sha256 and found != sha256:
-                message = f"the manifest promises SHA-256 {sha256}, the content has {found}"
+            read = self._reader(_request(place, claim, path, names, self._limits), stopping)
+            if sha256 and read.sha256 != sha256:
+                message = f"the manifest promises SHA-256 {sha256}, the content has {read.sha256}"
                 raise FileRejectedError(rule="manifest_mismatch", message=message)
-            if self._is_known(place, found):
-                writer.discard()
-            increment = writer.finish()
-        except (FileRejectedError, OSError, OperatingError):
-            writer.discard()
+            judged = self._judge(place, claim, read.sha256)
+            parts = read.parts
+            if judged.outcome != "accepted":
+                names.discard()
+                parts = ()
+            increment = names.publish(parts)
+        except Exception:
+            names.discard()
             raise
-        return SourceEntry(
+        entry = SourceEntry(
             increment=increment,
             claim=claim.id,
             sequence=claim.sequence,
-            sha256=found,
+            sha256=read.sha256,
             path=claim.path,
             bytes=claim.bytes,
             accepted_at=self._clock(),
-            notes=notes.to_json(),
+            notes=read.notes,
+            key=claim.key,
+            same_as=judged.same_as,
         )
+        return entry, judged
+
+    def _judge(self, place: SourcePlace, claim: ClaimRecord, sha256: str) -> Judged:
+        return self._identities.judge(place, claim.path, sha256, claim.id)
 
 
-def _until_stopped(
-    batches: Iterator[pa.RecordBatch], content: ClaimedContent
-) -> Iterator[pa.RecordBatch]:
-    """Ask between batches too: of Parquet, and of what decompresses to much, few reads are seen."""
-    for batch in batches:
-        content.go_on()
-        yield batch
+def _request(
+    place: SourcePlace, claim: ClaimRecord, path: Path, names: PartNames, limits: IngestLimits
+) -> ReadRequest:
+    return ReadRequest(
+        path=str(path),
+        size=claim.bytes,
+        source=place.name,
+        format=place.source.format,
+        schema=place.source.schema,
+        options=dict(place.source.options),
+        folder=names.folder,
+        index=names.index,
+        claim=claim.id,
+        limits=limits,
+    )
 
 
 def _claim_of(place: SourcePlace, entry: SourceEntry) -> ClaimRecord:
-    """Return the claim that a log entry tells of, for a store that lost it."""
+    """Return the claim that a log entry names, for a store that lost it."""
     return ClaimRecord(
         id=entry.claim,
         dataflow=place.dataflow,
@@ -213,16 +243,12 @@ def _claim_of(place: SourcePlace, entry: SourceEntry) -> ClaimRecord:
         status="accepted",
         created_at=entry.accepted_at,
         sha256=entry.sha256,
+        key=entry.key,
     )
 
 
 def _reject_manifest(path: Path) -> None:
-    try:
-        manifest: Manifest | None = read_manifest(path)
-        cause = ""
-    except ValueError as exc:
-        manifest, cause = None, str(exc)
-    message = "not a manifest" if manifest is None else "a manifest that was not complete in time"
-    raise FileRejectedError(
-        rule="manifest_mismatch", message=f"{message}: {cause}".rstrip(": "), cause=cause
-    )
+    """Raise the reason why a manifest was claimed like a file."""
+    read_manifest(path)
+    message = "a manifest that was not complete in time"
+    raise FileRejectedError(rule="manifest_mismatch", message=message)

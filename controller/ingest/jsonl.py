@@ -1,52 +1,86 @@
-"""JSON lines: one object a line, each parsed by itself and strictly.
+"""JSON lines reader: one object a line; each line is parsed by itself, and strictly.
 
-Rejected: a line that is no object, two values on a line, a key that stands twice,
-`NaN` and `Infinity` as bare words, a cut last line. Blank lines are skipped. A
-column that an object lacks is null; keys that the schema lacks are left out and
-noted. Nothing is inferred from one line for another.
+Rejected: a line that is not an object, two values on a line, a repeated key, `NaN` and
+`Infinity` as bare words, a cut last line, a key that the schema lacks (unless the source ignores
+these). Blank lines are skipped. A column that an object lacks is null. No line affects how
+another is parsed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal, DecimalException
 from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from cbp.model.schema import DataType, Schema
-from controller.ingest.columns import BatchBuilder
+from cbp.model.flow.schema import DataType, Schema
+from controller.ingest.bad_lines import BadLines
+from controller.ingest.columns import BatchBuilder, unknown_column
 from controller.ingest.lines import TextBlock
 from controller.ingest.notes import Notes
 from controller.ingest.rejection import FileRejectedError
-from controller.values import excerpt
+from controller.values import ValueRules, excerpt
 
 __all__ = ["read_jsonl"]
 
 
 def read_jsonl(
-    blocks: Iterable[TextBlock], schema: Schema, *, batch_rows: int, notes: Notes
+    blocks: Iterable[TextBlock],
+    schema: Schema,
+    rules: ValueRules,
+    *,
+    batch_rows: int,
+    notes: Notes,
+    bad: BadLines,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a file in order.
+    """Yield the records of a file in order, up to the first wrong one.
+
+    Wrong lines go to `bad`: `json_invalid`, `json_no_object`, `column_unknown`, `value_type`,
+    `value_missing`.
 
     Raises:
-        FileRejectedError: `json_invalid`, `json_no_object`, `value_type`, `value_missing`.
+        FileRejectedError: `column_missing`: no object has any of the columns.
     """
-    builder = BatchBuilder(schema, text=False)
+    builder = BatchBuilder(schema, rules, text=False)
     decoder = _decoder(schema)
-    names = schema.names
+    names, known = schema.names, set(schema.names)
+    keyed: int | None = None
     for block in blocks:
         for start in range(0, len(block.lines), batch_rows):
-            first = block.first + start
-            rows, numbers = _objects(decoder, block.lines[start : start + batch_rows], first)
+            lines = block.lines[start : start + batch_rows]
+            rows, numbers = _objects(decoder, lines, block.first + start, bad)
             if rows:
-                notes.extra_columns(set().union(*rows).difference(names))
-                yield builder.batch([[row.get(name) for row in rows] for name in names], numbers)
+                keys = set().union(*rows)
+                if keys and keyed != 0:
+                    first = next(n for row, n in zip(rows, numbers, strict=True) if row)
+                    keyed = 0 if keys & known else keyed or first
+                if not keys <= known:
+                    notes.extra_columns(keys - known)
+                    if not rules.ignore_unknown:
+                        _refuse_unknown(rows, numbers, names, bad)
+                batch = builder.batch([[row.get(n) for row in rows] for n in names], numbers, bad)
+                if batch is not None and not bad:
+                    yield batch
+            bad.check(len(lines))
+    if keyed:
+        message = f"no object has any of the declared columns {', '.join(names)}"
+        raise FileRejectedError(rule="column_missing", message=message[:1000], line=keyed)
+
+
+def _refuse_unknown(
+    rows: list[dict[str, Any]], numbers: list[int], names: Sequence[str], bad: BadLines
+) -> None:
+    known = set(names)
+    for row, number in zip(rows, numbers, strict=True):
+        if not row.keys() <= known and bad.wants(number):
+            name = next(name for name in row if name not in known)
+            bad.add("column_unknown", unknown_column(name, names), line=number)
 
 
 def _objects(
-    decoder: json.JSONDecoder, lines: list[str], first: int
+    decoder: json.JSONDecoder, lines: list[str], first: int, bad: BadLines
 ) -> tuple[list[dict[str, Any]], list[int]]:
     rows, numbers = [], []
     for number, line in enumerate(lines, first):
@@ -55,22 +89,24 @@ def _objects(
         try:
             value = decoder.decode(line)
         except json.JSONDecodeError as exc:
-            _invalid(line, number, f"{exc.msg} at character {exc.pos + 1}")
+            _note(bad, line, number, f"{exc.msg} at character {exc.pos + 1}")
         except RecursionError:
-            _invalid(line, number, "nested too deeply")
+            _note(bad, line, number, "nested too deeply")
         except (ValueError, DecimalException) as exc:
-            _invalid(line, number, str(exc) or "a number that cannot be read")
-        if type(value) is not dict:
-            message = f"expected an object, got {excerpt(line)}"
-            raise FileRejectedError(rule="json_no_object", message=message, line=number)
-        rows.append(value)
-        numbers.append(number)
+            _note(bad, line, number, str(exc) or "a number that cannot be read")
+        else:
+            if type(value) is dict:
+                rows.append(value)
+                numbers.append(number)
+            elif bad.wants(number):
+                bad.add("json_no_object", f"expected an object, got {excerpt(line)}", line=number)
     return rows, numbers
 
 
-def _invalid(line: str, number: int, cause: str) -> NoReturn:
-    message = f"not one JSON value: {cause}; the line is {excerpt(line)}"
-    raise FileRejectedError(rule="json_invalid", message=message, line=number, cause=cause)
+def _note(bad: BadLines, line: str, number: int, cause: str) -> None:
+    if bad.wants(number):
+        message = f"not one JSON value: {cause}; the line is {excerpt(line)}"
+        bad.add("json_invalid", message, line=number, cause=cause)
 
 
 def _decoder(schema: Schema) -> json.JSONDecoder:
@@ -90,8 +126,8 @@ def _has_decimal(type_: DataType) -> bool:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        last = {name: at for at, (name, _) in enumerate(pairs)}
+        twice = next(name for at, (name, _) in enumerate(pairs) if last[name] != at)
         message = f"key {excerpt(twice)} stands twice in one object"
         raise ValueError(message)
     return value

@@ -1,7 +1,8 @@
-"""How much a dropped file may ask of this service; every limit is a clear rejection.
+"""Limits on what a dropped file may cost; a file that passes one is rejected with a clear reason.
 
-Memory is bounded by `line_bytes_max`, `batch_rows` and `row_group_bytes` whatever
-the size of the file; disk is bounded by `file_bytes_max` and `decompressed_bytes_max`.
+Memory is bounded by `line_bytes_max`, `batch_rows` and `row_group_bytes`, whatever the size of
+the file. Disk is bounded by `file_bytes_max` and `decompressed_bytes_max`. The limits of time and
+`memory_bytes_max` hold only in a separate process (`reader_pool`).
 """
 
 from __future__ import annotations
@@ -21,13 +22,20 @@ class IngestLimits:
     Attributes:
         file_bytes_max: Size as dropped.
         decompressed_bytes_max: Size after decompression.
-        ratio_max: Decompressed to compressed bytes, looked at from `ratio_floor_bytes` on.
+        ratio_max: Decompressed to compressed bytes; checked from `ratio_floor_bytes` on.
         members_max: Concatenated gzip members.
         line_bytes_max: One line of JSON, or one CSV record with its quoted line ends.
         batch_rows: Rows that are converted at a time.
-        row_group_bytes: Arrow bytes that are gathered before they are written.
+        row_group_bytes: Arrow bytes that are collected before they are written.
         part_bytes: Parquet bytes after which an increment begins its next part.
-        claims_per_scan: Files of one source that one scan takes in; the others wait.
+        claims_per_scan: Most files of one source that one scan takes in; the others wait.
+        scan_seconds: After this time a scan begins no more files of a source. So one listing
+            serves many files, and no source delays the next ones for long.
+        seconds_max: Processor time for a file of which nothing was read yet.
+        bytes_per_second_min: Each such number of bytes, read or decoded, gives one second more.
+        silent_seconds_max: Longest time in which a reader neither computes nor reads; after it the
+            device is considered hung.
+        memory_bytes_max: Memory that a reader process may take for one file, beside what it has.
     """
 
     file_bytes_max: int = 256 * _GIB
@@ -39,4 +47,9 @@ class IngestLimits:
     batch_rows: int = 1 << 16
     row_group_bytes: int = 64 * _MIB
     part_bytes: int = 256 * _MIB
-    claims_per_scan: int = 64
+    claims_per_scan: int = 4096
+    scan_seconds: float = 5.0
+    seconds_max: float = 60.0
+    bytes_per_second_min: int = _MIB
+    silent_seconds_max: float = 300.0
+    memory_bytes_max: int = 2 * _GIB

@@ -1,8 +1,8 @@
-"""Text as blocks of whole lines, with line numbers; strict UTF-8.
+"""Splits text into blocks of whole lines, with line numbers; strict UTF-8.
 
-A byte-order mark is removed. Bytes that are no UTF-8, UTF-16 text and NUL bytes are
-rejected with their line, never replaced. A line ends at LF; a CR before it stays
-in the line (each format decides). Memory holds one block and one line at a time.
+A byte-order mark is removed. Bytes that are not UTF-8, UTF-16 text and NUL bytes are rejected with
+their line. A line ends at LF; a CR before it stays in the line (each format decides). Memory holds
+one block and one line at a time.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
+from controller.ingest.bad_lines import BadLines
 from controller.ingest.rejection import FileRejectedError
 from controller.values import excerpt
 
@@ -35,18 +36,25 @@ class TextBlock:
     terminated: bool = True
 
 
-def text_blocks(chunks: Iterable[bytes], *, line_bytes_max: int) -> Iterator[TextBlock]:
+def text_blocks(
+    chunks: Iterable[bytes], *, line_bytes_max: int, bad: BadLines
+) -> Iterator[TextBlock]:
     """Cut decompressed bytes into blocks of lines.
 
+    Args:
+        chunks: The bytes.
+        line_bytes_max: Longest line.
+        bad: Collects the lines that are not text; a blank line replaces each in the block.
+
     Raises:
-        FileRejectedError: `encoding`, `nul_byte` or `line_too_long`, with the line.
+        FileRejectedError: `line_too_long`; `encoding` or `nul_byte` of the first line.
     """
     first, carried, size = 1, [b""], 0
     for chunk in chunks:
         end = chunk.rfind(b"\n") + 1
         if end:
             data = b"".join((*carried, chunk[: end - 1]))
-            block = _block(data, first, line_bytes_max, terminated=True)
+            block = _block(data, first, line_bytes_max, bad, terminated=True)
             yield block
             first += len(block.lines)
             carried, size = [chunk[end:]], len(chunk) - end
@@ -56,21 +64,37 @@ def text_blocks(chunks: Iterable[bytes], *, line_bytes_max: int) -> Iterator[Tex
         if size > line_bytes_max:
             _too_long(first, line_bytes_max)
     if size:
-        yield _block(b"".join(carried), first, line_bytes_max, terminated=False)
+        yield _block(b"".join(carried), first, line_bytes_max, bad, terminated=False)
 
 
-def _block(data: bytes, first: int, line_bytes_max: int, *, terminated: bool) -> TextBlock:
+def _block(
+    data: bytes, first: int, line_bytes_max: int, bad: BadLines, *, terminated: bool
+) -> TextBlock:
     if first == 1:
         if data.startswith(_UTF16):
             message = "the text is UTF-16; only UTF-8 is taken"
             raise FileRejectedError(rule="encoding", message=message, line=1)
         data = data.removeprefix(_BOM)
+    try:
+        lines = _text(data, first).split("\n")
+    except FileRejectedError as error:
+        if error.line == 1:
+            raise
+        lines = [_text_or_blank(one, first + at, bad) for at, one in enumerate(data.split(b"\n"))]
+    if len(data) > line_bytes_max:
+        for offset, one in enumerate(lines):
+            if len(one) * 4 > line_bytes_max and len(one.encode()) > line_bytes_max:
+                _too_long(first + offset, line_bytes_max)
+    return TextBlock(first, lines, terminated)
+
+
+def _text(data: bytes, first: int) -> str:
     nul = data.find(b"\0")
     if nul >= 0:
         line = first + data.count(b"\n", 0, nul)
         raise FileRejectedError(rule="nul_byte", message="the text has a NUL byte", line=line)
     try:
-        text = data.decode()
+        return data.decode()
     except UnicodeDecodeError as exc:
         line = first + data.count(b"\n", 0, exc.start)
         message = f"byte {exc.object[exc.start]:#04x} is not UTF-8"
@@ -78,12 +102,14 @@ def _block(data: bytes, first: int, line_bytes_max: int, *, terminated: bool) ->
         raise FileRejectedError(
             rule="encoding", message=message, line=line, cause=f"{exc.reason}: {found}"
         ) from exc
-    lines = text.split("\n")
-    if len(data) > line_bytes_max:
-        for offset, one in enumerate(lines):
-            if len(one) * 4 > line_bytes_max and len(one.encode()) > line_bytes_max:
-                _too_long(first + offset, line_bytes_max)
-    return TextBlock(first, lines, terminated)
+
+
+def _text_or_blank(line: bytes, number: int, bad: BadLines) -> str:
+    try:
+        return _text(line, number)
+    except FileRejectedError as error:
+        bad.add(error.rule, error.message, line=number, cause=error.cause)
+        return ""
 
 
 def _too_long(line: int, line_bytes_max: int) -> NoReturn:

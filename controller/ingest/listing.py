@@ -1,38 +1,51 @@
-"""Which files of a source's `incoming` folder may be claimed now.
+"""Lists a source's `incoming` folder and decides which files may be claimed now.
 
-A file is eligible when it is regular (never a link, FIFO, device or folder), not
-hidden, not named as unfinished, and either a complete manifest names it, or its
-size, time and identity were the same in two listings at least `settle_seconds`
-apart by our own clock. File times of producers are compared only for equality and
-to order files of one listing; two hosts' clocks are never compared.
+A file is eligible when it is regular (never a link, FIFO, device or folder), not hidden, and not
+named as unfinished. In addition, either a complete manifest names it, or its size, time and
+identity were the same in two listings at least `settle_seconds` apart by our own clock. Producers'
+file times are only compared for equality, and used to order the files of one listing. Clocks of
+two hosts are never compared.
 
-A file named `_CLOSE` is a marker: it closes the open frames of the flow behind the files
-that are older than it. It has its turn among them, and newer files wait for it; what is
-recorded of it is durable once it was sealed (renamed to a hidden name) and its close put.
+Every other name stays and is reported with its reason (`unclaimed`). A sealed manifest that
+cannot be read is claimed like a file, and then rejected. So nothing that lies in a folder stops a
+listing. Only regular files are ever opened or obeyed, also under the service's own names.
 
-Not guaranteed: that a producer that stalls for longer than `settle_seconds` in the
-middle of a file is noticed; it should write under a `.part` name, or a manifest.
+A file named `_CLOSE` is a marker: it closes the flow's open frames after all files that are older
+than it. It takes its turn among them, and newer files wait for it. A recorded marker is durable
+once it was sealed (renamed to a hidden name) and its close was put.
+
+If a producer stalls for longer than `settle_seconds` in the middle of a file, the first part is
+taken in; what it writes later is noticed and reported (`growth`). Such a producer should write
+under a `.part` name, or use a manifest.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from controller.ingest.folders import evidence
-from controller.ingest.manifest import MANIFEST_NAME, Manifest, is_sealed, read_manifest
+from controller.ingest.manifest import (
+    MANIFEST_NAME,
+    Manifest,
+    is_sealed,
+    is_unfinished,
+    read_manifest,
+)
+from controller.ingest.rejection import FileRejectedError
+from controller.ingest.unclaimed import Unclaimed, UnclaimedFiles, why_not_regular
 
-__all__ = ["CLOSE_NAME", "Candidate", "Listed", "Settler", "sealed_close_name"]
+__all__ = ["CLOSE_NAME", "Candidate", "Listed", "Settler", "scan_folder", "sealed_close_name"]
 
 CLOSE_NAME = "_CLOSE"
 _SEALED_CLOSE = re.compile(r"\.close-([a-z0-9]+)")
 
-_UNFINISHED = (".part", ".tmp", ".crdownload", "~")
+_SEALED_MAX = 100
+"""Most manifests whose files are taken at a time; further manifests wait for these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +64,16 @@ class Candidate:
 
     @property
     def turn(self) -> tuple[int, bool, str]:
-        """Its place among files of one listing: by time; of one time, a marker is the last."""
+        """Sort key in one listing: by time; a marker follows files of the same time."""
         return self.mtime_ns, self.name == CLOSE_NAME, self.path
+
+    def is_at(self, path: Path) -> bool:
+        """Return whether the file still lies there unchanged since the listing."""
+        try:
+            status = path.lstat()
+        except OSError:
+            return False
+        return _candidate(self.name, status) == self
 
 
 def sealed_close_name(identity: str) -> str:
@@ -62,32 +83,44 @@ def sealed_close_name(identity: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What one listing says.
+    """The result of one listing.
 
     Attributes:
         eligible: In the order in which they are to be claimed.
         waiting: Number of files that may become eligible.
-        ignored: Names that are no regular files.
-        paths: Text of every regular file's name, hidden ones left out.
+        ignored: Number of names that are not regular files.
+        paths: Name, as text, of every file that may be claimed.
         sealed: Manifests whose files are being taken.
         to_seal: A manifest that is complete now and must be sealed before any claim.
         closes: Ids of sealed markers, oldest first; they come before anything eligible.
+        unclaimed: Names that stay, and why.
     """
 
     eligible: Sequence[Candidate]
     waiting: int
-    ignored: tuple[str, ...]
+    ignored: int
     paths: frozenset[str]
     sealed: Sequence[Manifest] = ()
     to_seal: Manifest | None = None
     closes: tuple[str, ...] = ()
+    unclaimed: UnclaimedFiles = field(default_factory=UnclaimedFiles)
 
 
 @dataclass(slots=True)
 class _Manifests:
     sealed: list[Manifest] = field(default_factory=list)
+    damaged: list[Candidate] = field(default_factory=list)
     complete: Manifest | None = None
     held: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class _Scanned:
+    found: list[Candidate] = field(default_factory=list)
+    sealed: list[Candidate] = field(default_factory=list)
+    closes: list[str] = field(default_factory=list)
+    unclaimed: list[Unclaimed] = field(default_factory=list)
+    ignored: int = 0
 
 
 class Settler:
@@ -104,6 +137,7 @@ class Settler:
         self._folder, self._clock = folder, clock
         self._settle = timedelta(seconds=settle_seconds)
         self._seen: dict[Candidate, datetime] = {}
+        self._read: dict[Candidate, Manifest] = {}
 
     def look(self) -> Listed:
         """List the folder once.
@@ -112,65 +146,60 @@ class Settler:
             OSError: The folder cannot be read.
         """
         now = self._clock()
-        found, hidden, ignored = self._scan()
-        # A clock that was set back must not keep a file waiting: it begins anew.
+        scanned = scan_folder(self._folder)
+        found = scanned.found
+        # If the clock was set back, the wait restarts; otherwise a file could wait for long.
         self._seen = {one: min(self._seen.get(one, now), now) for one in found}
         ready = {
             one.name: one
             for one in found
             if now - self._seen[one] >= self._settle and (self._seen[one] < now or not self._settle)
         }
-        manifests = self._manifests(found, hidden, ready)
-        eligible = self._order(found, ready, manifests)
-        unready = len(found) - len(eligible) - (manifests.complete is not None)
+        manifests = self._manifests(scanned, ready)
+        ordered = self._order(found, ready, manifests)
+        unready = len(found) - len(ordered) - (manifests.complete is not None)
         return Listed(
-            eligible,
+            [*manifests.damaged, *ordered],
             unready,
-            tuple(map(evidence, ignored)),
-            frozenset(one.path for one in found),
+            scanned.ignored,
+            frozenset(one.path for one in (*found, *manifests.damaged)),
             manifests.sealed,
             manifests.complete,
-            tuple(sorted(match[1] for name in hidden if (match := _SEALED_CLOSE.fullmatch(name)))),
+            tuple(sorted(scanned.closes)),
+            UnclaimedFiles.of(scanned.unclaimed),
         )
 
-    def _scan(self) -> tuple[list[Candidate], list[str], list[str]]:
-        found, hidden, ignored = [], [], []
-        with os.scandir(self._folder) as entries:
-            for entry in entries:
-                if entry.name.startswith(".") or entry.name.endswith(_UNFINISHED):
-                    hidden.append(entry.name)
-                    continue
-                try:
-                    status = entry.stat(follow_symlinks=False)
-                except FileNotFoundError:
-                    continue
-                if not stat.S_ISREG(status.st_mode):
-                    ignored.append(entry.name)
-                    continue
-                found.append(
-                    Candidate(entry.name, status.st_size, status.st_mtime_ns, status.st_ino)
-                )
-        return found, hidden, sorted(ignored)
-
-    def _manifests(
-        self, found: Sequence[Candidate], hidden: Iterable[str], ready: dict[str, Candidate]
-    ) -> _Manifests:
-        """Read the manifests; an unreadable one stays in `ready` and is claimed, to be rejected."""
+    def _manifests(self, scanned: _Scanned, ready: dict[str, Candidate]) -> _Manifests:
+        """Read the manifests; an unreadable one is claimed, and then rejected."""
         made = _Manifests()
-        for name in sorted(filter(is_sealed, hidden)):
-            made.sealed.append(read_manifest(self._folder / name))
-        if not any(one.name == MANIFEST_NAME for one in found):
+        for one in sorted(scanned.sealed, key=lambda one: one.name)[:_SEALED_MAX]:
+            try:
+                made.sealed.append(self._manifest(one))
+            except FileRejectedError:
+                made.damaged.append(one)
+            except FileNotFoundError:
+                continue
+        unsealed = next((one for one in scanned.found if one.name == MANIFEST_NAME), None)
+        kept = {*scanned.sealed, unsealed}
+        self._read = {one: manifest for one, manifest in self._read.items() if one in kept}
+        if unsealed is None:
             return made
         try:
-            manifest = read_manifest(self._folder / MANIFEST_NAME)
-        except (ValueError, FileNotFoundError):
+            manifest = self._manifest(unsealed)
+        except (FileRejectedError, FileNotFoundError):
             return made
         ready.pop(MANIFEST_NAME, None)
-        if manifest.complete({one.name: one.bytes for one in found}):
+        if manifest.complete({one.name: one.bytes for one in scanned.found}):
             made.complete = manifest
         else:
             made.held = frozenset(file.name for file in manifest.files)
         return made
+
+    def _manifest(self, one: Candidate) -> Manifest:
+        """Read a manifest, unless it was read and has not changed since."""
+        if one not in self._read:
+            self._read[one] = read_manifest(self._folder / one.name)
+        return self._read[one]
 
     def _order(
         self, found: Sequence[Candidate], ready: dict[str, Candidate], manifests: _Manifests
@@ -193,10 +222,58 @@ class Settler:
         return [*first.values(), *_up_to_marker(rest, found, manifests.held)]
 
 
+def scan_folder(folder: Path) -> _Scanned:
+    """Look at every name in a folder; opens nothing.
+
+    Raises:
+        OSError: The folder cannot be read.
+    """
+    scanned = _Scanned()
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            except OSError as exc:
+                why = f"cannot be looked at: {exc.strerror or exc}"
+                scanned.unclaimed.append(Unclaimed.of(entry.name, why, None))
+                continue
+            _sort(entry.name, status, scanned)
+    return scanned
+
+
+def _sort(name: str, status: os.stat_result, scanned: _Scanned) -> None:
+    """Classify one name of the folder."""
+    why = why_not_regular(status.st_mode)
+    if why:
+        scanned.ignored += not is_unfinished(name)
+    elif not is_unfinished(name):
+        scanned.found.append(_candidate(name, status))
+        return
+    elif is_sealed(name):
+        scanned.sealed.append(_candidate(name, status))
+        return
+    elif match := _SEALED_CLOSE.fullmatch(name):
+        scanned.closes.append(match[1])
+        return
+    elif name.startswith(".upload-"):
+        why = "an upload that is being received"
+    elif name.startswith("."):
+        why = "its name begins with a dot: hidden files are not taken; rename it when it is whole"
+    else:
+        why = "its name says that it is not whole yet; its producer renames it when it is"
+    scanned.unclaimed.append(Unclaimed.of(name, why, status.st_ctime))
+
+
+def _candidate(name: str, status: os.stat_result) -> Candidate:
+    return Candidate(name, status.st_size, status.st_mtime_ns, status.st_ino)
+
+
 def _up_to_marker(
     ready: Sequence[Candidate], found: Sequence[Candidate], held: frozenset[str]
 ) -> Sequence[Candidate]:
-    """Leave out a marker and what is behind it while files before it are not ready."""
+    """Cut the list before the first marker that has an older file which is not ready."""
     for place, marker in enumerate(ready):
         if marker.name == CLOSE_NAME:
             names = {one.name for one in ready} | held

@@ -1,11 +1,11 @@
-"""A producer's statement that a set of files is complete: `_MANIFEST.json`.
+"""Reads `_MANIFEST.json`, a producer's statement that a set of files is complete.
 
     {"files": [{"name": "a.jsonl", "bytes": 120, "sha256": "…"}, {"name": "b.jsonl", "bytes": 7}]}
 
-Files that a manifest names wait until all of them are there with their sizes, and
-are then taken at once, in its order; `sha256` is optional and checked when given.
-A complete manifest is sealed (renamed to a hidden name) before the first of its
-files is claimed, so that a crash in between loses neither order nor checksums.
+Files that a manifest names wait until all of them are there with their sizes. They are then taken
+together, in the manifest's order. `sha256` is optional and checked when given. A complete
+manifest is sealed (renamed to a hidden name) before the first of its files is claimed, so that a
+crash in between loses neither order nor checksums.
 
 Names are only compared with names in the listing; none is ever joined to a path.
 """
@@ -13,15 +13,36 @@ Names are only compared with names in the listing; none is ever joined to a path
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-__all__ = ["MANIFEST_NAME", "Manifest", "Promise", "is_sealed", "read_manifest", "sealed_name"]
+from controller.ingest.regular_file import read_regular
+from controller.ingest.rejection import FileRejectedError
+from controller.values import excerpt
+
+__all__ = [
+    "MANIFEST_NAME",
+    "Manifest",
+    "Promise",
+    "is_sealed",
+    "is_unfinished",
+    "read_manifest",
+    "sealed_name",
+]
 
 MANIFEST_NAME = "_MANIFEST.json"
 MANIFEST_BYTES_MAX = 16 << 20
+UNFINISHED = (".part", ".tmp", ".crdownload", "~")
+NAME_BYTES_MAX = 255
+"""Longest name in a folder, on every file system in use."""
+
+_TOLD_MAX = 20
+_TOLD_BYTES = 1 << 16
+_NAMED = re.compile(r'"name"\s{0,9}:\s{0,9}("(?:[^"\\]|\\.){1,255}")')
 _SEALED = re.compile(r"\.manifest-[a-z0-9]+\.json")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -43,7 +64,7 @@ class Manifest:
     files: tuple[Promise, ...]
 
     def complete(self, sizes: Mapping[str, int]) -> bool:
-        """Whether every file is in a listing (name to size) with its size."""
+        """Return whether a listing (name to size) has every file with its size."""
         return all(sizes.get(file.name) == file.bytes for file in self.files)
 
 
@@ -53,27 +74,34 @@ def sealed_name(identity: str) -> str:
 
 
 def is_sealed(name: str) -> bool:
-    """Whether a name in `incoming` is that of a sealed manifest."""
+    """Return whether a name in `incoming` is that of a sealed manifest."""
     return bool(_SEALED.fullmatch(name))
+
+
+def is_unfinished(name: str) -> bool:
+    """Return whether a name in `incoming` means "unfinished" or "not for the service"."""
+    return name.startswith(".") or name.endswith(UNFINISHED)
 
 
 def read_manifest(path: Path) -> Manifest:
     """Read a manifest.
 
     Raises:
-        ValueError: Saying what is wrong with it.
-        OSError: It cannot be read.
+        FileRejectedError: `manifest_mismatch`, or a rule of `read_regular`; names the files that
+            the manifest seems to name, as far as they can be read.
+        OSError: The file is gone, or the machine has no memory or no file descriptor left.
     """
-    with open(path, "rb") as file:
-        data = file.read(MANIFEST_BYTES_MAX + 1)
-    if len(data) > MANIFEST_BYTES_MAX:
-        message = f"a manifest may have {MANIFEST_BYTES_MAX} bytes at most"
-        raise ValueError(message)
+    data = read_regular(path, bytes_max=MANIFEST_BYTES_MAX)
     try:
-        value = json.loads(data)
-    except RecursionError as exc:
-        message = "nested too deeply"
-        raise ValueError(message) from exc
+        return _parsed(path, data)
+    except (ValueError, RecursionError) as exc:
+        cause = "nested too deeply" if isinstance(exc, RecursionError) else str(exc)
+        message = f"not a manifest: {cause}{_told(data)}"
+        raise FileRejectedError(rule="manifest_mismatch", message=message, cause=cause) from exc
+
+
+def _parsed(path: Path, data: bytes) -> Manifest:
+    value = json.loads(data)
     listed = value.get("files") if isinstance(value, dict) else None
     if not isinstance(listed, list) or not listed:
         message = 'expected {"files": [{"name": …, "bytes": …}, …]}'
@@ -85,10 +113,22 @@ def read_manifest(path: Path) -> Manifest:
     return Manifest(path, files)
 
 
+def _told(data: bytes) -> str:
+    """Return what happens to the files that a damaged manifest seems to name."""
+    text = data[:_TOLD_BYTES].decode(errors="replace")
+    names = [excerpt(match[1]) for match in islice(_NAMED.finditer(text), _TOLD_MAX)]
+    if not names:
+        return ""
+    return (
+        f". It seems to name {', '.join(names)}: these are taken one by one once they are still, "
+        "without its order and its checksums"
+    )
+
+
 def _promise(item: object, at: int) -> Promise:
     fields = item if isinstance(item, dict) else {}
     name, size, digest = fields.get("name"), fields.get("bytes"), fields.get("sha256", "")
-    if not isinstance(name, str) or not name or name == MANIFEST_NAME or "/" in name:
+    if not isinstance(name, str) or not _may_be_listed(name):
         message = f"files[{at}].name: expected the name of a file in this folder"
         raise ValueError(message)
     if type(size) is not int or size < 0:
@@ -99,3 +139,13 @@ def _promise(item: object, at: int) -> Promise:
         message = f"files[{at}].sha256: expected 64 hex digits"
         raise ValueError(message)
     return Promise(name, size, digest)
+
+
+def _may_be_listed(name: str) -> bool:
+    """Return whether a listing can ever have a file of this name; if not, it is never taken."""
+    if not name or name == MANIFEST_NAME or "/" in name or "\0" in name or is_unfinished(name):
+        return False
+    try:
+        return len(os.fsencode(name)) <= NAME_BYTES_MAX
+    except UnicodeEncodeError:
+        return False

@@ -1,4 +1,4 @@
-"""What is worth knowing about a file that was accepted; kept with its increment."""
+"""Remarks on a file that was accepted; kept with its increment."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Notes:
         self.last_line_open = False
 
     def extra_columns(self, names: Iterable[str]) -> None:
-        """Note columns of the file that the schema leaves out."""
+        """Note columns of the file that the schema does not have."""
         for name in names:
             if len(self._extra) < _COLUMNS_MAX:
                 self._extra.add(name[:200])
 
     def to_json(self) -> dict[str, Any]:
-        """Return the remarks as JSON values; what is as usual is left out."""
+        """Return the remarks as JSON values; usual values are left out."""
         noted: dict[str, Any] = {}
         if self._extra:
             noted["ignored_columns"] = sorted(

@@ -1,24 +1,40 @@
-"""Why a dropped file was not taken in: one error, with its place inside the file.
+"""Why a dropped file was rejected: one error, with the position inside the file.
 
-Readers raise it without knowing how the file was called; `reason` adds the name
-when the file goes to quarantine. `rule` is stable and snake_case:
+Readers raise it without knowing the file's name; `reason` adds the name when the file goes to
+quarantine. `rule` is stable and snake_case:
 
-    value_type  value_range  value_missing  column_missing  column_type
+    value_type  value_range  value_missing  column_missing  column_type  column_unknown
     json_invalid  json_no_object  csv_fields  csv_quote  csv_header  line_end
     line_too_long  encoding  nul_byte  file_empty  file_too_large  file_changed
     file_gone  file_unreadable  not_regular  format_mismatch  manifest_mismatch
     compression_unsupported  compressed_truncated  compressed_damaged
     compressed_trailing_bytes  decompressed_too_large  decompression_ratio
-    parquet_damaged  reason_unreadable
+    parquet_damaged  reason_unreadable  file_grew  file_rewritten  file_too_slow
+    file_too_large_in_memory  file_ends_reader  content_known
 """
 
 from __future__ import annotations
 
+import traceback
+from dataclasses import dataclass
 from typing import Any
 
 from cbp.errors import CbpError
 
-__all__ = ["FileRejectedError"]
+__all__ = ["BadLine", "FileRejectedError", "place_of", "unforeseen"]
+
+_SAID_MAX = 300
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """One mistake of a file; the attributes are those of `FileRejectedError`."""
+
+    line: int
+    column: str | None
+    rule: str
+    message: str
+    cause: str = ""
 
 
 class FileRejectedError(CbpError):
@@ -29,6 +45,8 @@ class FileRejectedError(CbpError):
         line: Line in the decompressed text (row of a Parquet file), from 1.
         column: Name of the column.
         cause: What the lower library said.
+        lines: All wrong lines that were found, in order; up to 100.
+        lines_more: Whether there may be more of them.
     """
 
     code = "file_rejected"
@@ -41,12 +59,27 @@ class FileRejectedError(CbpError):
         line: int | None = None,
         column: str | None = None,
         cause: str = "",
+        lines: tuple[BadLine, ...] = (),
+        lines_more: bool = False,
     ) -> None:
         super().__init__(message, rule=rule, line=line, column=column, cause=cause)
         self.rule, self.line, self.column, self.cause = rule, line, column, cause
+        self.lines, self.lines_more = lines, lines_more
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments that build the same error in another process."""
+        return {
+            "rule": self.rule,
+            "message": self.message,
+            "line": self.line,
+            "column": self.column,
+            "cause": self.cause,
+            "lines": self.lines,
+            "lines_more": self.lines_more,
+        }
 
     def reason(self, *, file: str, claim: str) -> dict[str, Any]:
-        """Return what the quarantine and the store keep, as JSON values."""
+        """Return the reason that the quarantine and the store keep, as JSON values."""
         place = file
         if self.line is not None:
             place += f", line {self.line}"
@@ -60,4 +93,35 @@ class FileRejectedError(CbpError):
             "column": self.column,
             "cause": self.cause or self.message,
             "claim": claim,
+            "lines": [
+                {"line": b.line, "column": b.column, "code": b.rule, "message": b.message}
+                for b in self.lines
+            ],
+            "lines_more": self.lines_more,
         }
+
+
+def unforeseen(error: Exception) -> FileRejectedError:
+    """Return the rejection for an unexpected error while a file was read.
+
+    A file must never stop the files behind it, whatever it holds. So the file is put aside with
+    the error's class and our place in the code.
+    """
+    said = str(error)[:_SAID_MAX]
+    cause = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    place = place_of(error)
+    message = (
+        f"the service could not read the file and does not know why: {cause} (at {place}). "
+        "Nothing of it was taken in; please report this with the file"
+    )
+    return FileRejectedError(rule="file_unreadable", message=message, cause=f"{cause} at {place}")
+
+
+def place_of(error: BaseException) -> str:
+    """Return `file:line` in this package where an error was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if "/controller/" in frame.filename]
+    if not ours:
+        return "unknown"
+    file = ours[-1].filename.rpartition("/controller/")[2]
+    return f"controller/{file}:{ours[-1].lineno}"

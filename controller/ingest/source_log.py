@@ -1,15 +1,15 @@
-"""The log of a source: one immutable entry per accepted increment; the truth.
+"""The log of a source: one immutable entry per accepted increment; it is the truth.
 
-A SQL store is an index over it. Entry n is put once, when the increment's files
-are durable; two controllers cannot both put it. Each entry holds the increment,
-the claim, the SHA-256 and size of the original, its name and the time.
+A SQL store is an index over it. Entry n is put once, when the increment's files are durable; two
+controllers cannot both put it. Each entry holds the increment, the claim, the SHA-256 and size of
+the original, its name and the time.
 
     _log/<n>.json                     one entry
-    _log/sealed/<start>-<end>.jsonl   a thousand old ones, together
+    _log/sealed/<start>-<end>.jsonl   a thousand old entries, together
 
-Entries stay for good: they are the fingerprints of what came. A sealed file is put once, then
-its entries go one by one; whoever reads prefers it, so that a controller that was deposed
-long ago and puts a number again which is sealed is not heard.
+Entries stay for good, since they identify all files that were accepted. A sealed file is put
+once; then its entries are removed one by one. Readers prefer the sealed file: if a controller that
+was deposed long ago puts a sealed number again, its entry is ignored.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from cbp.engine.base import source_folder
-from cbp.engine.files import Exists, Files
+from cbp.engine.storage.checked_json import digested, parsed, read_record
+from cbp.engine.storage.files import Exists, Files
+from cbp.engine.storage.table_names import source_folder
 from cbp.errors import LogConflictError
-from cbp.model.increment import Increment
+from cbp.model.flow.increment import Increment
 
 __all__ = ["SourceEntry", "SourceLog"]
 
 SEALED_ENTRIES = 1_000
-"""Of one sealed file: some hundred kilobytes."""
+"""Entries of one sealed file: some hundred kilobytes."""
 
 _SEALED = "sealed"
 
@@ -43,6 +44,8 @@ class SourceEntry:
         path: Original name, as evidence.
         bytes: Size of the original.
         notes: See `controller.ingest.notes`.
+        key: The Idempotency-Key of its upload; `""`: none.
+        same_as: See `ClaimRecord.same_as`.
     """
 
     increment: Increment
@@ -53,15 +56,18 @@ class SourceEntry:
     bytes: int
     accepted_at: datetime
     notes: Mapping[str, Any] = field(default_factory=dict)
+    key: str = ""
+    same_as: Mapping[str, Any] | None = None
 
     def origin(self) -> dict[str, Any]:
-        """Return what the store shows of the arrival."""
+        """Return what the store keeps about the arrival."""
         return {
             "files": [self.path],
             "claim": self.claim,
             "sha256": self.sha256,
             "bytes": self.bytes,
             **self.notes,
+            **({} if self.same_as is None else {"same_as": dict(self.same_as)}),
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -75,6 +81,8 @@ class SourceEntry:
             "bytes": self.bytes,
             "accepted_ms": int(self.accepted_at.timestamp() * 1000),
             "notes": dict(self.notes),
+            **({"key": self.key} if self.key else {}),
+            **({} if self.same_as is None else {"same_as": dict(self.same_as)}),
         }
 
     @classmethod
@@ -89,6 +97,8 @@ class SourceEntry:
             bytes=value["bytes"],
             accepted_at=datetime.fromtimestamp(value["accepted_ms"] / 1000, UTC),
             notes=value["notes"],
+            key=value.get("key", ""),
+            same_as=value.get("same_as"),
         )
 
 
@@ -102,29 +112,32 @@ class SourceLog:
         """Make an entry durable; succeeds again for the same claim.
 
         Raises:
-            LogConflictError: If another claim is recorded under this index already.
+            LogConflictError: If another claim is already recorded under this index.
         """
         path = self._path(entry.increment.index)
-        data = json.dumps(entry.to_json(), separators=(",", ":")).encode()
+        data = digested(json.dumps(entry.to_json(), separators=(",", ":")).encode(), path)
         result = self._files.put_if_absent(path, data, what="source_log")
-        if isinstance(result, Exists) and json.loads(result.data)["claim"] != entry.claim:
+        if isinstance(result, Exists) and (
+            parsed(result.data, path, SourceEntry.from_json).claim != entry.claim
+        ):
             raise LogConflictError(path)
 
     def since(self, index: int) -> Iterator[SourceEntry]:
         """Yield the entries from `index` on, in order, up to the first that is absent."""
-        for _, end, name in self._sealed():
+        for start, end, name in self._sealed():
             if end > index:
-                for line in self._files.read(f"{self._folder}/{_SEALED}/{name}").splitlines():
-                    entry = SourceEntry.from_json(json.loads(line))
+                path = f"{self._folder}/{_SEALED}/{name}"
+                for at, line in enumerate(self._files.read(path).splitlines(), start):
+                    entry = parsed(line, path, SourceEntry.from_json, written_to=self._path(at))
                     if entry.increment.index >= index:
                         yield entry
                 index = end
         while self._files.exists(path := self._path(index)):
-            yield SourceEntry.from_json(json.loads(self._files.read(path)))
+            yield read_record(self._files, path, SourceEntry.from_json)
             index += 1
 
     def seal(self, below: int) -> int:
-        """Put entries before `below` together, `SEALED_ENTRIES` at a time; return how many.
+        """Seal entries before `below`, `SEALED_ENTRIES` to a file; return how many entries.
 
         May be interrupted anywhere, and repeated.
         """

@@ -1,8 +1,8 @@
-"""The loop: decide what runs, run it, record it; survive being killed anywhere."""
+"""The control loop: decide what runs, run it and record it; safe against a kill at any moment."""
 
+from controller.loop.assembly import Environment
 from controller.loop.controller import Arrivals, Controller
-from controller.loop.leadership import Fence, Leadership
-from controller.loop.parts import Environment
-from controller.loop.runs import RetryPolicy
+from controller.loop.leadership.lease_keeper import Fence, Leadership
+from controller.loop.runs.retry import RetryPolicy
 
 __all__ = ["Arrivals", "Controller", "Environment", "Fence", "Leadership", "RetryPolicy"]

@@ -1,9 +1,9 @@
-"""The controller: what an operator can ask for, and the tick that brings it about.
+"""The controller: the operations that an operator can ask for, and the tick that runs dataflows.
 
-A facade over its parts: which there are, and what each one needs, is in `parts`. Nothing in
-memory is needed after a crash; the store and the folders say everything.
+A facade over its parts; `assembly` lists them and what each one needs. Nothing in memory is
+needed after a crash: the store and the folders hold everything.
 
-Guaranteed: a method that returned has made its effect durable
+Guaranteed: when a method returns, its effect is durable
 (tests/controller/test_operating.py).
 Absent on purpose: the scheduler, threads of its own, HTTP.
 """
@@ -13,49 +13,55 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import structlog
 
 from cbp.errors import CbpError
-from cbp.model.change import NO_CHOICE, Choice
-from cbp.model.dataflow import Dataflow
-from cbp.model.intention import Intention
-from cbp.model.punctuation import Punctuation, Reason
-from cbp.model.schedule import Schedule
-from cbp.model.waiting import Wait
-from controller.loop.change import Changed
-from controller.loop.exclusion import Exclusion
-from controller.loop.folder import left_aside, remove_purged
-from controller.loop.outlook import Outlook, look_out
-from controller.loop.parts import Environment, assemble
-from controller.loop.rebuild import bring_back
-from controller.loop.threads import Here
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.flow.punctuation import Punctuation, Reason
+from cbp.model.run.intention import Intention
+from cbp.model.schedule.scheduler import Schedule
+from cbp.model.schedule.waiting import Wait
+from cbp.model.version.version_change import NO_CHOICE, Choice
+from controller.loop.assembly import Environment, assemble
+from controller.loop.operations.rebuild import bring_back
+from controller.loop.operations.registration import Arrivals
+from controller.loop.operations.version_change import Changed
+from controller.loop.reading.recovery_preview import Outlook, look_out
+from controller.loop.records.dataflow_folder import left_aside, remove_purged
+from controller.loop.runs.dataflow_locks import Exclusion
+from controller.loop.runs.isolation import Trouble
+from controller.loop.runs.lane_counts import LaneCount
+from controller.loop.runs.runner import PUBLISHED
+from controller.loop.runs.threads import Here
 from controller.loop.tick import PAUSED_BY_HAND
-from controller.loop.versions import Arrivals
 from controller.store.base import DataflowRecord
 
 __all__ = ["Arrivals", "Controller"]
 
-DRAIN_CANCEL_SECONDS = 10.0
+DRAIN_CANCEL_SECONDS = 5.0
 
 _log = structlog.get_logger(__name__)
 
 
 class Controller:
-    """Steers all dataflows of one service; safe to use from several threads.
+    """Controls all dataflows of one service; safe to use from several threads.
 
     Args:
-        given: What it works with, and its limits.
+        given: What the controller works with, and its limits.
 
     Attributes:
         registry: The translators that a document may name.
-        arrivals: Set once by whoever constructs both; `None`: nothing arrives.
-        amendments: What an operator changes about the past.
-        housekeeping: Removes what nobody needs.
-        explaining: Tells plans and accounts of runs.
+        arrivals: Where increments come from. Set once by the code that constructs both;
+            `None`: nothing arrives.
+        amendments: Roll-backs and corrections.
+        housekeeping: Removes files and records that nothing needs any more.
+        explaining: Explains plans and past runs.
+        isolation: Knows which dataflows are in trouble.
         snapshots: Finds versions of all tables that belong together.
-        verifications: Starts them, and tells what came of them.
+        verifications, scrubs: Start verifications and scrubs, and report their results.
     """
 
     def __init__(self, given: Environment) -> None:
@@ -70,6 +76,7 @@ class Controller:
         parts = assemble(
             given, wake=self.wake, exclusion=self._exclusion, arrivals=lambda: self.arrivals
         )
+        self.isolation = parts.isolation
         self._catalog, self._versions = parts.catalog, parts.versions
         self._runs, self._ticker, self._recovery = parts.runs, parts.ticker, parts.recovery
         self._framer, self._punctuations = parts.framer, parts.punctuations
@@ -77,30 +84,31 @@ class Controller:
         self.reading, self._deletion = parts.reading, parts.deletion
         self.amendments, self.housekeeping = parts.amendments, parts.housekeeping
         self.explaining, self.snapshots = parts.explaining, parts.snapshots
-        self.verifications = parts.verifications
+        self.verifications, self.scrubs = parts.verifications, parts.scrubs
 
     # what exists
 
     def validate(self, document: Any, duplicates: Iterable[str] = ()) -> Dataflow:
-        """Check a document as `register` does, and change nothing.
+        """Check a document like `register`, and change nothing.
 
         Raises:
             DataflowInvalidError: Listing every mistake with its place.
         """
         dataflow = self.registry.compile(document, duplicates)
+        self.registry.require_loaded(dataflow)
         self._engine.check(dataflow.name, tuple(dataflow.stages.values()))
         return dataflow
 
     def register(self, document: Any, duplicates: Iterable[str] = ()) -> DataflowRecord:
         """Register a dataflow; durable once this returns.
 
-        A folder that describes exactly this dataflow is taken over with everything
-        in it: what its logs hold is brought back.
+        A folder that describes exactly this dataflow is taken over with its contents: what
+        its logs hold is brought back.
 
         Raises:
             DataflowInvalidError: Listing every mistake with its place.
             AlreadyExistsError: If the name is taken.
-            TableForeignError: If its folder holds anything else.
+            TableForeignError: If the dataflow's folder holds anything else.
         """
         dataflow = self.validate(document, duplicates)
         record = DataflowRecord(
@@ -119,16 +127,17 @@ class Controller:
         expected_version: int | None = None,
         dry_run: bool = False,
     ) -> Changed:
-        """Let a new version of a registered dataflow take over; durable once this returns.
+        """Replace a registered dataflow by a new version; durable once this returns.
 
-        Runs under way are waited for; what is recorded is published. Other dataflows go on.
+        Waits for the dataflow's runs under way, and publishes what is recorded. Other dataflows
+        go on.
 
         Args:
             document: The new version.
-            duplicates: As of `register`.
-            choice: What the author says about stages that are replaced.
-            expected_version: Refuse unless this is the version that is there now.
-            dry_run: Change nothing, only tell.
+            duplicates: As in `register`.
+            choice: What the author chose for stages that are replaced.
+            expected_version: Refuse unless the dataflow is at this version now.
+            dry_run: Change nothing, only report.
 
         Raises:
             DataflowInvalidError: Listing every mistake with its place.
@@ -153,12 +162,12 @@ class Controller:
         on_dataflow: Callable[[str], None] = lambda name: None,
         on_record: Callable[[Intention], None] = lambda intention: None,
     ) -> list[str]:
-        """Register what folders describe and the store does not know; see `bring_back`.
+        """Register dataflows that a folder describes and the store does not know; see `bring_back`.
 
         Args:
             only: Bring back these and no others; by default all.
-            on_dataflow: Told each name before its dataflow is brought back.
-            on_record: Told each record before it is redone.
+            on_dataflow: Called with each name before its dataflow is brought back.
+            on_record: Called with each record before it is redone.
 
         Returns:
             The names, sorted.
@@ -181,9 +190,9 @@ class Controller:
         return self._catalog.find(name)[1]
 
     def pause(self, name: str) -> None:
-        """Start no more runs of a dataflow; those under way end, then it is published.
+        """Start no more runs of a dataflow; when those under way have ended, it is published.
 
-        Persistent, idempotent.
+        The pause is persistent. Idempotent.
         """
         self._store.set_desired(name, "paused")
         self.wake()
@@ -191,14 +200,15 @@ class Controller:
     def resume(self, name: str) -> None:
         """Run a dataflow again and clear the failures of its stages; idempotent.
 
-        A roll-back that could not be finished is finished first.
+        A roll-back that could not be finished before is finished first.
         """
+        self.isolation.forget(name)
         self.amendments.finish(name)
         self._store.set_desired(name, "running")
         self.wake()
 
     def pause_stage(self, dataflow: str, stage: str) -> None:
-        """Start no more runs of one stage, of a cycle that does not drain say; idempotent.
+        """Start no more runs of one stage, for example of a cycle that does not drain; idempotent.
 
         `retry` of the stage, or `resume` of the dataflow, lets it run again.
 
@@ -209,7 +219,7 @@ class Controller:
         self.wake()
 
     def retry(self, dataflow: str, stage: str) -> None:
-        """Give a stage that paused itself one more try; the next failure pauses it again.
+        """Give a stage that was paused by a failure one more try; the next failure pauses it again.
 
         Raises:
             NotFoundError: If there is no such stage.
@@ -220,7 +230,7 @@ class Controller:
     def cancel(self, run: str) -> None:
         """Ask a run to stop; its stage is then paused. Returns at once.
 
-        A run that is recorded already, or has ended, is left alone.
+        A run that is already recorded, or has ended, goes on unchanged.
 
         Raises:
             NotFoundError: If there is no such run.
@@ -230,14 +240,14 @@ class Controller:
             self._runs.cancel(run)
 
     def delete(self, name: str, purge: bool = False) -> None:
-        """Forget a dataflow; its runs under way are cancelled and waited for.
+        """Delete a dataflow; its runs under way are cancelled and waited for.
 
-        What is finished is published first, unless the folder goes. Where that fails, the
-        records stay, and whoever takes the folder over publishes them.
+        What is finished is published first, unless the folder is removed. If publishing fails, the
+        records stay, and the next registration that takes the folder over publishes them.
 
         Args:
             name: The dataflow.
-            purge: Remove its folder too; otherwise the tables stay, and registering
+            purge: Remove the dataflow's folder too. Otherwise the tables stay, and registering
                 the same document takes them over.
 
         Raises:
@@ -252,13 +262,14 @@ class Controller:
     ) -> Punctuation:
         """Close the open frames of a flow, at every input that frames it; durable.
 
-        What waits before it is framed first; records that come later begin new frames.
+        Records that wait before the punctuation are framed first; later records begin new frames.
 
         Args:
-            dataflow: Its name.
+            dataflow: The name of the dataflow.
             flow: `source` or `stage.output`.
-            key: Asking again with it makes no second punctuation; `None`: a new one.
-            reason: What asks for it.
+            key: Idempotency key: a second call with it makes no second punctuation; `None`: a
+                new one.
+            reason: What asks for the punctuation.
 
         Raises:
             NotFoundError: If there is no such dataflow or flow.
@@ -280,7 +291,7 @@ class Controller:
 
         Args:
             name: The dataflow.
-            purpose: What is done under it, in words that follow the name.
+            purpose: What the caller does under the lock, in words that follow the name.
         """
         return self._exclusion.hold(name, purpose)
 
@@ -291,36 +302,46 @@ class Controller:
         """Why this controller starts nothing any more; `""` while it leads."""
         return self._runs.deposed
 
+    @property
+    def lane_counts(self) -> tuple[LaneCount, ...]:
+        """Committed runs since this controller started, by dataflow and lane."""
+        return self._runs.lane_counts.all()
+
     def stop_leading(self, reason: str) -> None:
         """Start nothing any more: another controller has taken over."""
         self._runs.depose(reason)
 
     def follow(self, reason: str) -> None:
-        """Start nothing, for a reason that is shown: another controller leads."""
+        """Start nothing because another controller leads; `reason` is shown."""
         self._runs.follow(reason)
 
     def lead(self, epoch: int) -> None:
-        """Begin to lead: forget what another controller may have changed, then recover.
+        """Begin a term as leader: drop caches that another leader may have outdated, then recover.
 
         Args:
-            epoch: Of the lease; stands in every record.
+            epoch: The epoch of the lease; every record of this term carries it.
 
         Raises:
-            LeaseLostError: If another one has taken it meanwhile.
-            OperatingError: If what others may still put cannot be cut off.
+            LeaseLostError: If another controller has taken the lease meanwhile.
+            OperatingError: If late writes of earlier leaders cannot be prevented.
         """
         with self._ticker.lock:
             self._terms.begin(epoch)
+            self.isolation.begin()
             for record in self._store.dataflows():
-                self._engine.forget(record.folder)
-                self._punctuations.forget(record.name)
+                forget = partial(self._forget, record)
+                self.isolation.attempt(record.name, "begun with", forget)
             self._runs.begin(epoch)
             self._framer.begin()
             self._answers.begin()
         self.recover()
 
+    def _forget(self, record: DataflowRecord) -> None:
+        self._engine.forget(record.folder)
+        self._punctuations.forget(record.name)
+
     def retire(self, timeout: float) -> bool:
-        """Cancel what is under way after `stop_leading`; tell whether nothing is any more."""
+        """Cancel all work after `stop_leading`; return whether all of it has ended."""
         self._framer.stop()
         self._answers.stop()
         self.verifications.stop()
@@ -329,32 +350,38 @@ class Controller:
         return self._runs.wait(timeout=timeout) and not self._runs.busy()
 
     def members(self, name: str) -> dict[str, tuple[str, ...]]:
-        """Return the stages that run together: the leader -> all of them, itself first.
+        """Return the stages that run together: leading stage -> all members, the leader first.
 
         Raises:
             NotFoundError: If there is no such dataflow.
-            DataflowInvalidError: If the document names what is no longer installed.
+            DataflowInvalidError: If the document names a translator that is not installed.
         """
         units = self._catalog.units(self._store.dataflow(name))
         return {leader: unit.names for leader, unit in units.items()}
 
+    def troubles(self, name: str | None = None) -> list[Trouble]:
+        """Return the unexpected failures of one or all dataflows, and damaged data."""
+        names = [r.name for r in self._store.dataflows()] if name is None else [name]
+        damages = map(self.housekeeping.scrubbing.trouble, names)
+        return [*self.isolation.troubles(name), *(one for one in damages if one is not None)]
+
     @property
     def held(self) -> Mapping[str, str]:
-        """Dataflows that start nothing for now, to the reason; leave them alone too."""
+        """Dataflows that start nothing for now, with the reason; callers leave them alone too."""
         return dict(self._ticker.held)
 
     def unpublished(self, name: str) -> Mapping[str, int]:
-        """Return how many epochs of each stage readers of its tables do not see yet."""
+        """Return, by stage, how many epochs readers of its tables do not see yet."""
         return self._runs.publisher.unpublished(name)
 
     def waiting(self, name: str) -> dict[str, str]:
-        """Return stage -> why it did not start at the last decision, in words; see `waits`."""
+        """Return stage -> why it did not start at the last tick, in words; see `waits`."""
         return {stage: wait.words for stage, wait in self.waits(name).items()}
 
     def waits(self, name: str) -> dict[str, Wait]:
-        """Return stage -> why it did not start at the last decision.
+        """Return stage -> why it did not start at the last tick.
 
-        Only stages that lead are in it; the others run with them.
+        It holds leading stages only; fused stages run with their leader.
         """
         return {
             stage: wait
@@ -365,7 +392,7 @@ class Controller:
     # the loop
 
     def wake(self) -> None:
-        """Let the next tick come at once."""
+        """Let the next tick start at once."""
         self._woken.set()
 
     def wait(self, timeout: float) -> None:
@@ -374,14 +401,13 @@ class Controller:
         self._woken.clear()
 
     def recover(self) -> None:
-        """Redo and settle what a crash left; before the first tick of a term."""
+        """Redo and settle what a crash left; called before the first tick of a term."""
         with self._ticker.lock:
             left = left_aside(self._files, self._root)
-            for record in self._store.dataflows():
-                self._versions.recover(record)
-            self._recovery.recover(without=self._ticker.held)
+            self._versions.recover_all()
+            self._recovery.settle()
             self.amendments.hold_unfinished()
-        # Behind everything else, and beside it: a folder may be large.
+        # Last, and in a thread of its own: a folder may be large.
         self._removers.submit(_remove, left)
         self.wake()
 
@@ -393,14 +419,14 @@ class Controller:
     def drain(self, timeout: float, *, cancel_seconds: float = DRAIN_CANCEL_SECONDS) -> bool:
         """Start no more runs and wait for those under way; cancel what takes longer.
 
-        What is finished is published in the end.
+        Finally publishes what is finished.
 
         Args:
-            timeout: For how long to wait before cancelling, in seconds.
-            cancel_seconds: For how long to wait afterwards.
+            timeout: Seconds to wait before cancelling.
+            cancel_seconds: Seconds to wait for cancelled runs to end.
 
         Returns:
-            Whether every run ended by itself. The others are run again after a restart.
+            Whether every run ended by itself. Cancelled runs are run again after a restart.
         """
         self.stop_starting()
         self._framer.stop()
@@ -409,13 +435,14 @@ class Controller:
         if not ended:
             self.retire(cancel_seconds)
         for record in self._store.dataflows():
-            self._runs.publish(record)
+            publish = partial(self._runs.publish, record)
+            self.isolation.attempt(record.name, PUBLISHED, publish)
         return ended
 
     def tick(self) -> Schedule:
         """Look at all queues, start what can run, and remember why the rest waits.
 
-        Now and then, best when there is nothing to start, remove what nobody needs.
+        From time to time, preferably when no run starts, also collect garbage.
         """
         self._versions.finish_late()
         schedule = self._ticker.tick()
@@ -425,7 +452,7 @@ class Controller:
 
 
 def _remove(left: Iterable[str]) -> None:
-    """Remove folders that were set aside before a crash; what resists is left to the next start."""
+    """Remove folders that were set aside before a crash; a failure is left to the next start."""
     for path in left:
         try:
             remove_purged(path)

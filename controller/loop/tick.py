@@ -1,11 +1,12 @@
-"""One tick: load -> decide (pure) -> start runs -> remember why the rest waits.
+"""One tick: load -> decide (pure) -> start runs -> remember why the other stages wait.
 
-Only a tick starts runs, and one tick at a time; a run ends on its own thread and
-wakes the next tick. What a tick knows is loaded anew each time.
+Only a tick starts runs, and there is one tick at a time. A run ends on its own thread and
+wakes the next tick. Every tick loads its data anew.
 
-Guaranteed: a dataflow that cannot be compiled any more stops only itself, and every
-stage that does not start has its reason (tests/controller/test_loop.py).
-Absent on purpose: threads and timers; whoever calls `tick` has them.
+Guaranteed: a dataflow that no longer compiles, or in which anything else fails, stops only
+itself; every stage that does not start has a reason (tests/controller/test_loop.py,
+test_isolation.py).
+Absent on purpose: threads and timers; the caller of `tick` has them.
 """
 
 from __future__ import annotations
@@ -14,39 +15,46 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
+from typing import TypeVar
 
 import structlog
 
-from cbp.engine.base import RunPlan
-from cbp.errors import CbpError, DataflowBusyError, LogConflictError
-from cbp.model.connector import Connector
-from cbp.model.dataflow import StageNode
-from cbp.model.fusion import PhysicalStage
-from cbp.model.intention import RunStatus
-from cbp.model.places import Places, Taken
-from cbp.model.schedule import Schedule, StageView, Start, decide
-from cbp.model.waiting import Wait
-from controller.loop.answers import Answers
-from controller.loop.catalog import Catalog
-from controller.loop.frames import Framer
-from controller.loop.recovery import Recovery
-from controller.loop.runs import Job, Runs, StageId
-from controller.loop.starving import Starving
+from cbp.engine.interface.engine import RunPlan
+from cbp.errors import CbpError, DataflowBusyError
+from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.dataflow.fusion import PhysicalStage
+from cbp.model.flow.connector import Connector
+from cbp.model.run.intention import RunStatus
+from cbp.model.schedule.scheduler import Schedule, StageView, Start, decide
+from cbp.model.schedule.slots import Places, Taken
+from cbp.model.schedule.waiting import Wait
+from controller.loop.author.framing import FRAMED, Framer
+from controller.loop.author.runnables import Answers
+from controller.loop.leadership.terms import Terms
+from controller.loop.records.catalog import Catalog
+from controller.loop.recovery.redo import Recovery
+from controller.loop.runs.isolation import Isolation
+from controller.loop.runs.runner import PUBLISHED, Job, Parked, Runs, StageId
+from controller.loop.runs.starvation import Starving
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
 __all__ = ["PAUSED_BY_HAND", "Ticker"]
 
 PAUSED_BY_HAND = "is paused by the operator"
 
-# Milliseconds since 1970 in hexadecimal, good for 8000 years.
+# Milliseconds since 1970 in hexadecimal; 12 digits last 8000 years.
 TIME_DIGITS = 12
 
+LOOKED_AT, DECIDED = "looked at", "decided about"
+
+_T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """What the store says of one dataflow."""
+    """The store's data about one dataflow."""
 
     record: DataflowRecord
     stages: Sequence[StageRecord]
@@ -54,19 +62,28 @@ class _Loaded:
 
     @classmethod
     def of(cls, record: DataflowRecord, store: Store) -> _Loaded:
-        """Ask the store; the stages first: what one has read is in no queue that is older."""
+        """Load from the store; stages first, so that no queue is older than its stage's record."""
         return cls(record, store.stages(record.name), store.connectors(record.name))
+
+
+@dataclass(frozen=True, slots=True)
+class _Viewed:
+    """A stage's view for the decision, and the records that it was made from."""
+
+    record: DataflowRecord
+    stage: StageRecord
+    view: StageView
 
 
 class Ticker:
     """Decides what runs, and starts it.
 
     Attributes:
-        lock: Held during a tick; holding it keeps runs from being started.
-        deleting: Dataflows that start no runs any more.
-        held: Dataflows that start no runs for now, to the reason.
-        waits: Stage to why it did not start at the last tick.
-        stopping: No run is started any more.
+        lock: Held during a tick; no run starts while it is held.
+        deleting: Dataflows that are being deleted and start no more runs.
+        held: Dataflows that start no runs for now, with the reason.
+        waits: Stage -> why it did not start at the last tick.
+        stopping: Whether the service stops; then no run starts any more.
     """
 
     def __init__(
@@ -81,6 +98,8 @@ class Ticker:
         answers: Answers,
         places: Places,
         starving: Starving,
+        terms: Terms,
+        isolation: Isolation,
         random_hex: Callable[[int], str],
     ) -> None:
         self.lock = threading.Lock()
@@ -90,12 +109,13 @@ class Ticker:
         self.stopping = False
         self._store, self._clock, self._catalog = store, clock, catalog
         self._runs, self._recovery, self._framer = runs, recovery, framer
-        self._answers = answers
+        self._answers, self._terms = answers, terms
+        self._isolation = isolation
         self._places, self._starving, self._random_hex = places, starving, random_hex
         self._last_id_ms = 0
 
     def hold(self, dataflow: str, because: str) -> None:
-        """Let a dataflow start no runs until it is released.
+        """Start no runs of a dataflow until it is released.
 
         Raises:
             DataflowBusyError: If it is held already, or is being deleted.
@@ -113,7 +133,7 @@ class Ticker:
             raise DataflowBusyError(dataflow, f"it {because}")
 
     def release(self, dataflow: str) -> None:
-        """Let a dataflow run, but by no tick that has seen it as it was before."""
+        """Let a dataflow run again; a tick under way, which saw its old condition, ends first."""
         with self.lock:
             del self.held[dataflow]
 
@@ -124,111 +144,166 @@ class Ticker:
             if self._runs.deposed or self.stopping:
                 reason = self._runs.deposed or "the service stops"
                 self.waits = {
-                    (record.name, stage.stage): Wait("stopped", reason, stage.waiting_since)
-                    for record in self._store.dataflows()
-                    for stage in self._store.stages(record.name)
+                    (found.record.name, stage.stage): Wait("stopped", reason, stage.waiting_since)
+                    for found in self._loaded(self._store.dataflows())
+                    for stage in found.stages
                 }
                 return Schedule((), self.waits)
             self._framer.keep_time()
             self._answers.keep_time()
             self._finish_parked()
             self._recovery.settle()
-            # Taken before loading: a run that ends meanwhile then counts as running once more,
-            # and never as a stage that is free with a queue from before its end.
-            busy = self._starving.told(self._runs.taken())
+            # Taken before loading: a run that ends in between then counts as running once more. The
+            # other way round its stage could look free while its queue dates from before the end.
+            busy = self._starving.told(self._runs.taken(), asked_to_end=self._runs.asked_to_end())
             records = self._store.dataflows()
             self._publish(records, {name for name, _ in busy})
             return self._decide_and_start(records, busy)
 
+    def _loaded(self, records: Sequence[DataflowRecord]) -> list[_Loaded]:
+        """Load the dataflows from the store; leave out those that cannot be loaded."""
+        found = (
+            self._isolation.attempt(record.name, "loaded", partial(_Loaded.of, record, self._store))
+            for record in records
+        )
+        return [one for one in found if one is not None]
+
     def _decide_and_start(
         self, records: Sequence[DataflowRecord], busy: Mapping[StageId, Taken]
     ) -> Schedule:
-        views: dict[StageId, tuple[DataflowRecord, StageRecord, StageView]] = {}
+        views: dict[StageId, _Viewed] = {}
         broken: dict[StageId, Wait] = {}
-        loaded = [_Loaded.of(record, self._store) for record in records]
-        for found in self._framed(loaded):
-            record = found.record
-            try:
-                self._catalog.require_same(record)
-                units = self._catalog.units(record)
-            except CbpError as error:
-                for stage in found.stages:
-                    wait = Wait("stopped", error.message, stage.waiting_since, error=error)
-                    broken[record.name, stage.stage] = wait
-                continue
-            for stage in found.stages:
-                connectors = found.connectors.get(stage.stage, {})
-                view = self._view(record, units[stage.stage], stage, connectors, busy)
-                views[record.name, stage.stage] = record, stage, view
+        for found in self._framed(self._loaded(records)):
+            look = partial(self._views, found, busy, broken)
+            for key, viewed in (self._apart(found.record, LOOKED_AT, look) or {}).items():
+                views[key] = viewed
         now = self._clock()
-        answered = self._answers.given(
-            (view, (record.version, record.generation))
-            for record, _, view in views.values()
-            if view.may_start(now)
-        )
-        schedule = decide(
-            (answered.get(key, view) for key, (_, _, view) in views.items()),
-            now=now,
-            places=self._places,
-        )
+        decide_ = partial(self._decided, views, now)
+        schedule = self._isolation.together((name for name, _ in views), DECIDED, decide_)
         waits = {**schedule.waits, **broken}
-        for (dataflow, stage_name), failure in schedule.failed.items():
-            # A Runnable is deterministic: it would fail at every tick until it is mended.
-            told = failure.as_dict()
-            _log.warning("runnable.failed", dataflow=dataflow, error=told)
-            self._store.pause_stage(dataflow, stage_name, failure.message, told)
+        self._stop_failed(schedule)
         if schedule.gives_way is not None:
             work, to = schedule.gives_way
             self._runs.give_way(work.run, to)
         started = []
         for start in schedule.starts:
-            try:
-                self._start(start, *views[start.dataflow, start.stage])
+            viewed = views[start.dataflow, start.stage]
+            begin = partial(self._begin, start, viewed, waits)
+            if self._apart(viewed.record, "started", begin):
                 started.append(start)
-            except CbpError as error:
-                _log.error("run.not_started", error=error.as_dict(), dataflow=start.dataflow)
-                since = views[start.dataflow, start.stage][1].waiting_since
-                wait = Wait("stopped", error.message, since, error=error)
-                waits[start.dataflow, start.stage] = wait
         for key, circling in schedule.circling.items():
-            known = waits.get(key, Wait("running", "", views[key][1].waiting_since))
+            known = waits.get(key, Wait("running", "", views[key].stage.waiting_since))
             words = "; ".join(part for part in (known.words, circling.message) if part)
             waits[key] = replace(known, words=words, error=known.error or circling)
-        self.waits = waits
-        return Schedule(tuple(started), waits, gives_way=schedule.gives_way)
+        self.waits = {**waits, **self._in_trouble(records, waits)}
+        return Schedule(tuple(started), self.waits, gives_way=schedule.gives_way)
+
+    def _apart(self, record: DataflowRecord, doing: str, work: Callable[[], _T]) -> _T | None:
+        return self._isolation.attempt(record.name, doing, work)
+
+    def _views(
+        self, found: _Loaded, busy: Mapping[StageId, Taken], broken: dict[StageId, Wait]
+    ) -> dict[StageId, _Viewed]:
+        """Return the views of a dataflow's stages; add stages that have none to `broken`."""
+        record = found.record
+        try:
+            drifted = self._catalog.drifted(record)
+            self._catalog.adopt(record, staged=self._terms.folder)
+            units = self._catalog.units(record)
+        except CbpError as error:
+            for stage in found.stages:
+                broken[record.name, stage.stage] = _stopped(stage, error)
+            return {}
+        views = {}
+        for stage in found.stages:
+            if stage.stage in drifted:
+                broken[record.name, stage.stage] = _stopped(stage, drifted[stage.stage])
+                continue
+            connectors = found.connectors.get(stage.stage, {})
+            view = self._view(record, units[stage.stage], stage, connectors, busy)
+            views[record.name, stage.stage] = _Viewed(record, stage, view)
+        return views
+
+    def _decided(
+        self, views: Mapping[StageId, _Viewed], now: datetime, dataflows: Collection[str]
+    ) -> Schedule:
+        chosen = {key: one for key, one in views.items() if key[0] in dataflows}
+        answered = self._answers.given(
+            (one.view, (one.record.version, one.record.generation))
+            for one in chosen.values()
+            if one.view.may_start(now)
+        )
+        found = (answered.get(key, one.view) for key, one in chosen.items())
+        return decide(found, now=now, places=self._places)
+
+    def _stop_failed(self, schedule: Schedule) -> None:
+        """Pause the stages whose Runnable failed; otherwise it would fail again at every tick."""
+        for (dataflow, stage), failure in schedule.failed.items():
+            told = failure.as_dict()
+            _log.warning("runnable.failed", dataflow=dataflow, error=told)
+            stop = partial(self._store.pause_stage, dataflow, stage, failure.message, told)
+            self._isolation.attempt(dataflow, "stopped", stop)
+
+    def _begin(self, start: Start, viewed: _Viewed, waits: dict[StageId, Wait]) -> bool:
+        """Start a run and return whether it started; if not, note the reason in `waits`."""
+        try:
+            self._start(start, viewed.record, viewed.stage, viewed.view)
+        except CbpError as error:
+            _log.error("run.not_started", error=error.as_dict(), dataflow=start.dataflow)
+            waits[start.dataflow, start.stage] = _stopped(viewed.stage, error)
+            return False
+        return True
+
+    def _in_trouble(
+        self, records: Sequence[DataflowRecord], waits: Mapping[StageId, Wait]
+    ) -> dict[StageId, Wait]:
+        """Return the waits of stages whose dataflow has an unexpected failure."""
+        troubled = {trouble.dataflow: trouble for trouble in self._isolation.troubles()}
+        found = {}
+        for record in records:
+            if (trouble := troubled.get(record.name)) is None:
+                continue
+            stages = record.document.get("stages", {})
+            for stage in stages if isinstance(stages, Mapping) else ():
+                known = waits.get((record.name, stage))
+                if known is None or known.error is None:
+                    wait = Wait("retry", trouble.words, trouble.since, error=trouble.error)
+                    found[record.name, stage] = wait
+        return found
 
     def _framed(self, loaded: Sequence[_Loaded]) -> Iterator[_Loaded]:
-        """Let what arrived be framed, but at stopped stages; yield what is known then."""
+        """Frame what arrived, except at stopped stages; yield the data loaded afterwards."""
         waiting: list[tuple[DataflowRecord, StageNode]] = []
         for found in loaded:
-            waiting += self._to_frame(found)
+            look = partial(self._to_frame, found)
+            waiting += self._apart(found.record, FRAMED, look) or ()
         self._framer.start(waiting)
         moved = {record.name for record, _ in waiting}
         for found in loaded:
-            name = found.record.name
-            yield _Loaded.of(found.record, self._store) if name in moved else found
+            if found.record.name in moved:
+                yield from self._loaded([found.record])
+            else:
+                yield found
 
-    def _to_frame(self, found: _Loaded) -> Iterator[tuple[DataflowRecord, StageNode]]:
-        """Yield the stages of a dataflow at which something waits to be framed."""
+    def _to_frame(self, found: _Loaded) -> list[tuple[DataflowRecord, StageNode]]:
+        """Return the stages of a dataflow that have something to frame."""
+        if found.record.name in self.deleting or found.record.name in self.held:
+            return []
         try:
-            self._catalog.require_same(found.record)
+            drifted = self._catalog.drifted(found.record)
             units = self._catalog.units(found.record)
         except CbpError:
-            return  # its stages say why
-        if found.record.name in self.deleting or found.record.name in self.held:
-            return
+            return []  # its stages say why
+        waiting = []
         for stage in found.stages:
             node = units[stage.stage].leader
-            if not node.translator.framed or stage.paused_because:
+            if not node.translator.framed or stage.paused_because or stage.stage in drifted:
                 continue
             connectors = found.connectors[stage.stage]
-            try:
-                idle = self._framer.close_idle(found.record, node, connectors)
-            except LogConflictError as error:
-                self._runs.depose(error.message)
-                return
+            idle = self._framer.close_idle(found.record, node, connectors)
             if idle or self._framer.waits(found.record, node, connectors):
-                yield found.record, node
+                waiting.append((found.record, node))
+        return waiting
 
     def _view(
         self,
@@ -239,13 +314,13 @@ class Ticker:
         busy: Mapping[StageId, Taken],
     ) -> StageView:
         node, key = unit.leader, (record.name, stage.stage)
-        because = stage.paused_because
+        because, finishing = stage.paused_because, False
         if record.name in self.deleting:
             because = "is being deleted"
         elif record.name in self.held:
             because = self.held[record.name]
         elif (parked := self._runs.parked().get(key)) is not None:
-            because = parked.reason
+            because, finishing = parked.reason, parked.rest is not None
         elif record.desired == "paused":
             because = because or "the dataflow is paused"
         return StageView(
@@ -258,8 +333,9 @@ class Ticker:
             work=busy.get(key),
             active=not because,
             paused_because=because,
+            finishing=finishing,
             stopped=bool(stage.paused_because) and stage.paused_because != PAUSED_BY_HAND,
-            retry_at=stage.retry_at,
+            retry_at=self._runs.not_before(stage),
             gave_way=0 if because or key in busy else self._runs.gave_way(stage),
             memo=stage.memo,
             runnable=node.runnable,
@@ -281,7 +357,7 @@ class Ticker:
         node, *fused = self._catalog.units(record)[stage.stage].members
         recorded = self._recovery.read(record, stage.stage, stage.epoch)
         if recorded is not None:
-            # The store lost this epoch, or has not seen it yet: it is done, never done twice.
+            # The store lost this epoch, or has not seen it yet. It is done: never do it twice.
             self._runs.redo(record, node, recorded)
             return
         run = RunRecord(
@@ -321,30 +397,36 @@ class Ticker:
         return last[0].attempt + 1 if last and last[0].epoch == stage.epoch else 1
 
     def _publish(self, records: Sequence[DataflowRecord], busy: Collection[str]) -> None:
-        """Publish what waited long enough, and what dataflows finished before they paused."""
+        """Publish what is due, and what dataflows finished before they were paused."""
         for record in records:
             at_once = record.desired == "paused" and record.name not in busy
-            if record.name not in self.deleting and record.name not in self.held:
-                self._runs.start_publishing(record, at_once=at_once)
+            if record.name in self.deleting or record.name in self.held:
+                continue
+            if self._isolation.resting(record.name, PUBLISHED) is None:
+                publish = partial(self._runs.start_publishing, record, at_once=at_once)
+                self._apart(record, "asked what is due", publish)
 
     def _finish_parked(self) -> None:
-        """Try again to finish what is due; a stage that paused waits for the operator."""
+        """Try again to finish parked runs; those of a paused stage wait for the operator."""
         now = self._clock()
         for (name, stage_name), parked in self._runs.parked().items():
             if (name, stage_name) in self._runs.busy():
                 continue
             if name in self.deleting or name in self.held:
                 continue
-            if parked.retry_at is not None and now < parked.retry_at:
-                continue
-            stage = next(s for s in self._store.stages(name) if s.stage == stage_name)
-            if not stage.paused_because:
-                self._runs.redo(parked.record, parked.node, parked.intention)
+            if parked.rest is None or not parked.rest.lasts(now):
+                self._apart(parked.record, "finished", partial(self._redo, parked, stage_name))
+
+    def _redo(self, parked: Parked, stage_name: str) -> None:
+        stages = self._store.stages(parked.record.name)
+        stage = next(stage for stage in stages if stage.stage == stage_name)
+        if not stage.paused_because:
+            self._runs.redo(parked.record, parked.node, parked.intention)
 
     def new_id(self) -> str:
         """Return an id that sorts by time, also within a millisecond.
 
-        It sorts behind the ids of the process before, even if the clock was set back:
+        It sorts after the ids of the previous process, even if the clock was set back:
         attempts and failures are counted in this order.
         """
         if not self._last_id_ms:
@@ -352,3 +434,7 @@ class Ticker:
             self._last_id_ms = int(newest[0].id[:TIME_DIGITS], 16) if newest else 0
         self._last_id_ms = max(int(self._clock().timestamp() * 1000), self._last_id_ms + 1)
         return f"{self._last_id_ms:0{TIME_DIGITS}x}{self._random_hex(4)}"
+
+
+def _stopped(stage: StageRecord, error: CbpError) -> Wait:
+    return Wait("stopped", error.message, stage.waiting_since, error=error)

@@ -1,4 +1,4 @@
-"""What a registration may name, and how its text is read."""
+"""The registry: which translators a document may name, and how its text is read."""
 
 from controller.registry.text import parse_document
 from controller.registry.translators import Registry, TranslatorInfo

@@ -2,14 +2,14 @@ r"""The text of a dataflow document: JSON, or YAML 1.2 without surprises.
 
     parse_document("name: word_counts\nstages: {}", "application/yaml")
 
-Both give plain JSON values and the paths of pairs that stood twice, which a
-mapping cannot hold. YAML is read from its events, not by a loader, therefore:
-`no`, `on`, `010` and `2026-01-01` are what YAML 1.2 says (strings, 10, a string),
-tags make nothing, nesting cannot exhaust the stack, and aliases count with
-everything they stand for.
+Both give plain JSON values, and the paths of duplicate pairs, which a mapping cannot hold. YAML is
+read from its events, not by a loader. Therefore `no`, `on`, `010` and `2026-01-01` are what YAML
+1.2 says (strings, 10, a string), tags construct nothing, nesting cannot exhaust the stack, and
+every use of an alias counts with its full content.
 
-Guaranteed: at most `TEXT_BYTES_MAX` of text, `DEPTH_MAX` levels and `VALUES_MAX`
-values come out, whatever goes in (tests/controller/test_registry.py).
+Guaranteed: the result has at most `DEPTH_MAX` levels, `VALUES_MAX` values with `TEXT_BYTES_MAX`
+characters, and names of `NAME_MAX` characters, and comes from at most `TEXT_BYTES_MAX` of text,
+whatever the input (tests/controller/test_registry.py, test_documents.py).
 """
 
 from __future__ import annotations
@@ -24,12 +24,16 @@ from typing import Any, NoReturn
 import yaml
 
 from cbp.errors import DataflowInvalidError, Mistake
+from cbp.errors.message_limits import MISTAKES_MAX
 
-__all__ = ["DEPTH_MAX", "TEXT_BYTES_MAX", "VALUES_MAX", "parse_document"]
+__all__ = ["DEPTH_MAX", "NAME_MAX", "TEXT_BYTES_MAX", "VALUES_MAX", "parse_document"]
 
 TEXT_BYTES_MAX = 1 << 20
 DEPTH_MAX = 32
 VALUES_MAX = 50_000
+NAME_MAX = 1000
+DIRECTIVES_MAX = 8
+"""Limit of lines such as `%TAG`; the parser compares each of them with all the others."""
 
 _JSON_TYPES = {"application/json"}
 _YAML_TYPES = {"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"}
@@ -42,11 +46,12 @@ _BOOL = re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z")
 _INT = re.compile(r"[-+]?[0-9]{1,30}\Z")
 _BASED = re.compile(r"0o[0-7]{1,30}\Z|0x[0-9a-fA-F]{1,30}\Z")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
+_DIRECTIVE = re.compile(r"^%", re.MULTILINE)
 _SPECIAL = re.compile(r"(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z")
 
 
 class _Pairs(list[tuple[Any, Any]]):
-    """A mapping as it stands in the text, pairs that stand twice included."""
+    """A mapping as it stands in the text, including duplicate pairs."""
 
 
 def parse_document(text: str, content_type: str) -> tuple[Mapping[str, Any], tuple[str, ...]]:
@@ -58,8 +63,8 @@ def parse_document(text: str, content_type: str) -> tuple[Mapping[str, Any], tup
             `application/yaml` and its older names.
 
     Returns:
-        The document as JSON values, and the paths of pairs that stood twice, such
-        as `stages.count.inputs.links`; of such pairs the last one counts.
+        The document as JSON values, and the paths of duplicate pairs, such as
+        `stages.count.inputs.links`; the last one of such pairs counts.
 
     Raises:
         DataflowInvalidError: Rule `document_syntax` with line and column,
@@ -94,6 +99,9 @@ def _json(text: str) -> Any:
 
 
 def _yaml(text: str) -> Any:
+    if len(_DIRECTIVE.findall(text)) > DIRECTIVES_MAX:
+        message = f"has more than {DIRECTIVES_MAX} lines that begin with '%'"
+        _fail("document_too_large", "document", message)
     try:
         return _YamlReader().read(yaml.parse(text, Loader=_LOADER))
     except yaml.MarkedYAMLError as error:
@@ -104,7 +112,7 @@ def _yaml(text: str) -> Any:
 
 @dataclass
 class _Open:
-    """A collection whose end has not been read."""
+    """A collection whose end has not been read yet."""
 
     value: list[Any]
     anchor: str | None
@@ -135,7 +143,7 @@ class _YamlReader:
 
     def _open(self, event: yaml.CollectionStartEvent) -> None:
         self._refuse_tag(event, implied=("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"))
-        # Here and not later: the parser's time is quadratic in the depth.
+        # Checked here, not later: the parser's time is quadratic in the depth.
         if len(self._stack) >= DEPTH_MAX:
             message = f"is nested deeper than {DEPTH_MAX} levels"
             _fail("document_too_large", _place(event.start_mark), message)
@@ -151,10 +159,16 @@ class _YamlReader:
     def _scalar(self, event: yaml.ScalarEvent) -> None:
         self._refuse_tag(event, implied=(_STRING_TAG,))
         text = event.tag == _STRING_TAG or not event.implicit[0]
-        value = event.value if text else _core_value(event)
+        # In the place of a name, `null:` and `1:` are names, as in JSON.
+        value = event.value if text or (event.value and self._at_name()) else _core_value(event)
         if event.anchor is not None:
             self._anchors[event.anchor] = value
         self._add(event, value)
+
+    def _at_name(self) -> bool:
+        """Return whether the next value of the open collection is a name."""
+        top = self._stack[-1] if self._stack else None
+        return top is not None and isinstance(top.value, _Pairs) and not top.keys
 
     def _alias(self, event: yaml.AliasEvent) -> None:
         if event.anchor not in self._anchors:
@@ -182,7 +196,7 @@ class _YamlReader:
 
 
 def _core_value(event: yaml.ScalarEvent) -> Any:
-    """Return what a plain scalar means in the core schema of YAML 1.2."""
+    """Return the value of a plain scalar in the core schema of YAML 1.2."""
     text: str = event.value
     makers: tuple[tuple[re.Pattern[str], Callable[[str], Any]], ...] = (
         (_NULL, lambda _: None),
@@ -196,20 +210,19 @@ def _core_value(event: yaml.ScalarEvent) -> Any:
 
 
 class _Plain:
-    """Turns pairs into mappings; collects what stood twice; refuses what JSON cannot hold.
+    """Turns pairs into mappings; collects duplicates; refuses what JSON cannot hold.
 
-    Aliases share what they stand for until here, where every use is read and counted.
+    Aliases share their content until here, where every use is read and counted.
     """
 
     def __init__(self) -> None:
         self.duplicates: list[str] = []
-        self._values = 0
+        self._values = self._characters = 0
 
     def read(self, value: Any, path: tuple[str, ...]) -> Any:
         self._values += 1
         if len(path) > DEPTH_MAX or self._values > VALUES_MAX:
-            message = f"is above {DEPTH_MAX} levels or {VALUES_MAX} values"
-            _fail("document_too_large", ".".join(path[:1]) or "document", message)
+            self._too_large(path, f"is above {DEPTH_MAX} levels or {VALUES_MAX} values")
         if isinstance(value, _Pairs):
             return self._mapping(value, path)
         if isinstance(value, list):
@@ -222,7 +235,9 @@ class _Plain:
         for key, item in pairs:
             self._check_scalar(key, path)
             at = (*path, str(key))
-            if key in made:
+            if len(at[-1]) > NAME_MAX:
+                self._too_large(path, f"has a name of more than {NAME_MAX} characters")
+            if key in made and len(self.duplicates) <= MISTAKES_MAX:
                 self.duplicates.append(".".join(at))
             made[key] = self.read(item, at)
         return made
@@ -232,10 +247,17 @@ class _Plain:
         if isinstance(value, float) and not math.isfinite(value):
             _fail("document_invalid", where, f"{value} is no number that JSON can hold")
         if isinstance(value, str):
+            self._characters += len(value)
+            if self._characters > TEXT_BYTES_MAX:
+                message = f"is above {TEXT_BYTES_MAX} characters with what aliases stand for"
+                self._too_large(path, message)
             try:
                 value.encode()
             except UnicodeEncodeError:
                 _fail("document_invalid", where, "half of a surrogate pair is no text")
+
+    def _too_large(self, path: tuple[str, ...], message: str) -> NoReturn:
+        _fail("document_too_large", ".".join(path[:1])[:NAME_MAX] or "document", message)
 
 
 def _place(mark: Any) -> str:

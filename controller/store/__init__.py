@@ -1,4 +1,4 @@
-"""The metadata store: `base` is its interface, `open_store` gives the implementation."""
+"""The metadata store: `base` defines its interface, `open_store` opens the implementation."""
 
 from __future__ import annotations
 

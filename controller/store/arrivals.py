@@ -1,21 +1,21 @@
-"""The part of the store that knows claims of files, and increments."""
+"""Store methods for claims of files, and for increments."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, insert, select
+from sqlalchemy import Connection, Select, and_, func, insert, not_, select
 from sqlalchemy import update as update_table
 
 from cbp.errors import NotFoundError
 from controller.store import queues, rows
 from controller.store.base import ClaimRecord, ClaimStatus, IncrementRecord, Page
 from controller.store.database import Database, insert_new
-from controller.store.holds import hold
 from controller.store.listing import page
 from controller.store.tables import claims, increments
+from controller.store.writer_lock import hold
 
 __all__ = ["Arrivals"]
 
@@ -27,28 +27,48 @@ class Arrivals:
 
     def add_claim(self, claim: ClaimRecord) -> ClaimRecord:
         """See `Store.add_claim`; raises `AlreadyExistsError` when its id is taken."""
+        return self.add_claims([claim])[0]
+
+    def add_claims(self, new: Sequence[ClaimRecord]) -> list[ClaimRecord]:
+        """See `Store.add_claims`; raises `AlreadyExistsError` when an id is taken."""
+        first = new[0]
         highest = select(func.max(claims.c.sequence)).where(
-            claims.c.dataflow == claim.dataflow, claims.c.source == claim.source
+            claims.c.dataflow == first.dataflow, claims.c.source == first.source
         )
         with self._database.write() as connection:
-            hold(connection, claim.dataflow)
+            hold(connection, first.dataflow)
             last = connection.execute(highest).scalar_one()
-            numbered = replace(claim, sequence=0 if last is None else last + 1)
-            insert_new(connection, claims, rows.claim_row(numbered), kind="claim", name=claim.id)
+            start = 0 if last is None else last + 1
+            numbered = [replace(claim, sequence=start + n) for n, claim in enumerate(new)]
+            for claim in numbered:
+                row = rows.claim_row(claim)
+                insert_new(connection, claims, row, kind="claim", name=claim.id)
         return numbered
 
     def update_claim(self, claim: ClaimRecord) -> None:
         """See `Store.update_claim`; raises `NotFoundError`."""
+        self.update_claims([claim])
+
+    def update_claims(self, changed: Sequence[ClaimRecord]) -> None:
+        """See `Store.update_claims`; raises `NotFoundError`."""
         with self._database.write() as connection:
-            hold(connection, claim.dataflow)
-            if not _update_claim(connection, claim):
-                raise NotFoundError(kind="claim", name=claim.id)
+            hold(connection, changed[0].dataflow)
+            for claim in changed:
+                if not _update_claim(connection, claim):
+                    raise NotFoundError(kind="claim", name=claim.id)
 
     def known_claims(self, ids: Sequence[str]) -> set[str]:
         """See `Store.known_claims`."""
         query = select(claims.c.id).where(claims.c.id.in_(ids))
         with self._database.read() as connection:
             return set(connection.execute(query).scalars())
+
+    def find_claims(self, ids: Sequence[str]) -> dict[str, ClaimRecord]:
+        """See `Store.find_claims`."""
+        query = select(claims).where(claims.c.id.in_(ids))
+        with self._database.read() as connection:
+            found = [rows.claim_of(row) for row in connection.execute(query)]
+        return {claim.id: claim for claim in found}
 
     def open_claims(self, dataflow: str, source: str) -> list[ClaimRecord]:
         """See `Store.open_claims`."""
@@ -83,24 +103,44 @@ class Arrivals:
                 build=rows.claim_of,
             )
 
-    def accepted_claim(self, dataflow: str, source: str, sha256: str) -> ClaimRecord | None:
-        """See `Store.accepted_claim`; the oldest when there are several."""
-        query = (
-            _claims(dataflow, source)
-            .where(claims.c.sha256 == sha256, claims.c.status == "accepted")
-            .order_by(claims.c.seq)
-            .limit(1)
+    def same_claim(
+        self,
+        dataflow: str,
+        source: str,
+        sha256: str,
+        *,
+        path: str | None = None,
+        waiting: bool = False,
+    ) -> ClaimRecord | None:
+        """See `Store.same_claim`; if there are several, the first by name."""
+        status = ("claiming", "claimed") if waiting else ("accepted",)
+        query = _claims(dataflow, source).where(
+            claims.c.sha256 == sha256, claims.c.status.in_(status)
         )
+        if path is not None:
+            query = query.where(claims.c.path == path)
+        # The order of its index: fast even with a hundred thousand empty files.
+        return self._first_claim(query.order_by(claims.c.path))
+
+    def keyed_claim(self, dataflow: str, source: str, key: str) -> ClaimRecord | None:
+        """See `Store.keyed_claim`; if there are several, the oldest."""
+        query = _claims(dataflow, source).where(
+            claims.c.request_key == key, claims.c.status != "withdrawn"
+        )
+        return self._first_claim(query.order_by(claims.c.seq))
+
+    def _first_claim(self, query: Select[Any]) -> ClaimRecord | None:
         with self._database.read() as connection:
-            row = connection.execute(query).first()
+            row = connection.execute(query.limit(1)).first()
         return None if row is None else rows.claim_of(row)
 
     def accept(self, claim: ClaimRecord, record: IncrementRecord) -> None:
-        """See `Store.accept`; also inserts the claim when the store lost it.
+        """See `Store.accept`; also inserts the claim if the store lost it.
 
         Raises:
             NotFoundError: If there is no such dataflow.
-            InvariantError: If another increment of this name is stored, or one before it is not.
+            InvariantError: If another increment of this name is stored, or the previous one is
+                missing.
         """
         settled = replace(claim, status="accepted", index=record.increment.index)
         with self._database.write() as connection:
@@ -110,8 +150,14 @@ class Arrivals:
             ):
                 connection.execute(insert(claims), rows.claim_row(settled))
 
+    def withdraw(self, dataflow: str, dropped: Mapping[str, Sequence[range]]) -> None:
+        """See `Store.withdraw`."""
+        with self._database.write() as connection:
+            hold(connection, dataflow)
+            withdraw(connection, dataflow, dropped)
+
     def next_index(self, dataflow: str, flow: str) -> int:
-        """See `Store.next_index`; 0 for a flow that nobody knows."""
+        """See `Store.next_index`; 0 for an unknown flow."""
         with self._database.read() as connection:
             return queues.next_index(connection, dataflow, flow)
 
@@ -151,15 +197,31 @@ class Arrivals:
         return rows.increment_record_of(row)
 
 
+def withdraw(connection: Connection, dataflow: str, dropped: Mapping[str, Sequence[range]]) -> None:
+    """Set the status of accepted claims: dropped increments are withdrawn, others accepted."""
+    parts = [
+        and_(claims.c.source == source, claims.c.idx >= part.start, claims.c.idx < part.stop)
+        for source, ranges in dropped.items()
+        for part in ranges
+    ]
+    mine = update_table(claims).where(claims.c.dataflow == dataflow)
+    withdrawn = mine.where(claims.c.status == "withdrawn")
+    for part in parts:
+        withdrawn = withdrawn.where(not_(part))
+        taken = mine.where(part, claims.c.status == "accepted")
+        connection.execute(taken.values(status="withdrawn"))
+    connection.execute(withdrawn.values(status="accepted"))
+
+
 def _claims(dataflow: str, source: str | None) -> Select[Any]:
     query = select(claims).where(claims.c.dataflow == dataflow)
     return query if source is None else query.where(claims.c.source == source)
 
 
 def _update_claim(connection: Connection, claim: ClaimRecord) -> bool:
-    """Replace what may change of a claim; `False` when it is not stored."""
+    """Update the columns of a claim that may change; return `False` if it is not stored."""
     values = rows.claim_row(claim)
-    for fixed in ("id", "dataflow", "source", "sequence", "created_at"):
+    for fixed in ("id", "dataflow", "source", "sequence", "created_at", "request_key"):
         del values[fixed]
     changed = connection.execute(
         update_table(claims)

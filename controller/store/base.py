@@ -1,36 +1,39 @@
-"""The metadata store: what the service knows besides the tables; one interface.
+"""The interface of the metadata store: everything the service knows besides the tables.
 
-The store is an index over the intention logs and the source logs, which lie beside
-the tables and are the truth. Every method is one transaction: it happened as a
-whole once it returned, and not at all if it raised. Methods may be called from
-several threads. Times are aware and in UTC; ids are opaque text.
+The store is an index over the intention logs and the source logs, which lie beside the tables and
+are the truth. Every method is one transaction: if it returns, it has happened as a whole; if it
+raises, it has not happened. Methods may be called from several threads. Times are aware and in
+UTC; ids are opaque text.
 
-One conformance suite holds for every implementation (tests/conformance).
+Every implementation passes one conformance suite (tests/conformance).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Protocol
 
-from cbp.model.connector import Connector
-from cbp.model.framing import Framing
-from cbp.model.generation import Generation
-from cbp.model.increment import Increment
-from cbp.model.intention import Intention, RunStatus
-from cbp.model.lease import Lease
-from cbp.model.position import Position
-from cbp.model.punctuation import Punctuation
+from cbp.model.flow.connector import Connector
+from cbp.model.flow.framing import Framing
+from cbp.model.flow.generation import Generation
+from cbp.model.flow.increment import Increment
+from cbp.model.flow.position import Position
+from cbp.model.flow.punctuation import Punctuation
+from cbp.model.run.intention import Intention, RunStatus
+from cbp.model.schedule.lease import Lease
 from controller.store.records import (
     ClaimRecord,
     ClaimStatus,
     DataflowRecord,
     Desired,
     IncrementRecord,
+    Judged,
     Page,
     RunRecord,
     StageRecord,
+    Uploaded,
 )
 
 __all__ = [
@@ -39,10 +42,12 @@ __all__ = [
     "DataflowRecord",
     "Desired",
     "IncrementRecord",
+    "Judged",
     "Page",
     "RunRecord",
     "StageRecord",
     "Store",
+    "Uploaded",
 ]
 
 
@@ -54,14 +59,14 @@ class Store(Protocol):
         ...
 
     def ping(self) -> None:
-        """Raise `OperatingError` when the store cannot be used."""
+        """Raise `OperatingError` if the store cannot be used."""
         ...
 
-    # who leads
+    # leadership
 
     @property
     def shared(self) -> bool:
-        """Whether other processes may use the same database, so that the lease decides."""
+        """Whether other processes may use the same database; then the lease decides who leads."""
         ...
 
     def lease(self) -> tuple[Lease, int]:
@@ -71,26 +76,26 @@ class Store(Protocol):
     def take_lease(self, holder: str, address: str, *, milliseconds: int) -> Lease | None:
         """Take the lease if it is free by the database's clock; see `Lease.taken`.
 
-        Waits for writers under the epoch before to end; from then on those are refused.
+        Waits for writers of the previous epoch to end; later writes of that epoch are refused.
 
         Returns:
-            The lease as it now is, or `None` while another one holds it.
+            The lease as it is now, or `None` while another instance holds it.
         """
         ...
 
     def renew_lease(self, epoch: int, *, milliseconds: int) -> bool:
-        """Give the lease new time, also when it ran out; `False`: its epoch is another one."""
+        """Extend the lease, even if it has expired; `False` if it now has another epoch."""
         ...
 
     def release_lease(self, epoch: int) -> None:
-        """Free the lease at once; does nothing when its epoch is another one."""
+        """Free the lease at once; does nothing if it now has another epoch."""
         ...
 
     def fence(self, epoch: int | None) -> None:
-        """Let this object write only while `epoch` is the lease's; `None` lifts that.
+        """Let this object write only while `epoch` is the lease's; `None` lifts the fence.
 
-        A method that writes then raises `LeaseLostError` when another one leads: what it
-        wanted has not happened and never will.
+        A fenced write then raises `LeaseLostError` if another instance leads; it has not
+        happened and never will.
         """
         ...
 
@@ -106,9 +111,9 @@ class Store(Protocol):
 
         Args:
             record: The dataflow; its stages begin to wait at `created_at`.
-            stages: Stage to its wiring (input name to flow name).
-            framed: The (stage, input) pairs that frame their flow: what arrives there waits
-                until `frame` has taken it.
+            stages: Stage -> its wiring (input name -> flow name).
+            framed: The (stage, input) pairs that frame their flow; what arrives there waits
+                until `frame` takes it.
 
         Raises:
             AlreadyExistsError: If the name is taken.
@@ -124,14 +129,14 @@ class Store(Protocol):
         ...
 
     def set_desired(self, name: str, desired: Desired) -> None:
-        """Record what the operator wants; `running` also clears failures of its stages.
+        """Record the desired state of a dataflow; `running` also clears its stages' failures.
 
-        It also lifts the pauses of stages that stopped by themselves.
+        It also lifts the pauses of its stages.
         """
         ...
 
     def delete(self, name: str) -> None:
-        """Remove a dataflow and everything known of it; its tables stay.
+        """Remove a dataflow and everything known about it; its tables stay.
 
         Raises:
             NotFoundError: If there is no such dataflow.
@@ -141,15 +146,27 @@ class Store(Protocol):
     # arrivals
 
     def add_claim(self, claim: ClaimRecord) -> ClaimRecord:
-        """Record the intention to claim a file; gives it the source's next `sequence`."""
+        """Record the intention to claim a file, and give it the source's next `sequence`."""
+        ...
+
+    def add_claims(self, new: Sequence[ClaimRecord]) -> list[ClaimRecord]:
+        """Like `add_claim`, for several (>= 1) files of one source, in order, all or none."""
         ...
 
     def update_claim(self, claim: ClaimRecord) -> None:
         """Replace a claim by id (status, sha256, reason)."""
         ...
 
+    def update_claims(self, changed: Sequence[ClaimRecord]) -> None:
+        """Replace several (>= 1) claims of one dataflow by id, all or none."""
+        ...
+
     def known_claims(self, ids: Sequence[str]) -> set[str]:
-        """Return which of these ids, some hundred at most, are those of claims."""
+        """Return which of these ids (some hundred at most) belong to claims."""
+        ...
+
+    def find_claims(self, ids: Sequence[str]) -> dict[str, ClaimRecord]:
+        """Return id -> claim, for those of these ids (some hundred at most) that exist."""
         ...
 
     def open_claims(self, dataflow: str, source: str) -> list[ClaimRecord]:
@@ -168,25 +185,45 @@ class Store(Protocol):
         """List claims, newest first."""
         ...
 
-    def accepted_claim(self, dataflow: str, source: str, sha256: str) -> ClaimRecord | None:
-        """Return the accepted claim with this content, if any."""
+    def same_claim(
+        self,
+        dataflow: str,
+        source: str,
+        sha256: str,
+        *,
+        path: str | None = None,
+        waiting: bool = False,
+    ) -> ClaimRecord | None:
+        """Return an accepted claim with this content, if there is one.
+
+        Args:
+            dataflow: The name of the dataflow.
+            source: The name of the source.
+            sha256: Hex digest of the content.
+            path: The name that the claim must have, too; `None`: any.
+            waiting: Search claims whose file still waits to be taken in, instead.
+        """
+        ...
+
+    def keyed_claim(self, dataflow: str, source: str, key: str) -> ClaimRecord | None:
+        """Return the claim of the upload with this key, unless it was withdrawn."""
         ...
 
     def accept(self, claim: ClaimRecord, record: IncrementRecord) -> None:
         """Store a source's increment, enqueue it at every consumer, settle the claim.
 
-        Does nothing when this (flow, index) is stored already (redo after a crash).
-        A claim that the store does not know (it was lost) is inserted.
+        Does nothing if this (flow, index) is already stored (redo after a crash). A claim
+        that the store has lost is inserted.
 
         Raises:
             NotFoundError: If there is no such dataflow.
             InvariantError: If this (flow, index) is stored with other content, or the
-                increment before it is not.
+                previous increment is missing.
         """
         ...
 
     def next_index(self, dataflow: str, flow: str) -> int:
-        """Return the index that the next increment of a flow gets."""
+        """Return the index for the next increment of a flow."""
         ...
 
     # queues and runs
@@ -196,30 +233,30 @@ class Store(Protocol):
         ...
 
     def epochs(self) -> dict[str, int]:
-        """Return how many epochs every dataflow has committed, over all its stages."""
+        """Return dataflow -> how many epochs it has committed, over all its stages."""
         ...
 
     def connectors(self, dataflow: str) -> dict[str, dict[str, Connector]]:
-        """Return stage -> input -> connector, inputs without increments included."""
+        """Return stage -> input -> connector, including inputs without increments."""
         ...
 
     def position(self, dataflow: str) -> Position:
-        """Return where a dataflow stands between two commits; raises `NotFoundError`."""
+        """Return the position of a dataflow between two commits; raises `NotFoundError`."""
         ...
 
     def restore(self, position: Position, *, at: datetime) -> None:
-        """Bring a dataflow forward to a position; what arrived at sources since stays queued.
+        """Bring a dataflow forward to a position; later arrivals at sources stay queued.
 
-        For a store that lost what the position knows. Does nothing when no stage is
-        behind it.
+        For a store that lost what the position knows. Does nothing if no stage is behind the
+        position.
 
         Args:
-            position: Where the dataflow stood once.
-            at: Time that increments get which the store does not know.
+            position: A former position of the dataflow.
+            at: Arrival time for increments that the store does not know.
 
         Raises:
             NotFoundError: If there is no such dataflow.
-            InvariantError: If its stages or inputs are others, or some are ahead of it.
+            InvariantError: If it has other stages or inputs, or some are ahead of the position.
         """
         ...
 
@@ -233,38 +270,55 @@ class Store(Protocol):
         fresh: Collection[str] = (),
         at: datetime,
     ) -> None:
-        """Bring a dataflow to a new version: its stages, inputs and queues are those told.
+        """Bring a dataflow to a new version, with exactly these stages, inputs and queues.
 
-        What arrived at sources since the position is queued behind it. Increments stay
-        known, also of flows that are gone; runs of stages that are gone do not.
+        What arrived at sources since the position is queued behind it. Increments of removed
+        flows stay known; runs of removed stages do not.
 
         Args:
-            record: With the new version and document; what else it says is left alone.
-            stages: As of `register`.
-            framed: As of `register`.
+            record: Carries the new version and document; other fields are ignored.
+            stages: As in `register`.
+            framed: As in `register`.
             position: Where the new version begins; has every stage and input of `stages`.
             fresh: Stages whose pauses are lifted.
-            at: Time that increments and stages get which the store does not know.
+            at: Time for increments and stages that the store does not know.
 
         Raises:
             NotFoundError: If there is no such dataflow.
         """
         ...
 
-    def rewind(self, generation: Generation, *, at: datetime) -> None:
-        """Take a dataflow to where a generation began, whether that lies behind or ahead.
+    def rewind(
+        self,
+        generation: Generation,
+        *,
+        at: datetime,
+        dropped: Mapping[str, Sequence[range]] = MappingProxyType({}),
+    ) -> None:
+        """Move a dataflow to where a generation began, whether that is behind or ahead.
 
-        Increments of stages that were undone are forgotten, failures and pauses of stages
-        too; what arrived at sources since the position stays queued. Does nothing when this
-        or a later generation is stored already.
+        Undone increments of stages are forgotten, and so are failures and pauses of stages.
+        What arrived at sources since the position stays queued. Does nothing if this or a later
+        generation is already stored.
 
         Args:
-            generation: That was begun.
-            at: Time that increments get which the store does not know.
+            generation: The generation that begins.
+            at: Arrival time for increments that the store does not know.
+            dropped: As in `withdraw`.
 
         Raises:
             NotFoundError: If there is no such dataflow.
-            InvariantError: If its stages or inputs are others.
+            InvariantError: If it has other stages or inputs.
+        """
+        ...
+
+    def withdraw(self, dataflow: str, dropped: Mapping[str, Sequence[range]]) -> None:
+        """Mark the claims whose increments roll-backs dropped, and unmark all others.
+
+        Args:
+            dataflow: The name of the dataflow.
+            dropped: Source -> the indexes of all dropped increments, dropped for good or until
+                a later roll-back; see `cbp.model.flow.generation.increments_dropped`.
         """
         ...
 
@@ -278,42 +332,42 @@ class Store(Protocol):
         framing: Framing,
         frames: Sequence[Increment],
     ) -> None:
-        """Replace an arrived output increment, or a punctuation, by the frames that it ended.
+        """Replace an arrived output increment, or a punctuation, by the frames that end in it.
 
         Args:
-            dataflow: Its name.
-            stage: Of the dataflow.
+            dataflow: The name of the dataflow.
+            stage: The name of the stage.
             input_: A framed input of the stage.
-            index: Of the output increment; the oldest that arrived there. `None`: the
+            index: Index of the oldest output increment that arrived there. `None`: the
                 oldest punctuation that is not applied there.
-            framing: Where the framing stands behind it.
-            frames: In order; they join the end of the queue.
+            framing: The framing after it.
+            frames: In order; they are appended to the queue.
 
         Raises:
             NotFoundError: If there is no such stage.
-            InvariantError: If it does not wait there, or not in this order.
+            InvariantError: If it does not wait there, or is not the oldest.
         """
         ...
 
     # punctuations
 
     def punctuate(self, dataflow: str, punctuation: Punctuation) -> None:
-        """Record a punctuation, and let it wait at every framed input that it is for.
+        """Record a punctuation, and queue it at every framed input that it is for.
 
-        Does nothing when one of this number is recorded already (redo after a crash).
+        Does nothing if this number is already recorded (redo after a crash).
 
         Raises:
             NotFoundError: If there is no such dataflow.
-            InvariantError: If the one before it is missing.
+            InvariantError: If the previous punctuation is missing.
         """
         ...
 
     def next_punctuation(self, dataflow: str) -> int:
-        """Return the number that the next punctuation gets; raises `NotFoundError`."""
+        """Return the number for the next punctuation; raises `NotFoundError`."""
         ...
 
     def punctuation(self, dataflow: str, key: str) -> Punctuation | None:
-        """Return the punctuation that was asked for with this key, if any."""
+        """Return the punctuation with this idempotency key, if there is one."""
         ...
 
     def punctuations(
@@ -326,22 +380,22 @@ class Store(Protocol):
         """Record a run as INTENDED and set its stage's `waiting_since`.
 
         Raises:
-            InvariantError: If the stage's next epoch is another one: the decision was stale.
+            InvariantError: If the stage has another next epoch: the decision was stale.
         """
         ...
 
     def commit(self, intention: Intention, *, finished_at: datetime) -> None:
         """Move the connectors, store the outputs, enqueue them, advance the epoch.
 
-        An empty output is not enqueued inside a cycle (`cbp.model.graph`): it would go
-        round for ever. One transaction. Does nothing when the stage's epoch is already past this
-        intention (redo). The run becomes COMMITTED with the intention's figures; one
-        that the store does not know (it was lost) is inserted.
+        All in one transaction. An empty output is not enqueued inside a cycle
+        (`cbp.model.dataflow.graph`): it would go round for ever. Does nothing if the stage's
+        epoch is already past this intention (redo). The run becomes COMMITTED with the
+        intention's figures; a run that the store has lost is inserted.
 
         Raises:
             NotFoundError: If there is no such stage.
-            InvariantError: If an epoch before this one is missing, if it takes an
-                increment that does not wait, or writes one that is stored otherwise; or it
+            InvariantError: If a previous epoch is missing; if the intention takes an increment
+                that does not wait, or writes one that is stored with other content; or if it
                 is of another generation.
         """
         ...
@@ -355,10 +409,10 @@ class Store(Protocol):
         retry_at: datetime | None,
         pause: str = "",
     ) -> None:
-        """Record a failed try: FAILED, one more failure; paused when `pause` says why.
+        """Record a failed try: FAILED, one more failure; pause the stage if `pause` has a reason.
 
-        Does nothing when the run has failed already; leaves the stage alone when
-        another run committed the epoch.
+        Does nothing if the run has already failed. Leaves the stage alone if another run
+        committed the epoch.
 
         Raises:
             NotFoundError: If there is no such run.
@@ -369,11 +423,11 @@ class Store(Protocol):
     def pause_stage(
         self, dataflow: str, stage: str, because: str, error: Mapping[str, Any] | None = None
     ) -> None:
-        """Stop a stage, with the reason shown to the operator, and the error if one did it."""
+        """Pause a stage, with the reason for the operator, and the error that caused it if any."""
         ...
 
     def intended_runs(self) -> list[RunRecord]:
-        """Return every run in status INTENDED (there should be one a stage at most)."""
+        """Return every run in status INTENDED (normally at most one per stage)."""
         ...
 
     def run(self, run_id: str) -> RunRecord:
@@ -408,19 +462,19 @@ class Store(Protocol):
         ...
 
     def oldest_increments(self, dataflow: str, flow: str, *, limit: int) -> list[IncrementRecord]:
-        """Return the oldest increments of a flow that are known, ascending by index."""
+        """Return the oldest known increments of a flow, ascending by index."""
         ...
 
     def forget_increments(self, dataflow: str, flow: str, *, below: int) -> int:
         """Remove increments of a flow below an index, at most some thousand; return how many.
 
-        Those that wait in a queue stay, and the newest one: it tells the next index.
+        Increments that wait in a queue stay. The newest one stays too: it tells the next index.
         """
         ...
 
     def forget_runs(self, dataflow: str, stage: str, *, below: int) -> int:
         """Remove runs of epochs below this one, at most some thousand; return how many.
 
-        Those that are under way stay.
+        Runs under way stay.
         """
         ...

@@ -1,29 +1,30 @@
-"""The database below the store: connections, transactions, errors, the lock file.
+"""The database of the store: connections, transactions, errors, the lock file.
 
 Guarantees, on SQLite and PostgreSQL alike:
 
-- A transaction that writes is serial with every other one that writes to the same
-  dataflow: SQLite takes its one write lock at BEGIN, PostgreSQL the dataflow's row.
+- A writing transaction is serial with every other one that writes to the same
+  dataflow: SQLite takes its one write lock at BEGIN, PostgreSQL locks the dataflow's row.
 - What is committed is on disk: SQLite runs with WAL and `synchronous=FULL`;
   PostgreSQL's `synchronous_commit` is left as its operator set it.
 - No exception of SQLAlchemy or of a driver leaves a transaction; no message holds
   a password.
 
-Not guaranteed: that a commit which raised did not happen. When the connection to
-PostgreSQL breaks during COMMIT, nobody can know; callers repeat what is idempotent.
+Not guaranteed: that a commit which raised did not happen. If the connection to
+PostgreSQL breaks during COMMIT, the outcome is unknown; callers repeat idempotent work.
 
-One process serves a SQLite database, enforced by a lock file beside it. The lock
-belongs to the open file, so a killed process leaves none behind. On PostgreSQL a process
-that stops in the middle of a transaction, and so holds others up, loses it after
-`STUCK_SECONDS`; connections whose other end is gone are noticed in about that time. One that
-takes everything and answers nothing is given up after `ANSWER_SECONDS` (`patience.py`), a wait for
-another one's lock in a writing transaction after `LOCK_SECONDS`.
+One process serves a SQLite database; a lock file beside it enforces that. The lock belongs to the
+open file, so a killed process leaves none behind. On PostgreSQL a process that stalls in the middle
+of a transaction would hold others up; it loses the transaction after `STUCK_SECONDS`. Connections
+whose other end is gone are noticed in about that time. A connection that accepts everything and
+answers nothing is given up after `ANSWER_SECONDS` (`postgres_timeouts.py`). In a writing
+transaction a wait for another transaction's lock ends after `LOCK_SECONDS`.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -44,7 +45,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, SQLAlchemyError
 
-from cbp.engine.faults import NO_FAULTS, Faults
+from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.errors import AlreadyExistsError, CbpError, DiskFullError, InvariantError, OperatingError
 from controller.store.errors import DatabaseInUseError, DatabaseUrlError
 
@@ -53,26 +54,27 @@ __all__ = ["Database", "insert_new"]
 BUSY_TIMEOUT_MS = 10_000
 CONNECT_TIMEOUT_SECONDS = 10
 STUCK_SECONDS = 3
-"""Of two transactions of a stopped process, one can wait for the other: a take-over waits twice."""
+"""One of two transactions of a stalled process can wait for the other: a take-over waits twice."""
 LOCK_SECONDS = 8
-"""Longer than whoever stopped keeps a lock, and shorter than `ANSWER_SECONDS`, to be told why."""
+"""Longer than a stalled process keeps a lock; shorter than `ANSWER_SECONDS`, to get its error."""
 ANSWER_SECONDS = 10.0
 _REMOTE = {
     "connect_timeout": CONNECT_TIMEOUT_SECONDS,
-    # A machine that vanished says nothing: without these a read of its answer lasts for hours.
+    # A machine that vanished sends nothing: without these a read would wait for hours.
     "keepalives_idle": STUCK_SECONDS,
     "keepalives_interval": 1,
     "keepalives_count": 3,
     "tcp_user_timeout": 2 * STUCK_SECONDS * 1000,
 }
+_SECRET = re.compile(r"(?i)pass|secret|token|key")
 _SQLITE_PRAGMAS = (
-    # First, so that the others wait for a process that is starting too.
+    # First, so that the other pragmas wait for another process that is starting.
     f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}",
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
 )
 _WRITES = "cbp_writes"
-# Within the transaction, so that it works behind a pooler of connections too.
+# Inside the transaction, so that it also works behind a connection pooler.
 _GIVE_UP_WHEN_STUCK = text(
     f"SELECT set_config('idle_in_transaction_session_timeout', '{STUCK_SECONDS}s', true), "
     f"set_config('lock_timeout', '{LOCK_SECONDS}s', true)"
@@ -80,19 +82,20 @@ _GIVE_UP_WHEN_STUCK = text(
 
 
 class Database:
-    """Hands out transactions; safe to use from several threads.
+    """Provides transactions; safe to use from several threads.
 
     Args:
         url: `sqlite:///<file>` or `postgresql://...`.
-        exclusive: Refuse when another process serves the same SQLite file.
-        answer_seconds: How long PostgreSQL may say nothing while it is waited for.
+        faults: Called at every durable effect.
+        exclusive: Refuse if another process serves the same SQLite file.
+        answer_seconds: How long to wait for PostgreSQL while it sends nothing.
 
     Attributes:
         fence: Called first in every writing transaction; may refuse it.
 
     Raises:
-        DatabaseUrlError: The URL names no database that can be used.
-        DatabaseInUseError: Another process serves this SQLite file.
+        DatabaseUrlError: If the URL names no usable database.
+        DatabaseInUseError: If another process serves this SQLite file.
     """
 
     def __init__(
@@ -104,7 +107,7 @@ class Database:
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         parsed = _parse(url)
-        self.label = parsed.render_as_string(hide_password=True)
+        self.label = _told(parsed)
         self._fault = faults
         self.fence: Callable[[Connection], None] | None = None
         self._lock_file: int | None = None
@@ -117,11 +120,11 @@ class Database:
         if self._is_sqlite:
             self._writer = self._engine.execution_options(**{_WRITES: True})
         else:
-            # Said, not assumed: an operator may have set other defaults.
+            # Set explicitly: an operator may have set other defaults.
             self._reader = self._engine.execution_options(isolation_level="REPEATABLE READ")
             self._writer = self._engine.execution_options(isolation_level="READ COMMITTED")
             self._single = self._engine.execution_options(isolation_level="AUTOCOMMIT")
-        # SQLite's own queue of writers polls; this one wakes the next at once.
+        # SQLite's own writers poll for the lock; this lock wakes the next writer at once.
         self._turn = threading.Lock() if self._is_sqlite else nullcontext()
 
     @property
@@ -130,7 +133,7 @@ class Database:
         return self._lock_file is not None
 
     def close(self) -> None:
-        """Close connections and give up the lock; may be called again."""
+        """Close connections and release the lock; may be called again."""
         self._engine.dispose()
         if self._lock_file is not None:
             os.close(self._lock_file)
@@ -138,7 +141,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """Open a transaction that sees one state of the database and writes nothing."""
+        """Open a transaction that sees one snapshot of the database and writes nothing."""
         with self._translated(), self._reader.begin() as connection:
             yield connection
 
@@ -149,7 +152,7 @@ class Database:
         Failpoints: `sql_commit.before`, `sql_commit.after`.
 
         Args:
-            fenced: Ask `fence` first; only what decides about the fence itself does not.
+            fenced: Call `fence` first; `False` only for changes of the lease itself.
         """
         with self._translated(), self._turn, self._writer.begin() as connection:
             if not self._is_sqlite:
@@ -162,10 +165,10 @@ class Database:
 
     @contextmanager
     def write_at_once(self) -> Iterator[Connection]:
-        """Open what is committed with its only statement, whatever `fence` says.
+        """Open a connection whose only statement is committed at once, without the fence.
 
-        On PostgreSQL that takes two answers, of which one says that the connection works; `write`
-        takes five. A wait for another one's lock ends with our patience.
+        On PostgreSQL this takes two round trips, one of them to check the connection; `write`
+        takes five. A wait for another transaction's lock ends after `ANSWER_SECONDS`.
 
         Failpoints: those of `write`.
         """
@@ -182,7 +185,7 @@ class Database:
     def write_schema(self) -> Iterator[Connection]:
         """Like `write`, without failpoints: for migrations, before the store is open.
 
-        They may take long, and wait for those of another process: here patience has no end.
+        Migrations may take long, and wait for those of another process: no time limit holds.
         """
         with (
             self._translated(),
@@ -197,14 +200,14 @@ class Database:
         try:
             yield
         except SQLAlchemyError as exc:
-            # A column type of ours refused a value: its error stands inside.
+            # One of our column types refused a value: its error is inside.
             if isinstance(refused := getattr(exc, "orig", None), CbpError):
                 raise refused from refused.__cause__
             raise _translate(exc, self.label) from exc
         except sqlite3.Error as exc:
             raise _translate(exc, self.label) from exc
         except (OverflowError, UnicodeEncodeError) as exc:
-            # SQLite's driver says so by itself; PostgreSQL's says it as a DataError.
+            # SQLite's driver raises these itself; PostgreSQL's raises a DataError.
             message = f"database {self.label} cannot hold a value: {exc}"
             raise InvariantError(message) from exc
 
@@ -212,10 +215,10 @@ class Database:
 def insert_new(
     connection: Connection, table: Table, values: dict[str, Any], *, kind: str, name: str
 ) -> None:
-    """Insert a row of a name that must be free.
+    """Insert a row whose name must be free.
 
     Raises:
-        AlreadyExistsError: If it is taken; names `kind` and `name`.
+        AlreadyExistsError: With `kind` and `name`, if the name is taken.
     """
     try:
         connection.execute(insert(table), values)
@@ -227,10 +230,13 @@ def _parse(url: str) -> URL:
     """Return the URL with its driver; see `Database` for the errors."""
     try:
         parsed = make_url(url)
-    except (ArgumentError, ValueError) as exc:
-        # The text is not shown: what cannot be parsed may hold a password anywhere.
-        raise DatabaseUrlError(url="***", why="it cannot be read") from exc
-    label = parsed.render_as_string(hide_password=True)
+    except (ArgumentError, ValueError):
+        # Show nothing of it: an unparsable URL may hold a password anywhere.
+        raise DatabaseUrlError(url="***", why="it cannot be read") from None
+    if "@" in (parsed.host or ""):  # the end of a password
+        why = "its password has an '@'; write it as %40"
+        raise DatabaseUrlError(url="***", why=why)
+    label = _told(parsed)
     match parsed.get_backend_name():
         case "sqlite":
             if parsed.database in (None, "", ":memory:") or "mode" in parsed.query:
@@ -242,11 +248,17 @@ def _parse(url: str) -> URL:
             raise DatabaseUrlError(label, f"{other} is not supported")
 
 
+def _told(url: URL) -> str:
+    """Return a URL for messages: without a password, even if a parameter holds one."""
+    secret = {name: "***" for name in url.query if _SECRET.search(name)}
+    return url.update_query_dict(secret).render_as_string(hide_password=True)
+
+
 def _engine(url: URL, label: str, answer_seconds: float) -> Engine:
     remote = url.get_backend_name() != "sqlite"
     arguments: dict[str, Any] = {}
     if remote:
-        # What the operator's URL says wins.
+        # Parameters in the operator's URL take precedence.
         arguments = {name: value for name, value in _REMOTE.items() if name not in url.query}
     try:
         engine = create_engine(url, pool_pre_ping=remote, connect_args=arguments)
@@ -262,8 +274,8 @@ def _engine(url: URL, label: str, answer_seconds: float) -> Engine:
 
 
 def _limit_patience(engine: Engine, answer_seconds: float) -> None:
-    # Only here: the driver is an extra.
-    from controller.store.patience import PatientConnection
+    # Imported here: the driver is an optional extra.
+    from controller.store.postgres_timeouts import PatientConnection
 
     def connect(_dialect: Any, _record: Any, cargs: Any, cparams: Any) -> PatientConnection:
         connection = PatientConnection.connect(*cargs, **cparams)
@@ -275,7 +287,7 @@ def _limit_patience(engine: Engine, answer_seconds: float) -> None:
 
 @contextmanager
 def _without_end(connection: Connection) -> Iterator[None]:
-    """Let a connection wait as long as an answer takes; afterwards as before."""
+    """Lift a connection's time limit for answers; restore it afterwards."""
     driver: Any = connection.connection.driver_connection
     before, driver.answer_seconds = driver.answer_seconds, None
     try:
@@ -292,18 +304,18 @@ def _set_up_sqlite(dbapi_connection: Any, _record: Any) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # IMMEDIATE: a writer that began by reading could not get the write lock later
-    # without giving up what it read.
+    # IMMEDIATE: a writer that began by reading could only get the write lock later by
+    # discarding what it read.
     writes = connection.get_execution_options().get(_WRITES, False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def _prepare(path: Path, exclusive: bool) -> int | None:
-    """Make the folder and the file; returns the lock file's descriptor if one is taken."""
+    """Make the folder and the file; return the lock file's descriptor if it is taken."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _make_wal(path)
-        # Last of what can fail: nobody would give the lock up.
+        # Last of the steps that can fail: otherwise the lock would never be released.
         return _lock(path) if exclusive else None
     except OSError as exc:
         message = f"{path} cannot be opened: {exc.strerror}"
@@ -311,10 +323,10 @@ def _prepare(path: Path, exclusive: bool) -> int | None:
 
 
 def _make_wal(path: Path) -> None:
-    """Turn a database's journal to WAL, for good; does nothing when it is so already.
+    """Switch a database to WAL for good; does nothing if it is already switched.
 
-    The turn needs the whole file, and SQLite does not always wait for it. Of processes
-    that start at once, one turns and the others wait for the lock on the folder.
+    The switch needs exclusive access to the file, and SQLite does not always wait for that.
+    If several processes start at once, one switches, and the others wait for the folder's lock.
     """
     folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -331,7 +343,7 @@ def _make_wal(path: Path) -> None:
 
 
 def _lock(path: Path) -> int:
-    """Take the lock file of a database; returns its descriptor."""
+    """Take the lock file of a database; return its descriptor."""
     file = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -345,7 +357,7 @@ def _lock(path: Path) -> int:
 
 
 def _translate(exc: Exception, label: str) -> CbpError:
-    """Return our error for SQLAlchemy's or the driver's; parameters are left out."""
+    """Convert an error of SQLAlchemy or the driver to ours; leave parameters out."""
     driver = getattr(exc, "orig", None) or exc
     cause = f"{type(driver).__name__}: {driver}"
     if (

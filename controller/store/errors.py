@@ -1,12 +1,12 @@
-"""Errors of the metadata store beyond those of `cbp.errors`.
+"""Errors of the metadata store, in addition to those of `cbp.errors`.
 
     OperatingError
     |- CursorInvalidError      a cursor that this listing did not hand out
-    |- DatabaseUrlError        a URL that names no database we can use
+    |- DatabaseUrlError        a URL that names no usable database
     |- DatabaseInUseError      another process serves this SQLite database
     '- DatabaseNewerError      a newer version of the service wrote the database
 
-None of them carries a URL's password.
+No error carries a URL's password.
 """
 
 from __future__ import annotations

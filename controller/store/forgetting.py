@@ -1,6 +1,6 @@
-"""The part of the store that forgets: rows of runs and increments that nobody asks for.
+"""Store methods that remove old rows of runs and increments.
 
-What waits in a queue and what is under way stays, whatever is asked.
+Increments that wait in a queue and runs under way always stay.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Column, Connection, Table, and_, exists, func, select
 from sqlalchemy import delete as delete_from
 
-from cbp.model.intention import RunStatus
+from cbp.model.run.intention import RunStatus
 from controller.store import rows
 from controller.store.base import IncrementRecord
 from controller.store.database import Database
@@ -20,7 +20,7 @@ from controller.store.tables import increments, queue, runs
 __all__ = ["Forgetting"]
 
 ROWS_MAX = 2_000
-"""That one transaction removes, so that writers wait some milliseconds at most."""
+"""Rows that one transaction removes at most, so that writers wait only some milliseconds."""
 
 
 class Forgetting:
@@ -52,7 +52,7 @@ class Forgetting:
             last = connection.execute(newest).scalar_one()
             if last is None:
                 return 0
-            # The newest one tells the next number.
+            # Keep the newest one: it tells the next number.
             found = (
                 select(increments.c.seq)
                 .where(mine, increments.c.idx < min(below, last), ~waits)

@@ -1,14 +1,14 @@
-"""Frames of framed inputs, in the store: one JSON value per input, in its row of `wiring`.
+"""Frames of framed inputs in the store: one JSON value per input, in its row of `wiring`.
 
     {"framing": Framing, "frames": [[increment, read mark], ...], "closes": [index, ...]}
 
-What arrives at a framed input stands in `queue`, as at any other, until it is framed;
-`keep_frames` then takes it out and adds the frames, in one transaction. So it is with a
-punctuation, which waits in `closes`. An input whose value is NULL is not framed. There are
-few frames at a time: those that wait.
+What arrives at a framed input waits in `queue`, as at any other input, until it is framed. Then
+`keep_frames` removes it and adds the frames, in one transaction. A punctuation is handled the same
+way; it waits in `closes`. An input whose value is NULL is not framed. Only frames that wait are
+stored, so there are few.
 
-Invariant: what is framed left the queue in the same transaction, so each output increment
-is framed once, and each punctuation is applied once, behind all increments before it
+Invariant: what is framed leaves the queue in the same transaction. So each output increment is
+framed once, and each punctuation is applied once, after all increments before it
 (tests/conformance/test_frames.py).
 """
 
@@ -23,10 +23,10 @@ from sqlalchemy import delete as delete_from
 from sqlalchemy import update as update_table
 
 from cbp.errors import InvariantError
-from cbp.model.connector import Connector, Queued
-from cbp.model.framing import Framing
-from cbp.model.increment import Increment
-from cbp.model.punctuation import Punctuation
+from cbp.model.flow.connector import Connector, Queued
+from cbp.model.flow.framing import Framing
+from cbp.model.flow.increment import Increment
+from cbp.model.flow.punctuation import Punctuation
 from controller.store.tables import queue, wiring
 
 __all__ = [
@@ -51,7 +51,7 @@ def connector_of(name: str, value: Mapping[str, Any], arrived: Iterable[Queued])
 
 
 def framed_inputs(connection: Connection, dataflow: str, stage: str) -> dict[str, Connector]:
-    """Return the connectors of a stage's framed inputs, without what is not framed yet."""
+    """Return the connectors of a stage's framed inputs, without increments not framed yet."""
     query = select(wiring.c.input, wiring.c.framing).where(
         wiring.c.dataflow == dataflow, wiring.c.stage == stage, wiring.c.framing.is_not(None)
     )
@@ -69,7 +69,7 @@ def consume_frames(
     read: Iterable[int],
     remove: Iterable[int],
 ) -> None:
-    """Set read marks of frames and drop some; raises `InvariantError` for one that is not there."""
+    """Set read marks of frames and drop some; raises `InvariantError` for an unknown frame."""
     after = connector.after(tuple(read), tuple(remove))
     write_frames(connection, dataflow, stage, after)
 
@@ -84,10 +84,10 @@ def keep_frames(
     framing: Framing,
     frames: Iterable[Increment],
 ) -> None:
-    """Take one output increment, or one punctuation, away and add the frames that it ended.
+    """Remove one output increment, or one punctuation, and add the frames that end in it.
 
     Raises:
-        InvariantError: If it does not wait there, or not as the first: the framing was stale.
+        InvariantError: If it does not wait there, or is not the first: the framing was stale.
     """
     here = and_(queue.c.dataflow == dataflow, queue.c.stage == stage, queue.c.input == input_)
     oldest = connection.execute(select(func.min(queue.c.idx)).where(here)).scalar_one()
@@ -108,20 +108,20 @@ def keep_frames(
 
 
 def keep_close(connection: Connection, dataflow: str, punctuation: Punctuation) -> None:
-    """Let a punctuation wait at every framed input that it is for."""
+    """Queue a punctuation at every framed input that it is for."""
     query = select(wiring.c.stage, wiring.c.input, wiring.c.flow).where(
         wiring.c.dataflow == dataflow, wiring.c.framing.is_not(None)
     )
     for row in connection.execute(query).all():
         if punctuation.meant_for(row.stage, row.input, row.flow):
             found = framed_inputs(connection, dataflow, row.stage)[row.input]
-            # Behind a roll-back those that stand further on may be there already.
+            # After a roll-back, closes with a higher index may be there already.
             closed = replace(found, closes=tuple(sorted((*found.closes, punctuation.at))))
             write_frames(connection, dataflow, row.stage, closed)
 
 
 def write_frames(connection: Connection, dataflow: str, stage: str, connector: Connector) -> None:
-    """Replace what is kept of a framed input; what arrived there stays in `queue`."""
+    """Replace the stored value of a framed input; arrived increments stay in `queue`."""
     assert connector.framing is not None, "a framed input has a framing"
     value = {
         "framing": connector.framing.to_json(),

@@ -1,9 +1,8 @@
-"""The part of the store that knows who leads: one row, judged by the database's clock.
+"""Store methods for the leader's lease: one row, judged by the database's clock.
 
-Renewals change only the time, take-overs also the epoch, which is part of a key. So on
-PostgreSQL a writer that holds the epoch (`FOR KEY SHARE`) is never in the way of a
-renewal, and a take-over waits for the writers under way: a write of an old epoch is
-either before the take-over or refused.
+A renewal changes only the time; a take-over also changes the epoch, which is part of a key. So on
+PostgreSQL a writer that holds the epoch (`FOR KEY SHARE`) never blocks a renewal, while a take-over
+waits for the writers under way. A write of an old epoch is either before the take-over or refused.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from sqlalchemy import (
 )
 
 from cbp.errors import LeaseLostError
-from cbp.model.lease import Lease
+from cbp.model.schedule.lease import Lease
 from controller.store.database import Database
 from controller.store.tables import leases
 
@@ -43,7 +42,7 @@ class Leases:
         return not self._database.exclusive
 
     def end_time_left(self) -> None:
-        """Free the lease at once: nobody else is there who could hold it."""
+        """Free the lease at once; only for a database that no other process can use."""
         with self._database.write(fenced=False) as connection:
             connection.execute(update(leases).values(expires_ms=0))
 
@@ -57,8 +56,8 @@ class Leases:
     def take_lease(self, holder: str, address: str, *, milliseconds: int) -> Lease | None:
         """See `Store.take_lease`."""
         with self._database.write(fenced=False) as connection:
-            # A lease counts from when it is had, not from when its row was waited for: for a writer
-            # that stopped that takes as long as a lease.
+            # The lease's time starts once the row is locked, not when the wait for it began:
+            # behind a stalled writer that wait takes as long as a lease.
             row_of = leases.c.name == LEADER
             connection.execute(select(leases.c.epoch).where(row_of).with_for_update())
             now = _now_ms(connection)
@@ -77,7 +76,7 @@ class Leases:
         return None if row is None else Lease(row.epoch, row.holder, row.address, row.expires_ms)
 
     def renew_lease(self, epoch: int, *, milliseconds: int) -> bool:
-        """See `Store.renew_lease`; one statement, so that late answers use up little of a lease."""
+        """See `Store.renew_lease`; one statement: a slow answer costs little of a lease."""
         with self._database.write_at_once() as connection:
             renewed = (
                 update(leases)
@@ -105,10 +104,10 @@ class Leases:
 
 
 def require_epoch(connection: Connection, epoch: int) -> None:
-    """Keep the lease's epoch as it is until the transaction ends.
+    """Keep the lease's epoch unchanged until the transaction ends.
 
     Raises:
-        LeaseLostError: If it is another one: somebody else leads.
+        LeaseLostError: If it has another epoch: another instance leads.
     """
     query = (
         select(leases.c.epoch, leases.c.address)

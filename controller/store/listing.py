@@ -1,8 +1,8 @@
 """Pages of a listing, newest first, and the cursors between them.
 
-A cursor holds the key of the last item of its page, so that what arrives while
-somebody turns pages neither repeats nor hides an item. It is bound to its kind of
-listing, and opaque: callers keep it as text.
+A cursor holds the key of the last item of its page. So items that arrive while a client turns
+pages are neither repeated nor do they hide others. A cursor is bound to its kind of listing, and
+opaque: clients keep it as text.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def page(
     """Return the items after `cursor`, by descending `key`, at most `limit` (>= 1).
 
     Raises:
-        CursorInvalidError: If another kind of listing handed the cursor out, or none.
+        CursorInvalidError: If the cursor is not from this kind of listing.
     """
     limit = max(1, limit)
     if cursor is not None:
@@ -61,7 +61,7 @@ def _decode(key: Column[Any], cursor: str) -> str | int:
 
 
 def _can_be(key: Column[Any], value: Any) -> bool:
-    """A cursor comes from outside: what the database would choke on is refused here."""
+    """Return whether a cursor's value suits the key; cursors are untrusted input."""
     if type(value) is not key.type.python_type:
         return False
     return 0 <= value < 2**63 if isinstance(value, int) else value.isascii() and value.isalnum()

@@ -1,8 +1,8 @@
-"""Bring a database to the schema of this version, or refuse it.
+"""Migration: brings a database to the schema of this version, or refuses it.
 
-Guarantees: the upgrade is one transaction; of two processes that start at once one
+Guarantees: the upgrade is one transaction; if two processes start at once, one
 upgrades and the other waits; a database of a newer version is left untouched.
-Absent on purpose: downgrades. A backup is the way back.
+Absent on purpose: downgrades; restore a backup instead.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from controller.store.errors import DatabaseNewerError
 __all__ = ["UPGRADE_LOCK", "VERSION_TABLE", "migrate"]
 
 VERSION_TABLE = "cbp_schema_version"
-# Arbitrary, but the same in every version: the advisory lock of all upgrades.
+# The advisory lock of all upgrades; arbitrary, but the same in every version.
 UPGRADE_LOCK = 0x_CB_95_70_12
-# Alembic keeps what it is working on in module globals.
+# Alembic keeps its context in module globals.
 _alembic_in_use = threading.Lock()
 
 
 def migrate(database: Database) -> None:
-    """Upgrade to the newest schema; does nothing when it is there already.
+    """Upgrade to the newest schema; does nothing if the database has it already.
 
     Raises:
-        DatabaseNewerError: A newer version of the service wrote the database.
-        OperatingError: The database cannot be used.
+        DatabaseNewerError: If a newer version of the service wrote the database.
+        OperatingError: If the database cannot be used.
     """
     config = Config()
     config.set_main_option("script_location", "controller.store:migrations")

@@ -1,14 +1,15 @@
-"""The part of the store that takes a dataflow's position, and brings it back or forward.
+"""Store methods that take a dataflow's position, and bring it back or forward.
 
-Both are one transaction, so that a position is a consistent cut: no commit lies half
-inside it. A restored dataflow has the increments that its queues hold, the last one of
-each flow, and what its sources' logs brought; older ones are read out of their tables.
+Each is one transaction, so a position is a consistent cut: no commit lies half inside it. A
+restored dataflow has the increments in its queues, the last increment of each flow, and what its
+sources' logs brought; older increments are read from their tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Connection, and_, func, insert, select
@@ -16,17 +17,18 @@ from sqlalchemy import delete as delete_from
 from sqlalchemy import update as update_table
 
 from cbp.errors import InvariantError, NotFoundError
-from cbp.model.connector import Connector
-from cbp.model.generation import Generation
-from cbp.model.increment import Increment
-from cbp.model.position import Position, StagePosition
+from cbp.model.flow.connector import Connector
+from cbp.model.flow.generation import Generation
+from cbp.model.flow.increment import Increment
+from cbp.model.flow.position import Position, StagePosition
 from controller.store import queues, rows
+from controller.store.arrivals import withdraw
 from controller.store.base import IncrementRecord, StageRecord
 from controller.store.database import Database
 from controller.store.frames import keep_close, write_frames
-from controller.store.holds import hold
 from controller.store.punctuations import next_punctuation, punctuation_of
 from controller.store.tables import dataflows, increments, punctuations, queue, stages
+from controller.store.writer_lock import hold
 
 __all__ = ["Positions", "close_again", "restore_queue", "standing", "store_increments"]
 
@@ -59,7 +61,7 @@ class Positions:
 
         Raises:
             NotFoundError: If there is no such dataflow.
-            InvariantError: If its stages or inputs are others, or some are ahead of it.
+            InvariantError: If it has other stages or inputs, or some are ahead of the position.
         """
         with self._database.write() as connection:
             hold(connection, position.dataflow)
@@ -83,7 +85,7 @@ class Positions:
             for name, stage in position.stages.items():
                 _restore_stage(connection, position.dataflow, name, stage)
                 for input_, connector in stage.connectors.items():
-                    # What arrived since comes behind what waited then.
+                    # What arrived since then comes after what waited then.
                     later = (
                         (increment, read)
                         for increment, read in standing(waiting[name][input_])
@@ -95,12 +97,18 @@ class Positions:
                         write_frames(connection, position.dataflow, name, connector)
             close_again(connection, position)
 
-    def rewind(self, generation: Generation, *, at: datetime) -> None:
+    def rewind(
+        self,
+        generation: Generation,
+        *,
+        at: datetime,
+        dropped: Mapping[str, Sequence[range]] = MappingProxyType({}),
+    ) -> None:
         """See `Store.rewind`.
 
         Raises:
             NotFoundError: If there is no such dataflow.
-            InvariantError: If its stages or inputs are others.
+            InvariantError: If it has other stages or inputs.
         """
         position = generation.position
         dataflow = position.dataflow
@@ -132,6 +140,7 @@ class Positions:
                     if connector.framing is not None:
                         write_frames(connection, dataflow, name, connector)
             close_again(connection, position)
+            withdraw(connection, dataflow, dropped)
             _touch(connection, dataflow, ends, at)
             connection.execute(
                 update_table(dataflows)
@@ -148,7 +157,7 @@ def _ends(position: Position) -> dict[str, int]:
 def _forget_undone(
     connection: Connection, dataflow: str, ends: Mapping[str, int]
 ) -> dict[str, list[Increment]]:
-    """Remove the increments of stages behind `ends`; return those of sources behind them."""
+    """Remove the increments of stages after `ends`; return those of sources after `ends`."""
     table = increments.c
     later: dict[str, list[Increment]] = {}
     flows = select(table.flow).where(table.dataflow == dataflow).distinct()
@@ -165,10 +174,10 @@ def _forget_undone(
 
 
 def close_again(connection: Connection, position: Position) -> None:
-    """Let the closes wait that came behind the position to which its dataflow was put.
+    """Queue the closes that came after the position at which the dataflow now stands.
 
-    Of a roll-back: what it dropped is in no connector of its position; that it was asked for
-    stays known.
+    After a roll-back: closes that it dropped are in no connector of its position; only their
+    requests stay known.
     """
     dataflow, number = position.dataflow, punctuations.c.number
     here = punctuations.c.dataflow == dataflow
@@ -184,7 +193,7 @@ def close_again(connection: Connection, position: Position) -> None:
 
 
 def _touch(connection: Connection, dataflow: str, ends: Mapping[str, int], at: datetime) -> None:
-    """Let the newest increments of stages have come now: idle time counts anew."""
+    """Set the newest increments of stages to have come now: idle time is counted anew."""
     for flow, index in ends.items():
         if "." in flow:
             one = and_(
@@ -228,9 +237,9 @@ def _require_same(position: Position, known: Mapping[str, set[tuple[str, bool]]]
 
 
 def store_increments(connection: Connection, position: Position, at: datetime) -> None:
-    """Insert the increments that the store does not know, and those whose files are others now.
+    """Insert increments that the store does not know, and update those with other files.
 
-    An old increment may have been found elsewhere: its own files are gone, its records are not.
+    An old increment may have been located elsewhere: its files are gone, its records are not.
     """
     wanted = {increment.name: increment for increment in position.newest}
     for stage in position.stages.values():
@@ -253,7 +262,7 @@ def store_increments(connection: Connection, position: Position, at: datetime) -
 
 
 def standing(connector: Connector) -> list[tuple[Increment, bool]]:
-    """Return what stands in the table `queue`, with its read marks; frames do not."""
+    """Return what stands in the table `queue`, with its read marks; frames are not there."""
     if connector.framing is None:
         return [(queued.increment, queued.read) for queued in connector.queue]
     return [(increment, False) for increment in connector.arrived]
@@ -277,7 +286,7 @@ def restore_queue(
     input_: str,
     held: Iterable[tuple[Increment, bool]],
 ) -> None:
-    """Replace what stands in the queue of one input, in this order, with its read marks."""
+    """Replace the contents of one input's queue, in this order, with its read marks."""
     place = {"dataflow": dataflow, "stage": stage, "input": input_}
     connection.execute(
         delete_from(queue).where(*(queue.c[name] == value for name, value in place.items()))

@@ -1,8 +1,8 @@
-"""The part of the store that knows punctuations.
+"""Store methods for punctuations.
 
-A row tells of each one, and `dataflows.punctuations` counts them; where one waits to be
-applied stands at its inputs (`controller.store.frames`). A store that was restored knows
-the count, and the rows of those that came after its position only.
+Each punctuation has a row, and `dataflows.punctuations` counts them. Inputs hold the ones that wait
+to be applied (`controller.store.frames`). A restored store knows the count, and only the rows of
+punctuations after its position.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from sqlalchemy import Connection, Row, insert, select
 from sqlalchemy import update as update_table
 
 from cbp.errors import InvariantError, NotFoundError
-from cbp.model.punctuation import Punctuation
+from cbp.model.flow.punctuation import Punctuation
 from controller.store.base import Page
 from controller.store.database import Database
 from controller.store.frames import keep_close
-from controller.store.holds import hold
 from controller.store.listing import page
 from controller.store.tables import dataflows, punctuations
+from controller.store.writer_lock import hold
 
 __all__ = ["Punctuations", "next_punctuation", "punctuation_of"]
 
@@ -34,7 +34,7 @@ class Punctuations:
 
         Raises:
             NotFoundError: If there is no such dataflow.
-            InvariantError: If the one before it is missing.
+            InvariantError: If the previous punctuation is missing.
         """
         with self._database.write() as connection:
             hold(connection, dataflow)

@@ -1,13 +1,13 @@
-"""The statements that move increments through the connectors.
+"""SQL statements that move increments through the connectors.
 
     store_increment: a new increment of a flow, and a place in the queue of every
                      input that is wired to the flow
     consume:         read marks and removals of one committed run
     connectors:      all queues of a dataflow, as the model's values
 
-Each is called inside a writing transaction that holds the dataflow (`holds`), so
-that positions and indexes have neither gaps nor doubles. What does not fit raises
-`InvariantError`: a queue that lost an increment must never look like a shorter one.
+Each is called inside a writing transaction that has locked the dataflow (`holds`), so positions
+and indexes have neither gaps nor duplicates. A mismatch raises `InvariantError`: a queue that lost
+an increment must never look like a shorter queue.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sqlalchemy import delete as delete_from
 from sqlalchemy import update as update_table
 
 from cbp.errors import InvariantError
-from cbp.model.connector import Connector, Queued
-from cbp.model.intention import Intention
+from cbp.model.flow.connector import Connector, Queued
+from cbp.model.run.intention import Intention
 from controller.store import rows
 from controller.store.base import IncrementRecord
 from controller.store.frames import connector_of, consume_frames, framed_inputs
@@ -31,7 +31,7 @@ __all__ = ["connectors", "consume", "next_index", "store_increment", "wiring_of"
 
 
 def next_index(connection: Connection, dataflow: str, flow: str) -> int:
-    """Return the index that the next increment of a flow gets; 0 for an unknown flow."""
+    """Return the index for the next increment of a flow; 0 for an unknown flow."""
     highest = select(func.max(increments.c.idx)).where(
         increments.c.dataflow == dataflow, increments.c.flow == flow
     )
@@ -42,7 +42,7 @@ def next_index(connection: Connection, dataflow: str, flow: str) -> int:
 def store_increment(
     connection: Connection, record: IncrementRecord, skip: Collection[tuple[str, str]] = ()
 ) -> bool:
-    """Store an increment and enqueue it at every consumer; `False` if it was there.
+    """Store an increment and enqueue it at every consumer; `False` if it was already stored.
 
     Args:
         connection: Inside a writing transaction.
@@ -50,7 +50,7 @@ def store_increment(
         skip: (stage, input) pairs where it is not enqueued.
 
     Raises:
-        InvariantError: If another increment of this name is stored, or one before it is not.
+        InvariantError: If another increment has this name, or the previous one is missing.
     """
     increment = record.increment
     due = next_index(connection, record.dataflow, increment.flow)
@@ -75,7 +75,7 @@ def wiring_of(connection: Connection, dataflow: str) -> dict[str, dict[str, str]
 
 
 def _assert_same(connection: Connection, record: IncrementRecord) -> None:
-    """An increment never changes: a second one of its name would be lost data."""
+    """Check a repeated increment: increments never change, and a different one would be lost."""
     increment = record.increment
     query = select(increments).where(
         increments.c.dataflow == record.dataflow,

@@ -1,4 +1,4 @@
-"""The part of the store that knows dataflows, their stages and their connectors."""
+"""Store methods for dataflows, their stages and their connectors."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from sqlalchemy import delete as delete_from
 from sqlalchemy import update as update_table
 
 from cbp.errors import NotFoundError
-from cbp.model.connector import Connector
-from cbp.model.framing import Framing
-from cbp.model.increment import Increment
+from cbp.model.flow.connector import Connector
+from cbp.model.flow.framing import Framing
+from cbp.model.flow.increment import Increment
 from controller.store import queues, rows
 from controller.store.base import DataflowRecord, Desired, StageRecord
 from controller.store.database import Database, insert_new
 from controller.store.frames import EMPTY, keep_frames
-from controller.store.holds import hold, hold_stage
 from controller.store.tables import dataflows, leases, metadata, stages, wiring
+from controller.store.writer_lock import hold, hold_stage
 
 __all__ = ["Registrations"]
 
@@ -79,7 +79,7 @@ class Registrations:
                 connection.execute(delete_from(table).where(owner == name))
 
     def stages(self, dataflow: str) -> list[StageRecord]:
-        """See `Store.stages`; empty for a dataflow that nobody knows."""
+        """See `Store.stages`; empty for an unknown dataflow."""
         query = select(stages).where(stages.c.dataflow == dataflow).order_by(stages.c.stage)
         with self._database.read() as connection:
             return [rows.stage_of(row) for row in connection.execute(query)]
@@ -114,7 +114,7 @@ class Registrations:
             )
 
     def connectors(self, dataflow: str) -> dict[str, dict[str, Connector]]:
-        """See `Store.connectors`; empty for a dataflow that nobody knows."""
+        """See `Store.connectors`; empty for an unknown dataflow."""
         with self._database.read() as connection:
             return queues.connectors(connection, dataflow)
 

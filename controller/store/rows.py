@@ -1,4 +1,4 @@
-"""Records to rows and back; the two directions of each kind stand together."""
+"""Conversion of records to database rows and back, both directions side by side."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from cbp.model.increment import Increment
-from cbp.model.intention import RunStatus
+from cbp.model.flow.increment import Increment
+from cbp.model.run.intention import RunStatus
 from controller.store.base import (
     ClaimRecord,
     DataflowRecord,
@@ -121,7 +121,7 @@ def increment_of(row: Row[Any]) -> Increment:
 
 
 def increment_record_of(row: Row[Any]) -> IncrementRecord:
-    """Return the increment of a row with what is known about its arrival."""
+    """Return the increment of a row, with what is known about its arrival."""
     return IncrementRecord(row.dataflow, increment_of(row), row.created_at, row.origin)
 
 
@@ -175,6 +175,8 @@ def claim_row(record: ClaimRecord) -> Values:
         "sha256": record.sha256,
         "idx": record.index,
         "reason": None if record.reason is None else dict(record.reason),
+        "request_key": record.key or None,
+        "same_as": None if record.same_as is None else dict(record.same_as),
     }
 
 
@@ -192,6 +194,8 @@ def claim_of(row: Row[Any]) -> ClaimRecord:
         sha256=row.sha256,
         index=row.idx,
         reason=row.reason,
+        key=row.request_key or "",
+        same_as=row.same_as,
     )
 
 

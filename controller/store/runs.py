@@ -1,4 +1,4 @@
-"""The part of the store that knows runs: from intended to committed or failed."""
+"""Store methods for runs: from intended to committed or failed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sqlalchemy import Connection, func, insert, select
 from sqlalchemy import update as update_table
 
 from cbp.errors import InvariantError, NotFoundError
-from cbp.model.graph import inner_inputs
-from cbp.model.intention import Intention, RunStatus
+from cbp.model.dataflow.graph import inner_inputs
+from cbp.model.run.intention import Intention, RunStatus
 from controller.store import queues, rows
 from controller.store.base import IncrementRecord, Page, RunRecord, StageRecord
 from controller.store.database import Database, insert_new
-from controller.store.holds import hold_stage
 from controller.store.listing import page
 from controller.store.tables import dataflows, runs, stages
+from controller.store.writer_lock import hold_stage
 
 __all__ = ["Runs"]
 
@@ -34,7 +34,7 @@ class Runs:
         Raises:
             NotFoundError: If there is no such stage.
             AlreadyExistsError: If the id is taken.
-            InvariantError: If the stage's next epoch is another one.
+            InvariantError: If the stage has another next epoch.
         """
         with self._database.write() as connection:
             stage = hold_stage(connection, run.dataflow, run.stage)
@@ -46,11 +46,11 @@ class Runs:
             _update_stage(connection, stage, waiting_since=run.started_at)
 
     def commit(self, intention: Intention, *, finished_at: datetime) -> None:
-        """See `Store.commit`; also inserts the run when the store lost it.
+        """See `Store.commit`; also inserts the run if the store lost it.
 
         Raises:
             NotFoundError: If there is no such stage.
-            InvariantError: If an epoch before this one is missing, if it takes an increment
+            InvariantError: If a previous epoch is missing, if the intention takes an increment
                 that does not wait, or writes one that is stored with other content.
         """
         with self._database.write() as connection:
@@ -87,9 +87,9 @@ class Runs:
         retry_at: datetime | None,
         pause: str = "",
     ) -> None:
-        """See `Store.fail`; does nothing when the run has failed already.
+        """See `Store.fail`; does nothing if the run has already failed.
 
-        A run of an epoch that another run committed leaves the stage alone.
+        Leaves the stage alone if another run committed the epoch.
 
         Raises:
             NotFoundError: If there is no such run.
@@ -166,7 +166,7 @@ class Runs:
 
 
 def _require_generation(connection: Connection, intention: Intention) -> None:
-    """Refuse a run of a life of the dataflow that was rolled back."""
+    """Refuse a run of a generation that was rolled back."""
     query = select(dataflows.c.generation).where(dataflows.c.name == intention.dataflow)
     found = connection.execute(query).scalar_one()
     if found != intention.generation:
@@ -215,7 +215,7 @@ def _commit_run(connection: Connection, intention: Intention, finished_at: datet
 
 
 def _lost_run(connection: Connection, intention: Intention) -> RunRecord:
-    """Return what the intention says of a run that the store does not know."""
+    """Rebuild the record of a run that the store has lost, from its intention."""
     attempts = select(func.count()).where(
         runs.c.dataflow == intention.dataflow,
         runs.c.stage == intention.stage,
@@ -230,6 +230,6 @@ def _lost_run(connection: Connection, intention: Intention) -> RunRecord:
         status=RunStatus.PREPARED,
         read=intention.read,
         remove=intention.remove,
-        # When it began is not recorded; when it was prepared is.
+        # Its start is not recorded; when it was prepared is.
         started_at=datetime.fromtimestamp(intention.prepared_ms / 1000, UTC),
     )

@@ -1,21 +1,20 @@
-"""The metadata store in SQL: `open_store` gives it, on SQLite or PostgreSQL.
+"""The metadata store in SQL, on SQLite or PostgreSQL; `open_store` opens it.
 
-Guarantees are those of `controller.store.base`; each method is one transaction.
-Methods that write take the dataflow first (`holds`), so that those of one
-dataflow are serial and those of different ones do not wait for each other where
-the database can do that (PostgreSQL; SQLite has one writer).
+Guarantees are those of `controller.store.base`; each method is one transaction. Writing methods
+lock the dataflow first (`holds`): writers of one dataflow are serial. Writers of different
+dataflows do not wait for each other on PostgreSQL; SQLite has only one writer.
 
     with closing(open_store("sqlite:///cbp.db")) as store:
         store.register(record, {"count": {"urls": "pages"}})
 
-Not here: decisions. What to run, to retry or to pause is decided by the callers.
+Absent on purpose: decisions. Callers decide what to run, to retry or to pause.
 """
 
 from __future__ import annotations
 
 from sqlalchemy import select
 
-from cbp.engine.faults import NO_FAULTS, Faults
+from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from controller.store.arrivals import Arrivals
 from controller.store.base import Store
 from controller.store.database import Database
@@ -35,16 +34,16 @@ def open_store(url: str, *, faults: Faults = NO_FAULTS, exclusive: bool = True) 
     """Open the store, after bringing its database to the schema of this version.
 
     Args:
-        url: `sqlite:///<file>` (made when missing) or `postgresql://<user>@<host>/<name>`.
-        faults: Told `sql_commit.before` and `sql_commit.after` at every writing method.
-        exclusive: Refuse a SQLite file that is open in exclusive mode already, here or
-            in another process; of no effect on PostgreSQL.
+        url: `sqlite:///<file>` (created if missing) or `postgresql://<user>@<host>/<name>`.
+        faults: Called with `sql_commit.before` and `sql_commit.after` in every writing method.
+        exclusive: Refuse a SQLite file that is already open in exclusive mode, here or in
+            another process; no effect on PostgreSQL.
 
     Raises:
-        DatabaseUrlError: The URL names no database that can be used.
+        DatabaseUrlError: If the URL names no usable database.
         DatabaseInUseError: See `exclusive`.
-        DatabaseNewerError: A newer version of the service wrote the database.
-        OperatingError: The database does not answer, or the disk fails.
+        DatabaseNewerError: If a newer version of the service wrote the database.
+        OperatingError: If the database does not answer, or the disk fails.
     """
     database = Database(url, faults=faults, exclusive=exclusive)
     try:
@@ -69,7 +68,7 @@ class SqlStore(
     Forgetting,
     Store,
 ):
-    """See the module header; made by `open_store`."""
+    """The SQL implementation of `Store`; made by `open_store`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

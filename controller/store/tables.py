@@ -5,15 +5,15 @@
                                            punctuations >------'
     leases                                        (one row: who leads)
 
-`queue` holds the connectors: one row per increment that waits at an input. Its
-foreign keys make two mistakes impossible: an increment in use cannot be removed,
-and nothing can wait at an input that is not wired.
+`queue` holds the connectors: one row per increment that waits at an input. Its foreign keys
+prevent two mistakes: removing an increment that is in use, and queueing at an input that is not
+wired.
 
-Guarantees: values come back as they went in, on both databases alike. Therefore
-names are compared byte by byte (no locale), times are UTC, and JSON is our own
-text: PostgreSQL's types refuse NUL and lone surrogates, which stand in file names
-and in messages of an author's code. What is deployed is made by the migrations;
-a test compares the two (tests/conformance/test_migrations.py).
+Guarantees: values come back as they went in, on both databases. Therefore names are compared byte
+by byte (no locale), times are UTC, and JSON is stored as our own text: PostgreSQL's JSON types
+refuse NUL and lone surrogates, which occur in file names and in messages of author's code. The
+migrations create the deployed schema; a test compares it with this module
+(tests/conformance/test_migrations.py).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class JsonText(TypeDecorator[Any]):
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
-        """Write a value; raises `InvariantError` for what JSON cannot hold."""
+        """Write a value; raises `InvariantError` if JSON cannot hold it."""
         if value is None:
             return None
         try:
@@ -85,14 +85,14 @@ class UtcTime(TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Write an instant; raises `InvariantError` for a time without a zone."""
+        """Write an instant; raises `InvariantError` if it has no time zone."""
         if value is None:
             return None
         if value.tzinfo is None:
             message = f"the store was given a time without a zone: {value.isoformat()}"
             raise InvariantError(message)
         utc = value.astimezone(UTC)
-        # SQLite keeps text without a zone; PostgreSQL an instant.
+        # SQLite stores text without a zone; PostgreSQL stores an instant.
         return utc.replace(tzinfo=None) if dialect.name == "sqlite" else utc
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
@@ -106,7 +106,7 @@ Name = String().with_variant(String(collation="C"), "postgresql")
 """Names and ids: compared and sorted byte by byte."""
 
 Serial = BigInteger().with_variant(Integer, "sqlite")
-"""Order of insertion; SQLite numbers only columns of type INTEGER."""
+"""Insertion order; SQLite numbers only columns of type INTEGER."""
 
 metadata = MetaData(
     naming_convention={
@@ -142,7 +142,7 @@ stages = Table(
     Column("failures", Integer, nullable=False),
     Column("retry_at", UtcTime),
     Column("paused_because", JsonText, nullable=False),
-    # What stopped it: `{"error_code", "message", "details"}`.
+    # The error that paused it: `{"error_code", "message", "details"}`.
     Column("error", JsonText),
     Column("turns", BigInteger, nullable=False, server_default="0"),
     ForeignKeyConstraint(["dataflow"], ["dataflows.name"]),
@@ -157,7 +157,7 @@ wiring = Table(
     Column("flow", Name, nullable=False),
     # Inputs keep the order in which they were registered.
     Column("position", Integer, nullable=False),
-    # Of a framed input: see `controller.store.frames`.
+    # For a framed input: see `controller.store.frames`.
     Column("framing", JsonText),
     ForeignKeyConstraint(["dataflow", "stage"], ["stages.dataflow", "stages.stage"]),
     Index(None, "dataflow", "flow"),
@@ -172,7 +172,7 @@ increments = Table(
     Column("idx", BigInteger, nullable=False),
     Column("framing_key", JsonText, nullable=False),
     Column("files", JsonText, nullable=False),
-    # Of messages with addresses; null: none.
+    # For messages with addresses; null: none.
     Column("bindings", JsonText),
     Column("created_at", UtcTime, nullable=False),
     Column("origin", JsonText, nullable=False),
@@ -254,10 +254,17 @@ claims = Table(
     Column("sha256", Name, nullable=False),
     Column("idx", BigInteger),
     Column("reason", JsonText),
+    # The Idempotency-Key of an upload.
+    Column("request_key", Name),
+    # The earlier file with this content.
+    Column("same_as", JsonText),
     ForeignKeyConstraint(["dataflow"], ["dataflows.name"]),
     UniqueConstraint("id"),
     Index(None, "dataflow", "source", "sequence"),
-    Index(None, "dataflow", "source", "sha256"),
+    # A file is identified by name and content: many files may have the same content.
+    Index(None, "dataflow", "source", "sha256", "path"),
+    Index(None, "dataflow", "source", "request_key"),
+    Index(None, "dataflow", "source", "idx"),
     Index(None, "dataflow", "seq"),
 )
 
@@ -268,7 +275,7 @@ leases = Table(
     Column("epoch", BigInteger, nullable=False),
     Column("holder", Name, nullable=False),
     Column("address", JsonText, nullable=False),
-    # By the database's clock; judged by nobody else's.
+    # By the database's clock; compared with no other clock.
     Column("expires_ms", BigInteger, nullable=False),
     # Makes the epoch part of a key: see `controller.store.leases`.
     UniqueConstraint("name", "epoch"),

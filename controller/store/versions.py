@@ -1,8 +1,9 @@
-"""The part of the store that brings a dataflow to a new version of itself.
+"""Store methods that bring a dataflow to a new version.
 
-One transaction: before it every stage, input and queue is that of the old version, after it
-that of the new one, where its description says. It asks nothing of what was there before,
-so it serves a store of the old version, and one that was lost and begins with the new one.
+One transaction: before it every stage, input and queue is that of the old version; after it they
+are those of the new version, at the position in its description. It does not depend on what was
+there before. So it works for a store of the old version, and for a lost store that begins with the
+new one.
 """
 
 from __future__ import annotations
@@ -15,13 +16,12 @@ from sqlalchemy import Connection, insert, select
 from sqlalchemy import delete as delete_from
 from sqlalchemy import update as update_table
 
-from cbp.model.increment import Increment
-from cbp.model.position import Position
+from cbp.model.flow.increment import Increment
+from cbp.model.flow.position import Position
 from controller.store import rows
 from controller.store.base import DataflowRecord, StageRecord
 from controller.store.database import Database
 from controller.store.frames import EMPTY, write_frames
-from controller.store.holds import hold
 from controller.store.positions import (
     close_again,
     restore_queue,
@@ -29,6 +29,7 @@ from controller.store.positions import (
     store_increments,
 )
 from controller.store.tables import dataflows, increments, queue, runs, stages, wiring
+from controller.store.writer_lock import hold
 
 __all__ = ["Versions"]
 
@@ -75,7 +76,7 @@ class Versions:
                     later = _behind(connection, record.name, flow, ends.get(flow, -1))
                     held = [*standing(connector), *later]
                     restore_queue(connection, record.name, stage, input_, held)
-            # Made between the version's description and this: they count for the new one.
+            # Closes made since the version's description was put: they count for the new version.
             close_again(connection, position)
 
 
@@ -94,7 +95,7 @@ def _bring_stages(
     here = stages.c.dataflow == dataflow
     known = set(connection.execute(select(stages.c.stage).where(here)).scalars())
     for gone in known - position.stages.keys():
-        # What ran under a stage that is gone stays in the intention log only.
+        # Runs of a removed stage stay in the intention log only.
         for table in (runs, stages):
             mine = (table.c.dataflow == dataflow, table.c.stage == gone)
             connection.execute(delete_from(table).where(*mine))

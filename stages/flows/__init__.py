@@ -1,1 +1,1 @@
-"""Ready dataflows: how translators are wired, as Python and as the document to register."""
+"""Ready dataflows: the wiring of translators, as Python and as the document to register."""

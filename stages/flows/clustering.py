@@ -1,9 +1,10 @@
-"""Clustering coefficients: how tightly the neighbours of each node are knit.
+"""Clustering coefficients: how many of each node's neighbours are linked to each other.
 
     edges -> coefficients -> co
                  '-- fof --'
 
-`coefficients.co` is the result, a view: the last value per node. An edge takes two epochs.
+`coefficients.co` is the result, a view: the last value per node. It takes two epochs until an edge
+shows in the result.
 
 Source: CBP (SoCC'10), section 3.1.1, figure 6.
 """
@@ -15,8 +16,7 @@ from typing import Any
 
 import yaml
 
-from cbp import DataflowBuilder
-from cbp.model.dataflow import Dataflow
+from cbp import Dataflow, DataflowBuilder
 from stages.translators.clustering_coefficients import ClusteringCoefficients
 
 __all__ = ["clustering", "document"]

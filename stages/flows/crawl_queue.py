@@ -3,8 +3,8 @@
     pages -> extract_links -> count_in_links -+-> merge -> score -> threshold -> queue
                    '------------ crawled -----'
 
-`threshold.queue` is the result, a history: the last record per URL, less those without
-a score, is the queue of now (`Threshold`). A page that arrives again counts its links again.
+`threshold.queue` is the result, a history: the last records per URL, without those that have no
+score, are the current queue (`Threshold`). If a page arrives again, its links are counted again.
 
 Source: CBP (SoCC'10), section 1.1, figure 1; section 4.4.1.
 """
@@ -16,8 +16,7 @@ from typing import Any, Literal
 
 import yaml
 
-from cbp import DataflowBuilder
-from cbp.model.dataflow import Dataflow
+from cbp import Dataflow, DataflowBuilder
 from stages.translators.count_in_links import CountInLinks
 from stages.translators.count_in_links_arrow import CountInLinksArrow
 from stages.translators.extract_links import ExtractLinks
@@ -46,11 +45,12 @@ def crawl_queue(
     """Build the dataflow; by default the same as `document`.
 
     Args:
-        site_rule: How a URL gives its site; see `ExtractLinks`.
-        grouping: Of both states; `"outer"` scans them in every epoch, as the paper's did.
+        site_rule: How the site of a URL is found; see `ExtractLinks`.
+        grouping: Grouping of both states; `"outer"` scans them in every epoch, like the paper.
         minimum: The least score that enters the queue; see `Threshold`.
-        form: Of the two stages with state: record by record, however large a site is, or
-            on columns, a site in memory at a time; the same tables.
+        form: Form of the two stages with state. `"groupwise"` works record by record, however
+            large a site is; `"arrow"` works on columns and holds whole sites in memory. The
+            tables are the same.
     """
     count_links, merge_counts = {
         "groupwise": (CountInLinks(grouping), Merge(grouping)),

@@ -17,8 +17,7 @@ from typing import Any
 
 import yaml
 
-from cbp import DataflowBuilder
-from cbp.model.dataflow import Dataflow
+from cbp import Dataflow, DataflowBuilder
 from stages.translators.incremental_pagerank import IncrementalPageRank
 from stages.translators.pagerank_verdict import PageRankVerdict
 
@@ -38,9 +37,9 @@ def pagerank(
     """Build the dataflow; by default the same as `document`.
 
     Args:
-        threshold: Which pages a change affects; see `IncrementalPageRank`.
-        tolerance: When ranks have converged; see `PageRankVerdict`.
-        broadcast: Tell all pages instead of the affected ones.
+        threshold: Decides which pages a change affects; see `IncrementalPageRank`.
+        tolerance: Decides when ranks have converged; see `PageRankVerdict`.
+        broadcast: Send messages to all pages instead of only the affected ones.
     """
     flow = DataflowBuilder("pagerank")
     edges = flow.source("edges", "src BIGINT NOT NULL, dst BIGINT NOT NULL")

@@ -15,8 +15,7 @@ from typing import Any
 
 import yaml
 
-from cbp import DataflowBuilder
-from cbp.model.dataflow import Dataflow
+from cbp import Dataflow, DataflowBuilder
 from stages.translators.set_diff import SetDiff
 
 __all__ = ["document", "set_diff"]

@@ -1,1 +1,1 @@
-"""Ready translators, one module each, written only with what `cbp` exports."""
+"""Ready translators, one module each; they import only `cbp` and `cbp.errors`."""

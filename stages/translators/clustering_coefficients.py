@@ -1,6 +1,6 @@
-"""Clustering coefficients of a growing graph: how many of my neighbours know each other.
+"""Clustering coefficients of a growing graph: how many of a node's neighbours are linked.
 
-Of a node with N neighbours and E edges among them it is 2E / (N(N-1)); 0 for N < 2.
+The coefficient of a node with N neighbours and E edges among them is 2E / (N(N-1)); 0 for N < 2.
 
     edges -> [ node: neighbours, and theirs ] -> co
                   '---- friends of friends ---'      (a loopback)
@@ -30,25 +30,27 @@ def _audience(news: Any) -> Multicast:
 class ClusteringCoefficients(Translate):
     """Keep the coefficient of every node whose neighbourhood changes; edges are undirected.
 
-    A node keeps its neighbours and what it was told of theirs. When it gets a neighbour, it
-    tells all of its neighbours so; they apply that in the next epoch and emit their
-    coefficient. Correction of the paper's figure 7: it also tells each *new* neighbour of
-    its *old* ones, which were announced before the new one listened; without it, several
-    increments give wrong coefficients. Self-loops and repeated edges change nothing.
+    A node keeps its neighbours, and theirs as far as it got messages about them. When it gets a
+    neighbour, it sends a message to all of its neighbours; they apply it in the next epoch and
+    emit their coefficient. Self-loops and repeated edges change nothing.
 
-    Invariant: state, and the last coefficient per node, hold however the edges are split
-    into increments, and when these arrive while messages are under way: whichever of two
-    neighbours a node gets second, it tells each of the other.
+    Correction of the paper's figure 7: the node also tells each *new* neighbour about its *old*
+    ones, since those were announced before the new one could receive messages. Without that,
+    several increments give wrong coefficients.
+
+    Invariant: state, and the last coefficient per node, are the same however the edges are split
+    into increments, even if these arrive while messages are under way: when a node gets the second
+    of two neighbours, it tells each of them about the other.
 
     Shape:
         edges: `(src, dst)`, to both ends.
         graph (state): `(node, neighbour, theirs)`, `theirs` ascending.
         fof (messages): plain: `(target, src, dst)`: src has the neighbour dst. Multicast:
-            `(src, dst, audience)`: one record per neighbour, whoever listens.
-        co: `(node, co)`, of the nodes that were told something.
+            `(src, dst, audience)`: one record per neighbour, whatever the number of receivers.
+        co: `(node, co)`, for the nodes that got a message.
 
     Args:
-        multicast: Send each piece of news once, to all neighbours that were bound to it,
+        multicast: Send each message once, to the address to which all neighbours are bound,
             instead of one copy per neighbour.
     """
 
@@ -72,7 +74,7 @@ class ClusteringCoefficients(Translate):
             self._send = _send_to_each
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
-        """Add new neighbours and tell of them; take in what others told."""
+        """Add new neighbours and send messages about them; apply the messages of others."""
         theirs = {row.neighbour: row.theirs for row in group.graph}
         ends = {end for edge in group.edges for end in edge} - {key.node}
         old, new = sorted(theirs), sorted(ends - theirs.keys())
@@ -110,7 +112,7 @@ def _send_to_audiences(out: Any, node: int, old: Iterable[int], new: Iterable[in
 
 
 def _coefficient(theirs: Mapping[int, Iterable[int]]) -> float:
-    """Return 2E / (N(N-1)); every edge is told by both of its ends."""
+    """Return 2E / (N(N-1)); every edge was announced by both of its ends."""
     n = len(theirs)
     twice = sum(len(theirs.keys() & known) for known in theirs.values())
     return twice / (n * (n - 1)) if n > 1 else 0.0

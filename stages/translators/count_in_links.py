@@ -1,9 +1,8 @@
 """Count the links to each URL and to each site; second stage of the crawl queue.
 
-The paper routes by site and by URL; here one group per site does both, with a state
-record per URL and one for the site itself, whose `url` is null. It needs constant
-memory, however large a site is: links and state both come ordered by URL (nulls first),
-and are merged.
+The paper routes by site and by URL. Here one group per site counts both, with one state record
+per URL and one for the site itself, whose `url` is null. It needs constant memory, however large
+a site is: links and state are both ordered by URL (nulls first), and are merged.
 
 Source: CBP (SoCC'10), section 1.1, figure 1, "count in-links".
 """
@@ -31,11 +30,11 @@ class CountInLinks(Translate):
         url_counts: `(site, url, n)`, one record per URL linked to in the epoch.
         site_counts: `(site, n)`, one record per site linked to in the epoch.
 
-    The last record per URL and per site holds however the input is split.
+    The last record per URL and per site is the same however the input is split.
 
     Args:
-        grouping: `"inner"`: only sites that the epoch links to; `"outer"`: all, which
-            gives the same result and shows what a scan of the state costs.
+        grouping: `"inner"`: only sites that the epoch links to are called; `"outer"`: all sites,
+            which gives the same result and shows what a scan of the state costs.
     """
 
     links = Input("url STRING, site STRING", route_by="site", order_by="url")

@@ -1,7 +1,7 @@
 """Count the links to each URL and to each site, on columns: many sites at a time.
 
-A link counts twice, for its URL and for its site, whose record has no URL. So everything
-is one sum: what was counted before, a one for each link's URL, a one for each link's site.
+A link counts twice: for its URL, and for its site, whose record has no URL. So one sum gives all
+counts: it adds the earlier counts, 1 for each link's URL, and 1 for each link's site.
 
 Source: CBP (SoCC'10), section 1.1, figure 1, "count in-links".
 """
@@ -22,7 +22,7 @@ __all__ = ["CountInLinksArrow"]
 class CountInLinksArrow(TranslateArrow):
     """Count links per URL and per site; the results are those of `CountInLinks`.
 
-    Unlike there, all records of a site are in memory at the same time.
+    Unlike `CountInLinks`, it holds all records of a site in memory at the same time.
 
     Shape:
         links: `(url STRING, site STRING)`; a link has a URL, or the run fails.
@@ -31,8 +31,8 @@ class CountInLinksArrow(TranslateArrow):
         site_counts: `(site, n)`, one record per site linked to in the epoch.
 
     Args:
-        grouping: `"inner"`: only sites that the epoch links to; `"outer"`: all, which
-            gives the same result and shows what a scan of the state costs.
+        grouping: `"inner"`: only sites that the epoch links to are called; `"outer"`: all sites,
+            which gives the same result and shows what a scan of the state costs.
     """
 
     links = Input("url STRING, site STRING", route_by="site", order_by="url")
@@ -61,7 +61,7 @@ class CountInLinksArrow(TranslateArrow):
                 "added": np.repeat([0, 1], [known, 2 * new]),
             }
         )
-        # On one thread, so that what was counted before comes first, in its order.
+        # On one thread, so that the earlier counts come first, in their order.
         sums = rows.group_by(["site", "url"], use_threads=False)
         counts = sums.aggregate([("n", "sum"), ("added", "sum")])
         out.counts(_named(groups, counts))

@@ -1,4 +1,4 @@
-"""Count records per key, for a key of any columns; ours."""
+"""Count records per key, for a key of any columns; not in the paper."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ class CountPerKey(Translate):
     Shape, for the key `word STRING`:
         items: `(word STRING)`; the flow may have more columns.
         totals: `(word STRING, n BIGINT)`, one record per key seen in the epoch; the last
-            one per key holds however the input is split.
+            one per key is the same however the input is split.
 
     Args:
-        key: DDL of the key's columns, such as `"word STRING, lang STRING"`; none is named `n`.
+        key: DDL of the key's columns, such as `"word STRING, lang STRING"`; no column may be
+            named `n`.
     """
 
     def __init__(self, key: str) -> None:
@@ -28,7 +29,7 @@ class CountPerKey(Translate):
         self.totals = Output(f"{key}, n BIGINT", key=columns)
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
-        """Add the new records of one key to its count."""
+        """Add the number of new records of one key to its count."""
         n = sum(1 for _ in group.items) + sum(row.n for row in group.counts)
         out.counts(*key, n)
         out.totals(*key, n)

@@ -1,4 +1,4 @@
-"""Take pages apart into their links; first stage of the crawl queue.
+"""Extract the links of pages; first stage of the crawl queue.
 
 Source: CBP (SoCC'10), section 1.1, figure 1, "extract links".
 """
@@ -21,7 +21,7 @@ def _first_label(url: str) -> str:
 def _host(url: str) -> str:
     try:
         return urlsplit(url).hostname or ""
-    except ValueError:  # pages hold links such as "http://[" that no parser takes
+    except ValueError:  # pages contain links such as "http://[", which cannot be parsed
         return ""
 
 
@@ -31,8 +31,8 @@ _SITE_RULES: dict[str, Callable[[str], str]] = {"first_label": _first_label, "ho
 class ExtractLinks(TranslateRecords):
     """Emit the links of each page, and that the page was crawled.
 
-    The site of a URL follows from the URL alone, on both outputs, so that a page and the
-    links to it always meet in one group.
+    On both outputs, the site of a URL follows from the URL alone, so that a page and the links to
+    it are always in one group.
 
     Shape:
         pages: `(url STRING, links ARRAY<STRING>)`; a page has a URL, or the run fails.
@@ -41,11 +41,11 @@ class ExtractLinks(TranslateRecords):
         crawled: `(url STRING, site STRING)`, one record per page.
 
     Args:
-        site_rule: `"first_label"` of a dotted name (`numpy` of `numpy.linalg`), or the
-            `"host"` of a URL, lower-case, empty where there is none.
+        site_rule: `"first_label"` takes the first part of a dotted name (`numpy` of
+            `numpy.linalg`); `"host"` takes the host of a URL, lower-case, or `""` if it has none.
 
     Raises:
-        ValueError: The rule is unknown.
+        ValueError: If the rule is unknown.
     """
 
     pages = Input("url STRING, links ARRAY<STRING>")

@@ -4,24 +4,27 @@
                     |  '-- weights, omega, ranks --'     (loopbacks)
                   moved -> [ verdict ] -> converged
 
-Phases, one after the other; new edges wait until the round is over:
+A round has four phases, one after the other; new edges wait until the round is over:
 
-1. *edges*: pages with new links, and new pages, join G, the affected pages.
-2. *weights*: an upper estimate of how much a rank will change travels along the links; where
-   it exceeds the threshold, the page joins G too. A page passes it on once, when it joins.
-3. *omega*: pages of G take back what they gave to others, so that everybody's inflow is that
-   of the supernode Omega, all pages outside of G; and learn which of their links stay in G.
-4. *ranks*: pages of G compute their ranks until the sum of all changes is small; then
-   *converged* comes to all of G, they emit their ranks and give to others again. Others keep
-   theirs, and are not called.
+1. *edges*: pages with new links, and new pages, join G, the set of affected pages.
+2. *weights*: an upper estimate of the change of a rank is sent along the links. If a page gets
+   more than the threshold, it joins G too. A page passes the estimate on once, when it joins.
+3. *omega*: pages of G take back what they gave to other pages. Then the inflow of each page comes
+   only from the supernode Omega, that is, all pages outside of G. Pages of G also learn which of
+   their links stay in G.
+4. *ranks*: pages of G compute their ranks until the sum of all changes is small. Then *converged*
+   reaches all of G; its pages emit their ranks and give to others again. Pages outside of G keep
+   their ranks, and are not called.
 
-The rank of page v, of n, is 1-a + a * (sum of rank(u)/links(u) over links u -> v, + D/n), where
-D is the rank of all dangling pages. Its mean is 1 and it does not depend on n but for D/n, so
-that pages outside of G keep theirs when pages are added; divide by n for the usual PageRank.
+The rank of page v, out of n pages, is 1-a + a * (sum of rank(u)/links(u) over links u -> v, + D/n),
+where D is the rank of all dangling pages. The mean rank is 1. Except for D/n, a rank does not
+depend on n, so that pages outside of G keep their ranks when pages are added. Divide by n for the
+usual PageRank.
 
-Source: CBP (SoCC'10), section 3.1.2, figures 8 and 9. Ours, since the paper leaves it out:
-weights and start weight, the inflow of Omega, and dangling pages by one more group. Where the
-paper's first run broadcasts to all, all pages are in G and it reaches them by its address.
+Source: CBP (SoCC'10), section 3.1.2, figures 8 and 9. The paper leaves some parts out; these are
+ours: the weights and the start weight, the inflow of Omega, and one more group for dangling pages.
+The paper's first run broadcasts to all pages; here all pages are in G, and are reached by its
+address.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ EVERY_MEMBER = All("members")
 AFFECTED = Multicast("affected")
 
 ROUNDING = 1e-6
-"""How near ranks are at threshold 0, as a part of the rank, with the default verdict."""
+"""Relative error of ranks at threshold 0, with the default tolerance of the verdict."""
 
 
 def _ends(edge: Any) -> list[int]:
@@ -81,7 +84,7 @@ def _broadcast(rank: Any) -> Any:
 
 @dataclass(slots=True)
 class _Page:
-    """What a page knows; `inflow` is all that others gave, `shared` the D/n of last time."""
+    """The state of a page; `inflow` is all that others gave, `shared` is the latest D/n."""
 
     node: int
     rank: float = 1.0
@@ -98,27 +101,27 @@ class _Page:
 class IncrementalPageRank(Translate):
     """Keep the rank of every page; see the module's header.
 
-    The group of the null key is the whole: the number of pages and the rank of dangling
-    ones, which give to all alike. It collects what dangling pages of G send, and tells the
-    mean to G in the next epoch.
+    The group of the null key is the *whole*: it holds the number of pages, and the rank of
+    dangling pages, which give equally to all pages. It collects what dangling pages of G send,
+    and sends the mean to G in the next epoch.
 
-    The state `members` has the pages with `affected`, so that an `ALL` limited to it reaches
-    G, between epochs, at the cost of G.
+    The state `members` has a record for each page with `affected`. So an `ALL` limited to it
+    reaches G in a later epoch, and costs only as much as G is large.
 
     Invariant: between rounds a page's `inflow` is the sum of rank/links over the pages that
-    link to it, and the whole's `dangling` that of dangling pages, up to rounding. At
-    threshold 0 the ranks are those of a computation from scratch, up to the tolerance of
-    the verdict.
+    link to it, and the whole's `dangling` is the sum of the ranks of dangling pages, up to
+    rounding. At threshold 0 the ranks are those of a computation from scratch, up to the tolerance
+    of the verdict.
 
     Args:
         damping: `a` above; in (0, 1).
-        threshold: Pages whose rank is expected to change by no more (the mean rank is 1)
-            stay out of G; 0: all pages that can be reached. What stays below it adds up.
-            Divided by 1-a it bounds the mean error that one change leaves, in our tests.
-        broadcast: Tell every page instead of G only: what multicast is measured against.
-        within: How near the ranks of two runs on the same edges are, as a part of the rank, for
-            `cbp verify`; 0: twice what the threshold leaves, threshold / (1-a) of each rank.
-            Give more if the verdict's tolerance leaves more.
+        threshold: Pages whose rank is expected to change by no more than this (the mean rank is 1)
+            stay out of G; at 0, all reachable pages are in G. Changes below the threshold add up.
+            In our tests, threshold / (1-a) bounds the mean error that one change leaves.
+        broadcast: Send ranks to every page instead of only to G; the baseline for multicast.
+        within: Largest relative difference between the ranks of two runs on the same edges, for
+            `cbp verify`; 0: twice the error that the threshold leaves, threshold / (1-a) of each
+            rank. Give more if the verdict's tolerance leaves more.
     """
 
     key = "node BIGINT"
@@ -164,7 +167,7 @@ class IncrementalPageRank(Translate):
         if not 0 <= within < 1:
             _refuse("within", within, "a number from 0 to below 1")
         self._damping, self._threshold = damping, threshold
-        # Rounds, and what is below the threshold, depend on how edges came together.
+        # Rounds, and changes below the threshold, depend on how the edges are split.
         near = within or min(0.99, 2 * threshold / (1 - damping) + ROUNDING)
         self.nodes = replace(self.nodes, tolerance=near)
         self.whole = replace(self.whole, tolerance=near)
@@ -198,7 +201,7 @@ class IncrementalPageRank(Translate):
         _write(page, out)
 
     def _add_edges(self, page: _Page, edges: Iterable[Any], out: Any) -> None:
-        """Take in new links, and tell how much that moves; a new page counts as rank 1."""
+        """Add new links, and send weights for their effect; a new page counts as rank 1."""
         added = sorted({e.dst for e in edges if e.src == page.node} - set(page.links))
         if not added and not page.born:
             return
@@ -216,7 +219,7 @@ class IncrementalPageRank(Translate):
         page.links = sorted([*page.links, *added])
 
     def _weigh(self, page: _Page, weights: Iterable[Any], out: Any) -> None:
-        """Join G when what comes together exceeds the threshold, and pass it on."""
+        """Join G if the sum of the weights exceeds the threshold, and pass it on."""
         page.weight += fsum(row.amount for row in weights)
         if page.affected or page.weight <= self._threshold:
             return
@@ -228,7 +231,7 @@ class IncrementalPageRank(Translate):
             out.weights(None, amount, 0, False)
 
     def _update_supernode(self, page: _Page, omega: list[Any], out: Any) -> None:
-        """Bring the inflow up to date; a page of G says so to the pages of G that link to it."""
+        """Update the inflow; a page of G tells the pages of G that link to it that it is in G."""
         page.inflow += fsum(row.amount for row in omega)
         if page.affected:
             for row in omega:
@@ -239,7 +242,7 @@ class IncrementalPageRank(Translate):
                 out.ranks(None, None, "rank", page.rank, None)
 
     def _compute(self, page: _Page, ranks: list[Any], out: Any) -> None:
-        """Compute the rank from those of the last epoch, and send it on within G."""
+        """Compute the rank from the ranks of the last epoch, and send it to linked pages of G."""
         if not ranks:
             return
         if any(row.kind == "start" for row in ranks):
@@ -256,7 +259,7 @@ class IncrementalPageRank(Translate):
             out.ranks(target, None, "rank", page.rank / len(page.links), None)
         if not page.links:
             out.ranks(None, None, "rank", page.rank, None)
-        # So that it is called, and reached by the multicast, in every epoch of the round.
+        # So that this page is called, and gets the multicast, in every epoch of the round.
         out.ranks(page.node, None, "again", None, None)
         out.associate(page.node, AFFECTED.address)
 
@@ -311,7 +314,7 @@ def _write(page: _Page, out: Any) -> None:
 
 
 def _join(page: _Page, out: Any) -> None:
-    """Become a page of G: take back what others were given, and be called in phase omega."""
+    """Make a page join G: take back what it gave to others, and have it called in phase omega."""
     page.affected = True
     if not page.born:
         _give(page, -page.rank, out, src=page.node)
@@ -320,7 +323,7 @@ def _join(page: _Page, out: Any) -> None:
 
 
 def _give(page: _Page, amount: float, out: Any, *, src: int | None = None) -> None:
-    """Add to the inflow of the pages that this one links to; a dangling one gives to the whole."""
+    """Add to the inflow of linked pages; a dangling page gives to the whole instead."""
     for target in page.links:
         out.omega(target, src, amount / len(page.links), False)
     if not page.links:
@@ -328,7 +331,7 @@ def _give(page: _Page, amount: float, out: Any, *, src: int | None = None) -> No
 
 
 def _reset(page: _Page, out: Any) -> None:
-    """Leave G with a new rank."""
+    """Make a page leave G, and emit its new rank."""
     if page.affected:
         out.pages(page.node, page.rank)
         _give(page, page.rank, out)

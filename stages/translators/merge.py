@@ -1,4 +1,4 @@
-"""Merge link counts with what was crawled: the URLs to crawl; third stage of the crawl queue.
+"""Merge link counts with crawled pages into the URLs to crawl; third stage of the crawl queue.
 
 Source: CBP (SoCC'10), section 1.1, figure 1, "merge".
 """
@@ -19,27 +19,27 @@ _url = itemgetter(0)
 
 
 class _Known(NamedTuple):
-    """What is known of a URL: links to it, and whether it was crawled."""
+    """What is known about a URL: the number of links to it, and whether it was crawled."""
 
     n: int = 0
     crawled: bool = False
 
 
 class Merge(Translate):
-    """Say which URLs are new, which have a new count, and which are done.
+    """Report which URLs are new, which have a new count, and which are crawled.
 
-    Counts are running totals: the last one counts. What an epoch emits for a URL:
+    Counts are running totals: the last one is valid. An epoch emits for a URL:
 
-    - Never crawled, and its count is new or has changed: `(n, site_n, crawled=false)`.
-      `site_n` is the site's count in this epoch; it is not emitted again for the
-      other URLs of the site when it changes.
-    - Crawled for the first time: once `(null, null, crawled=true)`, whether or not
+    - If it was never crawled, and its count is new or has changed: `(n, site_n, crawled=false)`.
+      `site_n` is the site's count in this epoch. If it changes, it is not emitted again for the
+      other URLs of the site.
+    - If it was crawled for the first time: once `(null, null, crawled=true)`, whether or not
       anything links to it. It leaves the queue for good.
-    - Crawled before: nothing, whatever its count does.
+    - If it was crawled before: nothing, even if its count changes.
 
-    Invariant: state, and the last `(n, crawled)` per URL, hold however the three inputs
-    are split into epochs and in whichever epochs they arrive. `site_n` depends on the
-    epoch, hence the output is a history.
+    Invariant: state, and the last `(n, crawled)` per URL, are the same however the three inputs
+    are split into epochs, and in whichever epochs they arrive. `site_n` depends on the epoch, so
+    the output is a history.
 
     Shape:
         url_counts: `(site, url, n)`; site_counts: `(site, n)`; crawled: `(url, site)`.
@@ -48,7 +48,7 @@ class Merge(Translate):
         candidates: `(site, url, n, site_n, crawled)`, ordered by URL within a site.
 
     Args:
-        grouping: `"inner"`: only sites that some input names; `"outer"`: all of them,
+        grouping: `"inner"`: only sites that some input names are called; `"outer"`: all sites,
             with the same result.
     """
 
@@ -65,14 +65,14 @@ class Merge(Translate):
         self.known = State("site STRING, url STRING, n BIGINT, crawled BOOLEAN", grouping=grouping)
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
-        """Bring one site up to date; all flows come ordered by URL, so memory is constant."""
+        """Update one site; all flows are ordered by URL, so memory is constant."""
         known = iter(group.known)
         site = next(known, None)  # nulls come first: the record of the site itself
         site_n = site.n if site else 0
         for row in group.site_counts:
             site_n = row.n
         out.known(site=key.site, url=None, n=site_n, crawled=False)
-        # Of one URL, what was known comes first: `merge` is stable.
+        # `merge` is stable: for each URL, the known record comes first.
         events = merge(
             ((row.url, "known", row) for row in known),
             ((row.url, "count", row) for row in group.url_counts),
@@ -89,7 +89,7 @@ class Merge(Translate):
 
 
 def _update(events: Iterable[tuple[str, str, Any]]) -> tuple[_Known, _Known]:
-    """Return what was known of a URL before and after its events of this epoch."""
+    """Return what is known about a URL before and after its events of this epoch."""
     before = after = _Known()
     for _, kind, row in events:
         if kind == "known":

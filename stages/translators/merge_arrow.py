@@ -1,8 +1,8 @@
-"""Merge link counts with what was crawled, on columns: many sites at a time.
+"""Merge link counts with crawled pages into the URLs to crawl, on columns: many sites at a time.
 
-What is known of a URL and what arrived of it are rows of one table, in this order; the
-last count and any crawl of a URL are what is known from now on. The record of a site
-itself is a URL that is null.
+The known records of a URL and the records that arrived are rows of one table, in this order. The
+last count of a URL, and whether any row is a crawl, are its new known record. The record of the
+site itself has a null URL.
 
 Source: CBP (SoCC'10), section 1.1, figure 1, "merge".
 """
@@ -33,19 +33,19 @@ _ROWS = pa.schema(
 
 
 class MergeArrow(TranslateArrow):
-    """Say which URLs are new, which have a new count, and which are done, as `Merge` does.
+    """Report which URLs are new, have a new count, or are crawled; same results as `Merge`.
 
-    Unlike there, all records of a site are in memory at the same time.
+    Unlike `Merge`, it holds all records of a site in memory at the same time.
 
     Shape:
-        url_counts: `(site, url, n)`; site_counts: `(site, n)`; crawled: `(url, site)`. None
-            of them has a null but for a site.
+        url_counts: `(site, url, n)`; site_counts: `(site, n)`; crawled: `(url, site)`. Only
+            `site` may be null.
         known (state): `(site, url, n, crawled)`, a record per URL, and one with a null
             `url` that holds the site's count.
         candidates: `(site, url, n, site_n, crawled)`, ordered by URL within a site.
 
     Args:
-        grouping: `"inner"`: only sites that some input names; `"outer"`: all of them,
+        grouping: `"inner"`: only sites that some input names are called; `"outer"`: all sites,
             with the same result.
     """
 
@@ -62,7 +62,7 @@ class MergeArrow(TranslateArrow):
         self.known = State("site STRING, url STRING, n BIGINT, crawled BOOLEAN", grouping=grouping)
 
     def translate(self, groups: Any, out: Any) -> None:
-        """Bring many sites up to date."""
+        """Update many sites."""
         for flow in ("url_counts", "crawled"):
             if getattr(groups, flow).column("url").null_count:
                 message = f"a record of {flow} has no URL"
@@ -95,11 +95,11 @@ class MergeArrow(TranslateArrow):
 
 
 def _folded(groups: Any) -> pa.Table:
-    """Return what is known of each URL before and after this epoch; of each site, too.
+    """Return what is known about each URL and each site before and after this epoch.
 
     Shape:
-        `(site, url, n_last, crawled_max, n_before_max, crawled_before_max)`, `site` being
-        the number of the group; what was known comes first, in its order.
+        `(site, url, n_last, crawled_max, n_before_max, crawled_before_max)`, where `site` is
+        the number of the group; known URLs come first, in their order.
     """
     known = groups.known
     parts = [
@@ -120,7 +120,7 @@ def _folded(groups: Any) -> pa.Table:
         _rows(groups.ids("crawled"), groups.crawled.column("url"), crawled=True),
         _rows(np.arange(len(groups)), None),  # every site that is called has a record
     ]
-    # On one thread: else the last count would be any.
+    # On one thread, so that "last" is really the last count.
     folded = pa.concat_tables(parts).group_by(["site", "url"], use_threads=False)
     return _filled(
         folded.aggregate(
@@ -130,7 +130,7 @@ def _folded(groups: Any) -> pa.Table:
 
 
 def _rows(sites: npt.NDArray[np.int64], urls: pa.ChunkedArray | None, **columns: Any) -> pa.Table:
-    """Return rows of `_ROWS`; columns that are not given are null, one value is for all."""
+    """Return rows of `_ROWS`; a missing column is null, a single value is for all rows."""
     given: dict[str, Any] = {"site": sites, **({} if urls is None else {"url": urls})} | columns
     arrays = []
     for field in _ROWS:
@@ -142,7 +142,7 @@ def _rows(sites: npt.NDArray[np.int64], urls: pa.ChunkedArray | None, **columns:
 
 
 def _filled(folded: pa.Table) -> pa.Table:
-    """Return the table with 0 and false for what nobody told."""
+    """Return the table with 0 and false instead of nulls, except in `site` and `url`."""
     columns = {
         name: pc.fill_null(column, 0 if pa.types.is_integer(column.type) else False)
         if name not in ("site", "url")

@@ -1,4 +1,4 @@
-"""Whether the ranks of a round of PageRank have converged; second stage of the cycle.
+"""Decide whether the ranks of a round of PageRank have converged; second stage of the cycle.
 
 Source: CBP (SoCC'10), section 3.1.2, figure 8.
 """
@@ -18,15 +18,15 @@ def _one_group(_: Any) -> bool:
 
 
 class PageRankVerdict(Translate):
-    """Say once per round that the sum of all changes in an epoch is within the tolerance.
+    """Emit once per round that the sum of all changes in an epoch is within the tolerance.
 
     Shape:
         moved: `(round, change)`, one record per page that was computed in an epoch.
         converged: `(round)`.
 
     Args:
-        tolerance: Largest sum of the changes of an epoch, where the mean rank is 1. The
-            ranks are then within tolerance * a / (1-a) of the fixed point, summed over pages.
+        tolerance: Largest sum of the changes of an epoch (the mean rank is 1). The ranks are then
+            within tolerance * a / (1-a) of the fixed point, summed over pages.
     """
 
     key = "one BOOLEAN"
@@ -38,7 +38,7 @@ class PageRankVerdict(Translate):
         self._tolerance = tolerance
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
-        """Judge an epoch; those that the ranks took beyond the verdict are not judged again."""
+        """Decide on an epoch; later epochs of a round that has converged are ignored."""
         last = max((row.round for row in group.last), default=0)
         rows = list(group.moved)
         newest = max(row.round for row in rows)

@@ -17,17 +17,18 @@ class Score(TranslateRecords):
     """Score a URL by the links to it and to its site: `log2(1+n) + w * log2(1+site_n)`.
 
     A score never falls while counts grow, so a URL that passed a threshold once passes
-    it again. It is rounded to 6 places: the last bits of `log2` differ between machines.
+    it again. It is rounded to 6 places, since the last bits of `log2` differ between machines.
 
     Shape:
         candidates: `(site, url, n, site_n, crawled)`.
-        scored: `(site, url, score DOUBLE)`, one record each; null: crawled, has no score.
+        scored: `(site, url, score DOUBLE)`, one record per candidate; the score of a crawled
+            URL is null.
 
     Args:
-        site_weight: How much a site's links count against the URL's own; not negative.
+        site_weight: Weight `w` of the site's links, compared to the URL's own; not negative.
 
     Raises:
-        ValueError: The weight is negative.
+        ValueError: If the weight is negative.
     """
 
     candidates = Input("site STRING, url STRING, n BIGINT, site_n BIGINT, crawled BOOLEAN")

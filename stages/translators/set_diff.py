@@ -15,15 +15,15 @@ _hour = framed(lambda record: f"{record.time:%Y-%m-%d %H}:00")
 
 
 class SetDiff(Translate):
-    """Say which URLs only one of two crawlers found, in the hour in which they are new.
+    """Report URLs that only one of two crawlers found, in the hour in which they are new.
 
-    An increment of either input is one hour of its crawl. Hours of equal name are read
-    together, else the smaller one alone, so that a crawler that finds nothing for an hour
-    keeps nobody waiting for it. A URL that either side has found before is never reported
-    again, even if the other side finds it later.
+    An increment of either input is one hour of its crawl. If the next hours of both inputs have
+    the same name, they are read together; otherwise the smaller one is read alone. So a crawler
+    that finds nothing for an hour does not delay the other. A URL that either side has found
+    before is never reported again, even if the other side finds it later.
 
     Shape:
-        a, b: `(url, time)`, times never going back by an hour.
+        a, b: `(url, time)`; the hours of `time` never go back.
         seen (state): `(url)`, every URL that either side found.
         a_diff, b_diff: `(url)`, a history by hours.
     """
@@ -36,7 +36,7 @@ class SetDiff(Translate):
     b_diff = Output("url STRING", history=True)
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
-        """Report a URL that one side only found, unless it was seen before."""
+        """Report a URL that only one side found, unless it was seen before."""
         out.seen(url=key.url)
         if any(True for _ in group.seen):
             return

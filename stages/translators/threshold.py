@@ -1,4 +1,4 @@
-"""Let pass what scores high enough; last stage of the crawl queue.
+"""Pass on URLs that score high enough; last stage of the crawl queue.
 
 Source: CBP (SoCC'10), section 1.1, figure 1, "threshold".
 """
@@ -13,11 +13,10 @@ __all__ = ["Threshold"]
 
 
 class Threshold(TranslateRecords):
-    """Put URLs into the crawl queue, and say when they leave it.
+    """Put URLs into the crawl queue, and report when they leave it.
 
-    A record with a score is a URL to crawl, or its new score. One without a score was
-    crawled: whoever keeps the queue as a table drops it. So the last record per URL,
-    less those without a score, is the queue.
+    A record with a score is a URL to crawl, or its new score. A URL without a score was crawled,
+    and leaves the queue. So the last record of each URL, if it has a score, is in the queue.
 
     Shape:
         scored: `(site, url, score DOUBLE)`.
@@ -34,6 +33,6 @@ class Threshold(TranslateRecords):
         self._minimum = minimum
 
     def translate(self, record: Any, out: Any) -> None:
-        """Let one record pass, or not."""
+        """Emit one record if it scores high enough, or has no score."""
         if record.score is None or record.score >= self._minimum:
             out.queue(*record)

@@ -18,7 +18,7 @@ class UrlCount(Translate):
     Shape:
         urls: `(url STRING)`.
         totals: `(url STRING, n BIGINT)`, one record per URL seen in the epoch; the last
-            one per URL holds however the input is split.
+            one per URL is the same however the input is split.
     """
 
     urls = Input("url STRING", route_by="url")

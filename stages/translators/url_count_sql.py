@@ -1,4 +1,4 @@
-"""Count how often each URL was seen, in Spark SQL: nothing runs in Python.
+"""Count how often each URL was seen, in Spark SQL: no record becomes a Python object.
 
 Source: CBP (SoCC'10), section 2.1, the example URLCount.
 """
@@ -16,7 +16,7 @@ class UrlCountSql(TranslateSql):
     Shape:
         urls: `(url STRING)`.
         totals: `(url STRING, n BIGINT)`, one record per URL seen in the epoch; the last
-            one per URL holds however the input is split.
+            one per URL is the same however the input is split.
     """
 
     urls = Input("url STRING", route_by="url")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import doctest
+import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,8 +24,10 @@ from cbp import (
     TranslateRecords,
     testing,
 )
+from cbp.engine.direct import LocalEngine
 from cbp.errors import DefinitionError, NotFoundError
 from cbp.testing import Crash, ManualClock, PlannedFaults, check_split, run_dataflow, run_epochs
+from tests.driver import Driver
 
 
 class Count(Translate):
@@ -282,3 +286,93 @@ def test_the_key_of_a_state_is_compared_exactly_whatever_it_is_called() -> None:
     one = run_epochs(ByNumber, [[1.0]])
     assert one.difference(run_epochs(ByNumber, [[1.0]])) == ""
     assert one.difference(run_epochs(ByNumber, [[1.1]])).startswith("state ranks")
+
+
+def test_a_combiner_that_loses_records_is_found() -> None:
+    """The kit runs combiners on parts of a group: what they drop makes a difference."""
+
+    class Total(Translate):
+        items = Input("k STRING, n BIGINT", route_by="k", combine=lambda rows: rows[:1])
+        totals = Output("k STRING, n BIGINT", key="k")
+
+        def translate(self, key: Any, group: Any, out: Any) -> None:
+            out.totals(key.k, sum(row.n for row in group.items))
+
+    with pytest.raises(AssertionError, match="combined as a whole"):
+        check_split(Total, [[("a", 1), ("a", 2)]])
+
+    class Right(Total):
+        items = Input(
+            "k STRING, n BIGINT",
+            route_by="k",
+            combine=lambda rows: [(rows[0].k, sum(row.n for row in rows))],
+        )
+
+    assert check_split(Right, [[("a", 1), ("a", 2), ("a", 3)]]).last("totals") == {"a": 6}
+
+
+def test_random_code_is_found() -> None:
+    """A batch that is run twice gives the same, or the code is not deterministic."""
+
+    class Random(Translate):
+        items = Input("k STRING", route_by="k")
+        totals = Output("k STRING, n DOUBLE", key="k")
+
+        def translate(self, key: Any, group: Any, out: Any) -> None:
+            out.totals(key.k, random.random())
+
+    with pytest.raises(AssertionError, match="once more"):
+        check_split(Random, [["a"]])
+
+
+@pytest.mark.parametrize("duplicates", ["accept", "skip", "quarantine"])
+def test_an_increment_that_is_known_is_what_its_source_says(duplicates: str) -> None:
+    """Known is what has equal records in their order; another order is another file."""
+    flow = DataflowBuilder("known")
+    items = flow.source("items", "k STRING", duplicates=duplicates)
+    flow.stage("count", Count(), items=items)
+    given: list[list[Any]] = [["a", "b"], [{"k": "a"}, ("b",)], ["b", "a"], [], []]
+    result = run_dataflow(flow.build(), {"items": given})
+    times, epochs = (3, 5) if duplicates == "accept" else (2, 3)
+    assert result.last("count.totals") == {"a": times, "b": times}
+    assert len(result.outputs["count.totals"]) == epochs
+
+
+def test_an_increment_is_a_list_of_records() -> None:
+    """One level of lists too few is refused: a text is no list of texts, a record none of names."""
+    builder = DataflowBuilder("flow")
+    builder.stage("count", Count(), items=builder.source("items", "k STRING"))
+    for wrong in (["/docs", "/"], [{"k": "/docs"}], [b"/docs"]):
+        with pytest.raises(TypeError, match="a list of records"):
+            run_dataflow(builder.build(), {"items": wrong})
+        with pytest.raises((TypeError, NotFoundError), match=r"list of records|no input"):
+            run_epochs(Count, [wrong[0]])
+    with pytest.raises(NotFoundError):
+        run_dataflow(builder.build(), {"links": []})
+
+
+@pytest.mark.parametrize("epochs", [[], [[]], [["a"], [], ["a"]]])
+def test_an_empty_increment_is_an_epoch_as_in_an_engine(epochs: list[Any], tmp_path: Path) -> None:
+    """Nothing is called, every output gets an increment without records, and state stays."""
+
+    class Every(Translate):
+        urls = Input("url STRING", route_by="url")
+        kept = State("url STRING, n BIGINT", grouping="outer")
+        seen = Output("url STRING, n BIGINT")
+
+        def translate(self, key: Any, group: Any, out: Any) -> None:
+            n = sum(1 for _ in group.urls) + sum(row.n for row in group.kept)
+            out.kept(key.url, n)
+            out.seen(key.url, n)
+
+    builder = DataflowBuilder("flow")
+    builder.stage("stage", Every(), urls=builder.source("urls", "url STRING"))
+    driver = Driver(LocalEngine(cache=f"{tmp_path}/c"), builder.build(), tmp_path / "t")
+    for urls in epochs:
+        driver.feed("urls", [{"url": url} for url in urls])
+        driver.run_until_idle()
+    result = run_dataflow(builder.build(), {"urls": epochs})
+    kit = [[row._asdict() for row in rows] for rows in result.outputs["stage.seen"]]
+    assert kit == driver.outputs("stage.seen")
+    assert len(kit) == len(epochs)
+    assert [row._asdict() for row in result.state["stage.kept"]] == driver.state("stage", "kept")

@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 import pytest
 from sqlalchemy import create_engine, text
 
-from cbp.engine.faults import Faults
+from cbp.engine.storage.failpoints import Faults
 from controller.store import SqlStore, open_store
 from tests.conformance.postgres import PostgresMissingError, postgres_server
 from tests.conformance.records import CHAIN, a_dataflow

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from cbp.model.increment import DataFile, Increment
-from cbp.model.intention import Intention, RunStatus
+from cbp.model.flow.increment import DataFile, Increment
+from cbp.model.run.intention import Intention, RunStatus
 from controller.store import SqlStore
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, RunRecord
 

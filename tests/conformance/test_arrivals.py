@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from cbp.errors import AlreadyExistsError, InvariantError
-from cbp.model.increment import DataFile
+from cbp.errors import AlreadyExistsError, InvariantError, NotFoundError
+from cbp.model.flow.increment import DataFile
 from controller.store import SqlStore
 from controller.store.base import ClaimStatus
 from tests.conformance.records import (
@@ -33,6 +33,22 @@ def test_claims_of_a_source_are_numbered_from_0(chain: SqlStore) -> None:
     assert got == [0, 1, 0, 2]
 
 
+def test_claims_that_come_together_are_numbered_in_their_order(chain: SqlStore) -> None:
+    """Behind those that there are; all of them or none."""
+    chain.add_claim(a_claim("c0"))
+    got = chain.add_claims([a_claim("c9"), a_claim("c1"), a_claim("c5")])
+    assert [(claim.id, claim.sequence) for claim in got] == [("c9", 1), ("c1", 2), ("c5", 3)]
+    with pytest.raises(AlreadyExistsError):
+        chain.add_claims([a_claim("c6"), a_claim("c5")])
+    assert chain.known_claims(["c6"]) == set()
+    chain.update_claims([replace(claim, status="claimed") for claim in got])
+    statuses = [claim.status for claim in chain.open_claims("d", "a")]
+    assert statuses == ["claiming", *3 * ["claimed"]]
+    with pytest.raises(NotFoundError):
+        chain.update_claims([replace(got[0], status="quarantined"), a_claim("c7")])
+    assert len(chain.open_claims("d", "a")) == 4
+
+
 def test_an_id_of_a_claim_is_used_once(chain: SqlStore) -> None:
     """A second claim of an id is refused."""
     chain.add_claim(a_claim())
@@ -46,6 +62,14 @@ def test_known_claims_are_those_that_are_stored(chain: SqlStore) -> None:
     chain.add_claim(a_claim("c2", source="b", status="quarantined"))
     assert chain.known_claims(["c0", "c1", "c2"]) == {"c1", "c2"}
     assert chain.known_claims([]) == set()
+
+
+def test_claims_are_found_by_their_ids(chain: SqlStore) -> None:
+    """Of any source and in any status, as they are stored; whoever asks for none gets none."""
+    one = chain.add_claim(a_claim("c1"))
+    other = chain.add_claim(a_claim("c2", source="b", status="quarantined"))
+    assert chain.find_claims(["c0", "c1", "c2"]) == {"c1": one, "c2": other}
+    assert chain.find_claims([]) == {}
 
 
 def test_a_claim_comes_back_as_it_went_in(chain: SqlStore) -> None:
@@ -75,10 +99,10 @@ def test_only_accepted_content_of_this_source_counts_as_known(chain: SqlStore) -
     for n, (source, status) in enumerate([("a", "quarantined"), ("b", "accepted")]):
         claim = chain.add_claim(a_claim(f"c{n}", source=source))
         chain.update_claim(replace(claim, sha256="ff", status=status))  # type: ignore[arg-type]
-    assert chain.accepted_claim("d", "a", "ff") is None
+    assert chain.same_claim("d", "a", "ff") is None
     claim = replace(chain.add_claim(a_claim("c2")), sha256="ff")
     chain.accept(claim, an_arrival(0))
-    assert chain.accepted_claim("d", "a", "ff") == replace(claim, status="accepted", index=0)
+    assert chain.same_claim("d", "a", "ff") == replace(claim, status="accepted", index=0)
 
 
 def test_an_accepted_increment_waits_at_every_consumer(chain: SqlStore) -> None:
@@ -118,7 +142,7 @@ def test_accepting_again_changes_nothing(chain: SqlStore) -> None:
 def test_a_lost_claim_is_restored_by_its_acceptance(chain: SqlStore) -> None:
     """A store that lost its rows learns them again from the log of the source."""
     chain.accept(a_claim("lost", sequence=4, sha256="aa"), an_arrival(0))
-    found = chain.accepted_claim("d", "a", "aa")
+    found = chain.same_claim("d", "a", "aa")
     assert found is not None
     assert (found.id, found.sequence, found.index) == ("lost", 4, 0)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from cbp.errors import AlreadyExistsError, NotFoundError
-from cbp.model.intention import RunStatus
+from cbp.model.run.intention import RunStatus
 from controller.store import SqlStore
 from tests.conformance.records import (
     CHAIN,

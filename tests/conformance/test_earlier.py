@@ -10,19 +10,18 @@ import json
 import random
 import shutil
 import subprocess
-import tarfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
 
 from controller.app import Service
 from controller.settings import load_settings
+from tests.conformance.earlier_folders import moved, unpack
 from tests.conformance.postgres import postgres_program
-from tests.fixtures.earlier.write import HERE, KEPT_ROOT, NAME
+from tests.fixtures.earlier.write import HERE, NAME
 from tests.system.workload import check_tables, pages
 
 WAIT_SECONDS = 60.0
@@ -112,17 +111,3 @@ def service_on(root: Path, url: str) -> Iterator[Service]:
         yield service
     finally:
         service.stop()
-
-
-def unpack(root: Path, name: str) -> None:
-    with tarfile.open(HERE / name) as tar:
-        tar.extractall(root, filter="data")
-
-
-def moved(url: str, root: Path) -> None:
-    """Do what an operator does who moves the folder of the tables."""
-    query = text("UPDATE dataflows SET folder = replace(folder, :old, :new)")
-    engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
-    with engine.begin() as connection:
-        connection.execute(query, {"old": KEPT_ROOT, "new": str(root)})
-    engine.dispose()

@@ -3,6 +3,8 @@
 Archives of `tests/fixtures/earlier/rich.py`: frames, memos, closes, messages to addresses, remote
 writes, deleted rows, compaction, checkpoints, sealed entries, inputs that are gone, a roll-back,
 a correction, a second version, a file in quarantine, and a publication that died half-way.
+
+Each is read as written and as of then, goes on, and goes back.
 """
 
 from __future__ import annotations
@@ -21,13 +23,13 @@ from typing import Any
 import polars
 import pytest
 
-from cbp.engine.base import stage_tables
-from cbp.engine.files import LocalFiles
+from cbp.engine.storage.files import LocalFiles
+from cbp.engine.storage.table_names import stage_tables
 from controller import app
 from controller.app import Service
-from controller.loop.outlook import look_out
+from controller.loop.reading.recovery_preview import look_out
 from controller.store import open_store
-from tests.conformance.test_earlier import moved, unpack
+from tests.conformance.earlier_folders import moved, unpack
 from tests.fixtures.earlier.rich import CORRECTED, NAME, document, expected
 from tests.fixtures.earlier.rich_play import arrive, lowered, rows, served, settle, stood
 from tests.fixtures.earlier.write import HERE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cbp.model.intention import RunStatus
+from cbp.model.run.intention import RunStatus
 from controller.store import SqlStore
 from tests.conformance.records import a_dataflow, a_run, an_increment, an_intention, arrive, at
 

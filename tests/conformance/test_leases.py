@@ -1,4 +1,7 @@
-"""Who leads, on every database: one at a time, and who was replaced writes nothing more."""
+"""Who leads, on every database: one at a time, and who was replaced writes nothing more.
+
+A write of an old epoch is before the take-over or refused; one that stopped is cut off.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 
 from cbp.errors import LeaseLostError, OperatingError
-from cbp.model.lease import Lease
+from cbp.model.schedule.lease import Lease
 from controller.store import SqlStore, open_store
 from tests.conformance.records import a_dataflow
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cbp.model.intention import RunStatus
+from cbp.model.run.intention import RunStatus
 from controller.store import SqlStore
 from controller.store.errors import CursorInvalidError
 from tests.conformance.records import (

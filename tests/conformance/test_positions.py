@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from cbp.errors import InvariantError, NotFoundError
-from cbp.model.framing import Framing
-from cbp.model.increment import Increment
-from cbp.model.position import Position
-from cbp.model.punctuation import Punctuation
+from cbp.model.flow.framing import Framing
+from cbp.model.flow.increment import Increment
+from cbp.model.flow.position import Position
+from cbp.model.flow.punctuation import Punctuation
 from controller.store import SqlStore
 from tests.conformance.records import (
     CHAIN,

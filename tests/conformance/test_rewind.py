@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cbp.errors import InvariantError
-from cbp.model.framing import Framing
-from cbp.model.generation import Generation
-from cbp.model.punctuation import Punctuation
+from cbp.model.flow.framing import Framing
+from cbp.model.flow.generation import Generation
+from cbp.model.flow.punctuation import Punctuation
 from controller.store import SqlStore
 from tests.conformance.records import (
     a_dataflow,

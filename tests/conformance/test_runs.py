@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cbp.errors import AlreadyExistsError, InvariantError
-from cbp.model.intention import RunStatus
+from cbp.model.run.intention import RunStatus
 from controller.store import SqlStore
 from controller.store.base import IncrementRecord
 from tests.conformance.records import (

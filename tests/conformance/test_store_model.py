@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 )
 
 from cbp.errors import CbpError
-from cbp.model.intention import RunStatus
+from cbp.model.run.intention import RunStatus
 from controller.store import SqlStore
 from controller.store.base import IncrementRecord
 from tests.conformance.records import (

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 
-from cbp.engine.faults import Crash, Faults, PlannedFaults
+from cbp.engine.storage.failpoints import Crash, Faults, PlannedFaults
 from cbp.errors import CbpError, InvariantError
 from controller.store import SqlStore, open_store
 from controller.store.queues import next_index
@@ -60,6 +60,10 @@ WRITES: dict[str, Callable[[SqlStore], object]] = {
     "set_desired": lambda store: store.set_desired("d", "paused"),
     "delete": lambda store: store.delete("d"),
     "add_claim": lambda store: store.add_claim(a_claim("c9")),
+    "add_claims": lambda store: store.add_claims([a_claim("c9"), a_claim("c10")]),
+    "update_claims": lambda store: store.update_claims(
+        [a_claim("da0", status="claimed"), a_claim("da0", status="quarantined")]
+    ),
     "update_claim": lambda store: store.update_claim(a_claim("da0", status="claimed")),
     "accept": lambda store: store.accept(a_claim("c8"), an_arrival(1)),
     "intend": lambda store: store.intend(a_run("r9")),

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from cbp.errors import NotFoundError
-from cbp.model.connector import Connector, Queued
-from cbp.model.framing import Framing
-from cbp.model.increment import DataFile
-from cbp.model.position import Position, StagePosition
-from cbp.model.punctuation import Punctuation
+from cbp.model.flow.connector import Connector, Queued
+from cbp.model.flow.framing import Framing
+from cbp.model.flow.increment import DataFile
+from cbp.model.flow.position import Position, StagePosition
+from cbp.model.flow.punctuation import Punctuation
 from controller.store import SqlStore
 from tests.conformance.records import START, a_dataflow, an_increment, arrive
 

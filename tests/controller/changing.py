@@ -11,8 +11,8 @@ from typing import Any
 
 from cbp import Input, Output, State, Translate, TranslateRecords
 from cbp.engine.direct import LocalEngine
-from cbp.model.change import Choice
-from controller.loop.change import Changed
+from cbp.model.version.version_change import Choice
+from controller.loop.operations.version_change import Changed
 from tests.controller.world import SCHEMA, Sum, World
 
 POINTS = [

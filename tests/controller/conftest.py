@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
-from controller.loop import housekeeping
+from controller.loop.housekeeping import collector as housekeeping
 from tests.conformance.conftest import new_postgres_database
 from tests.controller.world import Deferred, World
 

@@ -12,10 +12,10 @@ from typing import Any
 import polars as pl
 from deltalake import DeltaTable, QueryBuilder
 
-from cbp.engine.collect import Retention
 from cbp.engine.direct import LocalEngine
-from cbp.model.snapshot import Snapshot
-from controller.loop.snapshots import Snapshots
+from cbp.engine.interface.tables import Retention
+from cbp.model.flow.snapshot import Snapshot
+from controller.loop.reading.snapshots import Snapshots
 from tests.controller.world import DIAMOND, World
 
 KEPT = Retention(versions_min=0, seconds=3600, attempt_seconds=0)

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from cbp.engine.base import source_folder
 from cbp.engine.direct import LocalEngine
+from cbp.engine.storage.table_names import source_folder
 from cbp.errors import NotFoundError
-from cbp.model.increment import DataFile, Increment
+from cbp.model.flow.increment import DataFile, Increment
 from tests.controller.world import World
 
 __all__ = ["SourceLogs", "lose_the_store"]

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from cbp.engine.collect import Retention
 from cbp.engine.delta import tables
-from controller.loop import housekeeping
+from cbp.engine.interface.tables import Retention
+from controller.loop.housekeeping import collector as housekeeping
 from tests.controller.world import World
 
 __all__ = ["TINY", "looking_often", "play"]

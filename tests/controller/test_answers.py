@@ -6,14 +6,15 @@ import copy
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from cbp import Connector, Decision
-from cbp.engine.faults import NO_FAULTS, PlannedFaults
+from cbp.engine.storage.failpoints import NO_FAULTS, PlannedFaults
 from cbp.errors import OperatingError
-from controller.loop.threads import Here, Threads
+from controller.loop.runs.threads import Here, Threads
 from tests.controller.world import ONE, Deferred, Sum, World, until
 
 LIMIT = 60.0
@@ -28,16 +29,17 @@ CHAIN: dict[str, Any] = {
 WAIT_SECONDS = 30
 
 
+GATE = SimpleNamespace(held=threading.Event(), asked=[])
+"""What `Slow` waits for, and how often it was asked; no state of the author's class."""
+
+
 class Slow(Sum):
     """Reads the oldest increment, once it is let; counts how often it was asked."""
 
-    held: ClassVar[threading.Event]
-    asked: ClassVar[list[int]]
-
     def runnable(self, connectors: Mapping[str, Connector], memo: Any) -> Decision:
         waiting = [increment.index for increment in connectors["items"].unread]
-        Slow.asked.append(len(waiting))
-        Slow.held.wait(WAIT_SECONDS)
+        GATE.asked.append(len(waiting))
+        GATE.held.wait(WAIT_SECONDS)
         chosen = {"items": tuple(waiting[:1])} if waiting else {}
         return Decision(chosen, chosen, waits_for="waits for news")
 
@@ -45,9 +47,9 @@ class Slow(Sum):
 @pytest.fixture
 def held() -> Iterator[threading.Event]:
     """What is asked waits for this; set at the end, so that no thread is left behind."""
-    Slow.held, Slow.asked = threading.Event(), []
-    yield Slow.held
-    Slow.held.set()
+    GATE.held, GATE.asked = threading.Event(), []
+    yield GATE.held
+    GATE.held.set()
 
 
 def two(root: Path, **more: Any) -> World:
@@ -95,12 +97,12 @@ def test_a_runnable_that_never_returns_stops_its_stage_only(
     assert (details["seconds"], details["setting"]) == (LIMIT, "runnable_seconds_max")
     assert stage.paused_because == error["message"]
     assert "runnable_seconds_max" in error["message"]
-    assert Slow.asked == [1], "it is asked once, however many ticks pass"
+    assert GATE.asked == [1], "it is asked once, however many ticks pass"
     threads = [t for t in threading.enumerate() if t.name.startswith("answer")]
     held.set()
     until(lambda: not any(thread.is_alive() for thread in threads))
     world.controller.tick()
-    assert (epoch(world, "bad"), len(Slow.asked)) == (0, 1), "what it brings counts no more"
+    assert (epoch(world, "bad"), len(GATE.asked)) == (0, 1), "what it brings counts no more"
     world.controller.retry("bad", "sum")
     until(lambda: (world.controller.tick(), epoch(world, "bad"))[1] == 3)
     world.close()
@@ -134,7 +136,7 @@ def test_a_decision_holds_though_more_has_come(tmp_path: Path, held: threading.E
     answerers.run_next()
     world.controller.tick()
     (run,) = world.store.runs("bad").items
-    assert (run.read["items"], Slow.asked) == ((0,), [1])
+    assert (run.read["items"], GATE.asked) == ((0,), [1])
     world.close()
 
 
@@ -146,15 +148,15 @@ def test_nothing_to_read_is_asked_again_when_something_came(
     world = two(tmp_path, answerers=Here())
     for _ in range(3):
         world.controller.tick()
-    assert (world.controller.waiting("bad")["sum"], Slow.asked) == ("waits for news", [0])
+    assert (world.controller.waiting("bad")["sum"], GATE.asked) == ("waits for news", [0])
     document = world.store.dataflow("bad").document
     world.controller.delete("bad", purge=True)
     world.controller.register(document)
     world.controller.tick()
-    assert Slow.asked == [0, 0], "of a dataflow that is gone, no answer is kept"
+    assert GATE.asked == [0, 0], "of a dataflow that is gone, no answer is kept"
     world.arrive("bad", "a", ("x", 1))
     world.controller.tick()
-    assert (epoch(world, "bad"), Slow.asked) == (1, [0, 0, 1])
+    assert (epoch(world, "bad"), GATE.asked) == (1, [0, 0, 1])
     world.close()
 
 
@@ -245,8 +247,7 @@ def test_what_is_late_is_wanted_no_more_whatever_fails(
     world.clock.advance(seconds=LIMIT + 1)
     if away:
         world.faults.to = PlannedFaults("sql_commit.before", error=OperatingError("away"))
-        with pytest.raises(OperatingError):
-            world.controller.tick()
+        world.controller.tick()
         world.faults.to = NO_FAULTS
     world.controller.tick()
     stopped = [world.store.stages(name)[0].error for name in ("b", "c")]

@@ -19,21 +19,14 @@ import structlog
 from anyio.from_thread import start_blocking_portal
 
 from cbp.errors import CbpError, LogConflictError, OperatingError
-from cbp.model.lease import Role
+from cbp.model.schedule.lease import Role
 from controller.app import Service, configure_logging, create_app, engine_for
-from controller.ingest import formats, intake
+from controller.ingest import formats, reading
 from controller.settings import Settings, load_settings
 from controller.store.sql import SqlStore
 from tests.controller.api.fakes import AppTransport
+from tests.controller.small_app import DOCUMENT, TOKEN, count, drop
 from tests.controller.world import until
-
-TOKEN = "canary-of-the-tests"
-DOCUMENT = {
-    "name": "urls",
-    "sources": {"visits": {"schema": "url STRING", "format": "jsonl"}},
-    "stages": {"count": {"translator": "url_count", "inputs": {"urls": "visits"}, "buckets": 2}},
-}
-WAIT_SECONDS = 60
 
 
 @pytest.fixture
@@ -41,6 +34,7 @@ def settings(tmp_path: Path) -> Settings:
     return load_settings(
         root=tmp_path,
         engine="local",
+        reader_processes=False,
         token=TOKEN,
         settle_seconds=0,
         scan_seconds=0.1,
@@ -54,6 +48,9 @@ def service(settings: Settings) -> Iterator[Service]:
     made = Service(settings)
     yield made
     made.stop()
+
+
+WAIT_SECONDS = 60
 
 
 @pytest.fixture(autouse=True)
@@ -78,25 +75,12 @@ def serving(settings: Settings) -> Iterator[httpx.Client]:
         yield client
 
 
-def drop(service: Service, *urls: str, dataflow: str = "urls", name: str = "f.jsonl") -> None:
-    incoming = service.settings.drop_root / dataflow / "visits" / "incoming"
-    lines = "".join(json.dumps({"url": url}) + "\n" for url in urls)
-    part = incoming / f"{name}.part"
-    part.write_text(lines)
-    part.rename(incoming / name)  # a service that runs may claim it between its making and a write
-
-
 def step(service: Service) -> None:
     """Do by hand, and in order, what the threads do."""
     service.scan()
     service.scan()
     service.controller.tick()
     service.controller._runs.wait(timeout=WAIT_SECONDS)
-
-
-def count(service: Service, url: str, dataflow: str = "urls") -> int:
-    found = service.controller.reading.look_up(dataflow, "count", "counts", {"url": url})
-    return sum(record["n"] for record in found)
 
 
 @pytest.mark.timeout(120)
@@ -308,7 +292,7 @@ def endless_files() -> Iterator[threading.Event]:
             yield first.slice(0, 0)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intake, "read_batches", batches)
+        patch.setattr(reading, "read_batches", batches)
         yield begun
 
 
@@ -392,3 +376,56 @@ def test_a_start_waits_for_no_file_that_was_claimed(settings: Settings) -> None:
         assert not starting.is_alive()
         assert begun.wait(WAIT_SECONDS)
         service.stop()
+
+
+def test_a_service_reads_files_in_a_process_that_ends_with_it(settings: Settings) -> None:
+    """By default a file is read beside the service, and nothing of that is left behind a stop."""
+    service = Service(settings.model_copy(update={"reader_processes": True}))
+    service.controller.register(DOCUMENT)
+    service.lead()
+    drop(service, "a")
+    step(service)
+    assert count(service, "a") == 1
+    assert service._readers is not None
+    (pid,) = service._readers.pids
+    service.stop()
+    assert service._readers.pids == []
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_stop_waits_for_no_run_that_was_given_up(settings: Settings) -> None:
+    """A thread that hangs in an author's code ends with the process; the stop does not wait."""
+    hung = threading.Event()
+    service = Service(settings.model_copy(update={"run_seconds_max": 0.2}))
+    service._engine.prepare = lambda plan: hung.wait()  # type: ignore[method-assign,assignment,return-value]
+    service.start()
+    try:
+        service.controller.register(DOCUMENT)
+        source = settings.drop_root / "urls" / "visits" / "incoming"
+        (source / "a.jsonl").write_text('{"url": "/a"}\n')
+        until(lambda: service.store.stages("urls")[0].error is not None)
+        assert (service.store.stages("urls")[0].error or {})["error_code"] == "time_limit"
+        stopper = threading.Thread(target=service.stop)
+        stopper.start()
+        stopper.join(WAIT_SECONDS)
+        assert not stopper.is_alive()
+    finally:
+        hung.set()
+
+
+def test_a_stop_goes_on_though_one_part_of_it_fails(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that is lost keeps neither the lease nor the database."""
+
+    def lost() -> None:
+        message = "gone"
+        raise ConnectionError(message)
+
+    closed = []
+    monkeypatch.setattr(service._engine, "close", lost)
+    monkeypatch.setattr(service.controller, "drain", lambda seconds: lost())
+    monkeypatch.setattr(service.store, "close", lambda: closed.append(True))
+    service.start()
+    service.stop()
+    assert closed == [True]

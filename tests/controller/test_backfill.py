@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from cbp.engine.direct import LocalEngine
-from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
-from cbp.model.change import Choice
+from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
+from cbp.model.version.version_change import Choice
 from tests.controller.world import ONE, World
 
 TWO = {**ONE, "stages": {**ONE["stages"], "late": ONE["stages"]["sum"]}}

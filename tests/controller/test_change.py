@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -10,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from cbp.engine.collect import Retention
 from cbp.engine.delta import tables
+from cbp.engine.interface.tables import Retention
 from cbp.errors import ChangeRefusedError, CodeDriftedError, DataflowBusyError, NotFoundError
+from cbp.model.verification import Request
+from controller.loop.records.description_log import path_of
 from tests.controller.changing import ONE, Changing, Double, Upgraded, document
-from tests.controller.world import SCHEMA, Deferred
+from tests.controller.world import SCHEMA, Deferred, Sum
 
 pytestmark = pytest.mark.usefixtures("without_syncs", "keeping_house")
 
@@ -221,11 +224,53 @@ def test_buckets_columns_and_sources_change_on_live_data(world: Changing) -> Non
     assert words == Counter(["X", "Y", "old", "new!"])
 
 
-def test_a_package_upgraded_under_a_document_runs_only_if_its_tables_are_the_same(
+def test_a_package_upgraded_under_a_document_runs_once_it_is_registered_again(
     world: Changing,
 ) -> None:
-    """Drifted code stops with the difference until it is registered again; else it goes on."""
+    """One version is one code: any other stops with the difference, and nothing is written."""
     world.controller.register(ONE)
+    world.arrive("d", "a", ("x", 1))
+    world.ticks()
+    total = 1
+    for translator, told in ((Upgraded, ".Upgraded"), (Double, "sum.sums: + twice BOOLEAN")):
+        world.translators["sum"] = translator
+        world.restart()
+        world.controller.recover()
+        world.arrive("d", "a", ("x", 2))
+        files = sorted(Path(world.store.dataflow("d").folder).rglob("*.parquet"))
+        world.ticks()
+        words = world.controller.waiting("d")["sum"]
+        assert told in words
+        assert "register its document again" in words
+        assert sorted(Path(world.store.dataflow("d").folder).rglob("*.parquet")) == files
+        with pytest.raises(CodeDriftedError):
+            world.controller.verifications.start("d", Request())
+        if translator is Upgraded:  # it has the same tables, so what they hold is read
+            world.controller.reading.look_up("d", "sum", "sums", {"word": "x"})
+        else:
+            with pytest.raises(CodeDriftedError):
+                world.controller.reading.look_up("d", "sum", "sums", {"word": "x"})
+        with pytest.raises(ChangeRefusedError):
+            world.change(ONE)
+        world.change(ONE, keep=["sum"])
+        world.ticks()
+        total += 2 if translator is Upgraded else 4
+        assert world.sums() == {"x": total}
+    found = [world.controller.explaining.run(r.id) for r in world.store.runs("d").items]
+    assert sorted(one.version for one in found) == [1, 2, 3]
+    assert len({one.codes["sum"] for one in found}) == 3
+
+
+def test_code_that_drifted_stops_the_stages_that_run_it_alone(world: Changing) -> None:
+    """What others run is what it was; where tables are others, all stop."""
+    stages = {
+        "up": {"translator": "upper", "inputs": {"words": "a"}, "fuse": False},
+        "sum": {"translator": "sum", "inputs": {"items": "up.capitals"}, "fuse": False},
+        "beside": {"translator": "upper", "inputs": {"words": "a"}, "fuse": False},
+        "down": {"translator": "upper", "inputs": {"words": "sum.totals"}, "fuse": False},
+    }
+    document = {**ONE, "stages": stages}
+    world.controller.register(document)
     world.arrive("d", "a", ("x", 1))
     world.ticks()
     world.translators["sum"] = Upgraded
@@ -233,22 +278,40 @@ def test_a_package_upgraded_under_a_document_runs_only_if_its_tables_are_the_sam
     world.controller.recover()
     world.arrive("d", "a", ("x", 2))
     world.ticks()
-    assert world.sums() == {"x": 3}
+    epochs = {stage.stage: stage.epoch for stage in world.store.stages("d")}
+    assert epochs == {"up": 2, "sum": 1, "beside": 2, "down": 1}
+    stopped = {n: wait.error for n, wait in world.controller.waits("d").items() if wait.error}
+    assert stopped.keys() == {"sum"}
+    assert isinstance(stopped["sum"], CodeDriftedError)
+    assert "register its document again" in world.controller.waiting("d")["sum"]
+    world.change(document, keep=["sum"])
+    world.ticks()
+    assert {stage.epoch for stage in world.store.stages("d")} == {2}
     world.translators["sum"] = Double
     world.restart()
     world.controller.recover()
-    world.arrive("d", "a", ("x", 4))
-    files = sorted(Path(world.store.dataflow("d").folder).rglob("*.parquet"))
+    world.arrive("d", "a", ("x", 3))
     world.ticks()
-    words = world.controller.waiting("d")["sum"]
-    assert "sum.sums: + twice BOOLEAN" in words
-    assert "register its document again" in words
-    assert sorted(Path(world.store.dataflow("d").folder).rglob("*.parquet")) == files
-    with pytest.raises(CodeDriftedError):
-        world.controller.reading.look_up("d", "sum", "sums", {"word": "x"})
-    world.change(ONE, keep=["sum"])
-    world.ticks()
-    assert world.sums() == {"x": 3 + 2 * 4}
+    assert {stage.epoch for stage in world.store.stages("d")} == {2}
+    stopped = {n: wait.error for n, wait in world.controller.waits("d").items() if wait.error}
+    assert stopped.keys() == stages.keys()
+
+
+def test_the_code_of_a_version_of_an_earlier_release_is_adopted_once(world: Changing) -> None:
+    """Its fingerprints are of another scheme: it goes on, and from then on it is compared."""
+    world.controller.register(ONE)
+    path = path_of(world.store.dataflow("d").folder, 1)
+    value = json.loads(Path(path).read_text())
+    value["shape"]["stages"]["sum"]["code"] = "0123456789abcdef"
+    Path(path).write_text(json.dumps(value))
+    for translator, sums in ((Upgraded, 1), (Upgraded, 2), (Sum, 2)):
+        world.translators["sum"] = translator
+        world.restart()
+        world.controller.recover()
+        world.arrive("d", "a", ("x", 1))
+        world.ticks()
+        assert world.sums() == {"x": sums}
+    assert "what is loaded is not what version 1" in world.controller.waiting("d")["sum"]
 
 
 def test_who_leads_may_change_and_no_flow_has_a_gap(world: Changing) -> None:
@@ -307,7 +370,7 @@ def test_a_change_waits_for_runs_and_starts_none(tmp_path: Path) -> None:
     world.arrive("d", "a", ("x", 1))
     world.controller.tick()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("controller.loop.versions.CHANGE_SECONDS", 0.01)
+        patch.setattr("controller.loop.operations.registration.CHANGE_SECONDS", 0.01)
         with pytest.raises(DataflowBusyError):
             world.change(document(sum="sum", b="sum"))
     assert world.store.dataflow("d").version == 1

@@ -1,4 +1,7 @@
-"""A change that is killed, or that fails halfway: what a restart and a second try find."""
+"""A change that is killed, or that fails halfway: what a restart and a second try find.
+
+A restart leads to the old version or the new one; kept stages lose and repeat nothing.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import CodeDriftedError, DiskFullError, LogConflictError
 from tests.controller.changing import ONE, POINTS, Changing, Double, document
 from tests.controller.lost import SourceLogs

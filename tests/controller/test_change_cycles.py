@@ -1,4 +1,7 @@
-"""New versions of a dataflow whose stages feed each other, with messages under way."""
+"""New versions of a dataflow whose stages feed each other, with messages under way.
+
+A cycle changes as a whole: kept with its queues, or rebuilt.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import pytest
 
 from cbp.engine.direct import LocalEngine
 from cbp.errors import ChangeRefusedError
-from cbp.model.change import Choice
+from cbp.model.version.version_change import Choice
 from stages.translators.incremental_pagerank import IncrementalPageRank
 from stages.translators.pagerank_verdict import PageRankVerdict
 from tests.controller.world import World

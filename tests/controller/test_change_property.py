@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
 from tests.controller.changing import ONE, POINTS, Changing, document
 
 pytestmark = pytest.mark.usefixtures("without_syncs", "keeping_house")

@@ -19,6 +19,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
     settings = load_settings(
         root=tmp_path,
         engine="local",
+        reader_processes=False,
         token="canary-of-the-tests",
         settle_seconds=0,
         scan_seconds=0.05,

@@ -1,4 +1,8 @@
-"""Reads over REST as of a snapshot: several tables agree, and pages are whole, while runs go on."""
+"""Reads over REST as of a snapshot: several tables agree, and pages are whole, while runs go on.
+
+Tables agree at every log entry, and each record comes once. What is not kept, or was before a
+change, is a coded error.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +14,25 @@ from typing import Any
 
 import pytest
 
+from cbp.engine.delta.log import DeltaLog
 from cbp.engine.delta.tables import open_table
 from cbp.engine.direct import LocalEngine
 from cbp.engine.state import compaction
+from cbp.engine.state.index_cache import index_cache
 from cbp.errors import CbpError, VersionUnreadableError
-from cbp.model.change import Choice
-from controller.api import create_api
-from controller.cli.session import Session
-from controller.loop.reading import AsOf, Reading
-from controller.settings import Settings
-from tests.controller.api.fakes import TOKEN, AppTransport, FakeDropFolder
+from cbp.model.version.version_change import Choice
+from controller.loop.reading.reader import AsOf, Reading
 from tests.controller.diamond import KEPT, bystander, started
+from tests.controller.reading_client import Client
 from tests.controller.world import DIAMOND, World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path, engine=LocalEngine, retention=KEPT)
+    yield made
+    made.close()
+
 
 WORDS = ("a", "b", "c", "d", "e")
 
@@ -43,45 +54,6 @@ class Follower:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._leader, name)
-
-
-class Client:
-    """Reads over REST, page by page."""
-
-    def __init__(self, world: World, controller: Any) -> None:
-        settings = Settings(root=world.root, token=TOKEN)
-        app = create_api(
-            controller=controller,
-            store=world.store,
-            drop_folder=FakeDropFolder(),
-            settings=settings,
-        )
-        self.session = Session(settings, AppTransport(app))
-
-    def get(self, *path: str, **query: Any) -> Any:
-        with self.session.connect() as service:
-            return service.get("dataflows", "diamond", *path, **query)
-
-    def page(self, table: str, cursor: str | None = None, limit: int = 2, **query: Any) -> Any:
-        kind, _, name = table.partition("/")
-        path = ("flows", name) if kind == "flows" else ("state", *name.split("."))
-        return self.get(*path, "records", limit=limit, cursor=cursor, **query)
-
-    def all(self, table: str, limit: int = 2, **query: Any) -> list[dict[str, Any]]:
-        records, cursor = [], None
-        while True:
-            answer = self.page(table, cursor, limit, **query)
-            assert len(answer["items"]) <= limit
-            records += answer["items"]
-            if (cursor := answer["cursor"]) is None:
-                return records
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path, engine=LocalEngine, retention=KEPT)
-    yield made
-    made.close()
 
 
 class Expected:
@@ -235,10 +207,31 @@ def test_a_file_that_is_collected_meanwhile_is_told(world: World):
     client, expected = Client(world, world.controller), Expected(world)
     expected.arrive()
     world.ticks()
+    before = client.get("snapshot")["at"]
+    table = Path(world.store.dataflow("diamond").folder) / "state/left.sums"
+    old = set(DeltaLog(str(table), world.files).snapshot().live)
+    while old & (live := set(DeltaLog(str(table), world.files).snapshot().live)):
+        world.clock.advance(1)
+        expected.arrive()
+        world.ticks()
+    for file in old - live:
+        (table / file).unlink()
+    index_cache.cache_clear()
+    world.restart()
+    client = Client(world, world.controller)
+    assert code_of(lambda: client.all("state/left.sums", at=before)) == "version_gone"
+
+
+def test_a_file_of_the_newest_version_that_is_gone_was_not_collected(world: World):
+    """Nobody may remove it, so it is a damage, and is told as one."""
+    started(world)
+    client, expected = Client(world, world.controller), Expected(world)
+    expected.arrive()
+    world.ticks()
     folder = Path(world.store.dataflow("diamond").folder)
     for file in (folder / "flows/left.totals").rglob("*.parquet"):
         file.unlink()
-    assert code_of(lambda: client.page("flows/left.totals", epoch=0)) == "version_gone"
+    assert code_of(lambda: client.page("flows/left.totals", epoch=0)) == "file_lost"
 
 
 def test_a_state_from_before_a_change_is_refused(world: World):

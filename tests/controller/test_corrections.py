@@ -11,9 +11,9 @@ import polars
 import pytest
 
 from cbp.engine.direct import LocalEngine
-from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import DataflowBusyError, DefinitionError, DiskFullError, NotFoundError
-from cbp.model.correction import Correction
+from cbp.model.run.correction import Correction
 from tests.controller.lost import lose_the_store
 from tests.controller.world import DIAMOND, FUSED, ONE, World
 

@@ -11,8 +11,8 @@ import pytest
 from deltalake import write_deltalake
 
 from cbp import DataflowBuilder, Input, Output, State, Translate
-from cbp.engine.reference import ReferenceEngine
-from cbp.model.dataflow import Dataflow
+from cbp.engine.reference.engine import ReferenceEngine
+from cbp.model.dataflow.dataflow import Dataflow
 from controller.demo.checks import against_reference, from_scratch, readers_agree, reference
 from controller.demo.tables import EPOCH, TableRef, read_polars, tables_of
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cbp.engine.reference import ReferenceEngine
+from cbp.engine.reference.engine import ReferenceEngine
 from controller.demo.corpus import Page
 from controller.demo.dataflow import compiled, document
 from controller.demo.expect import Touched, expected_touched

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 import structlog
 
-from controller.loop.exclusion import LONG_SECONDS, Exclusion
+from controller.loop.runs.dataflow_locks import LONG_SECONDS, Exclusion
 
 WAIT_SECONDS = 10
 

@@ -1,7 +1,12 @@
-"""Runs that fail: tried again, paused, or settled from their record."""
+"""Runs that fail: tried again, paused, or settled from their record.
+
+Operating failures are tried again for as long as they last. An author's error stops its stage after
+`failures_max` tries.
+"""
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -15,13 +20,17 @@ from cbp.errors import (
     ForeignWriterError,
     InvariantError,
     OperatingError,
+    SparkJobError,
+    SparkLostError,
 )
-from tests.controller.world import DIAMOND, ONE, World, only_stage, statuses
+from cbp.model.run.intention import Intention
+from controller.loop.runs.retry import DEATHS_MAX
+from tests.controller.world import DIAMOND, ONE, Crash, World, only_stage, statuses
 
 Failing = Callable[..., None]
 
 
-def failing(error: Exception, times: int = 1000, stage: str = "sum") -> Failing:
+def failing(error: BaseException, times: int = 1000, stage: str = "sum") -> Failing:
     """Return a hook that raises so often, for one stage."""
     left = [times]
 
@@ -55,10 +64,10 @@ def test_a_failed_run_is_tried_again_after_a_pause(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [author_error(), DiskFullError("/x"), OperatingError("no net"), KeyError("bug")]
+    "error", [author_error(), SparkJobError("r", "a worker died"), KeyError("bug"), SystemExit(3)]
 )
 def test_a_stage_is_paused_after_three_tries_and_the_others_go_on(
-    world: World, error: Exception
+    world: World, error: BaseException
 ) -> None:
     """Three tries with rising pauses, then the stage waits for a person, with the reason."""
     world.controller.register(DIAMOND)
@@ -78,7 +87,84 @@ def test_a_stage_is_paused_after_three_tries_and_the_others_go_on(
     assert epochs == {"left": 0, "right": 1, "join": 0}
     assert len(world.store.connectors("diamond")["left"]["items"].queue) == 1
     assert tries[0].error is not None
-    assert tries[0].error["error_code"] == getattr(error, "code", "unexpected")
+    code = error.code if isinstance(error, CbpError) else "unexpected"
+    assert tries[0].error["error_code"] == code
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DiskFullError("/x"),
+        OperatingError("no net"),
+        SparkLostError("gone"),
+        OSError(errno.ENOSPC, "No space left on device"),
+        TimeoutError("too slow"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_operating_failure_is_tried_for_as_long_as_it_lasts(
+    world: World, error: Exception
+) -> None:
+    """Pauses double up to the longest, nothing stops the stage, and it goes on by itself."""
+    world.controller.register(ONE)
+    world.arrive("one", "a", ("x", 1))
+    world.engine.on_prepare = failing(error, times=12)
+    pauses = []
+    for _ in range(12):
+        world.ticks()
+        stage = only_stage(world)
+        assert stage.paused_because == ""
+        assert world.controller.waits("one")["sum"].kind == "retry"
+        pauses.append((stage.retry_at - world.clock()).total_seconds())
+        world.clock.advance(pauses[-1])
+    assert pauses == [1, 5, 10, 20, 40, 80, 160, 300, 300, 300, 300, 300]
+    world.ticks()
+    assert world.flow("one", "sum.totals") == [{"word": "x", "n": 1}]
+    assert only_stage(world).failures == 0
+
+
+def test_operating_failures_do_not_count_as_the_authors_tries(world: World) -> None:
+    """Two errors of an author's, a full disk for long, then one more: that is the third."""
+    world.controller.register(ONE)
+    world.arrive("one", "a", ("x", 1))
+    disk = [DiskFullError("/x")] * 5
+    coming = [author_error(), author_error(), *disk, author_error()]
+
+    def fail(plan: Any) -> None:
+        raise coming.pop(0)
+
+    world.engine.on_prepare = fail
+    while coming:
+        assert only_stage(world).paused_because == ""
+        world.ticks()
+        world.clock.advance(400)
+    assert "failed 3 times" in only_stage(world).paused_because
+
+
+def test_a_run_that_kills_the_service_is_tried_a_bounded_number_of_times(world: World) -> None:
+    """At once at first, then after pauses; at last its stage stops and says so."""
+    world.controller.register(ONE)
+    world.arrive("one", "a", ("x", 1))
+
+    def die(plan: Any) -> None:
+        raise Crash
+
+    pauses = []
+    for _ in range(DEATHS_MAX):
+        assert only_stage(world).paused_because == ""
+        world.engine.on_prepare = die
+        with pytest.raises(Crash):
+            world.ticks()
+        world.restart()
+        world.controller.recover()
+        again = only_stage(world).retry_at
+        pauses.append((again - world.clock()).total_seconds() if again else 0.0)
+        world.clock.advance(pauses[-1])
+    assert pauses == [0] * 12 + [1, 5, 10, 20, 40, 80, 160, 0]
+    assert "died 20 times" in only_stage(world).paused_because
+    world.controller.resume("one")
+    world.ticks()
+    assert only_stage(world).epoch == 1
 
 
 def test_resume_gives_three_new_tries(world: World) -> None:
@@ -141,7 +227,7 @@ def test_after_the_record_nothing_fails(world: World) -> None:
     world.ticks()
     assert "tries again at 00:00:01" in world.controller.waiting("one")["sum"]
     for _ in range(5):
-        world.clock.advance(5)
+        world.clock.advance(50)
         world.ticks()
     assert statuses(world) == [("COMMITTED", 0, 1), ("COMMITTED", 1, 1)]
     assert world.engine.prepared == [("sum", 0), ("sum", 1)]
@@ -183,8 +269,7 @@ def test_a_second_controller_stops_this_one(world: World) -> None:
     log = world.controller._runs.log(f"{world.tables}/one")
 
     def other_writes_first(plan: Any) -> None:
-        path = log._path("sum", 0)
-        world.files.put_if_absent(path, b'{"run": "other", "format": 1}')
+        log.put(Intention("one", "sum", 0, "other", 0, {}, {}, {}, ()))
 
     world.engine.on_prepare = other_writes_first
     world.ticks()

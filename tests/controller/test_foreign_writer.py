@@ -19,9 +19,9 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from cbp.engine.delta.actions import CommitInfo, RemoveFile, encode
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.direct import LocalEngine
-from cbp.engine.faults import NO_FAULTS
+from cbp.engine.storage.failpoints import NO_FAULTS
 from controller.cli import main
-from tests.controller.test_recovery import rows
+from tests.controller.crashes import rows
 from tests.controller.world import ONE, World, only_stage
 
 pytestmark = pytest.mark.usefixtures("without_syncs")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cbp.engine.direct import LocalEngine
-from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import AuthorCodeError
 from tests.controller.lost import SourceLogs
 from tests.controller.world import FUSED, World

@@ -1,4 +1,9 @@
-"""Giving way: what holds all slots or places is cancelled for others' sake, and runs again."""
+"""Giving way: what holds all slots or places is cancelled for others' sake, and runs again.
+
+What hangs in every slot, or in more runs than may go on without a place, gives way once it is slow,
+and runs again beside the others; what has much to do ends. It is no failed try, and an operator's
+cancel wins.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from cbp.engine.base import RunPlan
-from cbp.errors import OperatingError
-from cbp.model.intention import RunStatus
-from cbp.model.places import STARVED_SECONDS
-from controller.loop.underway import GIVE_UP_SECONDS
+from cbp.engine.interface.engine import RunPlan
+from cbp.errors import OperatingError, SparkJobError
+from cbp.model.run.intention import RunStatus
+from cbp.model.schedule.slots import STARVED_SECONDS
+from controller.loop.runs.in_flight import GIVE_UP_SECONDS
 from tests.controller.world import ONE, Deferred, World
 
 SLOW = 120.0
@@ -144,6 +149,40 @@ def test_who_starves_behind_one_that_gave_way_is_counted_anew(world: World, runs
     assert world.engine.cancelled == [*cancelled, newest(world, "bad1").id]
 
 
+@pytest.mark.parametrize("asked_by", ["who starves", "an operator", "its time limit"])
+def test_one_that_ends_between_two_looks_makes_room_too(
+    world: World, runs: Deferred, asked_by: str
+) -> None:
+    """It is gone at the next tick: who starves is counted anew, and takes what that one left."""
+    begin(world, "bad0", "bad1")
+    world.clock.advance(SLOW)
+    begin(world, "good")
+    first = newest(world, "bad0").id
+    if asked_by == "who starves":
+        starve(world, "good")
+    else:
+        world.engine.without_slots = {newest(world, "good").id}
+        world.controller.tick()
+        world.clock.advance(STARVED_SECONDS - 1)
+        world.controller.tick()
+        if asked_by == "an operator":
+            world.controller.cancel(first)
+        else:
+            world.controller._runs._under_way._busy["bad0", "sum"].seconds_max = SLOW
+            world.controller._runs.keep_time()
+    assert world.engine.cancelled == [first]
+    end(runs)
+    world.clock.advance(1)
+    world.controller.tick()
+    for seconds in (0, 1, STARVED_SECONDS - 2):
+        world.clock.advance(seconds)
+        world.controller.tick()
+        assert world.engine.cancelled == [first]
+    world.clock.advance(1)
+    world.controller.tick()
+    assert world.engine.cancelled == [first, newest(world, "bad1").id]
+
+
 def test_what_is_recorded_gives_no_way(world: World, runs: Deferred) -> None:
     """It has no slots any more: the engine is not asked; and who asks too late changes nothing."""
     begin(world, "bad", "good")
@@ -244,8 +283,7 @@ def test_giving_way_is_no_failed_try(world: World, runs: Deferred) -> None:
     """It pauses no stage, however often tries of its own failed before."""
 
     def fail(plan: RunPlan) -> None:
-        message = "no"
-        raise OperatingError(message)
+        raise SparkJobError(plan.run, "a worker died")  # counts as a try, unlike a full disk
 
     begin(world, "bad")
     world.engine.on_prepare = fail

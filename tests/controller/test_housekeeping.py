@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from cbp.engine.collect import Retention
 from cbp.engine.delta import tables
 from cbp.engine.direct import LocalEngine
-from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.interface.tables import Retention
+from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import DiskFullError
-from controller.loop import housekeeping
+from controller.loop.housekeeping import collector as housekeeping
 from tests.controller.lost import SourceLogs
 from tests.controller.world import DIAMOND, ONE, Deferred, World
 

@@ -11,13 +11,13 @@ import polars
 import pytest
 
 from cbp import Output
-from cbp.engine import tiers
-from cbp.engine.collect import Retention
 from cbp.engine.direct import LocalEngine
-from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.interface.tables import Retention
+from cbp.engine.outputs import compaction as tiers
+from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import ChangeRefusedError, IncrementCollectedError
-from cbp.model.change import Choice
 from cbp.model.verification import Request
+from cbp.model.version.version_change import Choice
 from tests.controller.lost import lose_the_store
 from tests.controller.retained import TINY, looking_often, play
 from tests.controller.world import ONE, Inline, Sum, World

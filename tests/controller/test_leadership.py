@@ -1,4 +1,8 @@
-"""An instance acts only while it holds the lease, and others go on without it."""
+"""An instance acts only while it holds the lease, and others go on without it.
+
+An effect passes only inside the lease's time; of two services one works, the other answers reads
+and takes over.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from cbp.engine.faults import NO_FAULTS, PlannedFaults
+from cbp.engine.storage.failpoints import NO_FAULTS, PlannedFaults
 from cbp.errors import LeaseLostError, OperatingError
-from cbp.model.lease import ACTING_SHARE, Lease, Role
+from cbp.model.schedule.lease import ACTING_SHARE, Lease, Role
 from controller.api.problems import LedElsewhereError, NotLeadingError
 from controller.app import Service, create_app
 from controller.cli.client import ServiceClient
@@ -21,7 +25,7 @@ from controller.loop import Fence, Leadership
 from controller.settings import Settings, load_settings
 from controller.store import leases
 from tests.controller.api.fakes import AppTransport
-from tests.controller.test_app import DOCUMENT, TOKEN, count, drop
+from tests.controller.small_app import DOCUMENT, TOKEN, count, drop
 from tests.controller.world import until
 
 SECONDS = 10.0
@@ -173,6 +177,7 @@ def settings_of(root: Path, url: str, port: int, lease_seconds: float = 1.0) -> 
         database_url=url,
         port=port,
         engine="local",
+        reader_processes=False,
         token=TOKEN,
         settle_seconds=0,
         scan_seconds=0.1,

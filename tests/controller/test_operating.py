@@ -15,7 +15,7 @@ from cbp.errors import (
     NotFoundError,
     OperatingError,
 )
-from cbp.model.intention import RunStatus
+from cbp.model.run.intention import RunStatus
 from tests.controller.lost import SourceLogs
 from tests.controller.world import DIAMOND, ONE, World, only_stage
 

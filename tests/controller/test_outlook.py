@@ -1,4 +1,7 @@
-"""What is open is told before a recovery, and is nothing after it."""
+"""What is open is told before a recovery, and is nothing after it.
+
+Telling it reads only.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import NotFoundError, RebuildIncompleteError
-from controller.loop.outlook import Outlook
+from controller.loop.reading.recovery_preview import Outlook
 from tests.controller.world import DIAMOND, ONE, World
 
 

@@ -12,30 +12,19 @@ from typing import Any
 import pytest
 
 from cbp import Input
-from cbp.engine.base import RunPlan
-from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.interface.engine import RunPlan
+from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import FlowUnframedError, NotFoundError, OperatingError
-from cbp.model.framing import Framing, Keyed, segments
-from cbp.model.increment import DataFile, Increment
-from cbp.model.punctuation import Punctuation
-from controller.loop import housekeeping
+from cbp.model.flow.framing import Framing, Keyed, segments
+from cbp.model.flow.increment import DataFile, Increment
+from cbp.model.flow.punctuation import Punctuation
+from controller.loop.housekeeping import collector as housekeeping
+from tests.controller.hourly import Hourly, Impatient
 from tests.controller.lost import SourceLogs
 from tests.controller.world import DIAMOND, ONE, SCHEMA, Deferred, FileEngine, Sum, World
 
 Frame = tuple[int, int, int]
 """Number, framing key, records."""
-
-
-class Hourly(Sum):
-    """Cuts its input by a column."""
-
-    items = Input(SCHEMA, route_by="word", frame_by="n")
-
-
-class Impatient(Sum):
-    """Closes its input when nothing has come for a minute."""
-
-    items = Input(SCHEMA, route_by="word", frame_by="n", close_idle_seconds=60)
 
 
 class Seen:
@@ -201,6 +190,7 @@ def test_a_close_that_recovery_could_not_tell_is_told_before_the_next(seen: Seen
     seen.world.faults.to = NO_FAULTS
     seen.world.arrive("one", "a", ("y", 7), ("z", 7))
     assert (seen.close("tuesday"), seen.close("monday")) == (1, 0)
+    seen.world.clock.advance(2)  # its recovery is tried again after a second
     seen.world.ticks()
     assert seen.frames == [(0, 7, 1), (1, 7, 2)]
     assert seen.world.controller.problem == ""
@@ -220,8 +210,7 @@ def test_a_close_of_another_leader_is_told_before_the_next(
     lease = seen.world.store.take_lease("again", "", milliseconds=0)
     assert lease is not None
     with monkeypatch.context() as patch:
-        patch.setattr(controller._recovery, "recover", lambda **more: None)
-        patch.setattr(type(controller._versions), "recover", lambda self, record: None)
+        patch.setattr(controller._recovery, "recover_dataflow", lambda record: None)
         controller.lead(lease.epoch)
     assert (seen.close("tuesday"), seen.close("monday")) == (2, 1)
     assert controller.problem == ""

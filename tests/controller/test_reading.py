@@ -12,7 +12,7 @@ from cbp.errors import (
     DefinitionError,
     NotFoundError,
 )
-from cbp.model.increment import Increment
+from cbp.model.flow.increment import Increment
 from tests.controller.world import ONE, World
 
 

@@ -11,8 +11,9 @@ import pytest
 from sqlalchemy import event
 
 from cbp.engine.direct import LocalEngine
-from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
-from cbp.errors import DiskFullError, ForeignWriterError, NotFoundError
+from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
+from cbp.errors import DiskFullError, ForeignWriterError
+from tests.controller.crashes import CRASHES, play, rows
 from tests.controller.lost import SourceLogs
 from tests.controller.world import DIAMOND, ONE, World
 
@@ -24,54 +25,6 @@ POINTS = [
     for effect in ("job", "intention", "log_entry", "data_file", "sql_commit")
     for side in ("before", "after")
 ]
-CRASHES = 10
-ARRIVALS = [("a", ("x", 1)), ("b", ("x", 2)), ("a", ("y", 3)), ("b", ("y", 4)), ("a", ("x", 5))]
-
-
-def steps(world: World, document: dict[str, Any]) -> list[Callable[[], object]]:
-    """Return a script whose every step may be repeated after a crash."""
-
-    def register() -> None:
-        try:
-            world.store.dataflow("diamond")
-        except NotFoundError:
-            world.controller.register(document)
-
-    def arrive(number: int) -> Callable[[], None]:
-        source, record = ARRIVALS[number]
-        index = sum(s == source for s, _ in ARRIVALS[:number])
-
-        def step() -> None:
-            if world.store.next_index("diamond", source) <= index:
-                world.arrive("diamond", source, record)
-
-        return step
-
-    made: list[Callable[[], object]] = [register]
-    for number in range(len(ARRIVALS)):
-        made += [arrive(number), world.ticks]
-    return made
-
-
-def play(world: World, *faults: PlannedFaults, document: dict[str, Any] = DIAMOND) -> int:
-    """Play the script; each of `faults` holds until it has struck. Return the crashes."""
-    crashes, left = 0, list(faults)
-    world.faults.to = left.pop(0) if left else NO_FAULTS
-    for step in steps(world, document):
-        recover = False
-        while True:
-            try:
-                if recover:
-                    world.controller.recover()
-                step()
-                break
-            except Crash:
-                crashes += 1
-                recover = True
-                world.faults.to = left.pop(0) if left else NO_FAULTS
-                world.restart()
-    world.faults.to = NO_FAULTS
-    return crashes
 
 
 @pytest.fixture(scope="module")
@@ -185,10 +138,6 @@ def test_the_direct_engine_is_recovered_too(point: str, tmp_path: Path) -> None:
     world.close()
 
 
-def rows(*pairs: tuple[str, int]) -> list[str]:
-    return sorted(repr({"word": word, "n": n}) for word, n in pairs)
-
-
 def test_a_run_without_a_record_is_interrupted_and_runs_again(world: World) -> None:
     """A crash during the job leaves a run that is no failure, and a new attempt follows."""
     world.controller.register(ONE)
@@ -298,7 +247,9 @@ def test_an_unreadable_record_pauses_its_stage(world: World) -> None:
     )
     world.controller.recover()
     world.ticks()
-    assert "record of epoch 0 cannot be read" in world.store.stages("one")[0].paused_because
+    because = world.store.stages("one")[0].paused_because
+    assert "_intentions/sum/00000000000000000000.json is damaged: it cannot be read" in because
+    assert "`cbp backfill one sum`" in because
     assert world.engine.prepared == []
 
 

@@ -182,6 +182,12 @@ def test_yaml_means_what_yaml_1_2_says():
     assert [type(value) for value in document.values()] == [type(value) for value in expected]
 
 
+def test_a_name_is_a_text_however_it_looks():
+    """`null: NA` among the options of a source needs no quotes; nor does it in JSON."""
+    document, _ = parse_document("{null: NA, true: 1, 1: 2, ~: 3}", "text/yaml")
+    assert document == {"null": "NA", "true": 1, "1": 2, "~": 3}
+
+
 WRONG = [
     ("a: [1\n", "text/yaml", "document_syntax", "line 2, column 1"),
     ("a: 1\nb: : 2", "text/yaml", "document_syntax", "line 2"),

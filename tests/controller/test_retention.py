@@ -1,4 +1,8 @@
-"""Retention in the service: what everybody has read goes, what somebody needs stays."""
+"""Retention in the service: what everybody has read goes, what somebody needs stays.
+
+Inputs go only when nothing needs them, and what is left has no gaps. A dry run removes nothing and
+tells why the rest stays.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,13 @@ from typing import Any
 import pytest
 
 from cbp import Input
-from cbp.engine.collect import Retention
 from cbp.engine.direct import LocalEngine
-from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.interface.tables import Retention
+from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import IncrementCollectedError
-from cbp.model.retention import FlowRetention
-from controller.loop import housekeeping
-from controller.loop.retention import Keep
+from cbp.model.flow.retention import FlowRetention
+from controller.loop.housekeeping import collector as housekeeping
+from controller.loop.housekeeping.input_retention import Keep
 from tests.controller.lost import lose_the_store
 from tests.controller.retained import TINY, looking_often, play
 from tests.controller.world import ONE, SCHEMA, Sum, World

@@ -1,4 +1,8 @@
-"""Roll-back: tables, queues and epochs of one moment, whatever crashes; then on from there."""
+"""Roll-back: tables, queues and epochs of one moment, whatever crashes; then on from there.
+
+Rolled back to any moment and run on, a dataflow gives the same epochs, flows, state and queues. A
+crash ends before the roll-back or after it; a lost store finds the newest generation.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,12 @@ from typing import Any
 import polars
 import pytest
 
-from cbp.engine import intentions
-from cbp.engine.collect import Retention
+from cbp.engine.commit import intention_log as intentions
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.direct import LocalEngine
-from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
-from cbp.engine.layout import bucket_file
+from cbp.engine.interface.tables import Retention
+from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.storage.file_names import bucket_file
 from cbp.errors import (
     DataflowBusyError,
     DefinitionError,
@@ -28,13 +32,14 @@ from cbp.errors import (
     OperatingError,
     RollbackImpossibleError,
 )
-from controller.loop import amendments, housekeeping
-from controller.loop.description import Descriptions
+from controller.loop.housekeeping import collector as housekeeping
+from controller.loop.operations import amendments
+from controller.loop.records.description_log import Descriptions
+from tests.controller.framed_workload import DOCUMENT as FRAMED
+from tests.controller.framed_workload import play as play_framed
+from tests.controller.framed_workload import standing
+from tests.controller.framings import ByKey, ByStretch
 from tests.controller.lost import lose_the_store
-from tests.controller.test_framed_runs import ByKey, ByStretch
-from tests.controller.test_rollback_framed import DOCUMENT as FRAMED
-from tests.controller.test_rollback_framed import play as play_framed
-from tests.controller.test_rollback_framed import standing
 from tests.controller.world import DIAMOND, FUSED, ONE, Deferred, World
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
@@ -290,8 +295,8 @@ def test_a_roll_back_that_cannot_be_finished_waits_for_resume(world: World) -> N
     assert world.picture() == pictures[-1]
 
 
-def test_a_roll_back_that_recovery_cannot_finish_waits_for_resume(world: World) -> None:
-    """Killed behind the commit point and no disk space afterwards: the dataflow is held."""
+def test_a_roll_back_that_recovery_cannot_finish_is_tried_again(world: World) -> None:
+    """Killed behind the commit point and no disk space afterwards: held until it is finished."""
     world.controller.register(ONE)
     pictures = play(world, 3, name="one")
     world.faults.to = PlannedFaults("log_entry.before")
@@ -302,10 +307,11 @@ def test_a_roll_back_that_recovery_cannot_finish_waits_for_resume(world: World) 
     world.controller.recover()
     world.faults.to = NO_FAULTS
     world.ticks()
-    assert "roll-back" in world.controller.waiting("one")["sum"]
-    assert world.controller.problem == ""
-    world.controller.resume("one")
+    assert "could not be recovered" in world.controller.waiting("one")["sum"]
+    assert world.store.dataflow("one").generation == 0
+    world.clock.advance(2)
     world.ticks()
+    assert world.store.dataflow("one").generation == 1
     assert world.picture() == pictures[-1]
 
 
@@ -328,6 +334,25 @@ def test_a_run_that_does_not_end_refuses_a_roll_back(
     threads.run_next()
     assert world.store.stages("one")[0].epoch == 1
     world.close()
+
+
+def test_every_moment_that_is_listed_is_one_to_go_back_to(world: World) -> None:
+    """Each is accepted by a plan, by its number and by its epoch, and means the same position."""
+    world.controller.register(DIAMOND)
+    pictures = play(world, 4)
+    moments = world.controller.amendments.moments("diamond", limit=50)
+    runs = sum(pictures[-1]["diamond epochs"].values())
+    assert [one.cut.number for one in moments] == list(range(runs, -1, -1))
+    for one in moments:
+        by_number = plan(world, str(one.cut.number))
+        assert by_number.cut.epochs == one.cut.epochs
+        if one.stage:
+            assert plan(world, f"{one.stage}:{one.epoch}").cut.epochs == one.cut.epochs
+    assert len(world.controller.amendments.moments("diamond", limit=3)) == 3
+    back(world, str(moments[3].cut.number), pause=True)
+    assert world.controller.amendments.moments("diamond", limit=1)[0].cut == moments[3].cut
+    with pytest.raises(NotFoundError):
+        world.controller.amendments.moments("nobody", limit=1)
 
 
 def test_the_plan_changes_nothing(world: World) -> None:
@@ -478,7 +503,7 @@ def test_a_past_that_is_not_kept_is_refused(
     world = World(tmp_path, engine=LocalEngine, retention=TINY, collect_every=2)
     world.controller.register(ONE)
     pictures = play(world, 60, name="one")
-    for to in ("0", "sum:0", "2026-01-01T00:00:03"):
+    for to in ("0", "sum:0", "2026-01-01T00:00:03Z"):
         with pytest.raises(RollbackImpossibleError):
             back(world, to, name="one")
     assert world.picture() == pictures[-1]

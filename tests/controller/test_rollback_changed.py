@@ -1,4 +1,8 @@
-"""Roll-backs of dataflows that have changed, and changes of those that were rolled back."""
+"""Roll-backs of dataflows that have changed, and changes of those that were rolled back.
+
+A changed dataflow goes back within its version, one that was rolled back changes, and both outlive
+the store.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from cbp.engine.collect import Retention
 from cbp.engine.direct import LocalEngine
+from cbp.engine.interface.tables import Retention
 from cbp.errors import RollbackImpossibleError
-from controller.loop import housekeeping
+from controller.loop.housekeeping import collector as housekeeping
 from tests.controller.lost import lose_the_store
 from tests.controller.world import ONE, World
 

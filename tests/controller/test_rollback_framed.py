@@ -1,4 +1,8 @@
-"""Roll-backs of dataflows that frame: frames, memos, queues and closes of one moment."""
+"""Roll-backs of dataflows that frame: frames, memos, queues and closes of one moment.
+
+Rolled back to any moment, a framed dataflow gives the same frames, memos, closes, epochs, flows and
+state; nothing of a framing that was under way is recorded.
+"""
 
 from __future__ import annotations
 
@@ -9,35 +13,13 @@ from typing import Any
 import pytest
 
 from cbp import Input, framed
-from cbp.engine.direct import LocalEngine
 from cbp.errors import RollbackImpossibleError
-from cbp.model.increment import Increment
-from controller.loop import housekeeping
-from controller.loop.past import Past
+from controller.loop.housekeeping import collector as housekeeping
+from controller.loop.recovery.position_at import Past
+from tests.controller.framed_workload import DOCUMENT, begun, play, standing
+from tests.controller.framings import ByKey
 from tests.controller.lost import lose_the_store
-from tests.controller.test_framed_runs import ByKey, ByStretch
 from tests.controller.world import SCHEMA, Deferred, World
-
-DOCUMENT: dict[str, Any] = {
-    "name": "two",
-    "sources": {"a": {"schema": SCHEMA}},
-    "stages": {
-        "keys": {"translator": "by_key", "inputs": {"items": "a"}, "buckets": 2},
-        # With a memo, over a flow whose epochs are undone and made again.
-        "again": {"translator": "by_stretch", "inputs": {"items": "keys.totals"}, "buckets": 2},
-    },
-}
-IDLE = 60.0
-
-pytestmark = pytest.mark.usefixtures("without_syncs")
-
-
-def begun(root: Path, document: dict[str, Any] = DOCUMENT, **more: Any) -> World:
-    world = World(root, engine=LocalEngine, **more)
-    world.translators |= {"by_key": ByKey, "by_stretch": ByStretch}
-    world.restart()
-    world.controller.register(document)
-    return world
 
 
 @pytest.fixture
@@ -47,28 +29,9 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-def play(world: World) -> list[dict[str, Any]]:
-    """Bring increments and close both flows; return the picture behind each step."""
-    pictures = [world.picture()]
-    steps: list[Any] = [
-        [("x", 1), ("y", 1), ("x", 2)],
-        "keys.totals",
-        [("x", 2), ("y", 3)],
-        "a",
-        [("z", 3), ("x", 4)],
-        [("y", 4), ("y", 5)],
-        "keys.totals",
-        [("x", 5), ("x", 6)],
-    ]
-    for step in steps:
-        world.clock.advance(1)
-        if isinstance(step, str):
-            world.controller.close("two", step)
-        else:
-            world.arrive("two", "a", *step)
-        world.ticks()
-        pictures.append(world.picture())
-    return pictures
+IDLE = 60.0
+
+pytestmark = pytest.mark.usefixtures("without_syncs")
 
 
 def number(picture: dict[str, Any]) -> str:
@@ -82,25 +45,6 @@ def back(world: World, to: str, **more: Any) -> Any:
 def tables(picture: dict[str, Any]) -> dict[str, Any]:
     """Return what of a picture lies in tables; what is framed then is framed later too."""
     return {k: v for k, v in picture.items() if not k.endswith("queues")}
-
-
-def standing(world: World, name: str = "two") -> Any:
-    """Return where queues and framings stand; files that are made again have other names."""
-
-    def shown(one: Increment | None) -> Any:
-        return one and (one.index, one.framing_key, one.records)
-
-    return {
-        f"{stage}.{input_}": (
-            [(shown(queued.increment), queued.read) for queued in one.queue],
-            one.framing and (one.framing.memo, one.framing.next, one.framing.last),
-            shown(one.framing.open) if one.framing else None,
-            [increment.index for increment in one.arrived],
-            one.closes,
-        )
-        for stage, inputs in world.store.connectors(name).items()
-        for input_, one in inputs.items()
-    }
 
 
 def closes(world: World) -> list[int]:

@@ -11,6 +11,7 @@ import pytest
 
 from cbp import Connector, Decision, Input, RunAny, framed
 from cbp.engine.direct import LocalEngine
+from cbp.model.version.version_change import Choice
 from tests.controller.world import DIAMOND, ONE, SCHEMA, Sum, World
 
 
@@ -37,6 +38,18 @@ def one(**stage: Any) -> dict[str, Any]:
     made = copy.deepcopy(ONE)
     made["stages"]["sum"].update(stage)
     return made
+
+
+def mend(world: World, translator: type) -> None:
+    """Install another translator: a retry does not run it, its registration does."""
+    world.translators["sum"] = translator
+    world.restart()
+    world.controller.recover()
+    world.controller.retry("one", "sum")
+    world.ticks()
+    assert "register its document again" in world.controller.waiting("one")["sum"]
+    world.controller.change(ONE, choice=Choice(keep=frozenset({"sum"})))
+    world.ticks()
 
 
 def test_a_memo_outlives_the_process(world: World) -> None:
@@ -70,7 +83,7 @@ def test_what_is_removed_unread_is_counted(world: World) -> None:
 
 
 def test_a_memo_that_is_not_json_stops_the_stage(world: World) -> None:
-    """The stage is paused with stage, function and place; a retry asks again."""
+    """The stage is paused with stage, function and place; a mended one is registered, and runs."""
     world.translators["sum"] = Forgetful
     world.restart()
     world.controller.register(ONE)
@@ -81,10 +94,7 @@ def test_a_memo_that_is_not_json_stops_the_stage(world: World) -> None:
     assert Path(__file__).name in stage.paused_because
     assert "memo is a set" in stage.paused_because
     assert world.controller.waiting("one") == {"sum": stage.paused_because}
-    world.translators["sum"] = Newest
-    world.restart()
-    world.controller.retry("one", "sum")
-    world.ticks()
+    mend(world, Newest)
     assert world.store.stages("one")[0].epoch == 1
 
 
@@ -139,7 +149,7 @@ def test_a_cycle_that_does_not_drain_is_shown_and_can_be_paused(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its stage says so while it runs on; a pause of the stage stops it, a retry lets it go."""
-    monkeypatch.setattr("cbp.model.schedule.TURNS_MAX", 5)
+    monkeypatch.setattr("cbp.model.schedule.scheduler.TURNS_MAX", 5)
     world.translators["again"] = Again
     world.restart()
     world.controller.register(LOOP)
@@ -225,8 +235,9 @@ def test_a_framing_function_that_fails_stops_its_stage(world: World) -> None:
     because = world.store.stages("one")[0].paused_because
     assert "items.frame_by failed at" in because
     assert Path(__file__).name in because
-    world.translators["sum"] = Mended
-    world.restart()
-    world.controller.retry("one", "sum")
-    world.ticks()
+    mend(world, Mended)
     assert world.store.stages("one")[0].epoch == 1
+    connector = world.store.connectors("one")["sum"]["items"]
+    assert connector.framing is not None
+    assert connector.framing.open is not None
+    assert connector.framing.open.framing_key == 2

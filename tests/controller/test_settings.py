@@ -149,3 +149,33 @@ def test_an_empty_token_file_is_no_token():
     with pytest.raises(DefinitionError) as caught:
         settings.read_token()
     assert caught.value.mistake.code == "token_file_invalid"
+
+
+@pytest.mark.parametrize("token", ["", " ", "\t\n"])
+def test_an_empty_token_is_refused(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token that everybody knows guards nothing: the service does not start with it."""
+    monkeypatch.setenv("CBP_TOKEN", token)
+    with pytest.raises(DefinitionError) as refused:
+        load_settings()
+    assert (refused.value.mistake.code, refused.value.mistake.where) == (
+        "settings_invalid",
+        "token",
+    )
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "s3a://AKIA77:canary@bucket/tables",
+        "https://canary0123456789abcdef@host/x",
+        "abfs://host/x?sig=canary&part=1",
+        "http://host/x?part=1&access_token=canary",
+    ],
+)
+def test_credentials_in_uris_are_masked(value: str, tmp_path: Path) -> None:
+    """In every setting, also where it is nested: user information, and secrets of a query."""
+    settings = load_settings(root=tmp_path, spark_conf={"spark.jars.repositories": value})
+    settings = settings.model_copy(update={"tables": value})
+    shown = json.dumps(settings.effective())
+    assert "canary" not in shown
+    assert "host" in shown or "bucket" in shown

@@ -17,7 +17,7 @@ from controller.app import create_app
 from controller.cli.client import ServiceClient
 from controller.demo.service import free_port
 from controller.settings import Settings, load_settings
-from tests.controller.test_app import DOCUMENT, TOKEN
+from tests.controller.small_app import DOCUMENT, TOKEN
 from tests.controller.world import until
 
 # More than starlette has threads for all of its routes.
@@ -35,6 +35,7 @@ def serving(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Settings
         root=tmp_path,
         port=free_port(),
         engine="local",
+        reader_processes=False,
         token=TOKEN,
         settle_seconds=0,
         scan_seconds=0.1,

@@ -1,4 +1,7 @@
-"""Snapshots: whatever is published meanwhile, the versions belong together."""
+"""Snapshots: whatever is published meanwhile, the versions belong together.
+
+A snapshot shows no part of a publication, however publications die.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from typing import Any
 import pytest
 
 from cbp.engine.direct import LocalEngine
-from cbp.engine.faults import Crash
+from cbp.engine.storage.failpoints import Crash
 from cbp.errors import NotFoundError
-from cbp.model.snapshot import Snapshot
+from cbp.model.flow.snapshot import Snapshot
 from tests.controller.diamond import KEPT, by_deltalake, by_polars, bystander, check, started
 from tests.controller.world import World
 

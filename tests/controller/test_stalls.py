@@ -1,4 +1,8 @@
-"""What takes long at one dataflow keeps no other from starting."""
+"""What takes long at one dataflow keeps no other from starting.
+
+The thread that ticks never waits for what works on one dataflow: files read, a change, a purge of a
+large folder, at a take-over too.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,8 @@ from typing import Any
 import pytest
 
 from cbp.engine.direct import LocalEngine
-from controller.loop import versions
-from controller.loop.threads import Threads
+from controller.loop.operations import registration as versions
+from controller.loop.runs.threads import Threads
 from tests.controller.retained import TINY
 from tests.controller.world import ONE, World, only_stage, until
 

@@ -1,4 +1,8 @@
-"""A state kept by columns of its own: read, corrected, verified and changed by a service."""
+"""A state kept by columns of its own: read, corrected, verified and changed by a service.
+
+The state is read in the order that it asks for. Other columns are a change that is refused unless
+the state is rebuilt; a description without them means what it did.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,10 @@ import pytest
 from cbp import Input, Output, State, Translate
 from cbp.engine.direct import LocalEngine
 from cbp.errors import CbpError, ChangeRefusedError, VersionUnreadableError
-from cbp.model.change import Choice
-from controller.loop.reading import AsOf
+from cbp.model.version.version_change import Choice
+from controller.loop.reading.reader import AsOf
 from tests.controller.diamond import KEPT
-from tests.controller.test_consistent_reads import Client
+from tests.controller.reading_client import Client
 from tests.controller.verified import WAYS, verified
 from tests.controller.world import DIAMOND, SCHEMA, Inline, World
 

@@ -1,6 +1,9 @@
 """Scheduling through the REST interface, on the real controller, store and ingestion.
 
 Limits of flows, places, batches, cancelled runs, cycles, closes: as an operator meets them.
+
+Each kind of bad input (destinations, decisions, memos, framing keys, alignments, endless cycles) is
+a coded error with stage, function, file and line, at its stage only.
 """
 
 from __future__ import annotations
@@ -198,7 +201,7 @@ def test_a_cycle_that_does_not_drain_is_shown_and_paused(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its turns; other dataflows go on; a pause by REST stops it."""
-    monkeypatch.setattr("cbp.model.schedule.TURNS_MAX", 5)
+    monkeypatch.setattr("cbp.model.schedule.scheduler.TURNS_MAX", 5)
     stage = {"translator": "again", "inputs": {"items": "a", "back": "sum.totals"}}
     name = operator.register({**ONE, "name": "loop", "stages": {"sum": stage}})
     other = operator.register(ONE)

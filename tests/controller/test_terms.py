@@ -2,6 +2,9 @@
 
 before    makes up its mind ... asks the fence ... (stopped) ................... puts: refused
 next                                              takes over, reads the logs, goes on
+
+A version, a roll-back or a close that comes behind a take-over is refused, wherever its maker stood
+still; take-overs leave one folder.
 """
 
 from __future__ import annotations
@@ -12,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import LeaseLostError, LogConflictError, OperatingError
 from controller.loop import Controller
 from tests.controller.changing import Changing, document
-from tests.controller.test_punctuations import Hourly, Impatient
+from tests.controller.hourly import Hourly, Impatient
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 

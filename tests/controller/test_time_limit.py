@@ -1,4 +1,7 @@
-"""Time limits: what hangs is cancelled, given up, and never holds up another dataflow."""
+"""Time limits: what hangs is cancelled, given up, and never holds up another dataflow.
+
+Its stage stops and says so, and others run meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ from typing import Any
 import pytest
 
 from cbp import Input, framed
-from cbp.engine.base import RunPlan
-from cbp.model.intention import RunStatus
-from controller.loop.threads import Threads
-from controller.loop.underway import GIVE_UP_SECONDS
+from cbp.engine.interface.engine import RunPlan
+from cbp.model.run.intention import RunStatus
+from controller.loop.runs.in_flight import GIVE_UP_SECONDS, GIVE_UP_SHARE
+from controller.loop.runs.threads import Threads
 from tests.controller.world import ONE, SCHEMA, Deferred, Sum, World, until
 
 LIMIT = 60.0
@@ -66,11 +69,11 @@ def test_a_late_run_is_cancelled_and_its_stage_stops(world: World, runs: Deferre
 
 
 def test_a_run_that_does_not_stop_is_given_up(world: World, runs: Deferred) -> None:
-    """Its place is free for others; what its thread still brings is recorded by nobody."""
+    """A quarter of its limit later its place is free; what its thread brings does not count."""
     world.controller.tick()
     world.clock.advance(LIMIT)
     world.controller.tick()
-    world.clock.advance(GIVE_UP_SECONDS - 1)
+    world.clock.advance(LIMIT * GIVE_UP_SHARE - 1)
     world.controller.tick()
     assert world.controller._runs.busy()
     world.clock.advance(1)

@@ -1,4 +1,7 @@
-"""Verification: what differs is found and told, and runs are left alone."""
+"""Verification: what differs is found and told, and runs are left alone.
+
+A difference of one record is found; every table is compared or left out with a reason.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from cbp import Input, Output, State
 from cbp.engine.direct import LocalEngine
-from cbp.engine.faults import NO_FAULTS
+from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import LeaseLostError, NotFoundError
 from cbp.model.verification import Request, Verification
-from controller.loop import recomputation
-from controller.loop.threads import Threads
-from controller.loop.unverifiable import VerificationBusyError
+from controller.loop.runs.threads import Threads
+from controller.loop.verification import recomputation
+from controller.loop.verification.errors import VerificationBusyError
 from stages.translators.set_diff import SetDiff
 from tests.controller.verified import EACH_WAY, WAYS, fed, verified, world_of
+from tests.controller.wavering import STEPS, Framed, Wavering, wavering
 from tests.controller.world import (
     DIAMOND,
     FUSED,
@@ -28,45 +31,8 @@ from tests.controller.world import (
     SCHEMA,
     Deferred,
     Inline,
-    Sum,
     World,
 )
-
-
-class Wavering(Sum):
-    """Adds what is asked for to every sum of `a`, once or ever more."""
-
-    sums = State("word STRING, n BIGINT")
-    totals = Output("word STRING, n BIGINT", key="word")
-    steps: Iterator[int] = itertools.repeat(0)
-    asked: Any = None
-
-    def translate(self, key: Any, group: Any, out: Any) -> None:
-        if Wavering.asked is not None:
-            Wavering.asked()
-        n = sum(r.n for r in group.items) + sum(r.n for r in group.sums)
-        n += next(Wavering.steps) if key.word == "a" else 0
-        out.sums(word=key.word, n=n)
-        out.totals(word=key.word, n=n)
-
-
-class Framed(Sum):
-    """Sums frames of one number."""
-
-    items = Input(SCHEMA, route_by="word", frame_by="n")
-    sums = State("word STRING, n BIGINT")
-    totals = Output("word STRING, n BIGINT", history=True)
-
-    def translate(self, key: Any, group: Any, out: Any) -> None:
-        n = sum(r.n for r in group.items) + sum(r.n for r in group.sums)
-        out.sums(word=key.word, n=n)
-        out.totals(word=key.word, n=n)
-
-
-@pytest.fixture(autouse=True)
-def _steady() -> Iterator[None]:
-    yield
-    Wavering.steps, Wavering.asked = itertools.repeat(0), None
 
 
 @pytest.fixture
@@ -76,9 +42,10 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-def wavering(world: World) -> World:
-    stage = {**ONE["stages"]["sum"], "translator": "wavering", "buckets": 2}
-    return fed(world, {**ONE, "stages": {"sum": stage}})
+@pytest.fixture(autouse=True)
+def _steady() -> Iterator[None]:
+    yield
+    STEPS.steps, STEPS.asked = itertools.repeat(0), None
 
 
 @EACH_WAY
@@ -100,7 +67,7 @@ def test_what_ran_equals_its_recomputation(world: World, document: Any, request_
 def test_a_difference_is_told_with_its_group(world: World, request_: Request):
     """As after a change of the code: the first keys, what is expected, what the table has."""
     wavering(world)
-    Wavering.steps = itertools.repeat(1)
+    STEPS.steps = itertools.repeat(1)
     found = verified(world, "one", request_)
     assert (found.status, found.suspect) == ("differs", "sum")
     state = next(v for v in found.tables if v.table == "state/sum.sums")
@@ -116,7 +83,7 @@ def test_a_translator_that_wavers_is_told_from_tables_that_are_wrong(
 ):
     """Two recomputations of one input differ."""
     wavering(world)
-    Wavering.steps = itertools.count()
+    STEPS.steps = itertools.count()
     found = verified(world, "one", request_)
     assert (found.status, found.suspect) == ("not_deterministic", "sum")
 
@@ -125,9 +92,9 @@ def test_one_that_wavers_only_sometimes_is_found_by_asking_twice(world: World):
     """The tables agree with the first recomputation, the second one differs."""
     wavering(world)
     once = [*itertools.repeat(0, 4), *itertools.repeat(5, 4)]
-    Wavering.steps = iter(once)
+    STEPS.steps = iter(once)
     assert verified(world, "one", Request(twice=True)).status == "not_deterministic"
-    Wavering.steps = iter(once)
+    STEPS.steps = iter(once)
     assert verified(world, "one").status == "equal"
 
 
@@ -240,7 +207,7 @@ def test_time_that_is_up_ends_it_and_tells_how_far_it_came(world: World):
         (job,) = world.controller.verifications._jobs.values()
         assert job.stop.wait(20)
 
-    Wavering.asked = wait
+    STEPS.asked = wait
     found = verified(world, "one", Request(seconds_max=0.05))
     assert found.status == "timed_out"
     assert {v.status for v in found.tables} == {"open"}
@@ -324,7 +291,7 @@ def test_what_hangs_is_left_alone(tmp_path: Path):
         hangs.set()
         let_go.wait()
 
-    Wavering.asked = hang
+    STEPS.asked = hang
     begun = verifications.start("one", Request())
     assert hangs.wait(30)
     verifications.cancel(begun.id)
@@ -334,7 +301,7 @@ def test_what_hangs_is_left_alone(tmp_path: Path):
         "did not end when it was asked to",
     )
     let_go.set()
-    Wavering.asked = None
+    STEPS.asked = None
     again = ended(world, verifications.start("one", Request()).id)
     assert again.status == "equal"
     assert verifications.show(begun.id).status == "cancelled"
@@ -371,4 +338,4 @@ def test_a_table_file_that_is_collected_meanwhile_is_named(world: World):
         file.unlink()
     found = verified(world, "one")
     assert found.error is not None
-    assert (found.status, found.error["error_code"]) == ("failed", "not_found")
+    assert (found.status, found.error["error_code"]) == ("failed", "file_lost")

@@ -24,31 +24,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cbp import Input, Output, State, Translate, TranslateRecords
-from cbp.engine.arrow import arrow_schema
-from cbp.engine.base import (
-    Engine,
-    PreparedRun,
-    RunPlan,
-    TableVersions,
-    flow_table,
-    source_folder,
-    state_table,
-)
-from cbp.engine.faults import NO_FAULTS, Crash, Faults
-from cbp.engine.files import Files, LocalFiles
-from cbp.engine.prepared import empty_outputs
-from cbp.engine.rewind import TableRewind, Target
+from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.engine.interface.engine import Engine, PreparedRun, RunPlan, TableVersions
+from cbp.engine.interface.tables import TableRewind, Target
+from cbp.engine.run.assembly import empty_outputs
+from cbp.engine.storage.checked_parquet import seal
+from cbp.engine.storage.failpoints import NO_FAULTS, Crash, Faults
+from cbp.engine.storage.files import Files, LocalFiles
+from cbp.engine.storage.table_names import flow_table, source_folder, state_table
 from cbp.errors import NotFoundError, RunCancelledError
-from cbp.model.dataflow import StageNode
-from cbp.model.explain import PhysicalLimits
-from cbp.model.framing import Keyed, Segment, framing_keys, segments
-from cbp.model.increment import DataFile, Increment
-from cbp.model.intention import Intention, TableChange
-from cbp.model.places import Places
-from cbp.model.retention import Expiry, KeptFlow
-from cbp.model.schedule import Schedule
-from cbp.model.snapshot import TableVersion
-from cbp.model.stage import InputSpec
+from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.dataflow.explain import PhysicalLimits
+from cbp.model.dataflow.stage import InputSpec
+from cbp.model.flow.framing import Keyed, Segment, framing_keys, segments
+from cbp.model.flow.increment import DataFile, Increment
+from cbp.model.flow.retention import Expiry, KeptFlow
+from cbp.model.flow.snapshot import TableVersion
+from cbp.model.run.intention import Intention, TableChange
+from cbp.model.schedule.scheduler import Schedule
+from cbp.model.schedule.slots import Places
 from controller.loop import Controller, Environment, RetryPolicy
 from controller.registry import Registry
 from controller.store import open_store
@@ -158,6 +152,11 @@ class FileEngine:
         raise NotImplementedError
 
     def beside(self) -> Engine:
+        raise NotImplementedError
+
+    def take_over(
+        self, folder: str, tables: Mapping[str, int], records: Sequence[Intention], into: str
+    ) -> tuple[TableChange, ...]:
         raise NotImplementedError
 
     def contents(
@@ -473,7 +472,7 @@ class World:
         schema = self.controller.dataflow(dataflow).sources[source].schema
         rows = [dict(zip(schema.names, values, strict=True)) for values in records]
         pq.write_table(pa.Table.from_pylist(rows, schema=arrow_schema(schema)), target)
-        files = (DataFile(path, len(rows), target.stat().st_size),)
+        files = (DataFile(path, len(rows), seal(str(target))),)
         self.enqueue(dataflow, Increment(source, index, index, files))
 
     def enqueue(self, dataflow: str, increment: Increment) -> None:

@@ -19,14 +19,15 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow.parquet as pq
 
-from cbp.engine.base import flow_table, state_table
+from cbp.engine.commit.publication import horizon
 from cbp.engine.delta.actions import AddFile
+from cbp.engine.delta.deletion_vectors import read_vector
 from cbp.engine.delta.log import DeltaLog
-from cbp.engine.files import LocalFiles
-from cbp.engine.publication import horizon
-from cbp.engine.reference import ReferenceEngine
-from cbp.engine.state.vectors import read_vector
-from cbp.model.dataflow import StageNode
+from cbp.engine.reference.engine import ReferenceEngine
+from cbp.engine.storage.files import LocalFiles
+from cbp.engine.storage.table_names import flow_table, state_table
+from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.flow.generation import increments_dropped
 from controller.ingest.listing import CLOSE_NAME
 from controller.ingest.source_log import SourceEntry
 from tests.simulation.history import Era, History, require
@@ -59,8 +60,18 @@ class Checker:
     def _acknowledged(self) -> None:
         """Check the drop folder against the sources' logs."""
         for source, entries in self.history.entries.items():
-            accepted = [entry.sha256 for entry in entries]
-            require(len(set(accepted)) == len(accepted), f"P1: {source} accepted a file twice")
+            gone = {
+                index
+                for one in self.world.log().generations
+                for flow, part in one.taken()
+                if flow == source
+                for index in part
+            }
+            files = [
+                (entry.path, entry.sha256) for entry in entries if entry.increment.index not in gone
+            ]
+            require(len(set(files)) == len(files), f"P1: {source} accepted a file twice")
+            accepted = {entry.sha256 for entry in entries}
             for name, data in self._files_in(source, "finished"):
                 if name.endswith(CLOSE_NAME):
                     key = f"marker/{name.removesuffix(f'-{CLOSE_NAME}')}"
@@ -105,11 +116,17 @@ class Checker:
         """Check that nothing is left to be done."""
         self.recovered()
         for source, entries in self.history.entries.items():
-            missing = self.world.deliveries.missing(source, {e.sha256 for e in entries})
+            missing = self.world.deliveries.missing(source, {(e.path, e.sha256) for e in entries})
             require(not missing, f"P1: {source} never accepted {missing}")
             for folder in ("incoming", "claimed"):
                 left = [name for name, _ in self._files_in(source, folder)]
                 require(not left, f"P1: {left} of {source} stay in {folder}")
+            dropped = increments_dropped(self.world.log().generations).get(source, ())
+            for one in self.world.store.claims(NAME, source, limit=500).items:
+                if one.index is not None:
+                    gone = any(one.index in part for part in dropped)
+                    told = one.status == "withdrawn"
+                    require(told == gone, f"P1: {one} says what is not so: {dropped}")
             claims = self.world.store.open_claims(NAME, source)
             require(not claims, f"P1: open claims of {source}: {claims}")
             self._check_quarantine(source)

@@ -38,7 +38,8 @@ class Disk:
             content of durable files that were removed since.
 
     Attributes:
-        names: Inode of a folder to its durable names, with their inodes.
+        names: Inode of a folder to its durable names, with their inodes; those of folders are
+            negative. (A removed folder's inode is used again, by a file perhaps.)
         sizes: Inode of a file to its durable size.
     """
 
@@ -46,7 +47,6 @@ class Disk:
     shadow: Path
     names: dict[int, dict[str, int]] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)
-    _folders: set[int] = field(default_factory=set)
 
     def fsync(self, handle: int) -> None:
         """Stand in for `os.fsync`."""
@@ -58,12 +58,9 @@ class Disk:
             self.sizes[found.st_ino] = found.st_size
             self._keep(found.st_ino, path)
             return
-        self._folders.add(found.st_ino)
         self.names[found.st_ino] = now = {}
         for name, inode in _listing(path):
-            if os.path.isdir(f"{path}/{name}"):
-                self._folders.add(inode)
-            elif not self._keep(inode, f"{path}/{name}"):
+            if inode > 0 and not self._keep(inode, f"{path}/{name}"):
                 continue  # another process moved it away meanwhile
             now[name] = inode
 
@@ -72,13 +69,12 @@ class Disk:
         if not self.names and not self.sizes:
             return {}
         names = [[folder, names] for folder, names in self.names.items()]
-        return {"names": names, "sizes": [*self.sizes.items()], "folders": sorted(self._folders)}
+        return {"names": names, "sizes": [*self.sizes.items()]}
 
     def learn(self, durable: Mapping[str, list[Any]]) -> None:
         """Add what another one, with the same shadow, knew to be durable later than this one."""
         self.names.update(durable["names"])
         self.sizes.update(durable["sizes"])
-        self._folders.update(durable["folders"])
 
     def lose(self, rng: random.Random) -> None:
         """Leave of the disk what may be found after a loss of power."""
@@ -118,9 +114,8 @@ class Disk:
             survive[name] = taken
             if taken == new:
                 full = f"{path}/{name}"
-                if os.path.isdir(full):
-                    self._folders.add(taken)
-                    self._settle(taken, full, choose, kept)
+                if taken < 0:
+                    self._settle(-taken, full, choose, kept)
                 else:
                     self._keep(taken, full)
         kept[folder] = survive
@@ -129,7 +124,7 @@ class Disk:
         """Put back what a rename would have lost at both ends."""
         surviving = {inode for names in kept.values() for inode in names.values()}
         linked = {inode for folder, _, _ in os.walk(self.root) for _, inode in _listing(folder)}
-        for inode in sorted((before & linked) - surviving - self._folders):
+        for inode in sorted(one for one in (before & linked) - surviving if one > 0):
             for folder, names in self.names.items():
                 for name, durable in names.items():
                     if durable == inode and folder in kept and name not in kept[folder]:
@@ -144,7 +139,7 @@ class Disk:
         shutil.rmtree(old)
         shutil.rmtree(self.shadow)
         self.shadow.mkdir()
-        self.names, self.sizes, self._folders = {}, {}, set()
+        self.names, self.sizes = {}, {}
         self.sync_all()
 
     def _make(
@@ -152,8 +147,8 @@ class Disk:
     ) -> None:
         path.mkdir()
         for name, inode in sorted(kept.get(folder, {}).items()):
-            if inode in self._folders:
-                self._make(path / name, inode, kept, rng)
+            if inode < 0:
+                self._make(path / name, -inode, kept, rng)
                 continue
             source = self.shadow / str(inode)
             data = source.read_bytes()
@@ -176,9 +171,11 @@ class Disk:
 
 
 def _listing(path: str) -> Iterator[tuple[str, int]]:
+    """Yield names and inodes; those of folders negative."""
     with os.scandir(path) as entries:
         for entry in entries:
-            yield entry.name, entry.inode()
+            folder = entry.is_dir(follow_symlinks=False)
+            yield entry.name, -entry.inode() if folder else entry.inode()
 
 
 def _none() -> float:

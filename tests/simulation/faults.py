@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from cbp.engine.faults import Crash, check_point
+from cbp.engine.storage.failpoints import Crash, check_point
 from cbp.errors import DiskFullError, OperatingError
 from tests.simulation.standstill import Standstill
 

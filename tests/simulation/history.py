@@ -18,17 +18,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from cbp.engine.files import LocalFiles
-from cbp.engine.intentions import IntentionLog
-from cbp.model.change import Choice
-from cbp.model.dataflow import Dataflow
-from cbp.model.fusion import PhysicalStage, choose_leaders, physical_stages
-from cbp.model.generation import Generation, closes_dropped
-from cbp.model.intention import Intention
-from cbp.model.position import Position
-from cbp.model.punctuation import Punctuation
+from cbp.engine.commit.intention_log import IntentionLog
+from cbp.engine.storage.files import LocalFiles
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.fusion import PhysicalStage, choose_leaders, physical_stages
+from cbp.model.flow.generation import Generation, closes_dropped
+from cbp.model.flow.position import Position
+from cbp.model.flow.punctuation import Punctuation
+from cbp.model.run.intention import Intention
+from cbp.model.version.version_change import Choice
 from controller.ingest.source_log import SourceEntry, SourceLog
-from controller.loop.description import Description, Descriptions
+from controller.loop.records.description_log import Description, Descriptions
 from tests.simulation.model import Broken, Record
 from tests.simulation.operations import framed_flows
 from tests.simulation.operator import Back, Operator, milliseconds
@@ -225,6 +225,8 @@ class History:
             if all(one[0].start(leader) <= generation.start(leader) for leader in stops)
         ]
         ends = _ends(generation.position)
+        superseded = [one for one in generation.taken() if one[0] in generation.superseded]
+        dropped += [(generation, source, part) for source, part in superseded if len(part) == 1]
         for source, many in generation.dropped.items():
             gone = range(ends[source] - many, ends[source])
             dropped.append((generation, source, gone))
@@ -378,7 +380,7 @@ class History:
         replay.close_at([one for one in self.closes[:closes] if one.number not in gone])
         for source, entries in self.entries.items():
             for entry in entries[replay.fed[source] : ends.get(source, 0)]:
-                rows = self.world.deliveries.rows(source, entry.sha256)
+                rows = self.world.deliveries.rows(source, entry.path, entry.sha256)
                 self._look(entry, rows)
                 # What a roll-back took away is in no frame.
                 index = replay.fed[source]

@@ -20,7 +20,7 @@ def multiset(records: Any) -> list[str]:
 
 
 class Deliveries:
-    """Files by their content, per source.
+    """Files by their name and content, per source.
 
     Attributes:
         certain: Those that producers were told are there.
@@ -30,23 +30,24 @@ class Deliveries:
     def __init__(self, files: list[bytes], rows: list[list[dict[str, int]] | None]) -> None:
         self._names = [hashlib.sha256(data).hexdigest() for data in files]
         self._rows = dict(zip(self._names, rows, strict=True))
-        self.certain: dict[str, set[str]] = {}
-        self.possible: dict[str, set[str]] = {}
+        self.certain: dict[str, set[tuple[str, str]]] = {}
+        self.possible: dict[str, set[tuple[str, str]]] = {}
 
-    def bring(self, source: str, file: int, *, certain: bool) -> None:
-        """Note that a file was brought."""
-        self.possible.setdefault(source, set()).add(self._names[file])
+    def bring(self, source: str, name: str, file: int, *, certain: bool) -> None:
+        """Note that a file was brought under a name."""
+        brought = name, self._names[file]
+        self.possible.setdefault(source, set()).add(brought)
         if certain:
-            self.certain.setdefault(source, set()).add(self._names[file])
+            self.certain.setdefault(source, set()).add(brought)
 
     def bad(self, data: bytes) -> bool:
         """Tell whether a file is one that must be refused."""
         return self._rows[hashlib.sha256(data).hexdigest()] is None
 
-    def rows(self, source: str, sha256: str) -> list[dict[str, int]]:
+    def rows(self, source: str, name: str, sha256: str) -> list[dict[str, int]]:
         """Return the records of an accepted file; raises `Broken` if it must not be accepted."""
-        if sha256 not in self.possible.get(source, ()):
-            message = f"P1: {source} accepted what nobody brought: {sha256}"
+        if (name, sha256) not in self.possible.get(source, ()):
+            message = f"P1: {source} accepted what nobody brought: {name}, {sha256}"
             raise Broken(message)
         rows = self._rows[sha256]
         if rows is None:
@@ -54,7 +55,7 @@ class Deliveries:
             raise Broken(message)
         return rows
 
-    def missing(self, source: str, accepted: set[str]) -> set[str]:
+    def missing(self, source: str, accepted: set[tuple[str, str]]) -> set[tuple[str, str]]:
         """Return the good files that were certainly brought and are not accepted."""
         certain = self.certain.get(source, set())
-        return {name for name in certain if self._rows[name] is not None} - accepted
+        return {one for one in certain if self._rows[one[1]] is not None} - accepted

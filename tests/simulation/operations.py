@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cbp.model.change import Choice
+from cbp.model.version.version_change import Choice
 from tests.simulation.stages import STATES
 
 __all__ = ["OPERATIONS", "Operated", "Step", "framed_flows", "next_version", "operated"]

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from cbp.engine.files import LocalFiles
-from cbp.engine.intentions import IntentionLog
+from cbp.engine.commit.intention_log import IntentionLog
+from cbp.engine.storage.files import LocalFiles
 from cbp.errors import (
     ChangeRefusedError,
     DataflowBusyError,
@@ -23,9 +23,9 @@ from cbp.errors import (
     NotFoundError,
     RollbackImpossibleError,
 )
-from cbp.model.change import Choice
-from cbp.model.correction import Correction
-from controller.loop.description import Descriptions
+from cbp.model.run.correction import Correction
+from cbp.model.version.version_change import Choice
+from controller.loop.records.description_log import Descriptions
 from tests.simulation.model import Broken
 from tests.simulation.operations import framed_flows, next_version
 from tests.simulation.world import NAME, World

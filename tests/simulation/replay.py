@@ -12,17 +12,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cbp.engine.reference import ReferenceEngine
-from cbp.engine.reference_stage import ReferenceStage
-from cbp.model.change import Choice
-from cbp.model.connector import Connector, Decision
-from cbp.model.correction import Correction
-from cbp.model.dataflow import Dataflow
-from cbp.model.framing import Framing
-from cbp.model.fusion import PhysicalStage
-from cbp.model.increment import DataFile, Increment
-from cbp.model.intention import Intention
-from cbp.model.punctuation import Punctuation
+from cbp.engine.reference.engine import ReferenceEngine
+from cbp.engine.reference.stage import ReferenceStage
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.fusion import PhysicalStage
+from cbp.model.flow.connector import Connector, Decision
+from cbp.model.flow.framing import Framing
+from cbp.model.flow.increment import DataFile, Increment
+from cbp.model.flow.punctuation import Punctuation
+from cbp.model.run.correction import Correction
+from cbp.model.run.intention import Intention
+from cbp.model.version.version_change import Choice
 from tests.simulation.model import Broken, multiset
 
 __all__ = ["Recorded", "Replay"]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from cbp.engine.faults import Crash
+from cbp.engine.storage.failpoints import Crash
 from cbp.errors import CbpError, DataflowBusyError, LeaseLostError, LogConflictError
 from tests.simulation.check import Checker
 from tests.simulation.disk import Disk
@@ -85,6 +85,7 @@ class _Play:
         self._deaths = 0
         self._stopped_work: Standstill | None = None
         self._rival = False
+        self._told: list[Exception] = []
 
     def all(self) -> None:
         """Play every step, then let the service finish, and check that it did."""
@@ -183,8 +184,7 @@ class _Play:
             case "upload":
                 world.upload(*arguments)
             case "scan":
-                for failure in world.scan().failures:
-                    self._excuse(failure)
+                self._scan()
             case "tick":
                 if not world.unsure:
                     world.controller.tick()
@@ -212,6 +212,13 @@ class _Play:
                     self.operator.do(verb, *arguments)
             case _:
                 raise NotImplementedError(verb)
+
+    def _scan(self) -> None:
+        """Scan; a source that rests from a failure tells the same one again."""
+        for failure in self.world.scan().failures:
+            if not any(failure is known for known in self._told):
+                self._excuse(failure)
+                self._told.append(failure)
 
     def _excuse(self, error: Exception) -> None:
         """Let an error pass that follows from a fault that struck; no other."""

@@ -13,28 +13,30 @@ from typing import Any
 
 import pytest
 
-from cbp.engine import sink
-from cbp.engine.files import Files, LocalFiles, Written
-from cbp.engine.publication import Entry
+from cbp.engine.commit.publication import Entry
+from cbp.engine.storage import parquet_writer as sink
+from cbp.engine.storage.files import Files, LocalFiles, Written
 from cbp.errors import OperatingError
-from cbp.model import fusion, succession
-from cbp.model.retention import KeptFlow, kept_flow
-from cbp.model.rollback import find_cut
+from cbp.model.dataflow import fusion
+from cbp.model.flow.retention import KeptFlow, kept_flow
+from cbp.model.version import succession
+from cbp.model.version.rollback import find_cut
 from controller.ingest import drop_folder
 from controller.ingest.claims import Claims, OpenClaims
-from controller.ingest.intake import Intake
+from controller.ingest.identity import NEW, Identities
 from controller.ingest.source_log import SourceLog
-from controller.loop import keeping, rollback
-from controller.loop.amendments import Amendments
-from controller.loop.description import Descriptions
-from controller.loop.housekeeping import Housekeeping
-from controller.loop.leadership import Leadership
-from controller.loop.punctuations import PunctuationLog, Punctuations
-from controller.loop.recovery import Recovery
-from controller.loop.rollback import Rollbacks
-from controller.loop.runs import Runs
-from controller.loop.terms import Terms
-from controller.loop.versions import Versions
+from controller.loop.author.punctuations import PunctuationLog, Punctuations
+from controller.loop.housekeeping.collector import Housekeeping
+from controller.loop.leadership.lease_keeper import Leadership
+from controller.loop.leadership.terms import Terms
+from controller.loop.operations.amendments import Amendments
+from controller.loop.operations.registration import Versions
+from controller.loop.records.description_log import Descriptions
+from controller.loop.recovery import rollback
+from controller.loop.recovery.redo import Recovery
+from controller.loop.recovery.rollback import Rollbacks
+from controller.loop.runs import output_retention as keeping
+from controller.loop.runs.runner import Runs
 from controller.store.sql import SqlStore
 from tests.simulation import operations, plan
 from tests.simulation.run import simulate
@@ -63,13 +65,13 @@ def claim_comes_last(patch: pytest.MonkeyPatch) -> None:
         def __init__(self, store: Any) -> None:
             self.store = store
 
-        def add_claim(self, claim: Any) -> Any:
-            return claim
+        def add_claims(self, new: Any) -> Any:
+            return new
 
-        def update_claim(self, claim: Any) -> None:
-            self.store.update_claim(self.store.add_claim(claim))
+        def update_claims(self, changed: Any) -> None:
+            self.store.update_claims(self.store.add_claims(changed))
 
-    make = Claims.make
+    make = Claims.make_all
 
     def planted(self: Any, *args: Any, **kwargs: Any) -> Any:
         store, self._store = self._store, Late(self._store)
@@ -78,7 +80,7 @@ def claim_comes_last(patch: pytest.MonkeyPatch) -> None:
         finally:
             self._store = store
 
-    patch.setattr(Claims, "make", planted)
+    patch.setattr(Claims, "make_all", planted)
     patch.setattr(OpenClaims, "strays", lambda self: {})
 
 
@@ -98,7 +100,7 @@ def redo_is_doubled(patch: pytest.MonkeyPatch) -> None:
 
 def duplicates_are_not_known(patch: pytest.MonkeyPatch) -> None:
     """A file that comes twice is accepted twice."""
-    patch.setattr(Intake, "_is_known", lambda self, place, sha256: False)
+    patch.setattr(Identities, "judge", lambda *given: NEW)
 
 
 def collector_forgets_a_queue(patch: pytest.MonkeyPatch) -> None:

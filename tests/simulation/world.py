@@ -27,35 +27,32 @@ import pytest
 import structlog
 from sqlalchemy import Connection, literal
 
-from cbp.engine import planning, sink, taskstate, tiers
-from cbp.engine.base import RunPlan
-from cbp.engine.collect import Retention
+from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.delta import tables
 from cbp.engine.direct import DirectEngine
-from cbp.engine.executor import LocalExecutor
-from cbp.engine.files import LocalFiles
-from cbp.engine.intentions import IntentionLog
+from cbp.engine.interface.engine import RunPlan
+from cbp.engine.interface.tables import Retention
+from cbp.engine.outputs import compaction as tiers
+from cbp.engine.run import planner as planning
+from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.state import compaction
-from cbp.engine.state.index import index_cache
-from cbp.engine.taskplan import TaskPlan
+from cbp.engine.state.index_cache import index_cache
+from cbp.engine.storage import parquet_writer as sink
+from cbp.engine.storage.files import LocalFiles
+from cbp.engine.task import state_writer as taskstate
+from cbp.engine.task.plan import TaskPlan
 from cbp.errors import NotFoundError
-from cbp.model.dataflow import Dataflow
-from cbp.model.lease import Role
-from cbp.model.places import Places
-from cbp.model.retention import FlowRetention
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.flow.retention import FlowRetention
+from cbp.model.schedule.lease import Role
+from cbp.model.schedule.slots import Places
 from controller.ingest import DropFolder, ScanReport
 from controller.ingest.listing import CLOSE_NAME
-from controller.loop import (
-    Controller,
-    Environment,
-    Fence,
-    Leadership,
-    RetryPolicy,
-    housekeeping,
-    past,
-    underway,
-)
-from controller.loop.retention import SEVEN_DAYS, Keep
+from controller.loop import Controller, Environment, Fence, Leadership, RetryPolicy
+from controller.loop.housekeeping import collector as housekeeping
+from controller.loop.housekeeping.input_retention import SEVEN_DAYS, Keep
+from controller.loop.recovery import position_at as past
+from controller.loop.runs import in_flight as underway
 from controller.registry import Registry
 from controller.store import leases, open_store
 from controller.store.sql import SqlStore
@@ -423,7 +420,7 @@ class World:
         while os.path.lexists(target := incoming / f"f{file}-{number}.jsonl"):
             number += 1
         self._bring(target, self.plan.files[file])
-        self.deliveries.bring(source, file, certain=True)
+        self.deliveries.bring(source, target.name, file, certain=True)
 
     def leave_marker(self, source: str) -> bool:
         """Ask for a close by a file behind those that are there; `False`: one is there already."""
@@ -447,11 +444,11 @@ class World:
 
     def upload(self, source: str, file: int) -> None:
         """Bring a file over the API; what it returns for is durable."""
-        self.deliveries.bring(source, file, certain=False)
+        self.deliveries.bring(source, f"u{file}", file, certain=False)
         record, dataflow = self.store.dataflow(NAME), self.controller.dataflow(NAME)
         stream = io.BytesIO(self.plan.files[file])
         self.drop_folder.upload(record, dataflow, source, f"u{file}", stream)
-        self.deliveries.bring(source, file, certain=True)
+        self.deliveries.bring(source, f"u{file}", file, certain=True)
 
     def scan(self) -> ScanReport:
         """List the drop folders once."""

@@ -1,4 +1,8 @@
-"""Aggregations that Spark splits in two, and that a plan of one partition does in one."""
+"""Aggregations that Spark splits in two, and that a plan of one partition does in one.
+
+An aggregation that follows its own first half is one, and gives the same rows, whatever its
+functions, filters and keys.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cbp.engine.spark.adjacent import combined, combined_plan
+from cbp.engine.spark.sql.merge_aggregates import combined, combined_plan
 
 pytestmark = pytest.mark.spark
 

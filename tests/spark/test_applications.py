@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from cbp.engine import planning
+from cbp.engine.blackbox.spark_executor import SparkBlackboxExecutor
 from cbp.engine.direct import DirectEngine
+from cbp.engine.run import planner as planning
 from cbp.engine.spark import SparkExecutor, executor
-from cbp.engine.spark.blackbox import SparkBlackboxExecutor
 from stages.flows.clustering import clustering
 from stages.flows.pagerank import pagerank
-from tests.cbp.engine.test_direct import assert_same, dataflow_of
-from tests.cbp.engine.test_shared import broadcast, sent_to_all
+from tests.cbp.engine.broadcasts import broadcast, sent_to_all
+from tests.cbp.engine.epochs import assert_same, dataflow_of
 from tests.driver import Driver
 from tests.stages.graphs import increments, small_web, small_world
 

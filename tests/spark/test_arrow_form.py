@@ -12,10 +12,10 @@ import pytest
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor, executor
 from stages.translators.url_count_arrow import UrlCountArrow
-from tests.cbp.engine.test_direct import assert_same, dataflow_of
-from tests.cbp.engine.vectorised.test_forms import in_arrow
+from tests.cbp.engine.epochs import assert_same, dataflow_of
+from tests.cbp.engine.vectorised.arrow_forms import in_arrow
 from tests.driver import Driver
-from tests.spark.test_spark_engine import epochs_of
+from tests.spark.spark_epochs import epochs_of
 
 pytestmark = pytest.mark.spark
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from cbp.engine.blackbox.spark_executor import SparkBlackboxExecutor
 from cbp.engine.direct import DirectEngine
-from cbp.engine.spark.blackbox import SparkBlackboxExecutor
-from tests.cbp.engine.test_direct import assert_same, dataflow_of
+from tests.cbp.engine.epochs import assert_same, dataflow_of
 from tests.driver import Driver
-from tests.spark.test_spark_engine import epochs_of
+from tests.spark.spark_epochs import epochs_of
 
 pytestmark = pytest.mark.spark
 

@@ -10,9 +10,9 @@ import pytest
 from cbp import DataflowBuilder, Input, Output, State, Translate
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor, executor
-from cbp.model.dataflow import Dataflow
-from tests.cbp.engine.test_direct import order_free
-from tests.cbp.engine.test_rewrite import FLOW, STATE, Life, Narrow, Wide, dataflow_of
+from cbp.model.dataflow.dataflow import Dataflow
+from tests.cbp.engine.epochs import order_free
+from tests.cbp.engine.wide_state import FLOW, STATE, Life, Narrow, Wide, dataflow_of
 from tests.driver import Driver
 
 pytestmark = pytest.mark.spark

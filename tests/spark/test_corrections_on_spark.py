@@ -9,7 +9,7 @@ import pytest
 
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor, executor
-from cbp.model.correction import Correction
+from cbp.model.run.correction import Correction
 from tests.controller.world import ONE, World
 
 pytestmark = pytest.mark.spark

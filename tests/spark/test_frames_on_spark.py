@@ -16,12 +16,13 @@ import pytest
 
 from cbp import DataflowBuilder
 from cbp.engine.direct import DirectEngine
-from cbp.engine.spark import SparkExecutor, executor, increments
-from cbp.model.dataflow import Dataflow
-from cbp.model.increment import DataFile
+from cbp.engine.spark import SparkExecutor, executor
+from cbp.engine.spark import shuffle as increments
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.flow.increment import DataFile
 from cbp.sdk.translate import Declared
 from stages.flows.set_diff import set_diff
-from tests.cbp.engine.test_direct import assert_same
+from tests.cbp.engine.epochs import assert_same
 from tests.driver import Driver
 from tests.flows import Framed, Looked
 from tests.sql_forms import Days, DaysSql

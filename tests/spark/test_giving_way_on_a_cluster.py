@@ -6,6 +6,7 @@ slots of other processes. By `-m soak`: it waits for Spark to notice that nobody
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -24,10 +25,11 @@ pytestmark = [
 def run_on_cluster(folder: Path) -> None:
     """Run what a fresh process does: see the test."""
     from cbp.engine.spark import SparkSettings, start_session
-    from tests.spark.test_cancel import hang_and_give_way
+    from tests.spark.hanging_runs import hang_and_give_way
     from tests.system.processes import SparkCluster, until
 
     cluster = SparkCluster(folder, cores=1, hosts=("127.0.0.1", "127.0.0.2"))
+    os.environ |= cluster.environment
     try:
         conf = {
             "spark.executor.memory": "512m",

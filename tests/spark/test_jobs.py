@@ -11,7 +11,7 @@ import pytest
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor, executor
 from cbp.engine.spark.jobs import starved
-from tests.cbp.engine.test_direct import dataflow_of
+from tests.cbp.engine.epochs import dataflow_of
 from tests.driver import Driver
 
 pytestmark = pytest.mark.spark

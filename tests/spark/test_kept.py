@@ -1,4 +1,8 @@
-"""Which plans in SQL may be run again."""
+"""Which plans in SQL may be run again.
+
+A kept plan reads what each run reads, beside others and after another version; a plan that
+remembers is not kept.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cbp.engine.spark.kept import runs_again
-from cbp.engine.spark.sqltasks import read_task
+from cbp.engine.spark.sql.plan_cache import runs_again
+from cbp.engine.spark.sql.tasks import read_task
 
 pytestmark = pytest.mark.spark
 

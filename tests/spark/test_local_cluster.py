@@ -51,7 +51,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(600 + 
 
 def run_on_cluster(folder: Path, runs: int) -> None:
     """Run what a fresh process does: see the test."""
-    from cbp.engine import planning
+    from cbp.engine.run import planner as planning
     from cbp.engine.spark import SparkEngine, SparkSettings
 
     settings = SparkSettings(
@@ -98,10 +98,10 @@ def assert_ordered(
     engine: Any, folder: Path, case: str, form: str, seed: int, *, shuffled: bool
 ) -> None:
     """A flow's results and their order are the reference's, by several map and reduce tasks."""
-    from tests.cbp.engine.test_direct import assert_same, dataflow_of
-    from tests.cbp.engine.vectorised.test_forms import in_arrow
+    from tests.cbp.engine.epochs import assert_same, dataflow_of
+    from tests.cbp.engine.vectorised.arrow_forms import in_arrow
     from tests.driver import Driver
-    from tests.spark.test_spark_engine import epochs_of
+    from tests.spark.spark_epochs import epochs_of
 
     dataflow = dataflow_of(case)
     other = in_arrow(dataflow) if form == "arrow" else dataflow
@@ -137,10 +137,10 @@ def reading_up_to(records: int) -> Iterator[None]:
 def assert_increments_in_order(engine: Any, folder: Path, seed: int, *, framed: bool) -> None:
     """Of three increments, or frames, at once each group gets the records as they were fed."""
     from cbp import DataflowBuilder
-    from cbp.engine.reference import ReferenceEngine
+    from cbp.engine.reference.engine import ReferenceEngine
     from tests import flows
-    from tests.cbp.engine.test_direct import order_free
-    from tests.cbp.engine.vectorised.test_forms import in_arrow
+    from tests.cbp.engine.epochs import order_free
+    from tests.cbp.engine.vectorised.arrow_forms import in_arrow
     from tests.driver import Driver
 
     builder, translator = DataflowBuilder("came"), flows.Arrivals()
@@ -178,9 +178,9 @@ def assert_increments_in_order(engine: Any, folder: Path, seed: int, *, framed: 
 
 def assert_sql_is_the_same(engine: Any, folder: Path, seed: int) -> None:
     """Stages in SQL, with inner and with outer state, hold and give what the groupwise ones do."""
-    from tests.cbp.engine.test_direct import assert_same
+    from tests.cbp.engine.epochs import assert_same
     from tests.driver import Driver
-    from tests.spark.test_sql_form import dataflow_of, records_of
+    from tests.spark.sql_dataflows import dataflow_of, records_of
     from tests.sql_forms import PAIRS
 
     pairs = [PAIRS[name] for name in ("bag", "clock")]
@@ -194,7 +194,7 @@ def assert_sql_is_the_same(engine: Any, folder: Path, seed: int) -> None:
 
 def assert_order_is_not_by_luck(engine: Any, folder: Path) -> None:
     """Without the position in its order the shuffle gives other results: the tests would see it."""
-    from cbp.engine.layout import ShuffleLayout
+    from cbp.engine.shuffle.layout import ShuffleLayout
 
     layout: Any = ShuffleLayout
     whole = layout.sort_columns
@@ -210,9 +210,9 @@ def assert_order_is_not_by_luck(engine: Any, folder: Path) -> None:
 
 def assert_tasks_read_their_messages(engine: Any, folder: Path, seed: int) -> None:
     """Messages that lie by bucket are read in place by both executors, in the reference's order."""
-    from cbp.engine import planning
-    from tests.cbp.engine.test_direct import assert_same
-    from tests.cbp.engine.test_mail import letters, many
+    from cbp.engine.run import planner as planning
+    from tests.cbp.engine.epochs import assert_same
+    from tests.cbp.engine.letters import letters, many
     from tests.driver import Driver
 
     least, planning.MESSAGES_MIN = planning.MESSAGES_MIN, 1

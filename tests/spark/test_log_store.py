@@ -17,13 +17,13 @@ import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from cbp.engine.delta.tables import open_table
-from cbp.engine.faults import Crash, PlannedFaults
-from cbp.engine.files import Exists, Written
 from cbp.engine.spark.log_store import LogStoreFiles, log_store_files
+from cbp.engine.storage.failpoints import Crash, PlannedFaults
+from cbp.engine.storage.files import Exists, Written
 from cbp.errors import FileSystemUnsafeError, NotFoundError, OperatingError
+from tests.cbp.engine.delta.commits import files as live_set
+from tests.cbp.engine.delta.commits import publish
 from tests.cbp.engine.delta.harness import make_state
-from tests.cbp.engine.delta.test_tables import files as live_set
-from tests.cbp.engine.delta.test_tables import publish
 
 pytestmark = pytest.mark.spark
 

@@ -10,11 +10,11 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from cbp.engine import planning
 from cbp.engine.direct import DirectEngine
+from cbp.engine.run import planner as planning
 from cbp.engine.spark import SparkExecutor, executor
 from tests import flows
-from tests.cbp.engine.test_mail import fed, letters, make_small, many
+from tests.cbp.engine.letters import fed, letters, make_small, many
 from tests.driver import Driver
 
 pytestmark = pytest.mark.spark

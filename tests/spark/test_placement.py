@@ -1,4 +1,8 @@
-"""Which executor a task asks for."""
+"""Which executor a task asks for.
+
+Tasks of numbered jobs come back to their executor; neighbors share one, and all executors have
+nearly as many.
+"""
 
 from __future__ import annotations
 

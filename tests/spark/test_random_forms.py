@@ -23,8 +23,8 @@ from cbp import DataflowBuilder, Input, TranslateArrow, TranslateSql
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor, executor
 from cbp.errors import DefinitionError
-from cbp.model.dataflow import Dataflow
-from tests.cbp.engine.test_direct import assert_same
+from cbp.model.dataflow.dataflow import Dataflow
+from tests.cbp.engine.epochs import assert_same
 from tests.chains import SCHEMA, Mixed, RollCall, Spread, Tally
 from tests.driver import Driver
 from tests.forms import arrow_form
@@ -105,7 +105,7 @@ def test_every_form_behind_every_other_equals_the_reference(
     reads, rows = WAYS[way]
     print(f"CBP_FORMS_SEED={seed} CBP_FORMS_RUNS=1: {' '.join(shape)}, {fused=}, {way}")
     monkeypatch.setattr(executor, "ARRANGED_READS_MAX", reads)
-    monkeypatch.setattr("cbp.engine.planning.ROWS_PER_TASK", dict.fromkeys(FORMS, rows))
+    monkeypatch.setattr("cbp.engine.run.planner.ROWS_PER_TASK", dict.fromkeys(FORMS, rows))
     # The first one fills the states: outer ones have to call who is absent in the next.
     sizes = [20, *(chance.choice([0, 12, 20]) for _ in range(chance.choice([1, 2])))]
     epochs = [{"src": _records(chance, size)} for size in sizes]

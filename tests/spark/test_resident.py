@@ -1,4 +1,8 @@
-"""Small runs without a Spark job: the workers that do them, and what is left to Spark."""
+"""Small runs without a Spark job: the workers that do them, and what is left to Spark.
+
+They give the reference's epochs. A resident worker that is killed at its files counts once, one
+that cannot do its work leaves it to Spark, and none outlives its driver.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -17,54 +20,23 @@ from typing import Any
 import pytest
 
 from cbp.engine.direct import DirectEngine
-from cbp.engine.spark import SparkExecutor, resident
-from cbp.engine.spark.resident import Residents
-from cbp.engine.spark.resident_worker import answer
-from cbp.engine.spark.work import Work
+from cbp.engine.spark import SparkExecutor
+from cbp.engine.spark import worker_pool as resident
+from cbp.engine.spark.tasks import Work
+from cbp.engine.spark.worker_main import answer
+from cbp.engine.spark.worker_pool import Residents
 from cbp.errors import RunCancelledError
+from cbp.model.dataflow.lanes import Bypass, Lane, lanes_of
 from controller.bench.candidate import Place
 from controller.bench.candidates.direct import DirectCandidate
 from controller.bench.workload import UrlCount
-from tests.cbp.engine.test_direct import assert_same, dataflow_of
+from tests.cbp.engine.epochs import assert_same, dataflow_of
 from tests.driver import Driver
 from tests.fresh import REPOSITORY
+from tests.spark.killed_workers import KillOnce, lost_attempts
 from tests.spark.resident_work import dying, hanging, raising, told
-from tests.spark.test_spark_engine import epochs_of
-from tests.spark.test_worker_faults import KillOnce, lost_attempts
-
-WAIT_SECONDS = 60
-PATH = {"PYTHONPATH": str(REPOSITORY)}
-"""Where workers find `resident_work`."""
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    """Poll until it holds; return what it returned."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return found
-
-
-def is_gone(pid: int) -> bool:
-    """Tell whether a process has ended with all of its threads, be it waited for or not."""
-    try:
-        ended = ") Z " in Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-        return ended and len(os.listdir(f"/proc/{pid}/task")) == 1
-    except OSError:
-        return True
-
-
-def asked(pool: Residents, work: Any, *, run: str = "r1", tasks: int = 1) -> list[str] | None:
-    """Ask a pool as an executor does."""
-    return pool.reports(run, work, tasks, attempt="a7", going=lambda: None)
-
-
-def started(pool: Residents, count: int) -> list[int]:
-    """Wait until so many workers are ready; return their processes."""
-    asked(pool, told)
-    until(lambda: len(pool.free) == count)
-    return pool.free
+from tests.spark.resident_workers import PATH, WAIT_SECONDS, asked, started, until
+from tests.spark.spark_epochs import epochs_of
 
 
 @pytest.fixture
@@ -74,6 +46,15 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Residents]:
     pool = Residents(2, PATH)
     yield pool
     pool.close()
+
+
+def is_gone(pid: int) -> bool:
+    """Tell whether a process has ended with all of its threads, be it waited for or not."""
+    try:
+        ended = ") Z " in Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+        return ended and len(os.listdir(f"/proc/{pid}/task")) == 1
+    except OSError:
+        return True
 
 
 def test_workers_start_once_runs_come_often() -> None:
@@ -189,8 +170,8 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
-from cbp.engine.spark import resident
-from tests.spark import test_resident as test
+from cbp.engine.spark import worker_pool as resident
+from tests.spark import resident_workers as test
 from tests.spark.resident_work import hanging, told
 
 resident.HOT_RUNS = 0
@@ -260,6 +241,14 @@ def test_small_runs_give_the_references_epochs_without_a_job(
         engine._runs.faults = KillOnce(point, str(tmp_path / "struck"))
     assert_same(dataflow, driver, epochs_of("members", seed=3))
     assert len(jobs) == bool(point)
+    lanes = [lanes_of(figures) for figures in driver.figures if figures["records_in"]]
+    assert lanes.count((Lane.SPARK,)) == bool(point)
+    assert lanes.count((Lane.RESIDENT,)) == len(lanes) - bool(point)
+    executor.bypass = Bypass(4, job_start_seconds=0.0)  # no run is small then
+    (source,) = dataflow.sources
+    driver.feed(source, [dict.fromkeys(dataflow.sources[source].schema.names)])
+    driver.run_until_idle()
+    assert lanes_of(driver.figures[-1]) == (Lane.SPARK,)
     assert len(lost_attempts(driver, tmp_path / "t")) == bool(point)
     executor.residents.close()
 

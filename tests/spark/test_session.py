@@ -1,4 +1,7 @@
-"""The session: what a result rests on is read back from Spark, not only asked of it."""
+"""The session: what a result rests on is read back from Spark, not only asked of it.
+
+Spark compares what a retried stage gives: read back from every session that runs are given to.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from cbp.engine.blackbox.spark_executor import SparkBlackboxExecutor
 from cbp.engine.spark import SparkExecutor, SparkSettings, start_session
-from cbp.engine.spark.blackbox import SparkBlackboxExecutor
 from cbp.engine.spark.session import python_of_workers
 from cbp.errors import DataflowInvalidError, SparkSettingError
 from stages.translators.url_count_sql import UrlCountSql
-from tests.spark.test_sql_form import dataflow_of
+from tests.spark.sql_dataflows import dataflow_of
 
 pytestmark = pytest.mark.spark
 
@@ -58,6 +61,7 @@ def test_a_setting_that_makes_retries_unsafe_is_refused(setting: str, restored: 
         ("spark.scheduler.mode", "FAIR"),
         ("spark.locality.wait", "100ms"),
         ("spark.ui.enabled", "false"),
+        ("spark.authenticate", "true"),
         ("spark.ui.liveUpdate.period", "0"),
     ],
 )

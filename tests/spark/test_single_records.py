@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from cbp import DataflowBuilder
+from cbp.engine.blackbox.spark_executor import SparkBlackboxExecutor
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor
-from cbp.engine.spark.blackbox import SparkBlackboxExecutor
-from tests.cbp.engine.test_direct import assert_same
+from tests.cbp.engine.epochs import assert_same
 from tests.driver import Driver
 from tests.flows import Scored
 

@@ -6,83 +6,32 @@ as Spark jobs, with the shuffle and without it.
 
 from __future__ import annotations
 
-import math
 import os
-import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import deltalake
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from cbp import by_sql
-from cbp.engine import records
+from cbp import DataflowBuilder, by_sql
 from cbp.engine.direct import DirectEngine
-from cbp.engine.reference import ReferenceEngine
+from cbp.engine.reference.engine import ReferenceEngine
 from cbp.engine.spark import SparkExecutor, executor
+from cbp.engine.storage.checked_parquet import CHECKED, seal
+from cbp.engine.task import record_task as records
 from cbp.errors import AuthorCodeError, DataflowInvalidError, IncrementDamagedError
-from tests.cbp.engine.test_direct import CASES, NARROW, assert_same, dataflow_of, order_free
+from tests.cbp.engine.epochs import CASES, NARROW, assert_same, dataflow_of, order_free
 from tests.chains import WrongSums, chain, hosts, other_key, sums
+from tests.columns import form_of, records_of
 from tests.driver import Driver
 from tests.kernel import with_kernel
 from tests.keys import COMPOSED, dataflow_of_keys, epochs_of_keys
+from tests.spark.spark_epochs import epochs_of
 
 pytestmark = pytest.mark.spark
-
-Epochs = list[dict[str, list[dict[str, Any]]]]
-
-
-def epochs_of(case: str, *, seed: int, records: int = 40) -> Epochs:
-    """Make three epochs of records from a seed."""
-    chance = random.Random(seed)
-    texts = ["", "a", "b", "ab", "ä", "z" * 300, None, "a b a", "ä c"]
-    values: dict[str, Callable[[], Any]] = {
-        "parcels.verb": lambda: chance.choice(["give", "give", "mark", "forget", "blind"]),
-        "probe.verb": lambda: chance.choice(["send", "bind", "write", "forget"]),
-        "orders.to": lambda: chance.choices(
-            ["a", "x", "y", "@x", "@y", "*"], k=chance.randrange(4)
-        ),
-        "rumours.to": lambda: chance.choices(["a", "b", "c", "*", "*kept"], k=chance.randrange(3)),
-        "probe.to": lambda: chance.choices(["a", "b", "c", "*", "*kept"], k=chance.randrange(3)),
-        "notes.verb": lambda: chance.choice(["send", "bind", "write", "look"]),
-        "board.id": lambda: chance.choice([0, 1]),
-        "right.n": lambda: chance.choice([0, 1, None]),
-        "notes.to": lambda: chance.choices(["a", "b", "c", "@x", "*kept"], k=chance.randrange(3)),
-        "board.to": lambda: chance.choices(["a", "b", "*", "*kept"], k=chance.randrange(3)),
-        "STRING": lambda: chance.choice(texts),
-        "BIGINT": lambda: chance.choice([0, 1, 2, 3, None]),
-        "INT": lambda: chance.choice([0, 1, 2, 3, None]),
-        "BOOLEAN": lambda: chance.random() < 0.3,
-        "ARRAY<STRING>": lambda: chance.choices(texts, k=chance.randrange(4)),
-        "DOUBLE": lambda: chance.choice([0.0, -1.5, 2.5, math.nan, None]),
-    }
-
-    def draw(input_: str, column: str, type_: str) -> Callable[[], Any]:
-        """Return what makes values: of a column of an input, of a case, or of a type."""
-        names = f"{input_}.{column}", f"{case.removeprefix('outer_')}.{column}", type_
-        return next(make for name, make in values.items() if name in names)
-
-    inputs = [spec for spec in CASES[case][0]().spec().inputs if not spec.loopback]
-    return [
-        {
-            spec.name: [
-                {
-                    f.name: next(
-                        v
-                        for v in iter(draw(spec.name, f.name, str(f.type)), ...)
-                        if f.nullable or v is not None
-                    )
-                    for f in spec.schema.fields
-                }
-                for _ in range(records)
-            ]
-            for spec in inputs
-        }
-        for _ in range(3)
-    ]
 
 
 @pytest.fixture
@@ -255,13 +204,15 @@ def test_a_new_worker_is_a_fork_that_has_the_engine_imported(spark: Any) -> None
     assert all("cbp.engine.spark.daemon" in text for text in found)
 
 
-def read_by_all(spark: Any, path: str) -> list[list[str]]:
-    """Return what Spark, Delta Kernel, Polars and delta-rs read of the state of `members`."""
-    columns = ["site", "url", "at"]
-    by_spark = [r.asDict() for r in spark.read.format("delta").load(path).select(columns).collect()]
+def read_by_all(spark: Any, path: str, *columns: str) -> list[list[str]]:
+    """Return what Spark, Delta Kernel, Polars and delta-rs read of some columns of a state."""
+    by_spark = [
+        r.asDict() for r in spark.read.format("delta").load(path).select(*columns).collect()
+    ]
     by_polars = pl.scan_delta(path).select(columns).collect().to_dicts()
     query = deltalake.QueryBuilder().register("state", deltalake.DeltaTable(path))
-    by_delta_rs = pa.table(query.execute("SELECT site, url, at FROM state").read_all()).to_pylist()
+    asked = ", ".join(f'"{column}"' for column in columns)
+    by_delta_rs = pa.table(query.execute(f"SELECT {asked} FROM state").read_all()).to_pylist()
     by_kernel = with_kernel(spark, path, *columns)
     return [order_free(rows) for rows in (by_spark, by_kernel, by_polars, by_delta_rs)]
 
@@ -282,11 +233,37 @@ def test_four_readers_see_exactly_the_state(
             published = order_free(reference.state("stage", "urls"))
     path = str(tmp_path / "t" / "state/stage.urls")
     assert published
-    assert read_by_all(spark, path) == [published] * 4
+    assert read_by_all(spark, path, "site", "url", "at") == [published] * 4
     driver.publish()
     now = order_free(reference.state("stage", "urls"))
     assert now != published
-    assert read_by_all(spark, path) == [now] * 4
+    assert read_by_all(spark, path, "site", "url", "at") == [now] * 4
+
+
+def test_a_keyword_is_a_column_in_every_form(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groupwise and in SQL, shuffled; and four readers read it.
+
+    All forms without Spark, and all names, are in tests/cbp/sdk/test_column_names.py.
+    """
+    monkeypatch.setattr("cbp.engine.spark.executor.ARRANGED_READS_MAX", 0)
+    forms = ("groupwise", "sql")
+    made, same = DataflowBuilder("keywords"), DataflowBuilder("keywords")
+    for form in forms:
+        for builder, translator in (
+            (made, form_of(form, "from")),
+            (same, form_of("groupwise", "from")),
+        ):
+            source = builder.source(f"s_{form}", str(translator.spec().input("links").schema))
+            builder.stage(form, translator, buckets=2, links=source)
+    engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"))
+    driver = Driver(engine, made.build(), tmp_path / "t")
+    epochs = [dict.fromkeys(forms, epoch) for epoch in records_of("from")[:2]]
+    assert_same(same.build(), driver, epochs, ordered=False)
+    read = read_by_all(spark, str(tmp_path / "t/state/sql.kept"), "from", "n")
+    assert read == [read[0]] * 4
+    assert len(read[0]) == 3  # of which one is null
 
 
 def test_an_authors_error_names_place_key_and_input(engine: DirectEngine, tmp_path: Path) -> None:
@@ -306,6 +283,26 @@ def test_an_authors_error_names_place_key_and_input(engine: DirectEngine, tmp_pa
 
 def _fails(key: Any, group: Any, out: Any) -> None:
     raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("shuffled", [False, True], ids=["arranged", "shuffled"])
+def test_a_flipped_bit_of_an_input_file_fails_the_run(
+    shuffled: bool, engine: DirectEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's own reader checks pages, as ours does: no other record is counted."""
+    if shuffled:
+        monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
+    dataflow = dataflow_of("url_count")
+    driver = Driver(engine, dataflow, tmp_path / "t")
+    driver.feed("s_urls", [{"url": "a" * 500}])
+    (file,) = (tmp_path / "t" / "sources").rglob("*.parquet")
+    pq.write_table(pq.read_table(file), file, compression="none", use_dictionary=False, **CHECKED)
+    seal(str(file))
+    data = file.read_bytes()
+    at = data.index(b"a" * 500) + 250
+    file.write_bytes(data[:at] + b"b" + data[at + 1 :])
+    with pytest.raises(IncrementDamagedError):
+        driver.run_until_idle()
 
 
 @pytest.mark.parametrize("shuffled", [False, True], ids=["arranged", "shuffled"])

@@ -58,13 +58,14 @@ def run_speculated(folder: Path) -> None:
     """Run what a fresh process does: see the test."""
     from cbp.engine.direct import DirectEngine
     from cbp.engine.spark import SparkExecutor, SparkSettings, executor, start_session
-    from tests.cbp.engine.test_direct import assert_same, dataflow_of
+    from tests.cbp.engine.epochs import assert_same, dataflow_of
     from tests.driver import Driver
-    from tests.spark.test_spark_engine import epochs_of
-    from tests.spark.test_worker_faults import lost_attempts
+    from tests.spark.killed_workers import lost_attempts
+    from tests.spark.spark_epochs import epochs_of
     from tests.system.processes import SparkCluster
 
     cluster = SparkCluster(folder, cores=1, hosts=("127.0.0.1", "127.0.0.2"))
+    os.environ |= cluster.environment
     try:
         settings = SparkSettings(
             master=cluster.url,

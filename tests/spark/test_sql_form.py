@@ -1,8 +1,12 @@
-"""Translators in Spark SQL against the same ones groupwise, on random data over some epochs."""
+"""Translators in Spark SQL against the same ones groupwise, on random data over some epochs.
+
+State is the groupwise form's; outputs are the same multisets per epoch, with one task, in parts,
+and shuffled. In a shuffled run every outer state is found by one task, once, whatever stands beside
+it in the author's plan: a record tells a task its number, not Spark, which counts through a union.
+"""
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections import Counter
@@ -14,56 +18,33 @@ from typing import Any
 
 import pytest
 
-from cbp import DataflowBuilder, State
+from cbp import State
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor
-from cbp.engine.spark.frames import Frames, Results
-from cbp.engine.spark.sql import parts_of
-from cbp.engine.spark.widths import TEXT_BYTES_MAX
-from cbp.errors import AuthorCodeError, IncrementDamagedError, RunCancelledError
-from cbp.model.dataflow import Dataflow
-from cbp.model.schema import Schema
-from cbp.model.stage import StateSpec
+from cbp.engine.spark.sql.batch_limits import TEXT_BYTES_MAX
+from cbp.engine.spark.sql.frames import Frames, Results
+from cbp.engine.spark.sql.job import parts_of
+from cbp.engine.storage.checked_parquet import open_parquet
+from cbp.errors import (
+    AuthorCodeError,
+    FileDamagedError,
+    IncrementDamagedError,
+    RunCancelledError,
+)
+from cbp.model.dataflow.stage import StateSpec
+from cbp.model.flow.schema import Schema
 from cbp.sdk.translate import Declared
 from stages.translators.url_count_sql import UrlCountSql
-from tests.cbp.engine.test_direct import NARROW, assert_same
+from tests.cbp.engine.epochs import NARROW, assert_same
 from tests.driver import Driver
 from tests.keys import epochs_of_keys
+from tests.spark.sql_dataflows import dataflow_of, records_of
 from tests.sql_forms import FAILING, PAIRS, Hangs, totals_by
 
 pytestmark = pytest.mark.spark
 
 
 KEYS = [("DOUBLE", "BINARY", "DECIMAL(18,2)"), ("STRING", "DATE", "TIMESTAMP")]
-
-
-def dataflow_of(*translators: Declared) -> Dataflow:
-    """Wire each translator, `t0` to `tn`, to a source for its only input, `r0` to `rn`."""
-    builder = DataflowBuilder("sql_form")
-    for at, translator in enumerate(translators):
-        (input_,) = translator.spec().inputs
-        wired: Any = {input_.name: builder.source(f"r{at}", str(input_.schema))}
-        builder.stage(f"t{at}", translator, buckets=4, **wired)
-    return builder.build()
-
-
-def records_of(dataflow: Dataflow, *, seed: int, epochs: int) -> list[dict[str, Any]]:
-    """Make records for every source of a dataflow, by the types of its columns."""
-    chance = random.Random(seed)
-    values: dict[str, Any] = {
-        "STRING": lambda: chance.choice(["", "a", "b", "ä", "z" * 300, None]),
-        "INT": lambda: chance.choice([0, 1, None]),
-        "BOOLEAN": lambda: chance.random() < 0.4,
-    }
-    return [
-        {
-            name.removeprefix("r"): [
-                {f.name: values[str(f.type)]() for f in source.schema.fields} for _ in range(25)
-            ]
-            for name, source in dataflow.sources.items()
-        }
-        for _ in range(epochs)
-    ]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +66,7 @@ def test_every_epoch_equals_the_groupwise_form(
     both zeros, decimals, bytes, dates, times and a megabyte of text, all of several columns.
     """
     rows = {"groupwise": 2_000, "arrow": 2_000, "sql": 50_000 if tasks == 1 else 1}
-    monkeypatch.setattr("cbp.engine.planning.ROWS_PER_TASK", rows)
+    monkeypatch.setattr("cbp.engine.run.planner.ROWS_PER_TASK", rows)
     monkeypatch.setattr("cbp.engine.spark.executor.ARRANGED_READS_MAX", reads)
     pairs = [(wise(), sql()) for wise, sql in PAIRS.values()]
     epochs = records_of(dataflow_of(*(pair[0] for pair in pairs)), seed=tasks, epochs=2)
@@ -201,7 +182,7 @@ def test_a_plan_is_made_once_per_version_and_reads_what_each_run_reads(
 
     An epoch without records of some task, another version in between, and back again.
     """
-    monkeypatch.setattr("cbp.engine.planning.ROWS_PER_TASK", {"sql": 1})
+    monkeypatch.setattr("cbp.engine.run.planner.ROWS_PER_TASK", {"sql": 1})
     executor = SparkExecutor(spark)
     engine = DirectEngine(executor, cache=str(tmp_path / "cache"))
     first, second = UrlCountSql(), Doubled()
@@ -238,7 +219,7 @@ def test_a_text_that_is_too_wide_is_counted_in_bytes(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records are the same on both sides of the width, and only a wider one changes the way."""
-    monkeypatch.setattr("cbp.engine.planning.ROWS_PER_TASK", {"sql": 1})
+    monkeypatch.setattr("cbp.engine.run.planner.ROWS_PER_TASK", {"sql": 1})
     executor = SparkExecutor(spark)
     engine = DirectEngine(executor, cache=str(tmp_path / "cache"))
     driver = Driver(engine, dataflow_of(UrlCountSql()), tmp_path / "t")
@@ -255,7 +236,7 @@ def test_all_parts_of_a_cancelled_run_end(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each part is a job of its own; cancelling the run ends them all, and nothing is written."""
-    monkeypatch.setattr("cbp.engine.planning.ROWS_PER_TASK", {"sql": 1})
+    monkeypatch.setattr("cbp.engine.run.planner.ROWS_PER_TASK", {"sql": 1})
     gate = tmp_path / "gate"
     engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"))
     driver = Driver(engine, dataflow_of(Hangs(str(gate))), tmp_path / "t")
@@ -285,7 +266,7 @@ def test_a_damaged_increment_is_named(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever reads it first, the task that finds the groups or Spark: the code is the same."""
-    monkeypatch.setattr("cbp.engine.planning.ROWS_PER_TASK", {"sql": 1})
+    monkeypatch.setattr("cbp.engine.run.planner.ROWS_PER_TASK", {"sql": 1})
     for reads in (1_000_000, 0):
         monkeypatch.setattr("cbp.engine.spark.executor.ARRANGED_READS_MAX", reads)
         engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"))
@@ -295,6 +276,29 @@ def test_a_damaged_increment_is_named(
         file.write_bytes(file.read_bytes()[:-9])
         with pytest.raises(IncrementDamagedError):
             driver.run_until_idle()
+
+
+def test_state_of_a_query_is_written_with_checksums_that_its_next_run_compares(
+    spark: Any, tmp_path: Path
+) -> None:
+    """Spark computes it and Python writes it; a flipped bit of it is an error, never a record."""
+    engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"))
+    driver = Driver(engine, dataflow_of(UrlCountSql()), tmp_path / "t")
+    driver.feed("r0", [{"url": "a" * 300}])
+    driver.run_until_idle()
+    written = [
+        path for area in ("state", "flows") for path in (tmp_path / "t" / area).rglob("*.parquet")
+    ]
+    assert len(written) == 2
+    assert all(open_parquet(str(path)).is_sealed for path in written)
+    (state,) = (path for path in written if "_bucket" in str(path))
+    data = bytearray(state.read_bytes())
+    data[len(data) // 3] ^= 1
+    state.write_bytes(data)
+    fresh = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "other"))
+    with pytest.raises(FileDamagedError) as caught:
+        Driver(fresh, dataflow_of(UrlCountSql()), tmp_path / "t").state("t0", "counts")
+    assert caught.value.details["path"] == str(state)
 
 
 def test_an_authors_mistakes_are_named(spark: Any, tmp_path: Path) -> None:
@@ -312,7 +316,5 @@ def test_an_authors_mistakes_are_named(spark: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("small", "tasks"), [(True, 1), (True, 3), (False, 1), (False, 3)])
 def test_only_what_is_small_is_worked_on_in_parts(small: bool, tasks: int) -> None:
     """A part's task holds its records in memory: a large increment is shuffled, to one task too."""
-    executor: Any = SimpleNamespace(is_small=lambda plan, task: small)
-    plan: Any = None
     task: Any = SimpleNamespace(tasks=tasks)
-    assert parts_of(executor, plan, task) == ([*range(tasks)] if small else [None])
+    assert parts_of(task, small=small) == ([*range(tasks)] if small else [None])

@@ -2,6 +2,9 @@
 
 A compaction is one entry that adds and removes, or a reader of the table would see records twice,
 or not at all. None of its actions changes data, and those a stream passes over.
+
+A stream brings each record of an output once, also over a retention (`ignoreDeletes`; without it
+the stream stops and says so). No entry has both what comes and what goes.
 """
 
 from __future__ import annotations
@@ -15,9 +18,9 @@ from pyspark.errors import StreamingQueryException
 
 from cbp.engine.delta.actions import CommitInfo
 from cbp.engine.delta.tables import open_table
-from cbp.engine.files import LocalFiles
-from tests.cbp.engine.test_expiry import KEPT, run
-from tests.cbp.engine.test_tiers import driver_on
+from cbp.engine.storage.files import LocalFiles
+from tests.cbp.engine.kept_outputs import KEPT, run
+from tests.cbp.engine.merged_outputs import driver_on
 from tests.driver import Driver
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]

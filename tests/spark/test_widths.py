@@ -1,17 +1,21 @@
-"""How many records a batch may have where nobody counts its bytes; no session is started."""
+"""How many records a batch may have where nobody counts its bytes; no session is started.
+
+A batch of results in SQL is bounded by its records where no text is wide, and by its bytes where
+one is.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from cbp.engine.spark.widths import (
+from cbp.engine.spark.sql.batch_limits import (
     BATCH_BYTES_MAX,
     TEXT_BYTES_MAX,
     batch_settings,
     checked,
     is_wide,
 )
-from cbp.model.schema import Schema
+from cbp.model.flow.schema import Schema
 
 RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"

@@ -2,22 +2,22 @@
 
 A process of its own, because tasks are tried again only on `local[n,tries]`, and a
 session's master cannot be changed. `CBP_WORKER_KILLS` is the number of points (2 by default).
+
+A worker that is killed between writing and returning is tried again, and its files are named by
+nobody.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from cbp.engine.delta.tables import open_table
-from cbp.engine.files import LocalFiles
 from tests.driver import Driver
 from tests.fresh import run_fresh
+from tests.spark.killed_workers import KillOnce, lost_attempts
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -29,29 +29,12 @@ POINTS = [
 ]
 
 
-@dataclass(frozen=True)
-class KillOnce:
-    """Kills its own process at the first passage of a point, over all processes."""
-
-    point: str
-    marker: str
-
-    def __call__(self, point: str) -> None:
-        if point != self.point:
-            return
-        try:
-            os.close(os.open(self.marker, os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            return
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
 def run_killed(folder: Path, kills: int) -> None:
     """Run what a fresh process does: see the test."""
     from cbp.engine.direct import DirectEngine
     from cbp.engine.spark import SparkExecutor, SparkSettings, executor, start_session
-    from tests.cbp.engine.test_direct import assert_same, dataflow_of
-    from tests.spark.test_spark_engine import epochs_of
+    from tests.cbp.engine.epochs import assert_same, dataflow_of
+    from tests.spark.spark_epochs import epochs_of
 
     spark = start_session(SparkSettings(master="local[2,4]"))
     for number, (point, shuffled_above) in enumerate(POINTS[:kills]):
@@ -69,21 +52,6 @@ def run_killed(folder: Path, kills: int) -> None:
         assert len(attempts) == 1, f"{point}: one attempt was lost, not {attempts}"
     spark.stop()
     print("equal")
-
-
-def lost_attempts(driver: Driver, folder: Path) -> set[str]:
-    """Return the attempts that left files in the state tables and are named by nobody."""
-    named, found = set(), set()
-    for table in folder.glob("*/stage.*"):
-        live = open_table(str(table), LocalFiles()).snapshot.live
-        named |= {f"{table}/{path}" for path in live}
-        found |= {str(path) for path in table.rglob("_runs/**/*.parquet")}
-    for intention in driver.log.since("stage", 0):
-        for change in intention.changes:
-            named |= {f"{folder}/{change.table}/{add['path']}" for add in change.adds}
-    lost = {path.rsplit("-", 1)[1] for path in found - named}
-    assert not any(path.endswith(tuple(f"-{attempt}" for attempt in lost)) for path in named)
-    return lost
 
 
 def test_a_killed_worker_is_tried_again_and_counts_once(tmp_path: Path) -> None:

@@ -12,12 +12,23 @@ from typing import Any
 
 import pytest
 
-from cbp import All, DataflowBuilder, Input, Output, Translate, TranslateArrow, TranslateSql, route
+from cbp import (
+    All,
+    DataflowBuilder,
+    Input,
+    Output,
+    State,
+    Translate,
+    TranslateArrow,
+    TranslateSql,
+    route,
+)
 from cbp.engine.direct import DirectEngine
-from cbp.engine.spark import SparkExecutor, executor, resident
+from cbp.engine.spark import SparkExecutor, executor
+from cbp.engine.spark import worker_pool as resident
 from cbp.errors import AuthorCodeError, DefinitionError
 from tests.driver import Driver
-from tests.spark.test_resident import started
+from tests.spark.resident_workers import started
 
 pytestmark = pytest.mark.spark
 
@@ -121,3 +132,28 @@ def test_a_function_that_routes_is_refused_in_sql() -> None:
     assert refused.value.details["rule"] == "sql_shape"
     assert refused.value.details["where"] == "Queries.items"
     assert Path(__file__).name in refused.value.details["place"]
+
+
+class Foreign(TranslateSql):
+    """Gives state for keys that nobody called."""
+
+    items = Input("v STRING", route_by="v")
+    seen = State("v STRING, n BIGINT")
+    queries = {"seen": "SELECT concat(v, '!') AS v, 1L AS n FROM items"}  # noqa: RUF012
+
+
+def test_state_of_another_key_is_refused_in_sql(
+    executors: Callable[[str], Any], tmp_path: Path
+) -> None:
+    """A query's state is of the groups that are called, as in every form; the key is told."""
+    flow = DataflowBuilder("wrong")
+    flow.stage("stage", Foreign(), buckets=2, items=flow.source("items", "v STRING"))
+    engine = DirectEngine(executors("job"), cache=str(tmp_path / "cache"))
+    driver = Driver(engine, flow.build(), tmp_path / "t")
+    driver.feed("items", [{"v": "one"}])
+    with pytest.raises(AuthorCodeError) as caught:
+        driver.run_until_idle()
+    assert caught.value.code == "state_key_foreign"
+    assert "'one!'" in caught.value.details["cause"]
+    assert Path(__file__).name in caught.value.details["place"]
+    assert driver.state("stage", "seen") == []

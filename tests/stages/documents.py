@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cbp import Translate, TranslateRecords, dataflow_from_document
-from cbp.model.dataflow import Dataflow
+from cbp.model.dataflow.dataflow import Dataflow
 
 _PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 

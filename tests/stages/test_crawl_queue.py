@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from cbp.engine.direct import LocalEngine
-from cbp.engine.vectorised import reader
+from cbp.engine.kernel.arrow import reader
 from cbp.testing import run_dataflow
 from stages.flows.crawl_queue import crawl_queue
-from tests.cbp.engine.test_direct import assert_same
+from tests.cbp.engine.epochs import assert_same
 from tests.driver import Driver
 from tests.stages.crawl import INCREMENTS, Page, links_of, site_of, sites_of
 from tests.stages.documents import same_graph

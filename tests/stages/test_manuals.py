@@ -19,7 +19,7 @@ from networkx.algorithms.link_analysis.pagerank_alg import _pagerank_python
 
 from cbp import DataflowBuilder
 from cbp.engine.direct import LocalEngine
-from cbp.model.dataflow import Dataflow
+from cbp.model.dataflow.dataflow import Dataflow
 from cbp.testing import run_dataflow
 from stages.flows.clustering import clustering
 from stages.flows.crawl_queue import crawl_queue
@@ -29,8 +29,8 @@ from stages.translators.url_count import UrlCount
 from tests.driver import Driver
 from tests.stages.crawl import links_of, site_of, sites_of
 from tests.stages.manuals import WEBS, Edge, numbered, pages_of
-from tests.stages.test_pagerank import from_scratch
-from tests.stages.test_set_diff import oracle
+from tests.stages.reference_pagerank import from_scratch
+from tests.stages.reference_set_diff import oracle
 
 FEW, ALL_PAGES = 60, None
 SIZES = [FEW, pytest.param(ALL_PAGES, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from cbp.engine import bucket, planning, window
 from cbp.engine.direct import LocalEngine
-from cbp.model.dataflow import Dataflow
+from cbp.engine.kernel import groupwise as bucket
+from cbp.engine.kernel import window
+from cbp.engine.run import planner as planning
+from cbp.model.dataflow.dataflow import Dataflow
 from stages.flows.clustering import clustering
 from stages.flows.pagerank import pagerank
-from tests.cbp.engine.test_direct import assert_same
+from tests.cbp.engine.epochs import assert_same
 from tests.driver import Driver
 from tests.stages.graphs import increments, small_web, small_world
 

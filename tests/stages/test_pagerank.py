@@ -3,13 +3,15 @@
 `from_scratch` is the formula of the stage's header, iterated over the whole graph. With
 `-m soak` the graph has 7,000 pages, as the paper's check had, and 100,000 on tables:
 `pytest -m soak tests/stages/test_pagerank.py -k 100000`.
+
+Ranks are those from scratch, 7,000 pages each within 1e-9, 100,000 on tables within 1e-9 of the sum
+of all; and networkx's within 1e-8 in L1. `members` is who is affected, at any time.
 """
 
 from __future__ import annotations
 
 import os
 import random
-from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from hypothesis import strategies as st
 from networkx.algorithms.link_analysis.pagerank_alg import _pagerank_python
 
 from cbp.engine.direct import LocalEngine
-from cbp.engine.reference import ReferenceEngine
+from cbp.engine.reference.engine import ReferenceEngine
 from cbp.errors import DefinitionError
 from cbp.testing import Result, run_dataflow, run_epochs
 from stages.flows.pagerank import pagerank
@@ -29,34 +31,9 @@ from stages.translators.incremental_pagerank import IncrementalPageRank
 from stages.translators.pagerank_verdict import PageRankVerdict
 from tests.driver import Driver
 from tests.stages.documents import same_graph
+from tests.stages.reference_pagerank import A, Edge, from_scratch, links_of
 
-Edge = tuple[int, int]
-A = 0.85
 EXAMPLES = int(os.environ.get("CBP_RANKS", "4"))
-
-
-def links_of(edges: list[Edge]) -> dict[int, set[int]]:
-    """Return every page with the pages that it links to."""
-    links: dict[int, set[int]] = {node: set() for edge in edges for node in edge}
-    for src, dst in edges:
-        links[src].add(dst)
-    return links
-
-
-def from_scratch(edges: list[Edge]) -> dict[int, float]:
-    """Iterate until no rank moves; the mean rank is 1."""
-    links = links_of(edges)
-    ranks, moved = dict.fromkeys(links, 1.0), 1.0
-    while moved > 1e-13:
-        dangling = sum(ranks[node] for node, targets in links.items() if not targets)
-        inflow: dict[int, float] = defaultdict(float)
-        for node, targets in links.items():
-            for target in targets:
-                inflow[target] += ranks[node] / len(targets)
-        after = {node: 1 - A + A * (inflow[node] + dangling / len(links)) for node in links}
-        moved = max(abs(after[node] - ranks[node]) for node in links)
-        ranks = after
-    return ranks
 
 
 def networkx_distance(ranks: Mapping[int, float], edges: list[Edge]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from itertools import groupby, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,8 @@ from cbp.testing import Result, run_epochs
 from stages.flows.set_diff import document, set_diff
 from stages.translators.set_diff import SetDiff
 from tests.driver import Driver
+from tests.stages.reference_set_diff import Crawl, diffs, oracle
 
-Crawl = list[tuple[str, datetime]]
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
@@ -32,22 +32,6 @@ def cut(crawl: Crawl, places: list[int]) -> list[Crawl]:
     return [crawl[i:j] for i, j in pairwise(edges)]
 
 
-def oracle(a: Crawl, b: Crawl) -> dict[str, list[set[str]]]:
-    """Return the URLs that each side alone found, by hours in which any was found."""
-    hours = {side: {} for side in "ab"}  # type: dict[str, dict[datetime, set[str]]]
-    for side, crawl in (("a", a), ("b", b)):
-        for hour, found in groupby(crawl, lambda record: record[1].replace(minute=0)):
-            hours[side].setdefault(hour, set()).update(url for url, _ in found)
-    seen: set[str] = set()
-    diffs: dict[str, list[set[str]]] = {"a": [], "b": []}
-    for hour in sorted(hours["a"].keys() | hours["b"].keys()):
-        in_a, in_b = hours["a"].get(hour, set()), hours["b"].get(hour, set())
-        diffs["a"].append(in_a - in_b - seen)
-        diffs["b"].append(in_b - in_a - seen)
-        seen |= in_a | in_b
-    return diffs
-
-
 def run(a: list[Crawl], b: list[Crawl], *, at_once: bool = False) -> Result:
     """Run over increments of both sides; of one that is exhausted, empty ones come."""
     empty: list[Crawl] = [[]]
@@ -55,14 +39,6 @@ def run(a: list[Crawl], b: list[Crawl], *, at_once: bool = False) -> Result:
     a, b = a + empty * (count - len(a)), b + empty * (count - len(b))
     epochs = [{"a": left, "b": right} for left, right in zip(a, b, strict=True)]
     return run_epochs(SetDiff, epochs, at_once=at_once, close=True)
-
-
-def diffs(result: Result) -> dict[str, list[set[str]]]:
-    """Return what came out per epoch that read something."""
-    return {
-        side: [{row.url for row in epoch} for epoch in result.outputs[f"{side}_diff"]]
-        for side in "ab"
-    }
 
 
 def test_set_diff_over_two_hours() -> None:
@@ -142,3 +118,10 @@ def test_the_direct_engine_reads_the_same_hours(tmp_path: Path) -> None:
     for side in "ab":
         found = [{row["url"] for row in epoch} for epoch in driver.outputs(f"diff.{side}_diff")]
         assert found == oracle(a, b)[side][:2]
+
+
+def test_hours_that_the_other_side_closed_without_are_read() -> None:
+    """Both sides are closed: what only one of them has is its difference, hour by hour."""
+    a, b = at(1, "x") + at(2, "y") + at(3, "z"), at(1, "x")
+    assert diffs(run([a], [b])) == oracle(a, b) == {"a": [set(), {"y"}, {"z"}], "b": [set()] * 3}
+    assert diffs(run([a], [[]])) == oracle(a, [])

@@ -50,6 +50,7 @@ class Deployment:
         if self.cluster is not None:
             stack.callback(self.cluster.close)
             common["engine"], common["spark_master"] = "spark", self.cluster.url
+            common["environment"] = self.cluster.environment
             common["spark_conf"] = {"spark.cores.max": "1", "spark.executor.memory": "512m"}
         self.wires: dict[str, Wire] = {}
         self.instances: list[Instance] = []

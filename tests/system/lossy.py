@@ -2,8 +2,9 @@
 
 Every process that a test starts with `LossyDisk.environment` runs `power/sitecustomize.py`, which
 puts `Recorder.fsync` in the place of `os.fsync`: each sync is a line in one journal, and what was
-synced is kept by hard links (`tests/simulation/disk.py` says what counts as durable). When all
-processes were killed, `lose` rebuilds the folder from that.
+synced is kept by hard links (`tests/simulation/disk.py` says what counts as durable). So does every
+process that one of them starts, also with an environment of its own. When all processes were
+killed, `lose` rebuilds the folder from that.
 
 Seen are the syncs of Python. What the JVM writes (shuffles) nobody needs after a restart; what
 SQLite writes lies outside, as do index copies, which a boot of the machine ends.
@@ -15,7 +16,9 @@ import fcntl
 import json
 import os
 import random
+import subprocess
 from pathlib import Path
+from typing import Any
 
 from tests.simulation.disk import Disk
 
@@ -25,8 +28,18 @@ HERE = Path(__file__).resolve().parent
 
 
 def record_syncs(place: str) -> None:
-    """Record what this process syncs, and what processes do that it forks."""
+    """Record what this process syncs, and what processes do that it forks or starts."""
     os.fsync = Recorder(Path(place)).fsync  # type: ignore[assignment]  # by handle, as we do
+    subprocess.Popen = _RecordedProcess  # type: ignore[misc]
+
+
+class _RecordedProcess(subprocess.Popen[Any]):
+    """A process that records too, also where it is given nothing of this one's environment."""
+
+    def __init__(self, *arguments: Any, env: Any = None, **options: Any) -> None:
+        if env is not None:
+            env = {**env, **{name: os.environ[name] for name in ("CBP_TEST_DISK", "PYTHONPATH")}}
+        super().__init__(*arguments, env=env, **options)  # type: ignore[call-overload]
 
 
 class Recorder:

@@ -191,12 +191,22 @@ class SparkCluster:
         folder: Gets the logs.
         cores: Of each worker.
         hosts: Names or addresses of this machine; Spark takes each for a machine of its own.
+
+    Attributes:
+        environment: What a driver needs in its own, to know the cluster's secret.
     """
 
     def __init__(self, folder: Path, *, cores: int, hosts: Sequence[str] = ("127.0.0.1",)) -> None:
         self._home = str(Path(pyspark.__file__).parent)
+        conf = folder / "spark-conf"
+        conf.mkdir()
+        (conf / "spark-defaults.conf").write_text(
+            "spark.authenticate true\nspark.authenticate.secret of-the-tests\n", encoding="utf-8"
+        )
+        self.environment = {"SPARK_CONF_DIR": str(conf)}
         self._environment = {
             **os.environ,
+            **self.environment,
             "SPARK_HOME": self._home,
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": str(REPOSITORY),

@@ -133,3 +133,28 @@ def test_only_what_a_process_synced_outlives_it(tmp_path: Path) -> None:
     assert min(seen["moved"]) == min(seen["moved-again"]) == min(seen["late"]) == -1
     assert 0 <= min(seen["cut"]) < 10_000
     assert min(size for size in seen["moved-again"] if size >= 0) < 20_000
+
+
+CHILD = """
+import os
+with open("{root}/child", "wb") as file:
+    file.write(b"5" * 10_000)
+    file.flush()
+    os.fsync(file.fileno())
+"""
+STARTER = """
+import os, subprocess, sys
+subprocess.run([sys.executable, "-P", "-c", {child!r}], env={{}}, check=True)
+folder = os.open("{root}", os.O_RDONLY)
+os.fsync(folder)
+"""
+
+
+def test_what_a_process_synced_counts_whatever_environment_it_was_given(tmp_path: Path) -> None:
+    """Readers of files are given nothing of the service's environment; their syncs count."""
+    disk = LossyDisk(tmp_path / "machine")
+    code = STARTER.format(root=disk.root, child=CHILD.format(root=disk.root))
+    environment = {**os.environ, **disk.environment}
+    subprocess.run([sys.executable, "-c", code], env=environment, timeout=60, check=True)
+    disk.lose(random.Random(SEED))
+    assert (disk.root / "child").read_bytes() == b"5" * 10_000

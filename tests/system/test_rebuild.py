@@ -189,7 +189,7 @@ def test_a_deleted_database_is_rebuilt_and_the_service_goes_on(
         assert (after["known"], after["open"]) == (True, False)
         with serving(settings) as client:
             assert rejected(client) == refusals
-            drop(incoming, "again.jsonl", '{"url": "a"}\n' * 3)
+            drop(incoming, "3.jsonl", '{"url": "a"}\n' * 3)
             drop(incoming, "4.jsonl", '{"url": "a"}\n' * 4)
             until(count(client, 10), "the next file is added to the state")
             with closing(open_store(url, exclusive=False)) as store:

@@ -1,4 +1,8 @@
-"""SIGTERM: what is under way ends, nothing new begins, and the process ends with status 0."""
+"""SIGTERM: what is under way ends, nothing new begins, and the process ends with status 0.
+
+A stop ends in `drain_seconds` and a little, whatever hangs: it lets runs end, begins none, and
+waits for nobody for ever.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from cbp.engine.files import LocalFiles
-from cbp.engine.intentions import IntentionLog
+from cbp.engine.commit.intention_log import IntentionLog
+from cbp.engine.storage.files import LocalFiles
 from controller.cli.client import ServiceClient
-from controller.cli.drop import copy_into
+from controller.cli.copying import copy_into
 from tests.system.processes import TOKEN, Instance, until
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]

@@ -17,11 +17,11 @@ from typing import Any
 import httpx
 import pyarrow.parquet as pq
 
-from cbp.engine.files import LocalFiles
-from cbp.engine.intentions import IntentionLog
-from cbp.model.dataflow import Dataflow
+from cbp.engine.commit.intention_log import IntentionLog
+from cbp.engine.storage.files import LocalFiles
+from cbp.model.dataflow.dataflow import Dataflow
 from controller.cli.client import ServiceClient
-from controller.cli.drop import copy_into
+from controller.cli.copying import copy_into
 from controller.cli.errors import ServiceProblemError, ServiceUnreachableError
 from controller.demo import checks, dataflow
 from controller.demo.tables import tables_of
@@ -66,7 +66,12 @@ class Workload:
         self.files += 1
 
     def wait_until_idle(self, *instances: Settings) -> None:
-        """Return once every stage has done as many epochs as files were dropped."""
+        """Return once every stage has done as many epochs as files were dropped.
+
+        Raises:
+            AssertionError: A stage has stopped, which an operator would have to mend, or it takes
+                too long.
+        """
         shown: Any = None
 
         def idle() -> bool:
@@ -78,14 +83,16 @@ class Workload:
                 except (ServiceProblemError, ServiceUnreachableError, httpx.HTTPError) as error:
                     shown = error
                     continue
+                stopped = [stage["waiting"] for stage in shown if stage["state"] == "stopped"]
+                assert not stopped, stopped
                 if all(stage["epoch"] >= self.files for stage in shown):
                     return True
             return False
 
         try:
             until(idle, "")
-        except AssertionError:
-            raise AssertionError(shown) from None
+        except AssertionError as error:
+            raise AssertionError(str(error) or shown) from None
 
     def check(self) -> None:
         """Compare what lies on disk with an unbroken run; everything is idle."""

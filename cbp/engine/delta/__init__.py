@@ -1,11 +1,15 @@
 """Delta tables as this engine writes them: log entries, checkpoints, the fence.
 
-    actions     what stands in a log entry, as values; pure
-    columns     the schema of a table, in Delta's spelling; pure
-    log         reads entries and checkpoints into a snapshot, without a JVM
-    checkpoint  one snapshot as a Parquet file
-    fence       what makes a table ours, and what is noticed when it is not
-    tables      creates, opens, publishes to and releases managed tables
+    actions                what a log entry consists of, as values; pure
+    columns                the schema of a table as Delta's JSON; pure
+    log                    reads entries and checkpoints into a snapshot, without a JVM
+    checkpoint             one snapshot as a Parquet file
+    deletion_vectors       the dead rows of a data file, and their file format
+    deletion_vector_cache  vectors that this process read or wrote lately
+    live_records           reads the records of a data file that are not dead
+    fence                  marks a table as ours, and detects foreign writers
+    repair                 takes a table back to our last version after a foreign writer
+    tables                 creates, opens, publishes to and releases managed tables
 
 Nothing here starts a JVM.
 """

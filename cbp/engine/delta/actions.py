@@ -1,16 +1,16 @@
-"""The actions of a Delta log entry, as values; builds and reads their JSON. Pure.
+"""The actions of a Delta log entry as values, with their JSON, written and read. Pure.
 
-Rules that readers enforce, each by breaking on the contrary:
-- every number is an integer: one float timestamp makes the table unreadable;
-- `operationParameters` is flat and has string values, `userMetadata` is a string:
-  otherwise the table's history is unreadable;
-- a `remove` names the vector that the removed version of the file had;
-- an `add` with a vector counts physical rows and says `tightBounds: false`;
-- a path occurs in at most one `add` and one `remove` of an entry: entries that are
-  glued together are read wrong by Polars and delta-rs, so changes are *differences*.
+Each rule below is here because some reader fails if it is broken:
+- Every number is an integer: one float timestamp makes the table unreadable.
+- `operationParameters` is flat with string values, and `userMetadata` is a string:
+  otherwise the table's history is unreadable.
+- A `remove` names the deletion vector that the removed version of the file had.
+- An `add` with a vector counts physical rows and says `tightBounds: false`.
+- A path occurs in at most one `add` and one `remove` of an entry. Polars and delta-rs
+  misread an entry made by joining several, so changes are computed as *differences*.
 
-`decode` keeps what it does not know as `Unknown`, so that nobody takes an entry
-for empty that is not. Absent on purpose: row tracking, column mapping, change files.
+`decode` keeps unknown actions as `Unknown`, so that nobody takes an entry for empty
+that is not. Absent on purpose: row tracking, column mapping, change files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cbp.errors import InvariantError
+import xxhash
+
+from cbp.engine.storage.checked_json import require_name
+from cbp.errors import FileDamagedError, InvariantError, own_name
 
 __all__ = [
     "Action",
@@ -38,7 +41,7 @@ __all__ = [
 ]
 
 ROWS_UNKNOWN = -1
-"""`AddFile.rows` of a foreign file that came without statistics."""
+"""`AddFile.rows` of a foreign file without statistics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +49,10 @@ class DeletionVector:
     """Where the dead rows of a data file are listed.
 
     Attributes:
-        storage_type: `u`, a file below the table, or `i`, inline.
-        path_or_inline: `<folder><z85 of the file's UUID>`, or the z85 of the vector.
-        offset: Of the vector in its file; None when inline.
-        size_bytes: Of the serialized vector, without length and checksum.
+        storage_type: `u`: in a file below the table; `i`: inline.
+        path_or_inline: `<folder><z85 of the file's UUID>`, or the z85 of the vector itself.
+        offset: Where the vector begins in its file; None if inline.
+        size_bytes: Size of the serialized vector, without length and checksum.
         cardinality: Number of dead rows.
     """
 
@@ -71,7 +74,7 @@ class DeletionVector:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> DeletionVector:
-        """Read what `to_json` wrote."""
+        """Read the JSON that `to_json` returns."""
         return cls(
             body["storageType"],
             body["pathOrInlineDv"],
@@ -83,14 +86,14 @@ class DeletionVector:
 
 @dataclass(frozen=True, slots=True)
 class AddFile:
-    """A data file that is live.
+    """A live data file.
 
     Attributes:
-        path: Relative to the table, of `[A-Za-z0-9._=/-]`: never percent-encoded,
+        path: Relative to the table, of `[A-Za-z0-9._=/-]`. It is never percent-encoded,
             because Polars ignores deletion vectors on encoded paths.
-        partition_values: Column to value as text, None for null.
+        partition_values: Column to value as text; None for null.
         rows: Physical rows, dead ones included.
-        min_values, max_values: Statistics of columns, bounds when a vector is there.
+        min_values, max_values: Statistics of columns; only bounds if there is a vector.
     """
 
     path: str
@@ -105,12 +108,12 @@ class AddFile:
 
     @property
     def dead(self) -> int:
-        """Number of rows that the vector marks."""
+        """Number of rows that the deletion vector marks as dead."""
         return self.deletion_vector.cardinality if self.deletion_vector else 0
 
     @property
     def stats(self) -> str | None:
-        """Delta's statistics as JSON text; None if the rows are unknown."""
+        """Delta's statistics as JSON text; None if the number of rows is unknown."""
         if self.rows == ROWS_UNKNOWN:
             return None
         stats: dict[str, Any] = {"numRecords": self.rows}
@@ -159,7 +162,7 @@ class RemoveFile:
     """A data file, or its version with an older vector, that is no longer live.
 
     Attributes:
-        deletion_vector: The vector of the version that goes.
+        deletion_vector: The vector of the version that is removed.
     """
 
     path: str
@@ -171,7 +174,7 @@ class RemoveFile:
 
     @classmethod
     def of(cls, add: AddFile, *, deletion_ms: int, data_change: bool = True) -> RemoveFile:
-        """Return the action that takes back `add`, its vector included."""
+        """Return the action that removes `add` with its vector."""
         return cls(
             add.path, add.partition_values, add.size, deletion_ms, add.deletion_vector, data_change
         )
@@ -205,7 +208,7 @@ class RemoveFile:
 
 @dataclass(frozen=True, slots=True)
 class Txn:
-    """`app_id` has written everything up to its `version` into this table."""
+    """States that `app_id` has written everything up to its `version` into this table."""
 
     app_id: str
     version: int
@@ -226,11 +229,11 @@ class Txn:
 
 @dataclass(frozen=True, slots=True)
 class CommitInfo:
-    """Who wrote an entry, and when.
+    """Writer, time and operation of an entry.
 
     Attributes:
-        in_commit_ms: The entry's time for time travel; rises with every entry.
-        intention_id: Goes into `userMetadata`; None in entries without a run.
+        in_commit_ms: The entry's time for time travel; later than that of every earlier entry.
+        intention_id: Written as `userMetadata`; None in entries without a run.
         engine: `engineInfo`, such as `cbp/1`.
         blind_append: Whether the entry only adds files.
     """
@@ -261,7 +264,7 @@ class CommitInfo:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> CommitInfo:
-        """Read the body of anyone's `commitInfo`; every field may be missing."""
+        """Read the body of any writer's `commitInfo`; every field may be missing."""
         parameters = body.get("operationParameters") or {}
         return cls(
             body.get("timestamp") or 0,
@@ -276,7 +279,7 @@ class CommitInfo:
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """What a reader and a writer of the table must understand."""
+    """Protocol versions and features that readers and writers of the table must understand."""
 
     reader: int
     writer: int
@@ -346,7 +349,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """An action that this engine does not write, kept so that it is noticed."""
+    """An action that this engine does not write; kept so that it is not overlooked."""
 
     kind: str
     body: Any = field(hash=False, default=None)
@@ -364,29 +367,69 @@ _KINDS: dict[str, Any] = {
 }
 _NAMES = {class_: kind for kind, class_ in _KINDS.items()}
 _NO_FLOATS = frozenset({str, int, bool, dict, list, type(None)})
+_NAME = "cbpName"
+_MARK, _MARK_END, _DIGITS = b',"cbpDigest":"', b'"}}', 16
+
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-def encode(actions: Sequence[Action]) -> bytes:
-    """Return the bytes of an entry, one action a line, `commitInfo` first.
+def encode(actions: Sequence[Action], path: str = "") -> bytes:
+    """Return the bytes of an entry: one action per line, `commitInfo` first.
+
+    Args:
+        actions: In any order.
+        path: Where the entry will be stored.
 
     Raises:
-        InvariantError: If an action holds a float, two actions of a type name one
+        InvariantError: An action holds a float, two actions of one type name the same
             path, or there is not exactly one `commitInfo`.
     """
     _check(actions)
     ordered = sorted(actions, key=lambda action: not isinstance(action, CommitInfo))
     lines = [_dumps({_kind(action): _body(action)}) for action in ordered]
-    return ("\n".join(lines) + "\n").encode()
+    if name := own_name(path):
+        lines[0] = f"{lines[0][:-2]},{_dumps({_NAME: name})[1:-1]}}}}}"
+    first, rest = lines[0].encode(), "".join(f"\n{line}" for line in lines[1:]).encode() + b"\n"
+    # `commitInfo` may hold any member, so the digest stands there; it covers all the rest.
+    return b"".join((first[:-2], _MARK, _digest(first + rest), _MARK_END, rest))
 
 
-def decode(data: bytes) -> list[Action]:
-    """Read an entry that anyone wrote, in its order."""
+def decode(data: bytes, path: str = "a log entry") -> list[Action]:
+    """Read an entry of any writer; the actions keep their order.
+
+    Raises:
+        FileDamagedError: The entry is not what was written.
+    """
+    try:
+        return _decode(_undigested(data, path), path)
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        raise FileDamagedError(path, f"it cannot be read: {exc}") from exc
+
+
+def _undigested(data: bytes, path: str) -> bytes:
+    """Return an entry without its digest, after checking the digest if there is one."""
+    end = data.find(b"\n")
+    start = end - len(_MARK) - _DIGITS - len(_MARK_END)
+    if end < 0 or start < 0 or not data.startswith(_MARK, start):
+        return data
+    whole = data[:start] + b"}}" + data[end:]
+    if data[start + len(_MARK) : end - len(_MARK_END)] != _digest(whole):
+        raise FileDamagedError(path, "its digest is wrong")
+    return whole
+
+
+def _digest(data: bytes) -> bytes:
+    return xxhash.xxh3_64_hexdigest(data).encode()
+
+
+def _decode(data: bytes, path: str) -> list[Action]:
     actions: list[Action] = []
     for line in data.decode().splitlines():
         if not line.strip():
             continue
         for kind, body in json.loads(line).items():
+            if kind == "commitInfo" and isinstance(name := body.get(_NAME), str):
+                require_name(name, path)
             known = _KINDS.get(kind)
             actions.append(known.from_json(body) if known else Unknown(kind, body))
     return actions
@@ -401,19 +444,19 @@ def difference(
 ) -> list[Action]:
     """Return the actions that turn one live set into another; pure.
 
-    A file whose rows are all dead in `after` is removed, or never added.
+    A file whose rows are all dead in `after` is removed, or not added.
 
     Args:
-        before: Path to file, as the table shows it.
+        before: Path to file, as the table shows it now.
         after: Path to file, as the table shall show it.
-        now_ms: Time of deletion in the `remove` actions.
-        data_change: False when the records stay the same (compaction).
+        now_ms: Deletion time in the `remove` actions, in milliseconds since 1970.
+        data_change: False if the records stay the same (compaction).
 
     Returns:
-        Removes, then adds, each by path; one action of a type per path.
+        Removes, then adds, each ordered by path; at most one action of a type per path.
 
     Raises:
-        InvariantError: If an immutable file changed its size or its rows.
+        InvariantError: An immutable file changed its size or its number of rows.
     """
     removes: list[Action] = []
     adds: list[Action] = []
@@ -429,7 +472,7 @@ def difference(
         if old:
             removes.append(RemoveFile.of(old, deletion_ms=now_ms, data_change=data_change))
         if new:
-            same = new.data_change == data_change  # of a file that loses rows mostly
+            same = new.data_change == data_change  # usually so for a file that loses rows
             adds.append(new if same else replace(new, data_change=data_change))
     return removes + adds
 
@@ -459,10 +502,10 @@ def _body(action: Action) -> Any:
 
 
 def _has_float(value: Any) -> bool:
-    """Tell whether a float is among values and those of objects within; there are thousands."""
+    """Return whether a value holds a float, nested objects included; called thousands of times."""
     if not isinstance(value, dict):
         return isinstance(value, float)
-    kinds = set(map(type, value.values()))  # few, of however many values
+    kinds = set(map(type, value.values()))  # few types, however many values
     if not kinds <= _NO_FLOATS and any(issubclass(kind, float) for kind in kinds):
         return True
     return dict in kinds and any(_has_float(part) for part in value.values() if type(part) is dict)

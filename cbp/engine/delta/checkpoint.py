@@ -1,9 +1,9 @@
-"""One version of a table as a Parquet file: the classic, single-part checkpoint.
+"""Checkpoints: one version of a table as a Parquet file (classic, single-part).
 
-It spares every reader the replay of the entries before it. A checkpoint repeats the
-log and adds nothing, so writing it twice, or not at all, changes no answer.
+With a checkpoint a reader need not replay the entries before it. It repeats the log and adds
+nothing, so writing it twice, or not at all, changes no answer.
 
-Absent on purpose: tombstones (nobody but the engine collects files here), statistics
+Absent on purpose: tombstones (only the engine collects files here), statistics
 as structs, sidecars.
 """
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cbp.engine.delta.actions import Action, AddFile, Metadata, Protocol, Txn
-from cbp.errors import InvariantError
+from cbp.engine.storage.checked_parquet import CHECKED, open_parquet, reading, sealed
 
 __all__ = ["encode_checkpoint", "read_checkpoint"]
 
@@ -108,38 +108,41 @@ _KINDS: dict[str, Any] = {
 
 
 def encode_checkpoint(
-    protocol: Protocol, metadata: Metadata, txns: Iterable[Txn], adds: Iterable[AddFile]
+    protocol: Protocol,
+    metadata: Metadata,
+    txns: Iterable[Txn],
+    adds: Iterable[AddFile],
+    *,
+    path: str = "",
 ) -> tuple[bytes, int]:
-    """Return a checkpoint's Parquet bytes and its number of actions; pure."""
+    """Return a checkpoint's Parquet bytes, to be stored at `path`, and its action count; pure."""
     rows: list[tuple[str, dict[str, Any]]] = [
         ("protocol", protocol.to_json()),
         ("metaData", metadata.to_json()),
     ]
     rows += [("txn", txn.to_json()) for txn in txns]
-    # A checkpoint repeats what is there; by itself it changes no data.
+    # A checkpoint repeats existing files; it changes no data itself.
     rows += [("add", add.to_json() | {"dataChange": False}) for add in adds]
     columns = [
         pa.array([body if kind == column.name else None for kind, body in rows], column.type)
         for column in _SCHEMA
     ]
     sink = io.BytesIO()
-    pq.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), sink, compression="snappy")
-    return sink.getvalue(), len(rows)
+    table = pa.Table.from_arrays(columns, schema=_SCHEMA)
+    pq.write_table(table, sink, compression="snappy", **CHECKED)
+    return sealed(sink.getvalue(), path), len(rows)
 
 
-def read_checkpoint(data: bytes) -> Iterator[Action]:
-    """Yield the actions of a classic checkpoint that anyone wrote; removes left out.
+def read_checkpoint(data: bytes, path: str = "a checkpoint") -> Iterator[Action]:
+    """Yield the actions of any writer's classic checkpoint, without removes.
 
     Raises:
-        InvariantError: If the bytes are no checkpoint.
+        FileDamagedError: The bytes are no checkpoint, or not what was written.
     """
-    try:
-        file = pq.ParquetFile(io.BytesIO(data))
+    with reading(path):
+        file = open_parquet(path, data=data)
         present = [name for name in _KINDS if name in file.schema_arrow.names]
-        table = file.read(columns=present, use_threads=False)
-    except (OSError, pa.ArrowException) as exc:
-        message = f"a checkpoint cannot be read: {exc}"
-        raise InvariantError(message) from exc
+        table = file.read(present)
     for name in present:
         column = table.column(name)
         for body in column.filter(column.is_valid()).to_pylist(maps_as_pydicts="strict"):

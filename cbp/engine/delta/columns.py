@@ -1,6 +1,6 @@
-"""A table's columns in Delta's spelling: from `Schema` to `schemaString`. Pure.
+"""Delta's JSON of a table's columns: from `Schema` to `schemaString`. Pure.
 
-    >>> from cbp.model.schema import Schema
+    >>> from cbp.model.flow.schema import Schema
     >>> schema_string(Schema.parse("n BIGINT"), extra=())
     '{"type":"struct","fields":[{"name":"n","type":"long","nullable":true,"metadata":{}}]}'
 
@@ -13,7 +13,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from cbp.model.schema import DataType, Schema
+from cbp.model.flow.schema import DataType, Schema
 
 __all__ = ["declares_not_null", "has_not_null", "schema_string"]
 
@@ -33,7 +33,7 @@ _ATOMS = {
 
 
 def schema_string(schema: Schema, *, extra: Sequence[tuple[str, str]]) -> str:
-    """Return Delta's JSON text for a flow's columns and the engine's own behind them.
+    """Return Delta's JSON text for a flow's columns, followed by the engine's own.
 
     Args:
         schema: Columns that the author declared.
@@ -45,12 +45,12 @@ def schema_string(schema: Schema, *, extra: Sequence[tuple[str, str]]) -> str:
 
 
 def has_not_null(schema: Schema) -> bool:
-    """Tell whether writers have to check a NOT NULL (Delta's feature `invariants`)."""
+    """Return whether writers must check a NOT NULL (Delta's feature `invariants`)."""
     return any(not f.nullable for f in schema.fields)
 
 
 def declares_not_null(schema: str) -> bool:
-    """Tell the same of Delta's JSON text of some columns."""
+    """Return the same for Delta's JSON text of some columns."""
     return any(not field["nullable"] for field in json.loads(schema)["fields"])
 
 

@@ -1,10 +1,10 @@
-"""A table's log: read into a snapshot, from files alone; no JVM, no Spark.
+"""A table's Delta log, read into a snapshot from files alone; no JVM, no Spark.
 
-A snapshot is the newest checkpoint with the entries behind it replayed. Updating one
-costs the entries since, and one copy of the live set.
+A snapshot is the newest checkpoint with the later entries replayed. Updating a snapshot costs
+the entries since then, and one copy of the live set.
 
 Guaranteed: a snapshot is a version that the table had, whatever writers and log
-clean-up do meanwhile. Not guaranteed: that it is the newest one when it arrives.
+clean-up do meanwhile. Not guaranteed: that it is still the newest when it is returned.
 Absent on purpose: checkpoints in several parts or of version 2, which this engine
 never writes; compacted logs; tombstones of removed files.
 """
@@ -27,13 +27,19 @@ from cbp.engine.delta.actions import (
     decode,
 )
 from cbp.engine.delta.checkpoint import read_checkpoint
-from cbp.engine.files import Files
-from cbp.errors import InvariantError, NotFoundError, TableFeatureError
+from cbp.engine.storage.files import Files
+from cbp.errors import (
+    FileDamagedError,
+    FileLostError,
+    InvariantError,
+    NotFoundError,
+    TableFeatureError,
+)
 
 __all__ = ["DeltaLog", "Snapshot", "Visit", "written_by"]
 
 Visit = Callable[[int, Sequence[Action]], None]
-"""Called with version and actions of each entry that a replay reads, in order."""
+"""Called with version and actions of each entry that is replayed, in order."""
 
 _ENTRY = re.compile(r"(\d{20})\.json\Z")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet\Z")
@@ -42,12 +48,12 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a table holds at one version; not to be modified.
+    """What a table holds at one version; must not be modified.
 
     Attributes:
         live: Path to live file.
         txns: Application id to the newest version that it wrote.
-        in_commit_timestamp: Of this version, in milliseconds; 0 if it has none.
+        in_commit_timestamp: The version's timestamp in milliseconds since 1970; 0 if it has none.
     """
 
     version: int
@@ -58,7 +64,7 @@ class Snapshot:
     in_commit_timestamp: int
 
     def after(self, entries: Sequence[tuple[int, Sequence[Action]]]) -> Snapshot:
-        """Return the snapshot after more entries, given in order."""
+        """Return the snapshot after these entries; they are given in order."""
         replay = _Replay(
             self.version,
             dict(self.live),
@@ -73,7 +79,7 @@ class Snapshot:
 
 
 def written_by(actions: Iterable[Action], app_id: str) -> int | None:
-    """Return the transaction that an entry holds for an application, if any."""
+    """Return the transaction version that an entry holds for an application, or None."""
     for action in actions:
         if isinstance(action, Txn) and action.app_id == app_id:
             return action.version
@@ -85,7 +91,7 @@ class DeltaLog:
 
     Args:
         path: Folder of the table.
-        files: Where it lies.
+        files: The table's file system.
     """
 
     def __init__(self, path: str, files: Files) -> None:
@@ -101,7 +107,7 @@ class DeltaLog:
         return f"{self.folder}/{version:020d}.checkpoint.parquet"
 
     def versions(self) -> list[int]:
-        """Return the versions whose entries are still there, ascending."""
+        """Return the versions whose entries still exist, ascending."""
         return self._matching(_ENTRY)
 
     def checkpoints(self) -> list[int]:
@@ -111,36 +117,37 @@ class DeltaLog:
     def readable(self) -> list[int]:
         """Return the versions that can be opened, ascending.
 
-        An interrupted clean-up leaves entries without the checkpoint that they begin with, or,
-        after a loss of power, entries with gaps between them.
+        After an interrupted clean-up, entries may lack the checkpoint that they build on. After a
+        loss of power, entries between them may be missing too.
         """
         whole = self.versions()
         gaps = [at for at in range(1, len(whole)) if whole[at] != whole[at - 1] + 1]
         whole = whole[gaps[-1] :] if gaps else whole
         if not whole or whole[0] == 0:
             return whole
-        # A checkpoint may stand without its own entry.
+        # A checkpoint may exist without its own entry.
         base = min((v for v in self.checkpoints() if v >= whole[0] - 1), default=None)
         return [version for version in whole if base is not None and version >= base]
 
     def base_of(self, version: int) -> int:
-        """Return the newest checkpoint that is not above `version`; 0 if there is none."""
+        """Return the newest checkpoint that is not newer than `version`; 0 if there is none."""
         return max((v for v in self.checkpoints() if v <= version), default=0)
 
     def latest_version(self) -> int:
-        """Return the newest version; -1 when there is no log."""
+        """Return the newest version; -1 if there is no log."""
         return max([-1, *self.versions(), *self.checkpoints()])
 
     def entry(self, version: int) -> list[Action]:
-        """Return the actions of one entry; NotFoundError if it is not there."""
-        return decode(self._files.read(self.entry_path(version)))
+        """Return the actions of one entry; `NotFoundError` if it does not exist."""
+        path = self.entry_path(version)
+        return decode(self._files.read(path), path)
 
     def entries_since(self, version: int) -> Iterator[tuple[int, list[Action]]]:
         """Yield version and actions of each entry after `version`, in order.
 
         Raises:
-            NotFoundError: If entries after `version` have been cleaned up.
-            InvariantError: If an entry is missing between others.
+            NotFoundError: The entries right after `version` were cleaned up.
+            FileLostError: An entry is missing between others.
         """
         if self._ends_at(version):
             return
@@ -151,33 +158,33 @@ class DeltaLog:
             if found != expected and expected == version + 1:
                 raise NotFoundError(kind="log entry", name=self.entry_path(expected))
             if found != expected:
-                message = f"{self.folder} has no version {expected} but has {found}"
-                raise InvariantError(message, version=expected)
+                why = f"{self.folder} has version {found}"
+                raise FileLostError(self.entry_path(expected), why)
             yield found, self.entry(found)
             expected += 1
 
     def snapshot(self, at: int | None = None, *, visit: Visit | None = None) -> Snapshot:
-        """Read the newest version, or an older one that is still there.
+        """Read the newest version, or an older one that still exists.
 
         Args:
-            at: The version to read; the newest unless told.
-            visit: Told every entry that is read, the checkpoint's own included.
+            at: The version to read; by default the newest.
+            visit: Called with every entry that is read, the checkpoint's own entry included.
 
         Raises:
-            NotFoundError: If there is no table, or not this version of it.
-            TableFeatureError: If the log begins with a checkpoint of another format.
+            NotFoundError: There is no table, or no such version of it.
+            TableFeatureError: The log begins with a checkpoint of another format.
         """
         for attempt in range(_ATTEMPTS):
             try:
                 return self._snapshot(at, visit)
             except NotFoundError:
-                # Between listing and reading, a clean-up may take the oldest entries away.
+                # A clean-up may remove the oldest entries between listing and reading.
                 if attempt == _ATTEMPTS - 1 or not self.versions():
                     raise
         raise AssertionError
 
     def update(self, snapshot: Snapshot) -> Snapshot:
-        """Return the newest version, reading only the entries since `snapshot`."""
+        """Return the newest version; reads only the entries since `snapshot`."""
         try:
             entries = list(self.entries_since(snapshot.version))
         except NotFoundError:
@@ -192,11 +199,11 @@ class DeltaLog:
         return 0
 
     def first_with(self, app_id: str, version: int) -> int:
-        """Return the oldest version, of those that can be read, with a transaction.
+        """Return the oldest readable version that shows a transaction.
 
         Args:
-            app_id: Of an application that has written at least `version`.
-            version: Its transaction, or any later one.
+            app_id: An application that has written at least `version`.
+            version: The transaction's version; a later one of the application counts too.
         """
         found = self.latest_version()
         readable = self.readable()
@@ -215,7 +222,7 @@ class DeltaLog:
         return found
 
     def put_checkpoint(self, version: int, data: bytes, *, actions: int, adds: int) -> None:
-        """Write a checkpoint, then the hint that lets readers find it without a listing."""
+        """Write a checkpoint, then the hint file by which readers find it without a listing."""
         self._files.write_durable(self.checkpoint_path(version), data, what="checkpoint")
         hint = {
             "version": version,
@@ -227,7 +234,7 @@ class DeltaLog:
         self._files.write_durable(target, json.dumps(hint).encode(), what="checkpoint")
 
     def remove_before(self, version: int) -> None:
-        """Remove entries and checkpoints older than `version`, which has a checkpoint."""
+        """Remove entries and checkpoints older than `version`, which must have a checkpoint."""
         # Oldest first, so that an interrupted clean-up leaves no gap.
         for old in self.versions():
             if old < version:
@@ -238,19 +245,28 @@ class DeltaLog:
 
     def _snapshot(self, at: int | None, visit: Visit | None) -> Snapshot:
         replay = _Replay()
-        start = max((v for v in self.checkpoints() if at is None or v <= at), default=-1)
-        if start >= 0:
-            for action in read_checkpoint(self._files.read(self.checkpoint_path(start))):
-                replay.action(action)
-            replay.version = start
         versions = self.versions()
+        start = -1
+        for found in sorted((v for v in self.checkpoints() if at is None or v <= at), reverse=True):
+            try:
+                path = self.checkpoint_path(found)
+                actions = list(read_checkpoint(self._files.read(path), path))
+            except FileDamagedError:
+                # The checkpoint repeats the log: if all entries exist, it is not needed.
+                if not versions or versions[0] > 0:
+                    raise
+                continue
+            for action in actions:
+                replay.action(action)
+            replay.version = start = found
+            break
         if start < 0 and (not versions or versions[0] != 0):
             if versions and not self.checkpoints():
-                raise TableFeatureError(self.path, ["checkpoints other than classic ones"])
+                self._refuse_begin(versions[0])
             what = f"{self.path}@{at}"
             kind, name = ("version", what) if versions else ("table", self.path)
             raise NotFoundError(kind=kind, name=name)
-        # The in-commit timestamp of a checkpoint's version stands only in its entry.
+        # The in-commit timestamp of a checkpoint's version is only in that version's entry.
         first = start - 1 if start in versions else start
         for version, actions in self.entries_since(first):
             if at is not None and version > at:
@@ -265,11 +281,18 @@ class DeltaLog:
             raise NotFoundError(kind="version", name=f"{self.path}@{at}")
         return replay.snapshot()
 
-    def _ends_at(self, version: int) -> bool:
-        """Tell whether nothing comes after an entry, without listing a log of thousands.
+    def _refuse_begin(self, first: int) -> None:
+        """Raise the error for a log that begins with a later entry and has no checkpoint."""
+        if any(".checkpoint." in name for name in self._files.list_names(self.folder)):
+            raise TableFeatureError(self.path, ["checkpoints other than classic ones"])
+        why = f"{self.folder} begins with version {first}, and has no checkpoint"
+        raise FileLostError(self.entry_path(first - 1), why)
 
-        Entries go oldest first, so where this one still is, none behind it was removed. It is
-        looked for last: one that is there now was there when the next one was not.
+    def _ends_at(self, version: int) -> bool:
+        """Return whether `version` is the last one, without listing a log of thousands.
+
+        Entries are removed oldest first, so if this entry exists, no later one was removed. Its
+        existence is checked last: then it also existed when the next entry did not.
         """
         exists = self._files.exists
         return not exists(self.entry_path(version + 1)) and exists(self.entry_path(version))
@@ -291,7 +314,7 @@ class _Replay:
     in_commit_ms: int = 0
 
     def entry(self, version: int, actions: Sequence[Action]) -> None:
-        """Apply one entry: removes before adds, whatever their order in it."""
+        """Apply one entry: first the removes, then the adds, whatever their order in it."""
         self.version = version
         for action in actions:
             if not isinstance(action, AddFile):
@@ -301,14 +324,14 @@ class _Replay:
                 self.action(action)
 
     def stamp(self, actions: Sequence[Action]) -> None:
-        """Take only the timestamp of an entry."""
+        """Take only the in-commit timestamp of an entry."""
         for action in actions:
             if isinstance(action, CommitInfo) and action.in_commit_ms is not None:
                 self.in_commit_ms = action.in_commit_ms
 
     def action(self, action: Action) -> None:
         if isinstance(action, AddFile):
-            # Whether data changed belongs to the entry, not to the file that is live.
+            # `data_change` belongs to the entry, not to the live file.
             file = action if action.data_change else replace(action, data_change=True)
             self.live[file.path] = file
         elif isinstance(action, RemoveFile):

@@ -1,14 +1,13 @@
-"""The way back after a foreign writer: a table as this engine last left it, fence included.
+"""Repair after a foreign writer: restores a table to our last version, fence included.
 
-What others did is undone by one entry of difference: their versions stay in the history
-and can be read there, but no record of theirs is taken over, because a state table's
-records lie by hash and bucket, and nobody else writes them so. A table that was released
-is taken back by the same means.
+One log entry undoes what others did. Their versions stay in the history and can be read there.
+None of their records is taken over, because a state table's records lie by hash and bucket, and
+only this engine writes them so. A table that was released is taken back in the same way.
 
 Guaranteed: afterwards the live set, schema, settings and protocol are those of our newest
-entry; application transactions stay, so that a publication under way goes on as if
-nothing had been (tests/cbp/engine/delta/test_repair.py). Nothing is written when a file
-of that version is gone: then only a rebuild of the dataflow helps.
+entry. Application transactions stay, so a publication under way goes on undisturbed
+(tests/cbp/engine/delta/test_repair.py). Nothing is written if a file of that version is gone:
+then only a rebuild of the dataflow helps.
 """
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ from cbp.engine.delta.actions import (
     difference,
     encode,
 )
-from cbp.engine.delta.fence import (
+from cbp.engine.delta.deletion_vectors import vector_path
+from cbp.engine.delta.foreign_writer_fence import (
     ENGINE,
     FENCE,
     OWN_SETTINGS,
@@ -35,14 +35,14 @@ from cbp.engine.delta.fence import (
     written_by_us,
 )
 from cbp.engine.delta.log import DeltaLog, Snapshot
-from cbp.engine.files import Exists, Files
-from cbp.engine.state.vectors import vector_path
+from cbp.engine.storage.files import Exists, Files
 from cbp.errors import (
     LogConflictError,
     NotFoundError,
     RepairImpossibleError,
     TableFeatureError,
     TableForeignError,
+    place_of,
 )
 
 __all__ = ["Repaired", "Undone", "repair"]
@@ -50,7 +50,7 @@ __all__ = ["Repaired", "Undone", "repair"]
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """A foreign entry whose effect was taken back."""
+    """A foreign entry whose effect was undone."""
 
     version: int
     operation: str
@@ -63,8 +63,8 @@ class Repaired:
 
     Attributes:
         version: The table's newest version now.
-        shows: The version of ours whose records it shows.
-        undone: The foreign entries in between; empty when only the fence was put back.
+        shows: The version of ours whose records the table shows.
+        undone: The foreign entries since that version; empty if only the fence was put back.
     """
 
     version: int
@@ -73,37 +73,38 @@ class Repaired:
 
 
 def repair(path: str, *, files: Files, now_ms: int) -> Repaired:
-    """Take a table back to this engine's newest entry, by one more entry; idempotent.
+    """Restore a table to this engine's newest entry, by one new entry; idempotent.
 
     Args:
         path: Folder of the table.
-        files: Where it lies.
-        now_ms: Milliseconds since 1970.
+        files: The table's file system.
+        now_ms: Current time in milliseconds since 1970.
 
     Raises:
-        NotFoundError: If there is no table.
-        TableForeignError: If it never was a table of this service.
-        TableFeatureError: If others gave it a feature that cannot be taken back.
-        RepairImpossibleError: If our newest version cannot be read any more.
-        LogConflictError: If somebody wrote at the same moment; try again.
+        NotFoundError: There is no table.
+        TableForeignError: The table never belonged to this service.
+        TableFeatureError: Others gave the table a feature that cannot be removed.
+        RepairImpossibleError: Our newest version cannot be read any more.
+        LogConflictError: Somebody wrote at the same moment; try again.
     """
     log = DeltaLog(path, files)
     newest = log.snapshot()
     good, undone = _last_of_ours(log, newest)
+    _require_files(path, good, files)
     if good.version == newest.version and FENCE in newest.protocol.writer_features:
         return Repaired(newest.version, good.version, ())
     if refused := foreign_features(newest.protocol):
         raise TableFeatureError(path, refused)
-    _require_files(path, good, files)
     target = newest.version + 1
     stamp = max(now_ms, newest.in_commit_timestamp + 1)
     info = CommitInfo(stamp, "CBP REPAIR", stamp, {"shows": str(good.version)}, ENGINE)
     actions: list[Action] = [info, _protocol(good), _metadata(good, target, stamp)]
     actions += difference(newest.live, good.live, now_ms=stamp)
-    data = encode(actions)
-    result = files.put_if_absent(log.entry_path(target), data)
+    entry = log.entry_path(target)
+    data = encode(actions, entry)
+    result = files.put_if_absent(entry, data)
     if isinstance(result, Exists) and result.data != data:
-        raise LogConflictError(log.entry_path(target))
+        raise LogConflictError(entry)
     return Repaired(target, good.version, undone)
 
 
@@ -131,8 +132,9 @@ def _last_of_ours(log: DeltaLog, newest: Snapshot) -> tuple[Snapshot, tuple[Undo
 def _require_files(path: str, good: Snapshot, files: Files) -> None:
     gone = [file for file in _files_of(good) if not files.exists(f"{path}/{file}")]
     if gone:
-        why = f"{len(gone)} file(s) of version {good.version} are gone, such as {gone[0]}"
-        raise RepairImpossibleError(path, why)
+        first = f"{path}/{gone[0]}"
+        why = f"{len(gone)} file(s) of version {good.version} are gone, such as {first}"
+        raise RepairImpossibleError(path, why, place_of(first).next_step)
 
 
 def _files_of(snapshot: Snapshot) -> Iterator[str]:
@@ -154,7 +156,7 @@ def _protocol(good: Snapshot) -> Protocol:
 
 
 def _metadata(good: Snapshot, version: int, stamp: int) -> Metadata:
-    """Return our metadata; in-commit timestamps begin anew where a release had ended them."""
+    """Return our metadata; if a release had ended in-commit timestamps, they begin again."""
     settings = dict(good.metadata.configuration)
     if FENCE not in good.protocol.writer_features:
         settings |= OWN_SETTINGS | {

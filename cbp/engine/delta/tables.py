@@ -1,20 +1,20 @@
-"""Managed tables: created, published to and released by this engine, read by everybody.
+"""Managed Delta tables: created, published to and released by this engine, read by everybody.
 
-A managed table carries a writer feature that nobody else knows (`FENCE`). Every Delta
-reader goes on; every writer that keeps the protocol refuses: INSERT, DELETE, OPTIMIZE,
-RESTORE and VACUUM of Spark, and delta-rs. `release` takes the fence away for good.
+A managed table has a writer feature that only this engine knows (`FENCE`). Every Delta
+reader goes on. Every writer that keeps the protocol refuses the table: INSERT, DELETE, OPTIMIZE,
+RESTORE and VACUUM of Spark, and delta-rs. `release` removes the fence for good.
 
 Guaranteed by `publish`:
 - A publication (`app_id`, `version`) appears once, however often it is repeated, by
   one process or by several (tests/cbp/engine/delta/test_tables.py).
-- Before each put all entries since the last one read are looked at. Our own means
-  done. An entry with nothing but `commitInfo` is stepped over. Anything else raises:
-  a redo that goes on blindly after a foreign OPTIMIZE doubles rows.
+- Before each put, all entries since the last one read are checked. If ours is among them, the
+  publication is done. Entries with nothing but `commitInfo` are skipped. Any other entry raises:
+  a redo that went on blindly after a foreign OPTIMIZE would double rows.
 - In-commit timestamps rise from entry to entry.
 
-Not guaranteed: protection from a writer that ignores the protocol (it is noticed, not
-prevented), or from one that ran before a checkpoint and was accepted then. There is
-one publisher per table at a time; a second one is noticed, and one of them stops.
+Not guaranteed: protection from a writer that ignores the protocol (it is detected, not
+prevented), or from one that wrote before a checkpoint that was accepted. Only one publisher may
+work on a table at a time. A second one is detected, and one of them stops.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from cbp.engine.delta.actions import (
 )
 from cbp.engine.delta.checkpoint import encode_checkpoint
 from cbp.engine.delta.columns import declares_not_null, has_not_null, schema_string
-from cbp.engine.delta.fence import (
+from cbp.engine.delta.foreign_writer_fence import (
     ENGINE,
     FENCE,
     OWN_SETTINGS,
@@ -50,7 +50,7 @@ from cbp.engine.delta.fence import (
     require_same,
 )
 from cbp.engine.delta.log import DeltaLog, Snapshot, written_by
-from cbp.engine.files import Exists, Files, Written, files_for
+from cbp.engine.storage.files import Exists, Files, Written, files_for
 from cbp.errors import (
     InvariantError,
     LogConflictError,
@@ -58,7 +58,7 @@ from cbp.errors import (
     OperatingError,
     TableForeignError,
 )
-from cbp.model.schema import Schema
+from cbp.model.flow.schema import Schema
 
 __all__ = [
     "ENGINE",
@@ -87,21 +87,21 @@ def create_table(
     extra: Sequence[tuple[str, str]] = (),
     configuration: Mapping[str, str] | None = None,
 ) -> ManagedTable:
-    """Create a managed table, or open the identical one that is there.
+    """Create a managed table, or open the existing one if it is identical.
 
     Args:
-        path: Folder of the table; may exist empty.
+        path: Folder of the table; it may exist if it is empty.
         schema: Columns that the author declared.
-        files: Where the table lies.
+        files: The table's file system.
         table_id: A UUID that stays with the table.
-        now_ms: Milliseconds since 1970: its first in-commit timestamp.
+        now_ms: The table's first in-commit timestamp, in milliseconds since 1970.
         partition_by: Partition columns, from `extra` or `schema`.
-        extra: Engine columns behind the author's, such as `("_hash", "BIGINT")`.
-        configuration: Settings `cbp.*`, such as `cbp.buckets`; part of the identity.
+        extra: Engine columns after the author's, such as `("_hash", "BIGINT")`.
+        configuration: Settings `cbp.*`, such as `cbp.buckets`; part of the table's identity.
 
     Raises:
-        TableForeignError: If the folder holds anything else: other files, a table of
-            somebody else, or with another id, schema, partitioning or configuration.
+        TableForeignError: The folder holds anything else: other files, another service's
+            table, or a table with another id, schema, partitioning or configuration.
     """
     metadata = Metadata(
         id=table_id,
@@ -122,7 +122,8 @@ def create_table(
         if strange:
             raise TableForeignError(path, f"other files ({', '.join(strange[:3])})")
         info = CommitInfo(now_ms, "CBP CREATE", now_ms, {"table": table_id}, ENGINE)
-        files.put_if_absent(log.entry_path(0), encode([info, protocol, metadata]))
+        first = log.entry_path(0)
+        files.put_if_absent(first, encode([info, protocol, metadata], first))
     found = log.snapshot()
     require_ours(path, found)
     require_same(path, found.metadata, metadata)
@@ -139,42 +140,42 @@ def open_table(
 
     Args:
         path: Folder of the table.
-        files: Where the table lies.
-        checkpoint_interval: Entries after which `publish` writes a checkpoint.
+        files: The table's file system.
+        checkpoint_interval: Number of entries after which `publish` writes a checkpoint.
 
     Raises:
-        NotFoundError: If there is no table.
-        TableFeatureError: If it uses a feature that this engine does not write.
-        TableForeignError: If it is not managed.
-        TableReleasedError: If it was released.
-        ForeignWriterError: If somebody else wrote the newest entries; see `repair`.
+        NotFoundError: There is no table.
+        TableFeatureError: The table uses a feature that this engine does not write.
+        TableForeignError: The table is not managed.
+        TableReleasedError: The table was released.
+        ForeignWriterError: Another writer wrote the newest entries; see `repair`.
     """
     return ManagedTable(path, files, checkpoint_interval=checkpoint_interval)
 
 
 def next_timestamp(tables: Iterable[ManagedTable], now_ms: int) -> int:
-    """Return an in-commit timestamp that is new to all these tables.
+    """Return an in-commit timestamp that is later than any of these tables has.
 
-    Entries with the same timestamp on all tables of one publication give Spark's
-    `TIMESTAMP AS OF` one consistent view over them.
+    If the entries of one publication have the same timestamp on all tables, Spark's
+    `TIMESTAMP AS OF` gives one consistent view over the tables.
     """
     return max([now_ms, *(table.snapshot.in_commit_timestamp + 1 for table in tables)])
 
 
 def release(path: str, *, files: Files | None = None, now_ms: int = 0) -> int:
-    """Take the fence away: from now on anybody may write, and the engine does not.
+    """Remove the fence: from now on anybody may write to the table, and the engine does not.
 
-    In-commit timestamps go with it, because delta-rs does not write them: time travel
-    by timestamp then goes by the times of the log's files, as in any other table.
-    Idempotent. What is recorded has to be published before: `cbp.engine.handover.hand_over`
+    In-commit timestamps are switched off too, because delta-rs does not write them. Time travel
+    by timestamp then uses the times of the log's files, as in any other table.
+    Idempotent. Recorded runs must be published before: `cbp.engine.commit.release.hand_over`
     does both.
 
     Returns:
         The version that released the table.
 
     Raises:
-        NotFoundError: If there is no table.
-        LogConflictError: If somebody wrote at the same moment; try again.
+        NotFoundError: There is no table.
+        LogConflictError: Somebody wrote at the same moment; try again.
     """
     files = files or files_for(path)
     log = DeltaLog(path, files)
@@ -186,8 +187,8 @@ def release(path: str, *, files: Files | None = None, now_ms: int = 0) -> int:
     settings = {k: v for k, v in found.metadata.configuration.items() if k not in OWN_SETTINGS}
     info = CommitInfo(max(now_ms, found.in_commit_timestamp + 1), "CBP RELEASE", engine=ENGINE)
     protocol = Protocol(now.reader, now.writer, now.reader_features, kept)
-    data = encode([info, protocol, replace(found.metadata, configuration=settings)])
     target = log.entry_path(found.version + 1)
+    data = encode([info, protocol, replace(found.metadata, configuration=settings)], target)
     result = files.put_if_absent(target, data)
     if isinstance(result, Exists) and result.data != data:
         raise LogConflictError(target)
@@ -195,11 +196,11 @@ def release(path: str, *, files: Files | None = None, now_ms: int = 0) -> int:
 
 
 class ManagedTable:
-    """One managed table; safe to call from several threads, one publisher at a time.
+    """One managed table; several threads may use it, but only one publisher at a time.
 
     Attributes:
         path: Folder of the table.
-        log: Its log, for reading.
+        log: The table's log, for reading.
     """
 
     def __init__(
@@ -220,15 +221,15 @@ class ManagedTable:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The newest version that this object has seen; reads nothing."""
+        """The newest version that this object has seen; no I/O."""
         return self._snapshot
 
     def refresh(self) -> Snapshot:
-        """Read the entries since and return the newest version.
+        """Read the new entries and return the newest version.
 
         Raises:
-            ForeignWriterError: If somebody else wrote one of them.
-            TableForeignError: If the table was released meanwhile.
+            ForeignWriterError: Another writer wrote one of the entries.
+            TableForeignError: The table was released meanwhile.
         """
         with self._lock:
             try:
@@ -253,39 +254,41 @@ class ManagedTable:
         also: Sequence[str] = (),
         metadata: Metadata | None = None,
         marks: Mapping[str, int] | None = None,
+        parameters: Mapping[str, str] | None = None,
         require: Callable[[Mapping[str, int]], None] = lambda txns: None,
     ) -> int:
         """Make the table show a change, once; idempotent redo.
 
         The change is either a whole live set (`after`) or actions (`adds`, `removes`).
-        An empty change is published too: its transaction tells how far the table is.
+        An empty change is published too: its transaction tells up to where the table is published.
 
         Args:
             after: Path to file: the live set that the table shall show.
-            app_id: Who publishes; each has its own increasing versions.
+            app_id: The application that publishes; each has its own increasing versions.
             version: Number of the publication, such as the epoch.
-            intention_id: Its cause; stands in `userMetadata`.
+            intention_id: The intention to publish; written as `userMetadata`.
             timestamp_ms: In-commit timestamp; raised if the table already has a later
                 one (see `next_timestamp`).
-            adds: Files that become live, or get another vector; with their own flags.
-            removes: Files, or versions with their old vector, that go.
-            based_on: Version that `after` was derived from; the newest one seen unless told.
-            operation: What the table's history shows.
-            data_change: For `after`: False when the records stay the same.
-            also: Further applications whose `version` the same entry holds.
-            metadata: Columns and settings from this entry on; None: they stay.
+            adds: Files that become live or get another vector; their own flags are kept.
+            removes: Files to remove, or versions of files with their old vector.
+            based_on: Version that `after` was derived from; by default the newest one seen.
+            operation: The operation that the table's history shows.
+            data_change: For `after`: False if the records stay the same.
+            also: Further applications for which the entry states the same `version`.
+            metadata: Columns and settings from this entry on; None: unchanged.
             marks: Further transactions of the same entry, with versions of their own.
-            require: Told the transactions that the table shows, before each try; raises to stop.
+            parameters: Further parameters that the table's history shows.
+            require: Called with the table's transactions before each try; raises to stop.
 
         Returns:
             The table version at which (`app_id`, `version`) is visible.
 
         Raises:
-            ForeignWriterError: If somebody else wrote since the last entry.
-            LogConflictError: If another controller wrote, so that `after` is out of date.
-            TableForeignError: If the table was released meanwhile.
-            InvariantError: If actions do not fit what the table shows, or a path is such
-                that some reader reads the file wrong.
+            ForeignWriterError: Another writer wrote since the last entry.
+            LogConflictError: Another controller wrote, so `after` is out of date.
+            TableForeignError: The table was released meanwhile.
+            InvariantError: Actions do not fit what the table shows, or some reader would
+                misread a file because of its path.
         """
         with self._lock:
             known = self._snapshot.version if based_on is None else based_on
@@ -309,7 +312,7 @@ class ManagedTable:
                     stamp,
                     operation,
                     stamp,
-                    {"appId": app_id, "version": str(version)},
+                    {"appId": app_id, "version": str(version), **(parameters or {})},
                     ENGINE,
                     intention_id,
                     not any(isinstance(action, RemoveFile) for action in change),
@@ -332,10 +335,10 @@ class ManagedTable:
     def version_of(self, app_id: str, version: int) -> int:
         """Return the oldest table version that shows this publication.
 
-        When its entry has been cleaned up: the oldest version that can still be read.
+        If its entry was cleaned up, this is the oldest version that can still be read.
 
         Raises:
-            NotFoundError: If it was never published.
+            NotFoundError: The publication never took place.
         """
         with self._lock:
             if self._snapshot.txns.get(app_id, -1) < version:
@@ -348,7 +351,8 @@ class ManagedTable:
             now = self._snapshot
             txns = [Txn(app_id, number) for app_id, number in sorted(now.txns.items())]
             adds = [now.live[path] for path in sorted(now.live)]
-            data, actions = encode_checkpoint(now.protocol, now.metadata, txns, adds)
+            path = self.log.checkpoint_path(now.version)
+            data, actions = encode_checkpoint(now.protocol, now.metadata, txns, adds, path=path)
             self.log.put_checkpoint(now.version, data, actions=actions, adds=len(adds))
             self._checkpointed = now.version
             return now.version
@@ -356,7 +360,7 @@ class ManagedTable:
     def clean_log(self, keep_versions: int) -> int:
         """Remove the log before the newest checkpoint that leaves enough versions.
 
-        What stays can all be read: a checkpoint, its own entry, and the entries since.
+        Everything that stays can be read: a checkpoint, its own entry, and the later entries.
 
         Args:
             keep_versions: How many versions before the newest stay readable (>= 0).
@@ -368,7 +372,7 @@ class ManagedTable:
             return self.clean_before(self._snapshot.version - keep_versions)
 
     def clean_before(self, version: int) -> int:
-        """Remove the log before the newest checkpoint that is not above `version`.
+        """Remove the log before the newest checkpoint that is not newer than `version`.
 
         Returns:
             The oldest version that can be read afterwards.
@@ -380,10 +384,11 @@ class ManagedTable:
             return keep
 
     def _put(self, actions: list[Action]) -> bool:
-        """Try to write the next entry; False if somebody else was there first."""
+        """Try to write the next entry; False if another entry was written first."""
         target = self._snapshot.version + 1
-        data = encode(actions)
-        result = self._files.put_if_absent(self.log.entry_path(target), data)
+        path = self.log.entry_path(target)
+        data = encode(actions, path)
+        result = self._files.put_if_absent(path, data)
         if not isinstance(result, Written) and result.data != data:
             return False
         self._snapshot = self._snapshot.after([(target, actions)])
@@ -391,12 +396,12 @@ class ManagedTable:
             try:
                 self.checkpoint()
             except OperatingError as exc:
-                # The entry is durable; the checkpoint is tried again at the next one.
+                # The entry is durable; the next entry tries the checkpoint again.
                 _logger.warning("no checkpoint of %s: %s", self.path, exc)
         return True
 
     def _require_unmoved(self, known: int, app_id: str) -> None:
-        """Refuse a live set that was made without another publisher's entries."""
+        """Refuse a live set that does not include another publisher's entries."""
         try:
             moved = any(
                 written_by(actions, app_id) is None
@@ -419,14 +424,14 @@ class ManagedTable:
         self._snapshot = newer
 
     def _reload(self) -> None:
-        """Start over: so many entries came that the log was cleaned behind us."""
+        """Read the whole log again: so many entries came that those we need were cleaned up."""
         watch = ForeignWatch(self.path)
         newer = self.log.snapshot(visit=watch)
         require_ours(self.path, newer, watch)
         self._snapshot = newer
 
     def _checked(self, adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -> list[Action]:
-        """Return actions if they fit the live set, so that no redo goes on blindly."""
+        """Return the actions, if they fit the live set, so that no redo goes on blindly."""
         live = self._snapshot.live
         gone = set()
         for remove in removes:

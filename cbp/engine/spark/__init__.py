@@ -1,4 +1,4 @@
-"""The direct engine on Spark: `local[*]`, standalone, YARN or Kubernetes."""
+"""The direct engine on Spark, with a master `local[*]`, standalone, YARN or Kubernetes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ __all__ = ["SparkEngine", "SparkExecutor", "SparkSettings", "start_session"]
 
 
 class SparkEngine(DirectEngine):
-    """Executes runs as Spark jobs, small ones by resident workers; owns the process's session."""
+    """Executes runs as Spark jobs, small ones in resident workers; owns the process's session."""
 
     def __init__(self, settings: SparkSettings, *, cache: str, **options: Any) -> None:
-        workers = settings.resident_workers
-        executor = SparkExecutor(start_session(settings), resident_workers=workers)
+        executor = SparkExecutor(
+            start_session(settings),
+            resident_workers=settings.resident_workers,
+            job_start_seconds=settings.job_start_seconds,
+        )
         executor.warm_up()
         super().__init__(executor, cache=cache, **options)

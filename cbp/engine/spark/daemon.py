@@ -1,16 +1,16 @@
-"""Spark's Python daemon with the engine's code already imported: a worker is its fork.
+"""Spark's Python daemon with the engine's code already imported: workers are forks of it.
 
-Spark ends a worker that was idle for a minute. Without this, the first run after a quiet
-minute waits until every new worker has imported pyarrow, NumPy and the engine; so would
-each run after a worker died. Forked from here a worker has them, and shares the memory.
+Spark ends a worker that was idle for a minute. Without this daemon, the first run after a quiet
+minute would wait until every new worker has imported pyarrow, NumPy and the engine; so would each
+run after a worker died. A worker that is forked from here has them, and shares their memory.
 
-What is imported is frozen for the garbage collector, so that the collection that Spark's
-daemon does behind every task looks at the task's own objects alone.
+The imported objects are frozen for the garbage collector. So the collection that Spark's daemon
+does after every task looks only at the task's own objects.
 
-A worker that Spark has ended finds its pipe broken when it says so; that is no error, and is
-not told.
+A worker that Spark has ended finds a broken pipe when it reports; that is no error, and is not
+reported.
 
-Started by Spark as `python -m cbp.engine.spark.daemon` (`spark.python.daemon.module`).
+Spark starts it as `python -m cbp.engine.spark.daemon` (`spark.python.daemon.module`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from typing import Any
 from pyspark import daemon
 from pyspark import worker as worker_code  # what a worker would import first
 
-from cbp.engine.spark import executor, sql
+from cbp.engine.spark import executor
+from cbp.engine.spark.sql import job as sql
 
 __all__ = ["ended_quietly"]
 
@@ -31,7 +32,7 @@ PREPARED = (worker_code, executor, sql)
 
 
 def ended_quietly(work: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a worker's loop that ends the process without a word where Spark is gone."""
+    """Return the worker's loop; it ends the process silently if Spark has closed the pipe."""
 
     def run(*arguments: Any) -> Any:
         try:

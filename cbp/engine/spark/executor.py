@@ -1,15 +1,18 @@
-"""One run as one Spark job: read, route, put each bucket's records into its task, translate.
+"""Executor on Spark: one run as one Spark job that reads, routes, groups and translates.
 
 A large increment is shuffled:
 
-    flow files -> each task's records, in order (`cbp.engine.spark.increments`)
+    flow files -> each task's records, in order (`cbp.engine.spark.shuffle`)
       -> mapInArrow(StageTask) -> descriptors
 
-A small one is read by every task (`cbp.engine.arrange`). That saves the shuffle and all
-planning: such a job is a plain RDD of task numbers, which costs half of what an empty
-DataFrame does. State never moves: a task opens its buckets' files itself.
-Tasks return descriptors of what they wrote, as rows; a partition's rows reach the
-driver once, so whatever a retried or speculated twin wrote is named by nobody.
+Every task reads all of a small increment (`cbp.engine.shuffle.replicated_read`). That saves the
+shuffle and all planning: such a job is a plain RDD of task numbers, which costs half of what an
+empty DataFrame does. If the start of a job would be more than a tenth of the run, resident workers
+run its tasks (`cbp.model.dataflow.lanes`).
+
+State is never shuffled: a task opens its buckets' files itself. Tasks return descriptors of the
+files that they wrote, as rows. The rows of a partition reach the driver once, so no record names
+the files of a retried or speculated twin.
 """
 
 from __future__ import annotations
@@ -21,20 +24,20 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
-from cbp.engine.base import RunPlan
-from cbp.engine.records import record_shares
-from cbp.engine.spark.expressions import Expressions, failed_expression
-from cbp.engine.spark.increments import shuffled
+from cbp.engine.interface.engine import RunPlan
+from cbp.engine.run.executor import lane_descriptor
+from cbp.engine.spark.ended_workers import ended_worker
 from cbp.engine.spark.jobs import jobs_of, starved
-from cbp.engine.spark.kept import KeptPlan
 from cbp.engine.spark.placement import Placement
-from cbp.engine.spark.resident import Residents
 from cbp.engine.spark.session import require_safe
-from cbp.engine.spark.work import (
+from cbp.engine.spark.shipping import ship_with_fingerprints, with_differences
+from cbp.engine.spark.shuffle import shuffled
+from cbp.engine.spark.sql.job import SqlJob, SqlSession, parts_of
+from cbp.engine.spark.sql_keys import Expressions, failed_expression
+from cbp.engine.spark.tasks import (
     RESULT,
     Work,
     arranged,
@@ -46,31 +49,41 @@ from cbp.engine.spark.work import (
     shared_out,
     told_error,
 )
-from cbp.engine.task import StageTask
-from cbp.engine.taskplan import TaskPlan
+from cbp.engine.spark.unreadable import is_unreadable
+from cbp.engine.spark.worker_pool import Residents
+from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.record_task import record_shares
+from cbp.engine.task.stage_task import StageTask
 from cbp.errors import (
     CbpError,
+    CodeNotLoadedError,
+    DiskFullError,
     IncrementDamagedError,
-    OperatingError,
     RunCancelledError,
+    SparkJobError,
+    SparkLostError,
 )
-from cbp.model.dataflow import StageNode
-from cbp.model.increment import DataFile
+from cbp.errors.message_limits import shortened
+from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.dataflow.lanes import JOB_START_SECONDS, Bypass, Lane, work_seconds
+from cbp.model.flow.increment import DataFile
 
-__all__ = ["SparkExecutor", "is_damage"]
+__all__ = ["SparkExecutor", "lane_text"]
 
 ARRANGED_READS_MAX = 4_000_000
 """Records times tasks up to which every task reads the whole increment; beyond, Spark shuffles.
 
-Measured with two tasks on two cores: 100 k records take 0.59 s so and 1.05 s shuffled, 1 M take
-4.4 and 6.4 s. Every task reads everything, so with many tasks the shuffle is the better way.
+Measured with two tasks on two cores: 100 k records take 0.59 s unshuffled and 1.05 s shuffled, 1 M
+take 4.4 and 6.4 s. Since every task reads everything, the shuffle is faster with many tasks.
 """
 
 ARRANGED_BYTES_MAX = 64 << 20
-"""Bytes of an increment's files up to which a task may hold all of it."""
+"""Bytes of an increment's files up to which every task reads the whole increment."""
 
 _EXECUTOR_ENV = "spark.executorEnv."
-_DAMAGED = ("FAILED_READ_FILE", "FILE_NOT_EXIST", "PATH_NOT_FOUND", "is not a Parquet file")
+
+
+_LOST = ("SparkContext was shut down", "stopped SparkContext", "Master removed our application")
 
 
 class SparkExecutor:
@@ -78,16 +91,15 @@ class SparkExecutor:
 
     Args:
         spark: The session.
-        kind: What a task is.
-        resident_workers: At most so many processes beside a local Spark do small runs without
-            a job.
+        kind: The class of the tasks.
+        resident_workers: Most processes beside a local Spark that do small runs without a job.
+        job_start_seconds: See `cbp.model.dataflow.lanes.Bypass`.
 
     Attributes:
-        wide: Whether a plan of its session met a text that `cbp.engine.spark.widths` refuses.
-        kept: The plan of its session that may be run again.
+        bypass: Decides which runs go to resident workers.
 
     Raises:
-        SparkSettingError: If the session does not compare what a retried stage gives.
+        SparkSettingError: If the session does not verify the output of retried stages.
     """
 
     def __init__(
@@ -96,21 +108,22 @@ class SparkExecutor:
         *,
         kind: type[StageTask] = StageTask,
         resident_workers: int = 0,
+        job_start_seconds: float = JOB_START_SECONDS,
     ) -> None:
         require_safe(spark)
+        ship_with_fingerprints()
         self.spark, self._kind = spark, kind
-        self.wide = False
-        self.kept: KeptPlan | None = None
         self._cancelled: set[str] = set()
         self._placement = Placement(spark.sparkContext)
         most = min(resident_workers, self.slots) if self._placement.is_local else 0
+        self.bypass = Bypass(most, job_start_seconds)
         self.residents = Residents(most, _environment(spark))
         self._expressions = Expressions(spark)
-        self._sessions: dict[tuple[str, str], list[SparkExecutor]] = {}
+        self._sessions: dict[tuple[str, str], list[SqlSession]] = {}
 
     @property
     def slots(self) -> int:
-        """Tasks that Spark runs at the same time."""
+        """How many tasks Spark runs at the same time."""
         return self.spark.sparkContext.defaultParallelism
 
     @property
@@ -121,14 +134,14 @@ class SparkExecutor:
     def warm_up(self) -> None:
         """Start every slot's Python worker and let it import the task's code.
 
-        The first arrival would otherwise wait some seconds for that.
+        Otherwise the first increment would wait some seconds for that.
         """
         self._run_numbered(self.slots, nothing)
         frame = self.spark.range(0, self.slots, 1, self.slots)
         frame.mapInArrow(nothing_in_arrow, RESULT).collect()
 
     def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
-        """Raise for keys in SQL that Spark does not take."""
+        """Raise for keys in SQL that Spark does not accept."""
         self._expressions.check(dataflow, nodes)
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
@@ -150,47 +163,42 @@ class SparkExecutor:
             own = partial(shared_out, task, work, self._kind)
             return self._without_shuffle(plan, task, len(work), own)
         if task.spec.form == "sql":
-            from cbp.engine.spark.sql import SqlJob, parts_of  # they rest on this module
-
-            parts = parts_of(self, plan, task)
+            parts = parts_of(task, small=self.is_small(plan, task))
             job = SqlJob(self._beside(plan, len(parts)), parts, plan, task)
-            return job.bodies(partial(self._require_going, plan.run))
+            bodies = job.bodies(partial(self._require_going, plan.run))
+            return [*bodies, lane_text(Lane.SQL)]
         task = self._placed(plan, task)
         if not self._shuffles(plan, task):
             own = partial(arranged, task, self._kind)
             return self._without_shuffle(plan, task, task.tasks, own)
         frame = shuffled(self.spark, plan, task).mapInArrow(group_task(task, self._kind), RESULT)
-        return [row.body for row in frame.collect()]
+        return [*(row.body for row in frame.collect()), lane_text(Lane.SPARK)]
 
     def _require_going(self, run: str) -> None:
         if run in self._cancelled:
             raise RunCancelledError(run)
 
-    def _beside(self, plan: RunPlan, count: int) -> list[SparkExecutor]:
-        """Return executors for one stage in sessions of its own, with views of their own."""
+    def _beside(self, plan: RunPlan, count: int) -> list[SqlSession]:
+        """Return sessions for the parts of one stage; no other stage uses them."""
         kept = self._sessions.setdefault((plan.folder, plan.node.name), [])
         for _ in range(count - len(kept)):
-            session = self.spark.newSession()
-            # How large a state is that comes from Python Spark does not know: it takes it to be
-            # some bytes, and would send it through the driver to every join.
-            session.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
-            kept.append(SparkExecutor(session))
+            kept.append(SqlSession.beside(self.spark))
         return kept[:count]
 
     def is_small(self, plan: RunPlan, task: TaskPlan) -> bool:
-        """Tell whether every task had better read the whole increment than Spark shuffle it."""
+        """Tell whether it is cheaper that every task reads the whole increment than a shuffle."""
         increments = [i for many in plan.inputs.values() for i in many]
         if any(i.records for i in increments) and any(one.in_sql for one in task.spec.inputs):
             return False  # only Spark evaluates it, and only on its way to the shuffle
         return _are_few([file for increment in increments for file in increment.files], task)
 
     def _placed(self, plan: RunPlan, task: TaskPlan) -> TaskPlan:
-        """Return the task without messages of which too many lie as they were emitted."""
+        """Return the plan; inputs with too many messages not sorted by bucket are shuffled."""
         few = {name for name in task.in_place if _are_few(_loose(plan, task, name), task)}
         return task if few == task.in_place else replace(task, in_place=frozenset(few))
 
     def _shuffles(self, plan: RunPlan, task: TaskPlan) -> bool:
-        """Tell whether Spark has anything to shuffle; never what is read in place."""
+        """Tell whether Spark has records to shuffle; messages read in place are not shuffled."""
         others = [one for one in task.spec.inputs if one.name not in task.in_place]
         came = [one for one in others if any(i.files for i in plan.inputs.get(one.name, ()))]
         loose = [file for name in plan.inputs for file in _loose(plan, task, name)]
@@ -199,28 +207,28 @@ class SparkExecutor:
         )
 
     def _without_shuffle(self, plan: RunPlan, task: TaskPlan, tasks: int, work: Work) -> list[str]:
-        """Let resident workers do a small run, or run a job."""
-        if self.is_small(plan, task):
+        """Run small tasks in resident workers if a job's start costs too much; else run a job."""
+        if self.is_small(plan, task) and self.bypass.takes(tasks, _seconds(plan, task, tasks)):
             attempt, going = f"r{uuid.uuid4().hex[:12]}", partial(self._require_going, plan.run)
             found = self.residents.reports(plan.run, work, tasks, attempt=attempt, going=going)
             if found is not None:
-                return found
-        return self._run_numbered(tasks, as_task(work))
+                return [*found, lane_text(Lane.RESIDENT)]
+        return [*self._run_numbered(tasks, as_task(work)), lane_text(Lane.SPARK)]
 
     def _run_numbered(self, tasks: int, work: Callable[[], list[str]]) -> list[str]:
-        """Run so many tasks that find out from their number what to do."""
+        """Run a job of this many tasks; each finds its work by its number."""
         numbers = self._placement.numbers(tasks)
         bodies: list[str] = self.spark.sparkContext.runJob(numbers, partial(numbered, work))
         return bodies
 
     def cancel(self, run: str) -> None:
-        """Interrupt the job of a run, and the workers that do it without one."""
+        """Interrupt the job of a run, and the resident workers that serve it."""
         self._cancelled.add(run)
         self.residents.cancel(run)
         self.spark.sparkContext.cancelJobsWithTag(run)
 
     def starved(self, runs: Collection[str]) -> Collection[str]:
-        """Return those of these runs whose jobs all wait for a slot."""
+        """Return the runs whose jobs all wait for a slot."""
         return starved(self.spark.sparkContext, runs)
 
     def forget(self, folder: str) -> None:
@@ -240,20 +248,35 @@ class SparkExecutor:
             return exc
         text = str(exc)
         if (told := told_error(text)) is not None:
-            return told
+            return with_differences(told) if isinstance(told, CodeNotLoadedError) else told
         if (failed := failed_expression(plan.node, text)) is not None:
             return failed
-        if is_damage(exc):
+        if (ended := ended_worker(plan.run, (plan.node, *plan.fused), text)) is not None:
+            return ended
+        if is_unreadable(exc):
             names = ", ".join(i.name for many in plan.inputs.values() for i in many)
             expected = sum(i.records for many in plan.inputs.values() for i in many)
             return IncrementDamagedError(names, expected=expected, found=text[:500])
-        return OperatingError(
-            f"the Spark job of run {plan.run} failed: {text[:2000]}", run=plan.run
-        )
+        if "No space left on device" in text:
+            return DiskFullError("Spark's folders")
+        if isinstance(exc, Py4JNetworkError | ConnectionError) or any(one in text for one in _LOST):
+            return SparkLostError(text[:500])
+        return SparkJobError(plan.run, shortened(text, 2000))
+
+
+def lane_text(lane: Lane) -> str:
+    """Return the lane descriptor of a job as JSON, like the reports of its tasks."""
+    return json.dumps(lane_descriptor(lane))
+
+
+def _seconds(plan: RunPlan, task: TaskPlan, tasks: int) -> float:
+    """Estimate how long the tasks of a run work, in seconds."""
+    size = sum(increment.bytes for many in plan.inputs.values() for increment in many)
+    return work_seconds(task.work, size, tasks=tasks, form=task.spec.form)
 
 
 def _environment(spark: SparkSession) -> dict[str, str]:
-    """Return what Spark adds to the environment of its Python workers."""
+    """Return the variables that Spark adds to the environment of its Python workers."""
     settings = spark.sparkContext.getConf().getAll()
     return {
         name.removeprefix(_EXECUTOR_ENV): value
@@ -273,14 +296,8 @@ def _loose(plan: RunPlan, task: TaskPlan, name: str) -> list[DataFile]:
 
 
 def _are_few(files: Sequence[DataFile], task: TaskPlan) -> bool:
-    """Tell whether every task may read all of some files."""
+    """Tell whether these files are few enough for every task to read all of them."""
     return (
         sum(file.rows for file in files) * task.tasks <= ARRANGED_READS_MAX
         and sum(file.share_bytes for file in files) <= ARRANGED_BYTES_MAX
     )
-
-
-def is_damage(exc: Exception) -> bool:
-    """Tell whether Spark could not read a file of an increment."""
-    spark = isinstance(exc, (PySparkException, Py4JJavaError))  # not every error is converted
-    return spark and any(mark in str(exc) for mark in _DAMAGED)

@@ -1,10 +1,10 @@
-"""The jobs of a run as Spark knows them: their tag, their pool, and whether they have slots.
+"""Spark jobs of a run: their job tag, their scheduler pool, and whether they have slots.
 
-Jobs of one dataflow share a pool, and Spark gives slots to pools in turn: so a job of many
-tasks does not keep those of other dataflows waiting until the last of its tasks has begun.
+The jobs of one dataflow share a pool, and Spark gives slots to pools in turn. So a job of many
+tasks does not keep jobs of other dataflows waiting until the last of its tasks has begun.
 
-Guaranteed: who starves is nothing but a picture of the last moments; whoever acts on it looks
-more than once. A run between two jobs, or whose plan is still being made, does not starve.
+Guaranteed: a run between two jobs, or whose plan is still being made, does not count as starved.
+Not guaranteed: more than a picture of the last moments; check more than once before acting on it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark import SparkContext, StatusTracker
 
-from cbp.engine.base import RunPlan
+from cbp.engine.interface.engine import RunPlan
 from cbp.errors import OperatingError
 
 __all__ = ["jobs_of", "starved"]
@@ -26,7 +26,7 @@ _POOL = "spark.scheduler.pool"
 
 @contextmanager
 def jobs_of(context: SparkContext, plan: RunPlan) -> Iterator[None]:
-    """Let the jobs that this thread starts be known as the run's, and share its pool."""
+    """Tag the jobs that this thread starts with the run, and put them into its dataflow's pool."""
     context.addJobTag(plan.run)
     context.setLocalProperty(_POOL, plan.dataflow)
     try:
@@ -37,13 +37,13 @@ def jobs_of(context: SparkContext, plan: RunPlan) -> Iterator[None]:
 
 
 def starved(context: SparkContext, runs: Collection[str]) -> Collection[str]:
-    """Return those of these runs, each its jobs' tag, whose jobs all wait for a slot.
+    """Return the runs whose jobs all wait for a slot; a run's id is the tag of its jobs.
 
     Raises:
         OperatingError: If Spark does not answer.
     """
     tracker = context.statusTracker()
-    tagged: Any = context._jsc.sc().statusTracker()  # PySpark's finds jobs by group only
+    tagged: Any = context._jsc.sc().statusTracker()  # PySpark's tracker knows groups, not tags
     try:
         return [run for run in runs if _starves(tracker, list(tagged.getJobIdsForTag(run)))]
     except Py4JError as exc:

@@ -1,16 +1,16 @@
 """`Files` on file systems that Hadoop knows: Delta's LogStore, and Hadoop's FileSystem.
 
-Only the driver has it: it calls the driver's JVM. `put_if_absent` is the LogStore's
-`write(overwrite=false)`, whose class `cbp.engine.filesystems` chooses; everything else is
-plain reading and writing.
+It works in the driver only, since it calls the driver's JVM. `put_if_absent` is the LogStore's
+`write(overwrite=false)`, whose class `cbp.engine.storage.file_system_support` chooses; everything
+else is plain reading and writing.
 
-Guaranteed: what `Files` says, as far as the LogStore is safe between processes. After an
-unknown outcome the entry is read: our bytes there mean that it was written.
-Contents of a put are text; a last newline is added where it is missing, because a
-LogStore writes lines.
+Guaranteed: what `Files` guarantees, as far as the LogStore is safe between processes. If the
+outcome of a put is unknown, the entry is read: if it holds our bytes, the put has succeeded.
+The contents of a put are text; a last newline is added if it is missing, because a LogStore writes
+lines.
 
 Not guaranteed: syncs of folders and existing files do nothing, since these file systems
-acknowledge nothing that is not durable.
+acknowledge a write only when it is durable.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 
-from cbp.engine.faults import NO_FAULTS, Faults
-from cbp.engine.files import Exists, StoredFile, Written
-from cbp.engine.filesystems import log_store_class, scheme_of, setting_of
+from cbp.engine.storage.failpoints import NO_FAULTS, Faults
+from cbp.engine.storage.file_system_support import log_store_class, scheme_of, setting_of
+from cbp.engine.storage.files import Exists, StoredFile, Written
 from cbp.errors import (
     DiskFullError,
     FileSystemUnsafeError,
@@ -40,17 +40,17 @@ _TEMPORARY = ".tmp"
 _ABSENT = ("FileNotFoundException", "NoSuchFileException")
 _TAKEN = "FileAlreadyExistsException"
 _THROWN = (Py4JJavaError, CapturedException)
-"""What the JVM threw; PySpark makes the second of some, such as of an illegal argument."""
+"""Exceptions of the JVM; PySpark converts some, such as an illegal argument, to the second type."""
 _FULL = ("QuotaExceeded", "No space left", "quota")
 
 
 def log_store_files(spark: Any, uri: str, *, faults: Faults = NO_FAULTS) -> LogStoreFiles:
-    """Return the port for a file system that Hadoop knows.
+    """Return `Files` for a file system that Hadoop knows.
 
     Args:
         spark: The driver's session.
-        uri: Where the tables lie.
-        faults: Told at every durable effect.
+        uri: URI of the tables' folder.
+        faults: Failpoints, called at every durable effect.
 
     Raises:
         FileSystemUnsafeError: If no LogStore is safe there.
@@ -63,13 +63,13 @@ def log_store_files(spark: Any, uri: str, *, faults: Faults = NO_FAULTS) -> LogS
 
 
 class LogStoreFiles:
-    """See the module header; implements `cbp.engine.files.Files` in the driver.
+    """Implements `cbp.engine.storage.files.Files` in the driver; see the module header.
 
     Args:
         jvm: The driver's JVM, through py4j.
         conf: Hadoop's configuration there.
-        store: Class of the LogStore.
-        faults: Told at every durable effect.
+        store: Class name of the LogStore.
+        faults: Failpoints, called at every durable effect.
     """
 
     def __init__(self, jvm: Any, conf: Any, store: str, *, faults: Faults = NO_FAULTS) -> None:
@@ -85,7 +85,7 @@ class LogStoreFiles:
         """Create a file with the text `data` unless it exists; see `Files`.
 
         Raises:
-            FileSystemUnsafeError: With `staged`: a LogStore knows one condition of a put only.
+            FileSystemUnsafeError: If `staged` is given: a LogStore has no put with two conditions.
         """
         if staged:
             why = "a LogStore refuses a name that is taken, not a writer that was deposed"
@@ -103,7 +103,7 @@ class LogStoreFiles:
             if found is None:
                 raise _coded(exc, path) from exc
             if _is(exc, _TAKEN) or found != stored:
-                # The caller's own bytes are told as they were given, to be known again.
+                # Return the caller's own bytes without the added newline, to be recognized.
                 return Exists(data if found == stored else found)
         self.faults(f"{what}.after")
         return Written()
@@ -120,7 +120,7 @@ class LogStoreFiles:
             self.faults(f"{what}.after")
 
     def sync_file(self, path: str, *, what: str = "data_file") -> None:
-        """Do nothing but pass the points; see the module header."""
+        """Do nothing but call the failpoints; see the module header."""
         self.faults(f"{what}.before")
         self.faults(f"{what}.after")
 
@@ -168,7 +168,7 @@ class LogStoreFiles:
             self.faults(f"{what}.after")
 
     def remove_temporaries(self, path: str) -> int:
-        """Remove what killed writers left in a folder; see `Files`."""
+        """Remove temporary files that killed writers left in a folder; see `Files`."""
         left = [name for name in self._names(path) if _is_temporary(name)]
         for name in left:
             self.remove(f"{path}/{name}")
@@ -220,7 +220,7 @@ class LogStoreFiles:
             stream.close()
 
     def _replace(self, path: str, data: bytes) -> None:
-        """Write beside the file, and rename over it."""
+        """Write a temporary file in the same folder, and rename it over the file."""
         folder, _, name = path.rpartition("/")
         temporary = f"{folder}/.{name}.{uuid.uuid4().hex}{_TEMPORARY}"
         self._write(temporary, data)
@@ -246,7 +246,7 @@ def _java(exc: Py4JJavaError | CapturedException) -> Any:
 
 @contextmanager
 def _operating(path: str) -> Iterator[None]:
-    """Turn what the JVM throws into the library's errors."""
+    """Turn exceptions of the JVM into the library's errors."""
     try:
         yield
     except _THROWN as exc:

@@ -1,12 +1,12 @@
-"""Where tasks run on a cluster: a bucket goes to the executor that has its index copies.
+"""Placement of tasks on a cluster: a task prefers the executor that has its index copies.
 
-Task `p` of `n` owns the same share of the hashes whatever the stage and the run, up to the
-rounding of `n`. So it asks for the executor that holds this share of all executors. Spark
-itself gives tasks to whoever is free first.
+Task `p` of `n` owns the same share of the hashes in every stage and run, up to the rounding of
+`n`. So it asks for the executor at this share of all executors. Without a preference, Spark
+gives a task to the first free executor.
 
-Guaranteed: nothing but speed. An executor that is gone or busy is replaced by any other
-after `spark.locality.wait`. Not covered: runs that Spark shuffles; their tasks stand where
-Spark puts them. When executors come or go, shares move.
+Guaranteed: results do not depend on it, only speed. If the executor is gone or busy, another one
+takes the task after `spark.locality.wait`. Not covered: runs that Spark shuffles; Spark places
+their tasks. When executors come or go, shares move to other executors.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _DRIVER = "driver"
 
 
 def homes(tasks: int, executors: Sequence[str]) -> list[str]:
-    """Return the executor of every task: each gets a run of neighbors, all nearly as many."""
+    """Return the executor of every task; each gets nearly the same number of adjacent tasks."""
     return [executors[part * len(executors) // tasks] for part in range(tasks)]
 
 
 class Placement:
-    """Gives jobs of numbered tasks, each with the place where it should run.
+    """Makes RDDs of task numbers, each with the executor where it should run.
 
     Args:
-        context: Whose executors these are.
+        context: The context whose executors are used.
 
     Attributes:
         is_local: Whether tasks run on the driver's machine, in its own JVM.
@@ -43,7 +43,7 @@ class Placement:
         self._numbers: dict[int, tuple[list[str], RDD[int]]] = {}
 
     def numbers(self, tasks: int) -> RDD[int]:
-        """Return the numbers of so many tasks, one in each partition."""
+        """Return an RDD with the numbers of this many tasks, one in each partition."""
         executors = [] if self.is_local else self._executors()
         before, numbers = self._numbers.get(tasks, (None, None))
         if numbers is None or before != executors:
@@ -52,11 +52,11 @@ class Placement:
         return numbers
 
     def _plain(self, tasks: int) -> RDD[int]:
-        # A range: nothing is sent to a task.
+        # A range, for which no data has to be sent to a task.
         return self._context.parallelize(range(tasks), tasks)
 
     def _placed(self, places: Sequence[str]) -> RDD[int]:
-        # PySpark has no preferred locations; the JVM's `makeRDD` has.
+        # PySpark offers no preferred locations; the JVM's `makeRDD` does.
         context = self._context
         jvm: Any = context._jvm
         serializer: Any = CPickleSerializer()
@@ -70,7 +70,7 @@ class Placement:
         return RDD(placed.toJavaRDD(), context, serializer)
 
     def _executors(self) -> list[str]:
-        """Return Spark's names of the live executors as places, in a lasting order."""
+        """Return Spark's location names of the live executors, in a stable order."""
         status = self._context._jsc.sc().env().blockManager().master().getMemoryStatus()
         found, ids = [], status.keys().iterator()
         while ids.hasNext():

@@ -1,13 +1,17 @@
-"""The Spark session of the service: settings that matter, each with its reason.
+"""The Spark session of the service, with the settings that matter and their reasons.
 
-One session per process; runs of several stages share it, each in its own thread and
-under its own job tag. On one machine Spark may run twice as many tasks as there are processors,
-and plans for as many as there are: a run whose tasks hang leaves as many to others, and
-the operating system shares the processors among them. Nothing here listens beyond the
-loopback interface by default.
+There is one session per process. Runs of several stages share it, each in its own thread and
+under its own job tag.
 
-Guaranteed: what a retried stage gives is compared with what it gave, whoever started the
-session and whatever it was told (`require_safe`).
+A local Spark has twice as many slots as processors, but each run is planned for as many tasks as
+processors. So a run whose tasks hang leaves half of the slots to other runs, and the operating
+system shares the processors among them.
+
+A local driver listens on the loopback interface by default, and connections must know its secret;
+the driver of a cluster must have a secret (`cbp.engine.spark.authentication`).
+
+Guaranteed: Spark compares the output of a retried stage with its first output, even if the session
+existed before or was configured otherwise (`require_safe`).
 """
 
 from __future__ import annotations
@@ -20,10 +24,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+import pyspark
 from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
 
+from cbp.engine.spark.authentication import authentication, spark_defaults
+from cbp.engine.spark.scratch import root_of_user, take_scratch
+from cbp.engine.spark.worker_pool import safe_path
 from cbp.errors import SparkSettingError
+from cbp.model.dataflow.lanes import JOB_START_SECONDS
 
 __all__ = ["SparkSettings", "python_of_workers", "require_safe", "start_session", "with_room"]
 
@@ -32,12 +41,12 @@ _REQUIRED = {
     f"{_ORDER_CHECKED}.enabled": "true",
     f"{_ORDER_CHECKED}.enableFullRetryOnMismatch": "true",
 }
-"""A retried stage must give the same records, or start over as a whole."""
+"""A retried stage must produce the same records, or all of it is run again."""
 
 _SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # A socket file instead of TCP takes some 40 ms off every Python task.
+    # A Unix socket instead of TCP saves some 40 ms per Python task.
     "spark.python.unix.domain.socket.enabled": "true",
     # A new Python worker is a fork that has everything imported.
     "spark.python.daemon.module": "cbp.engine.spark.daemon",
@@ -45,29 +54,38 @@ _SETTINGS = {
     "spark.databricks.delta.snapshotPartitions": "2",
     # The engine chooses the number of tasks; re-planning costs more than it saves.
     "spark.sql.adaptive.enabled": "false",
-    # Arrow gives freed memory back after 10 ms, and tasks take it anew page by page: of reading
-    # a million texts that is half. A worker that is idle for a minute is ended anyway.
+    # By default Arrow returns freed memory after 10 ms, and tasks fault it in again page by page:
+    # half of the time for reading a million texts. A worker idle for a minute is ended anyway.
     "spark.executorEnv.MIMALLOC_PURGE_DELAY": "60000",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.session.timeZone": "UTC",
-    # It would take a coalesce before a shuffle for useless: what a run may take of the slots.
+    # The rule would remove the coalesce before a shuffle, which limits the slots of a run.
     "spark.sql.optimizer.excludedRules": (
         "org.apache.spark.sql.catalyst.optimizer.CollapseRepartition"
     ),
     "spark.scheduler.mode": "FAIR",
-    # A copy of an index is worth a short wait for its executor, not the default of 3 s.
+    # Index copies are worth a short wait for the executor that has them, not the default of 3 s.
     "spark.locality.wait": "100ms",
     # Wrong records would be worse than a failed run: never skip a file.
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+    # A disk that fails under a memory map kills a worker by a signal: this tells where.
+    "spark.python.worker.faulthandler.enabled": "true",
     **_REQUIRED,
     "spark.ui.enabled": "false",
-    # Else a task that begins within 100 ms of its job is not known until the next heartbeat, some
-    # 10 s later, and its run looks like one that has no slot (`jobs.starved`).
+    # Otherwise a task that begins within 100 ms of its job is not known until the next heartbeat,
+    # some 10 s later, and its run looks as if it had no slot (`jobs.starved`).
     "spark.ui.liveUpdate.period": "0",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
+
+
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
+_LOCKS: list[int] = []
+"""Locks of scratch folders; open while this process lives, so that no other removes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +94,15 @@ class SparkSettings:
 
     Attributes:
         master: `local[*]`, `spark://host:7077`, ...
-        driver_memory: Of this process's JVM, such as `1g`.
-        conf: More Spark settings; they win over the built-in ones, but for those that
-            `require_safe` asks for.
-        room: Whether a local master gets room for a second run; see the module header.
-        resident_workers: Processes beside a local Spark that do small runs without a job, at most;
-            0: every run is a job. See `cbp.engine.spark.resident`.
+        driver_memory: Memory of this process's JVM, such as `1g`.
+        conf: More Spark settings; they override the built-in ones, except those that
+            `require_safe` checks.
+        room: Whether a local master gets slots for a second run; see the module header.
+        resident_workers: Most processes beside a local Spark that do small runs without a job;
+            0: every run is a job. See `cbp.engine.spark.worker_pool`.
+        job_start_seconds: Cost of a job's start; see `cbp.model.dataflow.lanes.Bypass`.
+        scratch: Whether a local Spark has its temporary files in a folder of its own, which is
+            removed after its process ends; see `cbp.engine.spark.scratch`.
     """
 
     master: str = "local[*]"
@@ -89,15 +110,20 @@ class SparkSettings:
     app_name: str = "cbp"
     room: bool = True
     resident_workers: int = 0
+    job_start_seconds: float = JOB_START_SECONDS
+    scratch: bool = False
     conf: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def start_session(settings: SparkSettings) -> SparkSession:
-    """Start, or return, this process's session.
+    """Start this process's session, or return the existing one.
 
     Raises:
         SparkSettingError: If it runs with settings under which results are not safe.
+        SparkUnauthenticatedError: If the master is a cluster and has no secret.
     """
+    defaults = spark_defaults(os.environ, home=str(Path(pyspark.__file__).parent))
+    secured = authentication(settings.master, {**defaults, **settings.conf}, os.environ)
     python = python_of_workers(settings.master, os.environ)
     os.environ["PYSPARK_PYTHON"] = python
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -106,18 +132,35 @@ def start_session(settings: SparkSettings) -> SparkSession:
     master, own = with_room(settings.master) if settings.room else (settings.master, {})
     builder = SparkSession.builder.master(master).appName(settings.app_name)
     builder = builder.config("spark.driver.memory", settings.driver_memory)
-    for key, value in {**_SETTINGS, **own, **settings.conf}.items():
+    safe = {f"spark.executorEnv.{name}": value for name, value in safe_path().items()}
+    given = {**_SETTINGS, **safe, **own, **settings.conf, **_scratch(settings), **secured}
+    for key, value in given.items():
         builder = builder.config(key, value)
     session = configure_spark_with_delta_pip(builder).getOrCreate()
     require_safe(session)
     return session
 
 
-def python_of_workers(master: str, environment: Mapping[str, str]) -> str:
-    """Return the Python of the workers: on this machine that of the driver, whatever is set.
+def _scratch(settings: SparkSettings) -> dict[str, str]:
+    """Return the settings by which Spark has its temporary files in a folder of this process."""
+    if not settings.scratch or not settings.master.startswith("local"):
+        return {}  # a cluster's workers have folders of their own, and remove them
+    folder, lock = take_scratch(root_of_user())
+    _LOCKS.append(lock)
+    os.environ["TMPDIR"] = str(folder)  # for Python workers of the JVM, and resident ones
+    os.environ["SPARK_LOCAL_DIRS"] = str(folder)  # it overrides the setting
+    options = settings.conf.get(_JAVA_OPTIONS, "")
+    return {
+        "spark.local.dir": str(folder),
+        _JAVA_OPTIONS: f"{options} -Djava.io.tmpdir={folder}".strip(),
+    }
 
-    Another one misses packages, or has others. On a cluster, where a path may be another one,
-    `PYSPARK_PYTHON` of the environment wins.
+
+def python_of_workers(master: str, environment: Mapping[str, str]) -> str:
+    """Return the Python of the workers: for a local master always that of the driver.
+
+    Another Python lacks packages or has other versions. On a cluster, where paths may differ,
+    `PYSPARK_PYTHON` of the environment is used if it is set.
     """
     if master.startswith("local"):
         return sys.executable
@@ -125,9 +168,9 @@ def python_of_workers(master: str, environment: Mapping[str, str]) -> str:
 
 
 def require_safe(session: SparkSession) -> None:
-    """Refuse a session that does not compare what a retried stage gives.
+    """Refuse a session that does not compare the output of retried stages.
 
-    It is read back, since a session that was there before, or the user, may say otherwise.
+    The settings are read back, since an existing session or the user may have other values.
 
     Raises:
         SparkSettingError: For the first setting that differs.
@@ -139,13 +182,13 @@ def require_safe(session: SparkSession) -> None:
 
 
 def with_room(master: str) -> tuple[str, dict[str, str]]:
-    """Return a local master with room for a second run beside one whose tasks hang.
+    """Return a local master with slots for a second run beside one whose tasks hang.
 
     Args:
-        master: As in `SparkSettings`; of what is not `local[n]` or `local[*]`, nothing changes.
+        master: As in `SparkSettings`; only `local[n]` and `local[*]` are changed.
 
     Returns:
-        The master, and the settings by which Spark plans for the processors that there are.
+        The master, and the settings by which Spark plans for the actual processors.
     """
     found = re.fullmatch(r"local\[(\d+|\*)(,\d+)?\]", master)
     if found is None:
@@ -156,7 +199,7 @@ def with_room(master: str) -> tuple[str, dict[str, str]]:
 
 
 def _processors() -> int:
-    """Return the processors that this process may use, as the JVM counts them."""
+    """Return the number of processors that this process may use, as the JVM counts them."""
     count = len(os.sched_getaffinity(0))
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()

@@ -1,18 +1,21 @@
 """Compaction of a bucket, inside a run that touches it; there is no second writer.
 
-Run files are merged by size tiers: as soon as a tier has its fan-out of files, they and all
-smaller ones become one file, of this tier or the next. A record is therefore rewritten
-O(log n) times in its life, and a bucket holds few files per tier. Small files are many
-(`FANOUT`): an increment hits few of them, and a merge writes as many bytes as it takes. Each
-file above that is hit by every run of some hundred keys, and each hit costs a vector and two
-actions of the log: so they are few (`FANOUT_LARGE`). A file most of whose rows are dead is
-rewritten, and takes up all that are smaller: that costs at most some times what it saves, and
-leaves a bucket as it was loaded. Files that are full (`cbp.engine.state.sizes`) are not merged:
-a bucket of any size is merged in the memory of some pieces, since the index copies are cut at
-the same hashes.
+Run files are merged by size tiers. As soon as a tier has as many files as its fan-out, they and
+all smaller files become one file, of this tier or the next. A record is therefore rewritten
+O(log n) times in its life, and a bucket has few files per tier.
+
+The lowest tier may have many files (`FANOUT`): an increment touches few of them, and a merge
+writes as many bytes as it reads. Every run of some hundred keys touches each larger file, and
+each touch costs a vector and two actions of the log: so higher tiers have few (`FANOUT_LARGE`).
+
+A *rotten* file, with mostly dead rows, is rewritten together with all smaller files. This costs
+at most a few times what it saves, and leaves the bucket as if it had just been loaded.
+
+Full files (`cbp.engine.storage.file_sizes`) are not merged. A bucket of any size is merged in the
+memory of a few pieces, since the index copies are cut at the same hashes.
 
 The merged file holds the records that are live after this run, sorted by hash: the
-same records, another layout (`dataChange` is false).
+same records in another layout (`dataChange` is false).
 """
 
 from __future__ import annotations
@@ -26,17 +29,17 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from cbp.engine.state.bucket import BucketState
+from cbp.engine.state.bucket_state import BucketState
 from cbp.engine.state.lookup import IndexedFile
-from cbp.engine.state.sizes import is_full
+from cbp.engine.storage.file_sizes import is_full
 
 __all__ = ["FANOUT", "FANOUT_LARGE", "Merged", "compact", "live_records"]
 
 FANOUT = 8
-"""Files of the lowest tier from which they are merged."""
+"""Number of files of the lowest tier that starts a merge."""
 
 FANOUT_LARGE = 3
-"""Files of any other tier; `tests/cbp/engine/state/test_compaction.py` holds what it trades."""
+"""The same for all other tiers; `tests/cbp/engine/state/test_compaction.py` holds the trade-off."""
 
 _TIER_ZERO_ROWS = 4096
 _TIER_FACTOR = 8
@@ -44,22 +47,23 @@ _DEAD_SHARE_MAX = 0.5
 _HASH_MAX = 2**63 - 1
 _PIECE_ROWS = 500_000
 _PIECE_BYTES = 32 << 20
-"""What is merged at a time; a larger group comes file by file."""
+"""Size of the pieces that are merged at a time; a larger group is merged file by file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Records of some files by hash, and the positions of the files that they replace."""
+    """Merged records ordered by hash, and the indexes of the files that they replace."""
 
     tables: Iterator[pa.Table]
     replaces: tuple[int, ...]
 
 
 def compact(state: BucketState, places: range, died: Mapping[int, BitMap64]) -> Merged | None:
-    """Merge what is worth merging; `None` when nothing is.
+    """Merge the files of a bucket that are worth merging; `None` if there are none.
 
     Args:
-        places: Positions of the files of one bucket.
+        state: The bucket's state.
+        places: Indexes of the files of one bucket.
         died: Rows that this run deleted, by file; they belong to the same commit.
     """
     live = [_live_rows(state, at, died) for at in places]
@@ -68,11 +72,11 @@ def compact(state: BucketState, places: range, died: Mapping[int, BitMap64]) -> 
     full = [is_full(rows=file.rows, size=file.size) for file in files]
     chosen = choose(live, rows, full)
     if len(chosen) > 1:
-        # The log knows Parquet's bytes only: what compresses well is full all the same, and
-        # merging it would give as many files again, run after run.
+        # The log knows only the size in Parquet. A file that compresses well can be full all the
+        # same, and merging it would give as many files again, run after run.
         full = [
             full[at]
-            or (at in chosen and is_full(rows=rows[at], memory=state.open(places[at]).batch.nbytes))
+            or (at in chosen and is_full(rows=rows[at], memory=state.open(places[at]).memory))
             for at in range(len(rows))
         ]
         chosen = choose(live, rows, full)
@@ -81,7 +85,7 @@ def compact(state: BucketState, places: range, died: Mapping[int, BitMap64]) -> 
 
 
 def live_records(state: BucketState) -> Iterator[pa.Table]:
-    """Yield all records of a bucket, ascending by hash, some at a time; see `_merged`."""
+    """Yield all records of a bucket, ascending by hash, in batches; see `_merged`."""
     if state.files:
         yield from _merged(state, range(len(state.files)), {})
 
@@ -89,15 +93,15 @@ def live_records(state: BucketState) -> Iterator[pa.Table]:
 def _merged(
     state: BucketState, chosen: Sequence[int], died: Mapping[int, BitMap64]
 ) -> Iterator[pa.Table]:
-    """Yield the live records of some files, ascending by hash, some at a time.
+    """Yield the live records of some files, ascending by hash, in batches.
 
-    The files are cut at the same hashes, so that pieces follow each other.
+    All files are cut at the same hashes, so the pieces follow each other.
     """
     files = [state.open(at) for at in chosen]
     dead = [state.dead_rows(at) | died[at] if at in died else state.dead_rows(at) for at in chosen]
     longest = max((file.hashes for file in files), key=len)
     step = max(1, _PIECE_ROWS // len(files))
-    size = max(file.batch.nbytes / max(len(file.hashes), 1) for file in files)
+    size = max(file.memory / max(len(file.hashes), 1) for file in files)
     step = max(1, min(step, int(_PIECE_BYTES / len(files) / max(size, 1))))
     starts = [0] * len(files)
     for cut in [*_cuts(longest[step::step]), None]:
@@ -120,16 +124,16 @@ def _merged(
 def _live(
     files: Sequence[IndexedFile], dead: Sequence[BitMap64], span: tuple[int, int, int]
 ) -> Iterator[pa.Table]:
-    """Yield the live rows of one file from a place by hash to another, some at a time."""
+    """Yield the live rows of one file in a range of places by hash, in batches."""
     i, first, last = span
     for start in range(first, last, _PIECE_ROWS):
         rows = files[i].live(start, min(start + _PIECE_ROWS, last), dead[i])
         if len(rows):
-            yield files[i].take(rows, files[i].batch.schema.names)
+            yield files[i].take(rows, files[i].columns)
 
 
 def _cuts(samples: npt.NDArray[np.int64]) -> list[int]:
-    """Return hashes at which to cut; a group with several samples is cut out on its own."""
+    """Return hashes at which to cut; a group with several samples becomes a piece of its own."""
     repeated = samples[1:][samples[1:] == samples[:-1]]
     cuts: list[int] = np.unique(
         np.concatenate([samples, repeated[repeated < _HASH_MAX] + 1])
@@ -138,12 +142,12 @@ def _cuts(samples: npt.NDArray[np.int64]) -> list[int]:
 
 
 def choose(live: list[int], rows: list[int], full: list[bool]) -> list[int]:
-    """Return the files to merge: of a full tier, or a rotten file, and all smaller ones; pure.
+    """Choose files to merge: a tier at its fan-out or a rotten file, and all smaller; pure.
 
     Args:
-        live: Live rows of every file; a file without any is dropped by the run itself.
+        live: Live rows of every file; the run itself drops a file without any.
         rows: Physical rows of every file.
-        full: Whether a file is as large as a file becomes.
+        full: Whether each file is full (`cbp.engine.storage.file_sizes`).
     """
     tiers = [_tier(n) if n and not f else -1 for n, f in zip(live, full, strict=True)]
     for tier in sorted({t for t in tiers if t >= 0}, reverse=True):

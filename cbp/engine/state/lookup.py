@@ -1,8 +1,8 @@
-"""Rows of one data file: found by hash, taken by position.
+"""Look-up in one data file: rows are found by hash and taken by position.
 
-A position is the physical row in the Parquet file, whatever order a copy has, so that it
-means the same in deletion vectors. `IndexedFile` holds all rows; `RowGroups` reads only
-those row groups of the Parquet file that can hold what is asked for.
+A position is the physical row in the Parquet file, even if a copy has another order, so it
+means the same in deletion vectors. `IndexedFile` holds all rows. `RowGroups` reads only
+those row groups of the Parquet file that can hold wanted rows.
 
 Both find the same rows for the same hashes, in ascending position within ascending hash
 (tests/cbp/engine/state/test_lookup.py).
@@ -10,8 +10,7 @@ Both find the same rows for the same hashes, in ascending position within ascend
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -20,11 +19,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-from cbp.engine.spans import span_rows
-from cbp.engine.state.access import choose_search
-from cbp.engine.state.sizes import bytes_unpacked, rows_at_a_time
-from cbp.engine.state.vectors import live_in, rows_of
-from cbp.errors import InvariantError
+from cbp.engine.columnar.ranges import span_rows
+from cbp.engine.delta.deletion_vectors import live_in, rows_of
+from cbp.engine.state.access_path import choose_search
+from cbp.engine.state.copies import CopyDamagedError, Guard
+from cbp.engine.storage.checked_parquet import CheckedFile
+from cbp.engine.storage.file_sizes import bytes_unpacked, rows_at_a_time
 
 __all__ = ["IndexedFile", "RowGroups", "StateRows", "ascending", "hashes_of", "matches"]
 
@@ -32,11 +32,11 @@ Int64s = npt.NDArray[np.int64]
 
 
 class StateRows(Protocol):
-    """What a look-up needs of a data file."""
+    """The rows of a data file, for a look-up."""
 
     @property
     def memory(self) -> int:
-        """Bytes of all its rows, not packed."""
+        """Size of all rows in memory, uncompressed, in bytes."""
         ...
 
     def find(self, wanted: Int64s | None) -> tuple[Int64s, Int64s]:
@@ -48,91 +48,151 @@ class StateRows(Protocol):
         ...
 
     def take(self, positions: Int64s, columns: Sequence[str]) -> pa.Table:
-        """Return some rows (at least one) in the given order; a view where they adjoin."""
+        """Return some rows (at least one) in the given order; a view if they are adjacent."""
         ...
 
     def way(self, wanted: Int64s | None) -> str:
-        """Tell how `find` would search: `index` or `scan`."""
+        """Return how `find` would search: `index` or `scan`."""
         ...
 
     def repeated(self, stride: int, wanted: Int64s | None) -> set[int]:
-        """Return hashes that repeat; each that has `2 * stride` rows is among them."""
+        """Return hashes that repeat, including every hash with at least `2 * stride` rows."""
         ...
 
 
 class IndexedFile:
     """All rows of one data file, in memory or mapped.
 
-    Attributes:
+    A mapped copy is checked before it is used. If it is damaged, the rows of the data file replace
+    it in this object at once. Positions mean the same in both.
+
+    Args:
         batch: All columns, all rows, in physical order.
-        hashes: `_hash` of every row, ascending.
+        sorted_: Whether the rows are sorted by hash.
+        guard: Checks a mapped copy; `None`: the rows lie in memory.
+        replace: Returns the rows of the data file, to replace a damaged copy.
     """
 
-    def __init__(self, batch: pa.RecordBatch, *, sorted_: bool = True) -> None:
-        self.batch = batch
-        self.hashes = hashes_of(batch)
+    def __init__(
+        self,
+        batch: pa.RecordBatch,
+        *,
+        sorted_: bool = True,
+        guard: Guard | None = None,
+        replace: Callable[[CopyDamagedError], IndexedFile] | None = None,
+    ) -> None:
+        self._batch, self._sorted, self._guard, self._replace = batch, sorted_, guard, replace
+        self._hashes: Int64s | None = None
         self._order: Int64s | None = None
         self._repeated: dict[int, set[int]] = {}
-        if not sorted_:
-            self._order = np.argsort(self.hashes, kind="stable")
-            self.hashes = self.hashes[self._order]
 
-    @cached_property
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """All columns, all rows, in physical order; checks all of a mapped copy."""
+        self._checked(lambda guard: guard.everything())
+        return self._batch
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of all columns."""
+        names: list[str] = self._batch.schema.names
+        return names
+
+    @property
+    def hashes(self) -> Int64s:
+        """`_hash` of every row, ascending."""
+        if self._hashes is None:
+            at = self._batch.schema.get_field_index("_hash")
+            self._checked(lambda guard: guard.column(self._batch.column(at)))
+            hashes = hashes_of(self._batch)
+            if not self._sorted:
+                self._order = np.argsort(hashes, kind="stable")
+                hashes = hashes[self._order]
+            self._hashes = hashes
+        return self._hashes
+
+    @property
     def memory(self) -> int:
         """Bytes of all rows."""
-        return int(self.batch.nbytes)
+        return int(self._batch.nbytes)
 
     @property
     def in_order(self) -> bool:
-        """Whether the rows lie in the order of their hashes."""
-        return self._order is None
+        """Whether the rows are sorted by hash."""
+        return self._sorted
+
+    @property
+    def guard(self) -> Guard | None:
+        """The guard of a mapped copy; `None`: the rows lie in memory."""
+        return self._guard
+
+    def _checked(self, check: Callable[[Guard], None]) -> None:
+        """Check rows before they are used; if they are damaged, switch to the data file's."""
+        while self._guard is not None and not self._guard.done:
+            try:
+                check(self._guard)
+                return
+            except CopyDamagedError as error:
+                assert self._replace is not None, "a copy has a data file"
+                other = self._replace(error)
+            self._batch, self._sorted, self._guard = other._batch, other._sorted, other._guard
+            self._hashes = self._order = None
+            self._replace = other._replace
 
     def find(self, wanted: Int64s | None) -> tuple[Int64s, Int64s]:
         """Return positions and hashes; see `StateRows`."""
+        every = self.hashes
         if wanted is None:
-            places, hashes = np.arange(len(self.hashes)), self.hashes
+            places, hashes = np.arange(len(every)), every
         else:
-            places = matches(self.hashes, wanted)
-            hashes = self.hashes[places]
+            places = matches(every, wanted)
+            hashes = every[places]
         return (places if self._order is None else self._order[places]), hashes
 
     def take(self, positions: Int64s, columns: Sequence[str]) -> pa.Table:
         """Return some rows; see `StateRows`."""
-        batch = self.batch.select(list(columns))
+        self._checked(lambda guard: self._pass(guard, positions, columns))
+        batch = self._batch.select(list(columns))
         first, many = int(positions[0]), len(positions)
         if positions[-1] - first + 1 == many and np.all(np.diff(positions) == 1):
             return pa.Table.from_batches([batch.slice(first, many)])
         return pa.Table.from_batches([batch.take(pa.array(positions))])
 
+    def _pass(self, guard: Guard, positions: Int64s, columns: Sequence[str]) -> None:
+        for name in columns:
+            guard.rows(self._batch.column(self._batch.schema.get_field_index(name)), positions)
+
     def at_a_time(self, columns: Sequence[str]) -> int:
         """Return how many rows to read at a time, so that memory stays bounded."""
-        size = self.batch.select(list(columns)).nbytes
-        return rows_at_a_time(rows=self.batch.num_rows, memory=size)
+        size = self._batch.select(list(columns)).nbytes
+        return rows_at_a_time(rows=self._batch.num_rows, memory=size)
 
     def repeated(self, stride: int, wanted: Int64s | None = None) -> set[int]:
-        """Return hashes that repeat; see `StateRows`. Rows out of order are in no range."""
-        if self._order is not None:
+        """Return hashes that repeat; see `StateRows`. Empty if the rows are not sorted."""
+        if not self._sorted:
             return set()
-        stride = 1 << (stride.bit_length() - 1)  # so that few strides are ever asked for
+        stride = 1 << (stride.bit_length() - 1)  # so that there are few different strides
         if stride not in self._repeated:
             samples = self.hashes[::stride]
             self._repeated[stride] = set(samples[1:][samples[1:] == samples[:-1]].tolist())
         return self._repeated[stride]
 
     def span(self, hash_: int) -> tuple[int, int]:
-        """Return the first row of a hash, and the one behind its last."""
-        first, last = (int(np.searchsorted(self.hashes, hash_, side)) for side in ("left", "right"))
+        """Return the first row of a hash, and its last row + 1."""
+        hashes = self.hashes
+        first, last = (int(np.searchsorted(hashes, hash_, side)) for side in ("left", "right"))
         return first, last
 
     def live(self, start: int, stop: int, dead: BitMap64) -> Int64s:
-        """Return the live rows among those at the places `start` to `stop` by hash."""
-        if self._order is None:
+        """Return the live rows at the places `start` to `stop` in the order of the hashes."""
+        if self._sorted:
             return live_in(dead, start, stop)
+        assert self._order is not None, "places are found first"
         rows = self._order[start:stop]
         return rows[~np.isin(rows, rows_of(dead))]
 
     def others(self, gone: Int64s) -> Int64s:
-        """Return all hashes but some (ascending, unique); each as often as it is there."""
+        """Return all hashes except some (ascending, unique); repeated hashes stay repeated."""
         spans = [self.span(hash_) for hash_ in gone.tolist()]
         starts = [0, *(last for _, last in spans)]
         stops = [*(first for first, _ in spans), len(self.hashes)]
@@ -140,20 +200,20 @@ class IndexedFile:
         return np.concatenate(kept)
 
     def way(self, wanted: Int64s | None) -> str:
-        """Tell how `find` would search."""
+        """Return how `find` would search; see `StateRows`."""
         if wanted is None:
             return "scan"
-        return choose_search(rows=len(self.hashes), wanted=len(wanted))
+        return choose_search(rows=self._batch.num_rows, wanted=len(wanted))
 
 
 class RowGroups:
     """A Parquet file of which only some row groups are read; not thread-safe.
 
     Args:
-        file: Open; its row groups have statistics of `_hash`, or are all read.
+        file: Open file; row groups without statistics of `_hash` are always read.
     """
 
-    def __init__(self, file: pq.ParquetFile) -> None:
+    def __init__(self, file: CheckedFile) -> None:
         self._file = file
         meta = file.metadata
         counts = [meta.row_group(g).num_rows for g in range(meta.num_row_groups)]
@@ -163,7 +223,7 @@ class RowGroups:
 
     @property
     def memory(self) -> int:
-        """Bytes of all rows, as the file tells them."""
+        """Size of all rows according to the file's metadata, in bytes."""
         return bytes_unpacked(self._file.metadata)
 
     def touched(self, wanted: Int64s) -> list[int]:
@@ -175,7 +235,7 @@ class RowGroups:
         ]
 
     def rows(self, groups: Sequence[int]) -> int:
-        """Return how many rows some row groups have."""
+        """Return the total number of rows of some row groups."""
         return int(sum(self._starts[group + 1] - self._starts[group] for group in groups))
 
     def find(self, wanted: Int64s | None) -> tuple[Int64s, Int64s]:
@@ -197,28 +257,33 @@ class RowGroups:
         offsets = np.zeros(len(self._starts), np.int64)
         sizes = self._starts[needed + 1] - self._starts[needed]
         offsets[needed] = self._starts[needed] - (np.cumsum(sizes) - sizes)
-        table = _read_groups(self._file, needed.tolist(), list(columns))
+        table = self._read(needed.tolist(), list(columns))
         return table.take(pa.array(positions - offsets[groups]))
 
     def repeated(self, stride: int, wanted: Int64s | None) -> set[int]:
         """Return hashes that repeat; see `StateRows`."""
         groups = range(len(self._ranges)) if wanted is None else self.touched(wanted)
-        stride = max(1, stride // 2)  # a run may lie in two groups of rows
+        stride = max(1, stride // 2)  # a run of equal hashes may span two row groups
         return {hash_ for group in groups for hash_ in self._hashes_of(group).repeated(stride)}
 
     def way(self, wanted: Int64s | None) -> str:
-        """Tell how `find` would search."""
+        """Return how `find` would search; see `StateRows`."""
         return "scan"
+
+    def _read(self, groups: list[int], columns: list[str]) -> pa.Table:
+        table = self._file.read_row_groups(groups, columns)
+        wide = pa.schema([f.with_type(_WIDE.get(f.type, f.type)) for f in table.schema])
+        return table.select(columns).cast(wide)
 
     def _hashes_of(self, group: int) -> IndexedFile:
         if group not in self._hashes:
-            (batch,) = _read_groups(self._file, [group], ["_hash"]).combine_chunks().to_batches()
+            (batch,) = self._read([group], ["_hash"]).combine_chunks().to_batches()
             self._hashes[group] = IndexedFile(batch, sorted_=ascending(batch))
         return self._hashes[group]
 
 
 def matches(hashes: Int64s, wanted: Int64s) -> Int64s:
-    """Return where `hashes` (ascending) has one of `wanted` (ascending, unique); ascending."""
+    """Return the places in `hashes` (ascending) of `wanted` (ascending, unique); ascending."""
     if not len(hashes) or not len(wanted):
         return np.empty(0, np.int64)
     if choose_search(rows=len(hashes), wanted=len(wanted)) == "scan":
@@ -227,7 +292,7 @@ def matches(hashes: Int64s, wanted: Int64s) -> Int64s:
     left = np.searchsorted(hashes, wanted, "left")
     hit = hashes[np.minimum(left, len(hashes) - 1)] == wanted
     starts, found = left[hit], wanted[hit]
-    # Most keys have one record in a file: only where the next row has the hash too, look on.
+    # Most keys have one record in a file; only if the next row has the same hash, search for more.
     follower = np.minimum(starts + 1, len(hashes) - 1)
     if not np.any((hashes[follower] == found) & (follower > starts)):
         unique: Int64s = starts
@@ -244,13 +309,13 @@ def hashes_of(batch: pa.RecordBatch) -> Int64s:
 
 
 def ascending(batch: pa.RecordBatch) -> bool:
-    """Tell whether the rows are sorted by hash, as this engine writes them."""
+    """Return whether the rows are sorted by hash, as this engine writes them."""
     hashes = hashes_of(batch)
     return bool(np.all(hashes[:-1] <= hashes[1:]))
 
 
 def _hash_ranges(meta: pq.FileMetaData) -> list[tuple[int, int]]:
-    """Return least and greatest hash of every row group; where it is not told, all there are."""
+    """Return least and greatest hash of every row group; without statistics, the full range."""
     leaves = [meta.schema.column(at).path for at in range(meta.num_columns)]
     at = leaves.index("_hash")
     ranges = []
@@ -259,16 +324,6 @@ def _hash_ranges(meta: pq.FileMetaData) -> list[tuple[int, int]]:
         told = found is not None and found.has_min_max
         ranges.append((found.min, found.max) if told else (-(2**63), 2**63 - 1))
     return ranges
-
-
-def _read_groups(file: pq.ParquetFile, groups: list[int], columns: list[str]) -> pa.Table:
-    try:
-        table = file.read_row_groups(groups, columns=columns, use_threads=False)
-    except (OSError, pa.ArrowException) as exc:
-        message = f"a data file is damaged: {exc}"
-        raise InvariantError(message) from exc
-    wide = pa.schema([f.with_type(_WIDE.get(f.type, f.type)) for f in table.schema])
-    return table.select(columns).cast(wide)
 
 
 _WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}

@@ -1,1 +1,1 @@
-"""The candidates, one module each; none is imported before it is asked for."""
+"""The candidates, one module each; each is imported only when it is used."""

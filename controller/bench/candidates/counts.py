@@ -1,19 +1,18 @@
-"""What the peers that count in Spark SQL share: the first state, and one increment's counts."""
+"""Shared code of the peers that count in Spark SQL: the first state, counts, and changes."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from controller.bench.digests import frame_digest, last_frame
-from controller.bench.held import Totals
+from controller.bench.candidates.changed_counts_files import SCHEMA, Changes
+from controller.bench.digests import frame_digest
+from controller.bench.result_comparison import Totals
 from controller.bench.workload import Arrival, UrlCount
 
-__all__ = ["COUNTS", "TOTALS", "counts_of", "initial_urls", "totals_of"]
+__all__ = ["COUNTS", "TOTALS", "changes_of", "counts_of", "initial_urls", "totals_of"]
 
 COUNTS, TOTALS = "count.counts", "count.totals"
-"""The state and the output of the dataflow `url-count`; peers hold theirs under the same names."""
-
-_NAMES = ("url", "n")
+"""The state and the output of the dataflow `url-count`; peers use the same names."""
 
 
 def initial_urls(session: Any, keys: int, partitions: int) -> Any:
@@ -22,23 +21,36 @@ def initial_urls(session: Any, keys: int, partitions: int) -> Any:
 
 
 def counts_of(session: Any, *arrivals: Arrival | str) -> Any:
-    """Return a frame `(url STRING, n BIGINT)`: how often each URL stands in some files."""
+    """Return a frame `(url STRING, n BIGINT)`: how often each URL occurs in some files."""
     paths = [str(one.path if isinstance(one, Arrival) else one) for one in arrivals]
     urls = session.read.schema("url STRING").parquet(*paths)
     return urls.groupBy("url").count().withColumnRenamed("count", "n")
 
 
-def totals_of(state: Any, emitted: Any = None, *, order: str = "") -> Totals:
+def changes_of(session: Any, state: Any, arrival: Arrival, *, also: str = "") -> Any:
+    """Return a frame `(url STRING, n BIGINT)`: the new counts of the keys in an increment.
+
+    State is read once; the counts of the increment are broadcast.
+
+    Args:
+        state: A frame `(url, n)` with one row per key.
+        also: A further column, computed from `t` (state) and `s` (the increment's counts).
+    """
+    fresh = counts_of(session, arrival).alias("s")
+    # The broadcast side of a join cannot keep unmatched rows, so keys in state are found first.
+    keys = fresh.hint("broadcast")
+    known = state.alias("t").join(keys, on="url").selectExpr("url", "t.n AS n")
+    joined = fresh.join(known.alias("t").hint("broadcast"), on="url", how="left")
+    more = [also] if also else []
+    return joined.selectExpr("url", "s.n + coalesce(t.n, 0L) AS n", *more)
+
+
+def totals_of(state: Any, changes: Changes | None) -> Totals:
     """Return what a candidate holds.
 
     Args:
         state: A frame `(url, n)` with one row per key.
-        emitted: A frame `(url, n)` with the column `order`: what was emitted after the load;
-            None: nothing is.
-        order: Rises with what was emitted.
+        changes: Its output; None: it emits none.
     """
-    states = {COUNTS: frame_digest(state, _NAMES)}
-    if emitted is None:
-        return Totals(states)
-    last = last_frame(emitted, _NAMES[:1], _NAMES, order)
-    return Totals(states, {TOTALS: frame_digest(last, _NAMES)})
+    states = {COUNTS: frame_digest(state.select("url", "n"), SCHEMA.names)}
+    return Totals(states, None if changes is None else {TOTALS: changes.digest()})

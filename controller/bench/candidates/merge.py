@@ -1,18 +1,30 @@
-"""Delta MERGE in a batch: the source counted first, matched rows updated, new ones inserted.
+"""Delta MERGE in a batch, in two forms; the changes are computed first, then merged.
 
-Best settings found: deletion vectors, so that no unchanged row is rewritten; the source
-aggregated, and not materialized, since reading it twice gives the same; broadcast of the
-source as long as it fits; adaptive execution; as many files as there are buckets of ours.
-Partitioning or clustering by the key does not help: random keys touch every file. So
-no column's statistics are collected. Left out, to its advantage: the change feed, so that
-it emits no changes, and OPTIMIZE. Its plans take long to warm up: some ten runs.
+    changes := the increment's counts LEFT JOIN the table  -> Parquet, synced
+    MERGE the table WITH changes: matched rows are updated, new ones inserted
+
+- `merge-files`: files with a changed row are rewritten.
+- `merge-vectors`: changed rows are deleted by deletion vectors, and written to new files.
+
+Best settings found: eight shuffle partitions on two slots; the source is read from the changes,
+which are small, and not materialized again; the source is broadcast as long as it fits; as many
+files as `cbp` has buckets; no statistics. Partitioning or clustering by the key does not help:
+random keys touch every file. The change feed is off: the join is cheaper. Two things are to its
+advantage: OPTIMIZE is left out, and Spark syncs no files. Its query plans need some rounds to warm
+up.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
 from controller.bench.candidate import Figures, Place
-from controller.bench.candidates.counts import counts_of, initial_urls, totals_of
-from controller.bench.held import Totals
+from controller.bench.candidates.changed_counts_files import Changes
+from controller.bench.candidates.counts import changes_of, initial_urls, totals_of
+from controller.bench.result_comparison import Totals
 from controller.bench.workload import Arrival
 
 __all__ = ["MergeCandidate"]
@@ -24,18 +36,20 @@ _BROADCAST_BYTES = 256 << 20
 class MergeCandidate:
     """One Delta table; see `controller.bench.candidate`."""
 
-    name, form = "merge", "sql"
+    form = "sql"
 
-    def __init__(self, place: Place) -> None:
-        self.state_keys = 0
+    def __init__(self, place: Place, name: str) -> None:
+        self.name, self.state_keys = name, 0
         self._place, self._table = place, str(place.folder / "counts")
+        self._changes = Changes(place.folder, "")
+        vectors = str(name == "merge-vectors").lower()
         self._session = place.session(
             {
                 "spark.sql.adaptive.enabled": "true",
-                "spark.sql.shuffle.partitions": str(place.slots),
+                "spark.sql.shuffle.partitions": str(FILES_PER_SLOT * place.slots),
                 "spark.sql.autoBroadcastJoinThreshold": str(_BROADCAST_BYTES),
                 "spark.databricks.delta.merge.materializeSource": "none",
-                "spark.databricks.delta.properties.defaults.enableDeletionVectors": "true",
+                "spark.databricks.delta.properties.defaults.enableDeletionVectors": vectors,
                 "spark.databricks.delta.properties.defaults.dataSkippingNumIndexedCols": "0",
             }
         )
@@ -49,19 +63,29 @@ class MergeCandidate:
         rows.write.format("delta").save(self._table)
 
     def run(self, arrival: Arrival) -> Figures:
-        """Merge the counts of one increment."""
+        """Compute the changes of one increment, emit them, and merge them."""
         from delta.tables import DeltaTable
 
-        source = counts_of(self._session, arrival).alias("s")
+        path = str(self._changes.next())
+        changes_of(self._session, self._state(), arrival).write.parquet(path)
+        self._changes.sync()
+        source = self._session.read.schema("url STRING, n BIGINT").parquet(path).alias("s")
         target = DeltaTable.forPath(self._session, self._table).alias("t")
         merge = target.merge(source, "t.url = s.url")
-        merge = merge.whenMatchedUpdate(set={"n": "t.n + s.n"})
+        merge = merge.whenMatchedUpdate(set={"n": "s.n"})
         merge.whenNotMatchedInsert(values={"url": "s.url", "n": "s.n"}).execute()
         return Figures()
 
+    def emitted(self) -> Iterator[pa.RecordBatch]:
+        """Yield the changes of the latest run."""
+        return self._changes.latest()
+
     def held(self) -> Totals:
-        """Digest the table; no changes are emitted."""
-        return totals_of(self._session.read.format("delta").load(self._table))
+        """Digest the table, and the last emitted row per key."""
+        return totals_of(self._state(), self._changes)
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: there is nothing to release."""
+
+    def _state(self) -> Any:
+        return self._session.read.format("delta").load(self._table)

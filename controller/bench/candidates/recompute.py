@@ -1,14 +1,15 @@
-"""Spark from scratch: everything that ever arrived is counted again, the table replaced.
+"""Spark from scratch: all input is counted again in every run, and the table is replaced.
 
-Best settings found: adaptive execution, partial counts before the shuffle (Spark's own),
-as many partitions as there are buckets of ours, no statistics collected.
+Best settings found: adaptive execution, partial counts before the shuffle (Spark's own), as many
+partitions as `cbp` has buckets, no statistics collected. It emits no changes, since these cannot
+be known without the previous table.
 """
 
 from __future__ import annotations
 
 from controller.bench.candidate import Figures, Place
 from controller.bench.candidates.counts import counts_of, initial_urls, totals_of
-from controller.bench.held import Totals
+from controller.bench.result_comparison import Totals
 from controller.bench.workload import Arrival
 
 __all__ = ["RecomputeCandidate"]
@@ -36,7 +37,7 @@ class RecomputeCandidate:
         self._inputs: list[Arrival | str] = [str(place.scratch / "initial")]
 
     def load(self, state_keys: int) -> None:
-        """Write the first input; its counts are made by the first run."""
+        """Write the first input; the first run counts it."""
         self.state_keys = state_keys
         urls = initial_urls(self._session, state_keys, self._partitions)
         urls.write.parquet(str(self._inputs[0]))
@@ -51,9 +52,12 @@ class RecomputeCandidate:
         self._bytes += arrival.bytes
         return Figures(bytes_read=self._bytes)
 
+    def emitted(self) -> None:
+        """Return None: no changes are emitted."""
+
     def held(self) -> Totals:
         """Digest the table; no changes are emitted."""
-        return totals_of(self._session.read.format("delta").load(self._table))
+        return totals_of(self._session.read.format("delta").load(self._table), None)
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: there is nothing to release."""

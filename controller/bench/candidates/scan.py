@@ -1,8 +1,8 @@
-"""Ours without the choice by cost: every look-up reads the whole file and tests every row.
+"""The product without the choice by cost: every look-up reads the whole file and tests every row.
 
-It keeps no copies, so that each run reads the Parquet files of the buckets that it touches
-from start to end. With it `--hit-rates` shows what the choice between index and scan is
-worth at each rate, and that it never costs more than the scan.
+It keeps no index copies, so that each run reads the Parquet files of the touched buckets from
+start to end. Compared with it, `--hit-rates` shows what the choice between index and scan saves at
+each rate, and that this choice never costs more than the scan.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from cbp.engine.state.index import IndexCache
+from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.state.lookup import IndexedFile, Int64s, StateRows
-from cbp.engine.task import StageTask
+from cbp.engine.task.stage_task import StageTask
 
 __all__ = ["ScanTask"]
 
 
 class ScanTask(StageTask):
-    """A task that looks nothing up."""
+    """A task without index look-ups."""
 
     def open_cache(self) -> IndexCache:
         """Return a cache that keeps nothing."""
@@ -28,7 +28,7 @@ class ScanTask(StageTask):
 
 
 class _NoCache(IndexCache):
-    """Reads every file anew."""
+    """Reads every file again."""
 
     def reader(
         self,
@@ -53,7 +53,7 @@ class _NoCache(IndexCache):
 
 
 class _Scanned:
-    """All rows of a file, each of them tested; see `cbp.engine.state.lookup.StateRows`."""
+    """All rows of a file; each is tested. See `cbp.engine.state.lookup.StateRows`."""
 
     def __init__(self, rows: IndexedFile) -> None:
         self._rows = rows
@@ -79,9 +79,9 @@ class _Scanned:
         return self._rows.take(positions, columns)
 
     def repeated(self, stride: int, wanted: Int64s | None) -> set[int]:
-        """Name no large groups: all rows are in memory as it is."""
+        """Return no large groups: all rows are in memory anyway."""
         return set()
 
     def way(self, wanted: Int64s | None) -> str:
-        """Tell how rows are found."""
+        """Return how rows are found."""
         return "scan"

@@ -1,7 +1,7 @@
-"""What the tables of a dataflow hold: all of every state, and the last records of every output.
+"""Reads all tables of a dataflow: every state record, and the last records of every output.
 
-Spark reads them as anybody's Delta tables, by its own reader; without Spark the live files
-are read here. Neither goes through the engine's look-ups or index copies.
+Spark reads them with its own Delta reader, as any Delta tables. Without Spark, this module reads
+the live files itself. Neither uses the engine's look-ups or index copies.
 """
 
 from __future__ import annotations
@@ -11,30 +11,31 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from cbp.engine.base import flow_table, state_table
-from cbp.engine.batches import live_batches
+from cbp.engine.delta.live_records import live_batches
 from cbp.engine.delta.tables import open_table
-from cbp.engine.files import LocalFiles
-from cbp.model.dataflow import Dataflow
-from cbp.model.schema import Field, Schema
+from cbp.engine.storage.files import LocalFiles
+from cbp.engine.storage.table_names import flow_table, state_table
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.flow.schema import Field, Schema
 from controller.bench.digests import digest_of, frame_digest, last_digest, last_frame
-from controller.bench.held import Digest, Totals
+from controller.bench.result_comparison import Digest, Totals
 
-__all__ = ["totals_of_tables"]
+__all__ = ["latest_emitted", "totals_of_tables"]
 
 _EPOCH = "_epoch"
 
 
 def totals_of_tables(folder: Path, dataflow: Dataflow, *, spark: Any) -> Totals:
-    """Return what all tables hold.
+    """Return the contents of all tables.
 
-    The outputs of a dataflow that is measured have one record per key and epoch at most.
+    Outputs of a measured dataflow have at most one record per key and epoch.
 
     Args:
         folder: The dataflow's folder.
-        dataflow: Whose tables they are.
-        spark: The session that reads; `None`: this process does.
+        dataflow: The dataflow.
+        spark: The session that reads; `None`: this process reads.
     """
     states: dict[str, Digest] = {}
     emitted: dict[str, Digest] = {}
@@ -47,6 +48,19 @@ def totals_of_tables(folder: Path, dataflow: Dataflow, *, spark: Any) -> Totals:
             key = [output.schema.fields[output.schema.index(column)] for column in output.key]
             emitted[f"{name}.{output.name}"] = _output(path, output.schema, key, spark)
     return Totals(states, emitted)
+
+
+def latest_emitted(folder: Path, dataflow: Dataflow, epoch: int) -> Iterator[pa.RecordBatch]:
+    """Yield the output of one epoch of the dataflow's only stage and only output."""
+    ((name, node),) = dataflow.stages.items()
+    (output,) = node.translator.outputs
+    path = folder / flow_table(name, output.name)
+    for file in open_table(str(path), LocalFiles()).snapshot.live.values():
+        # A file's name begins with the epoch that wrote it; it holds no later records.
+        if int(file.path.rpartition("/")[2].partition("-")[0]) >= epoch:
+            for batch in live_batches(str(path), file, [_EPOCH, *output.schema.names]):
+                found = batch.filter(pc.equal(batch.column(_EPOCH), epoch))
+                yield found.select(list(output.schema.names))
 
 
 def _state(path: Path, schema: Schema, spark: Any) -> Digest:

@@ -1,13 +1,13 @@
-"""The whole graph from scratch on Spark, in DataFrames: what an increment spares.
+"""The whole graph from scratch on Spark, in DataFrames: shows the work that increments save.
 
-Clustering counts triangles: each edge leads from its end with fewer neighbours to the other
-one, so that hubs begin few pairs; a pair of edges of one beginning that a third edge closes
-is a triangle of three nodes. PageRank repeats its formula over all links, until the sum of
-all changes is within the tolerance that the dataflow has.
+Clustering counts triangles. Each edge is directed from its end with fewer neighbours to the other
+end, so that hubs begin few pairs. Two edges with the same beginning form a triangle if a third
+edge closes them. PageRank repeats its formula over all links, until the sum of all changes is
+within the dataflow's tolerance.
 
-Best settings found: links kept in memory in the partitions of their beginnings, so that an
-iteration shuffles partial sums only; one job per iteration; two partitions per slot;
-adaptive execution off for the many small jobs of PageRank; no statistics collected.
+Best settings found: links kept in memory, partitioned by their source, so that an iteration
+shuffles only partial sums; one job per iteration; two partitions per slot; adaptive execution off
+for the many small jobs of PageRank; no statistics collected.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from controller.bench.candidate import Figures, Place
 from controller.bench.graph import edge_table
 from controller.bench.graph_workloads import DAMPING, Clustering, GraphWorkload, PageRank
-from controller.bench.held import Values
+from controller.bench.result_comparison import Values
 from controller.bench.workload import Arrival, write_arrival
 
 __all__ = ["WholeGraphCandidate"]
@@ -45,7 +45,7 @@ class WholeGraphCandidate:
         self._inputs: list[Arrival] = []
 
     def load(self, state_keys: int) -> None:
-        """Write the first links; their values are made by the first run."""
+        """Write the first links; the first run computes their values."""
         self.state_keys = state_keys
         path = self._place.scratch / "initial" / "links.parquet"
         self._inputs = [write_arrival(edge_table(self._workload.graph.first), path)]
@@ -63,6 +63,9 @@ class WholeGraphCandidate:
         read = sum(one.bytes for one in self._inputs)
         return Figures(bytes_read=read, epochs=iterations)
 
+    def emitted(self) -> None:
+        """Return None: the values are compared instead."""
+
     def held(self) -> Values:
         """Read the table."""
         rows = self._session.read.format("delta").load(self._table).toArrow()
@@ -70,7 +73,7 @@ class WholeGraphCandidate:
         return Values(dict(zip(nodes, values, strict=True)))
 
     def close(self) -> None:
-        """Hold nothing: each run gives back what it kept in memory."""
+        """Do nothing: each run releases what it kept in memory."""
 
     def _save(self, values: Any) -> None:
         values.write.format("delta").mode("overwrite").save(self._table)
@@ -93,7 +96,7 @@ class WholeGraphCandidate:
 
 
 def _prepared(links: Any, partitions: int) -> tuple[Any, Any]:
-    """Return what each page gives along its links `(src, dst, share)`, and all pages; kept."""
+    """Return what each page gives along its links `(src, dst, share)`, and all pages; cached."""
     links = links.repartition(partitions, "src")
     counts = links.groupBy("src").count()
     given = links.join(counts, "src").selectExpr("src", "dst", "1D / count AS share").persist()

@@ -1,7 +1,7 @@
-"""Run migrations on the connection and in the transaction of `controller.store.migrate`.
+"""Alembic environment: runs migrations in the transaction of `controller.store.migrate`.
 
 To write a new one: copy the newest file of `versions/`, give it the next number and
-`down_revision`, change `tables.py` to match. A test compares both.
+`down_revision`, and change `tables.py` to match. A test compares both.
 """
 
 from __future__ import annotations

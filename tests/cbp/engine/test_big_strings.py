@@ -1,4 +1,8 @@
-"""More than 2 GB of strings in one bucket, or in one increment: no record is lost, none is cut."""
+"""More than 2 GB of strings in one bucket, or in one increment: no record is lost, none is cut.
+
+So it is where a vectorised translator reads, keeps and passes them on. Calls on tables, windows and
+what waits to be written are bounded by bytes, not by rows alone.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +17,14 @@ import pytest
 from hypothesis import given, settings
 
 from cbp import DataflowBuilder, Input, Output, State, Translate, TranslateArrow
-from cbp.engine import arrange, bucket
 from cbp.engine.direct import LocalEngine
-from cbp.engine.vectorised import reader
-from cbp.engine.window import WindowReader
-from cbp.model.dataflow import Dataflow
+from cbp.engine.kernel import groupwise as bucket
+from cbp.engine.kernel.arrow import reader
+from cbp.engine.kernel.window import WindowReader
+from cbp.engine.shuffle import replicated_read as arrange
+from cbp.model.dataflow.dataflow import Dataflow
 from tests import flows
-from tests.cbp.engine.test_direct import assert_same, dataflow_of, epochs_of
+from tests.cbp.engine.epochs import assert_same, dataflow_of, epochs_of
 from tests.driver import Driver
 from tests.fresh import run_fresh
 
@@ -35,10 +40,10 @@ class Latest(TranslateArrow):
     changes = Output("k BIGINT, text STRING", key="k")
 
     def __init__(self, calls: list[int]) -> None:
-        self._calls = calls
+        self._tell = calls.append
 
     def translate(self, groups: Any, out: Any) -> None:
-        self._calls.append(len(groups))
+        self._tell(len(groups))
         out.kept(groups.texts)
         out.changes(groups.texts)
 
@@ -63,8 +68,8 @@ class Lengths(Translate):
 
 def run_big(folder: Path, groups: int) -> None:
     """Run what a fresh process does: see the test of a bucket."""
-    from cbp.engine.hashing import bucket_of, key_hash
-    from cbp.model.schema import DataType
+    from cbp.engine.columnar.key_hash import bucket_of, key_hash
+    from cbp.model.flow.schema import DataType
 
     def bucket_number(key: int) -> int:
         hash_ = key_hash([key], [DataType("BIGINT")])

@@ -13,7 +13,7 @@ import pytest
 from cbp.engine.direct import LocalEngine
 from cbp.errors import DiskFullError
 from tests import machine
-from tests.cbp.engine.test_direct import dataflow_of
+from tests.cbp.engine.epochs import dataflow_of
 from tests.driver import Driver
 
 

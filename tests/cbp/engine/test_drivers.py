@@ -1,4 +1,7 @@
-"""Two of whatever should be one: two drivers of a stage, two attempts of a task."""
+"""Two of whatever should be one: two drivers of a stage, two attempts of a task.
+
+Of two drivers of one epoch one stops, and nothing is doubled; a task that ran twice counts once.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,17 @@ from typing import Any
 
 import pytest
 
-from cbp.engine.base import RunPlan
+from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.delta.tables import open_table
 from cbp.engine.direct import DirectEngine, LocalEngine
-from cbp.engine.executor import LocalExecutor
-from cbp.engine.files import LocalFiles
-from cbp.engine.intentions import IntentionLog
-from cbp.engine.task import StageTask
-from cbp.engine.taskplan import TaskPlan
+from cbp.engine.interface.engine import RunPlan
+from cbp.engine.run.executor import LocalExecutor
+from cbp.engine.storage.files import LocalFiles
+from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.stage_task import StageTask
 from cbp.errors import LogConflictError
-from cbp.model.intention import Intention
-from tests.cbp.engine.test_direct import assert_same, dataflow_of
+from cbp.model.run.intention import Intention
+from tests.cbp.engine.epochs import assert_same, dataflow_of
 from tests.driver import Driver
 
 EPOCHS = 8
@@ -105,7 +108,7 @@ class TwiceExecutor(LocalExecutor):
 @pytest.mark.parametrize("case", ["sequences", "members", "clock"])
 def test_a_task_that_ran_twice_counts_once(case: str, counted: int, tmp_path: Path) -> None:
     """Whichever attempt is taken: the reference's results, and no live file of the other."""
-    from tests.spark.test_spark_engine import epochs_of
+    from tests.spark.spark_epochs import epochs_of
 
     engine = DirectEngine(TwiceExecutor(counted), cache=str(tmp_path / "cache"))
     dataflow = dataflow_of(case)

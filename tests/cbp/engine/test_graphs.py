@@ -16,8 +16,8 @@ import pytest
 
 from cbp import DataflowBuilder, Input, Output, RunAny, State, Translate
 from cbp.engine.direct import LocalEngine
-from cbp.engine.reference import ReferenceEngine
-from cbp.model.dataflow import Dataflow
+from cbp.engine.reference.engine import ReferenceEngine
+from cbp.model.dataflow.dataflow import Dataflow
 from tests.controller.world import World
 from tests.driver import Driver
 

@@ -1,4 +1,7 @@
-"""State that lies by another hash, or in other buckets, than the stage would look."""
+"""State that lies by another hash, or in other buckets, than the stage would look.
+
+A state table with another hash, key or number of buckets is refused before any work.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ import pytest
 from cbp.engine.delta.actions import CommitInfo, encode
 from cbp.engine.delta.tables import open_table
 from cbp.engine.direct import LocalEngine
-from cbp.engine.files import LocalFiles
+from cbp.engine.storage.files import LocalFiles
 from cbp.errors import PlacementDiffersError
-from tests.cbp.engine.test_direct import dataflow_of
+from tests.cbp.engine.epochs import dataflow_of
 from tests.driver import Driver
 
 

@@ -1,4 +1,4 @@
-"""The reference engine keeps the rules of `cbp.model.routing`, one test per rule."""
+"""The reference engine keeps the rules of `cbp.model.dataflow.routing`, one test per rule."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from cbp import (
     route,
 )
 from cbp.engine.direct import LocalEngine
-from cbp.engine.reference import ReferenceEngine
-from cbp.engine.reference_stage import ReferenceStage
+from cbp.engine.reference.engine import ReferenceEngine
+from cbp.engine.reference.stage import ReferenceStage
 from cbp.errors import AuthorCodeError, DataflowInvalidError
 from cbp.testing import run_epochs
 from tests.driver import Driver

@@ -1,4 +1,7 @@
-"""Keys in SQL where there is no Spark: their functions, or a clear refusal."""
+"""Keys in SQL where there is no Spark: their functions, or a clear refusal.
+
+A key in SQL is the key that its function gives; what cannot be a key is refused before it runs.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import pytest
 
 from cbp import Input, by_sql
 from cbp.engine.direct import LocalEngine
-from cbp.engine.reference import ReferenceEngine
+from cbp.engine.reference.engine import ReferenceEngine
 from cbp.errors import AuthorCodeError, DefinitionError
 from tests.chains import Hosts, hosts
 from tests.driver import Driver

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from cbp.engine import taskstate
 from cbp.engine.delta.tables import open_table
 from cbp.engine.direct import LocalEngine
-from cbp.engine.faults import NO_FAULTS, Crash, PlannedFaults
-from cbp.engine.files import LocalFiles
-from tests.cbp.engine.test_direct import assert_same, dataflow_of
+from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.storage.files import LocalFiles
+from cbp.engine.task import state_writer as taskstate
+from tests.cbp.engine.epochs import assert_same, dataflow_of
 from tests.driver import Driver
 
 ROWS: list[dict[str, Any]] = [{"url": f"{i % 7}{i}", "drop": False} for i in range(60)]

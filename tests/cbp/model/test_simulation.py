@@ -16,14 +16,8 @@ from typing import Any
 
 import pytest
 
-from cbp.model.connector import Connector, Queued
-from cbp.model.consult import consult
-from cbp.model.framing import Framing, Segment
-from cbp.model.graph import cycles, inner_inputs
-from cbp.model.increment import DataFile, Increment
-from cbp.model.places import Places
-from cbp.model.pressure import FlowLimit
-from cbp.model.runnable import (
+from cbp.model.dataflow.graph import cycles, inner_inputs
+from cbp.model.dataflow.runnable import (
     Align,
     CountWindow,
     KeyWindow,
@@ -33,8 +27,14 @@ from cbp.model.runnable import (
     RunAny,
     StaticTable,
 )
-from cbp.model.schedule import Schedule, StageView, Start, decide
-from cbp.model.stage import RunnableSpec
+from cbp.model.dataflow.stage import RunnableSpec
+from cbp.model.flow.back_pressure import FlowLimit
+from cbp.model.flow.connector import Connector, Queued
+from cbp.model.flow.framing import Framing, Segment
+from cbp.model.flow.increment import DataFile, Increment
+from cbp.model.schedule.runnable_call import consult
+from cbp.model.schedule.scheduler import Schedule, StageView, Start, decide
+from cbp.model.schedule.slots import Places
 
 GRAPHS = 200
 DECAY, RECORDS_MAX = 4, 64  # four turns at most, so that a cycle drains whatever its fan-out

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from cbp import DataflowBuilder, Input, Output, State, Translate
-from cbp.model.connector import Decision
-from cbp.model.runnable import CountWindow, RunAll, RunAny, StaticTable
-from cbp.model.stage import RunnableSpec
+from cbp.model.dataflow.runnable import CountWindow, RunAll, RunAny, StaticTable
+from cbp.model.dataflow.stage import RunnableSpec
+from cbp.model.flow.connector import Decision
 from cbp.model.verification import comparisons, first_stage, merged, timeless
 from stages.flows.clustering import clustering
 from stages.flows.crawl_queue import crawl_queue

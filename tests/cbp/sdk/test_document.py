@@ -20,8 +20,8 @@ from cbp import (
     dataflow_from_document,
 )
 from cbp.errors import DataflowInvalidError, DefinitionError, Mistake, NotFoundError
-from cbp.model.pressure import FlowLimit
-from cbp.model.retention import FOREVER, NO_WISH, FlowRetention, RetentionWish
+from cbp.model.flow.back_pressure import FlowLimit
+from cbp.model.flow.retention import FOREVER, NO_WISH, FlowRetention, RetentionWish
 
 
 class Words(TranslateRecords):
@@ -328,3 +328,23 @@ def test_a_wrong_retention_is_a_mistake_with_its_place(value: Any, code: str, fi
     made = document()["sources"]
     found = [(mistake.code, mistake.where) for mistake in refused.value.mistakes]
     assert found == [(code, f"sources.{name}.keep{field}") for name in made]
+
+
+NO_SECONDS = [1e12, 1e308, 10**30, -1, float("nan"), float("inf"), True, "60", [60]]
+
+
+@pytest.mark.parametrize("value", NO_SECONDS, ids=repr)
+@pytest.mark.parametrize("field", ["run_seconds_max", "close_idle_seconds"])
+def test_a_time_that_no_date_can_hold_is_a_mistake(field: str, value: Any) -> None:
+    """Times are numbers from 0 to ten years: what the loop adds to a date stays one."""
+    made = document()
+    name = next(iter(made["stages"]))
+    wrong = {"a": value} if field == "close_idle_seconds" else value
+    made["stages"][name] = {**made["stages"][name], field: wrong}
+    assert "seconds_invalid" in {code for code, _ in codes(made)}
+
+
+@pytest.mark.parametrize("most", [-1, True, 1.5, float("inf"), 10**30])
+def test_bytes_that_no_column_can_hold_are_a_mistake(most: Any) -> None:
+    """A number of bytes fits an integer of 64 bits."""
+    assert {code for code, _ in codes(keeping({"bytes": most}))} == {"keep_invalid"}

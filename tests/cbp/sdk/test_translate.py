@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from cbp import (
     route,
 )
 from cbp.errors import DefinitionError, Mistake
-from cbp.model.schema import DataType
-from cbp.model.stage import Computed
+from cbp.model.dataflow.stage import Computed
+from cbp.model.flow.schema import DataType
 
 THIS = Path(__file__).name
 URLS = Input("url STRING, n INT", route_by="url")
@@ -409,3 +410,20 @@ def test_an_unknown_type_of_a_computed_key_is_found_at_once() -> None:
     """`by` checks its types when it is called."""
     with pytest.raises(DefinitionError, match="'VARIANT' is no type"):
         by(lambda r: r, "VARIANT")
+
+
+def test_a_typing_mistake_in_a_schema_is_told_with_its_line() -> None:
+    """That of the attribute, also where a base class or `__init__` sets it."""
+
+    class Wrong(Translate):
+        urls = Input("url STRNG", route_by="url")
+
+        def translate(self, key: Any, group: Any, out: Any) -> None:
+            """Never called here."""
+
+    class Derived(Wrong):
+        """Has it from its base."""
+
+    _, line = inspect.getsourcelines(Wrong)
+    for class_ in (Wrong, Derived):
+        assert mistake_of(class_()).place.endswith(f"{THIS}:{line + 1}")

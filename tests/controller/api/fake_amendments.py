@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cbp.engine.rewind import TableRewind
-from cbp.model.correction import Correction, CorrectionNote
-from cbp.model.generation import Generation
-from cbp.model.position import Position, StagePosition
-from cbp.model.rollback import Cut, parse_goal
-from controller.loop.notes import Corrected
-from controller.loop.rollback import RollbackPlan
+from cbp.engine.interface.tables import TableRewind
+from cbp.model.flow.generation import Generation
+from cbp.model.flow.position import Position, StagePosition
+from cbp.model.run.correction import Correction, CorrectionNote
+from cbp.model.version.rollback import Cut, Moment, parse_goal
+from controller.loop.records.correction_log import Corrected
+from controller.loop.recovery.rollback import RollbackPlan
 
 __all__ = ["FakeAmendments"]
 
@@ -48,6 +48,13 @@ class FakeAmendments:
         self.asked.append(("roll_back", name, to, who, why, drop_later, pause, request))
         self.begun.append(self._generation(name, who, why, {}))
         return self.begun[-1]
+
+    def moments(self, name: str, *, limit: int) -> Sequence[Moment]:
+        self.store.dataflow(name)
+        return [
+            Moment("count" if epoch >= 0 else "", epoch, Cut({"count": epoch + 1}, 60_000 * epoch))
+            for epoch in range(5, -2, -1)
+        ][:limit]
 
     def rollbacks(self, name: str) -> Sequence[Generation]:
         self.store.dataflow(name)

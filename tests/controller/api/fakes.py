@@ -17,33 +17,38 @@ import anyio
 import httpx
 from fastapi import FastAPI
 
-from cbp.engine.collect import Dead, Kept, TablePlan
+from cbp.engine.interface.tables import Dead, Kept, TablePlan
 from cbp.errors import AlreadyExistsError, NotFoundError, OperatingError
-from cbp.model.change import NO_CHOICE, Choice, compare_versions
-from cbp.model.connector import Connector
-from cbp.model.dataflow import Dataflow
-from cbp.model.increment import DataFile, Increment
-from cbp.model.intention import RunStatus
-from cbp.model.position import Position
-from cbp.model.punctuation import Punctuation
-from cbp.model.retention import Expiry, Held
-from cbp.model.shape import shape_of
-from cbp.model.succession import Succession
-from cbp.model.waiting import Wait
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.shape import shape_of
+from cbp.model.flow.connector import Connector
+from cbp.model.flow.increment import DataFile, Increment
+from cbp.model.flow.position import Position
+from cbp.model.flow.punctuation import Punctuation
+from cbp.model.flow.retention import Expiry, Held
+from cbp.model.run.intention import RunStatus
+from cbp.model.schedule.waiting import Wait
+from cbp.model.version.succession import Succession
+from cbp.model.version.version_change import NO_CHOICE, Choice, compare_versions
 from cbp.sdk import Input, Output, State, Translate
 from controller.api import create_api
-from controller.loop.change import Changed
-from controller.loop.housekeeping import Garbage
-from controller.loop.reading import AsOf
+from controller.loop.housekeeping.collector import Garbage
+from controller.loop.housekeeping.scrubs import Scrub
+from controller.loop.operations.version_change import Changed
+from controller.loop.reading.reader import AsOf
+from controller.loop.runs.isolation import Trouble
+from controller.loop.runs.lane_counts import LaneCount
 from controller.registry import Registry
 from controller.settings import Settings
 from controller.store.base import (
     ClaimRecord,
     DataflowRecord,
     IncrementRecord,
+    Judged,
     Page,
     RunRecord,
     StageRecord,
+    Uploaded,
 )
 from tests.controller.api.fake_amendments import FakeAmendments
 
@@ -235,6 +240,24 @@ class NoVerifications:
         raise NotFoundError(kind="verification", name=id_)
 
 
+class FakeScrubs:
+    """Of every dataflow nothing was read yet."""
+
+    def __init__(self, store: FakeStore) -> None:
+        self.store = store
+
+    def start(self, name: str) -> Scrub:
+        self.store.dataflow(name)
+        return Scrub(name, "running", "request")
+
+    def show(self, name: str) -> Scrub:
+        self.store.dataflow(name)
+        return self.last(name)
+
+    def last(self, name: str) -> Scrub:
+        return Scrub(name, "never", "idle work")
+
+
 class FakeReading:
     """Answers look-ups and pages from canned records."""
 
@@ -285,10 +308,15 @@ class FakeController:
         self.reading = FakeReading()
         self.asked: list[tuple[Any, ...]] = []
         self.amendments = FakeAmendments(store)
-        self.housekeeping = FakeHousekeeping(store)
+        self.housekeeping, self.scrubs = FakeHousekeeping(store), FakeScrubs(store)
         self.problem = ""
+        self.lane_counts = (
+            LaneCount("clicks", "resident", runs=3, seconds=0.5),
+            LaneCount("deleted", "spark", runs=1, seconds=2.0),
+        )
         self.fails_with: Exception | None = None
         self.beside: tuple[str, ...] = ()
+        self.in_trouble: list[Trouble] = []
         self.reasons: dict[str, str] = {"count": "waits for an increment on urls"}
 
     def register(
@@ -330,6 +358,9 @@ class FakeController:
 
     def dataflow(self, name: str) -> Dataflow:
         return self.registry.compile(self.store.dataflow(name).document)
+
+    def troubles(self, name: str | None = None) -> list[Trouble]:
+        return [trouble for trouble in self.in_trouble if name in (None, trouble.dataflow)]
 
     def pause(self, name: str) -> None:
         self.store.records[name] = replace(self.store.dataflow(name), desired="paused")
@@ -400,12 +431,42 @@ class FakeHousekeeping:
         return self.look(name)
 
 
+LYING: dict[str, Any] = {
+    "name": "urls",
+    "folder": "/drop/clicks/urls/incoming",
+    "waiting": 2,
+    "waiting_bytes": 20,
+    "oldest_at": None,
+    "unclaimed": 1,
+    "oldest_unclaimed": [{"name": "a\nb\udcff", "why": "a FIFO", "since": None}],
+    "gone": [
+        {"name": "b\nc", "claim": "c1", "since": "2026-01-01T12:00:00+00:00", "lost": True},
+    ],
+    "warning": "links lie there",
+    "trouble": {
+        "error": {"error_code": "source_failed", "message": "look: the pass failed"},
+        "since": "2026-01-01T12:00:00+00:00",
+        "tries": 3,
+        "retry_at": "2026-01-01T12:00:30+00:00",
+    },
+}
+
+
 class FakeDropFolder:
     """Keeps what was uploaded, if it arrived as a whole."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
+        self.judged = Judged("accepted")
         self.cleaned: list[bool] = []
+        self.lying: list[dict[str, Any]] = [LYING]
+        self.trouble: list[str] = []
+
+    def troubled(self, dataflow: str) -> list[str]:
+        return self.trouble
+
+    def look(self, record: DataflowRecord, dataflow: Dataflow) -> list[dict[str, Any]]:
+        return self.lying
 
     def clean(
         self, record: DataflowRecord, dataflow: Dataflow, *, dry_run: bool = False
@@ -421,12 +482,19 @@ class FakeDropFolder:
         source: str,
         name: str,
         stream: BinaryIO,
-    ) -> ClaimRecord:
+        key: str = "",
+    ) -> Uploaded:
         content = b""
         while chunk := stream.read(1000):
             content += chunk
         self.files[name] = content
-        return ClaimRecord("c1", record.name, source, 0, name, len(content), "claimed", NOON)
+        claim = ClaimRecord("c1", record.name, source, 0, name, len(content), "claimed", NOON)
+        return Uploaded(claim)
+
+    def foresee(
+        self, record: DataflowRecord, dataflow: Dataflow, source: str, name: str, sha256: str
+    ) -> Judged:
+        return self.judged
 
 
 class Service:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cbp.model.schema import Schema
+from cbp.model.flow.schema import Schema
 from controller.api.keys import parse_key
 from controller.api.problems import RequestInvalidError
 from controller.api.values import json_value

@@ -13,8 +13,9 @@ import pytest
 
 from controller.api.idempotency import IdempotencyKeys
 from controller.api.schemas import PAGE_SIZE_MAX
-from controller.loop.reading import AsOf
-from tests.controller.api.fakes import DOCUMENT, Service
+from controller.loop.reading.reader import AsOf
+from controller.store.base import ClaimRecord, Uploaded
+from tests.controller.api.fakes import DOCUMENT, NOON, Service
 
 DATAFLOW = "/api/v1/dataflows/clicks"
 
@@ -242,6 +243,30 @@ def test_an_upload_arrives_as_it_was_sent(client: httpx.Client, filled: Service)
     assert filled.drop_folder.files == {"a b.jsonl": content}
 
 
+def test_an_upload_under_a_key_is_one_request(
+    client: httpx.Client, filled: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In progress 409, used for another file 422; what is known already is 200, not 202."""
+    first = ClaimRecord("c9", "clicks", "urls", 0, "a", 1, "duplicate", NOON)
+    answers = [Uploaded(first, repeated=True, same_request=False), Uploaded(first)]
+    inner: list[httpx.Response] = []
+
+    def send() -> httpx.Response:
+        url = f"{DATAFLOW}/sources/urls/files?name=a"
+        return client.post(url, content=b"x", headers={"Idempotency-Key": "k"})
+
+    def upload(*given: object) -> Uploaded:
+        if not inner:
+            inner.append(send())
+        return answers.pop(0)
+
+    monkeypatch.setattr(filled.drop_folder, "upload", upload)
+    outer = send()
+    assert (inner[0].status_code, inner[0].json()["error_code"]) == (409, "idempotency_key_busy")
+    assert (outer.status_code, outer.json()["error_code"]) == (422, "idempotency_key_reused")
+    assert (send().status_code, answers) == (200, [])
+
+
 @pytest.mark.parametrize(
     "name", ["", "../a", "a/b", "a\\b", ".hidden", "a\nb", "a\0b", "ä" * 101, "x" * 201]
 )
@@ -252,6 +277,25 @@ def test_a_name_that_could_be_a_path_is_refused(
     answer = client.post(f"{DATAFLOW}/sources/urls/files", params={"name": name}, content=b"x")
     assert answer.status_code == 422
     assert filled.drop_folder.files == {}
+
+
+def test_a_source_of_which_nothing_is_taken_in_degrades_its_dataflow(
+    client: httpx.Client, filled: Service
+) -> None:
+    """`ready` names the dataflow, and whoever may read more gets the reason."""
+    filled.drop_folder.trouble = ["source urls: the disk is full"]
+    assert "clicks" in client.get("/api/v1/health/ready").json()["degraded"]
+    (item,) = client.get("/api/v1/degraded").json()["items"]
+    assert "source urls: the disk is full" in item["reason"]
+
+
+def test_what_lies_in_a_drop_folder_is_listed(client: httpx.Client) -> None:
+    """Whatever its name; what waits, what stays, and what is wrong with the source."""
+    (item,) = client.get(f"{DATAFLOW}/sources").json()["items"]
+    assert (item["waiting"], item["unclaimed"], item["trouble"]["tries"]) == (2, 1, 3)
+    assert item["oldest_unclaimed"][0]["name"].startswith("a\nb")
+    assert (item["gone"][0]["name"], item["gone"][0]["lost"]) == ("b\nc", True)
+    assert client.get("/api/v1/dataflows/nobody/sources").status_code == 404
 
 
 def test_an_upload_needs_a_source(client: httpx.Client) -> None:
@@ -284,6 +328,55 @@ def test_documents_have_a_largest_size(service: Service, path: str) -> None:
             assert answer.json()["error_code"] == code
 
 
+@pytest.mark.parametrize("breaks", ["connectors", "stages"])
+def test_a_dataflow_that_cannot_be_read_hides_no_other(
+    breaks: str, filled: Service, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lists, metrics and `ready` answer whatever one dataflow holds, and name it."""
+    other = dict(DOCUMENT, name="other")
+    filled.store.records["other"] = replace(
+        filled.store.records["clicks"], name="other", document=other
+    )
+    works = getattr(filled.store, breaks)
+
+    def broken(name: str) -> Any:
+        if name == "other":
+            raise KeyError(breaks)
+        return works(name)
+
+    monkeypatch.setattr(filled.store, breaks, broken)
+    listed = client.get("/api/v1/dataflows").json()["items"]
+    assert {item["name"]: item["state"] == "broken" for item in listed} == {
+        "clicks": False,
+        "other": True,
+    }
+    shown = client.get("/api/v1/dataflows/other")
+    assert shown.status_code == 200
+    assert breaks in shown.json()["summary"]["problem"]
+    metrics = client.get("/api/v1/metrics")
+    assert metrics.status_code == 200
+    assert 'cbp_dataflow_degraded{dataflow="other"} 1.0' in metrics.text
+    assert 'cbp_stage_epochs_total{dataflow="clicks",stage="count"}' in metrics.text
+    assert client.get("/api/v1/health/ready").status_code == 200
+    if breaks == "stages":
+        assert client.get("/api/v1/health/ready").json()["degraded"]["other"] == "broken"
+
+
+def test_what_does_not_get_on_is_told_by_ready(filled: Service, client: httpx.Client) -> None:
+    """`ready` names what is tried again, `degraded` says why and when; both stay 200."""
+    assert client.get("/api/v1/health/ready").json()["degraded"] == {}
+    filled.controller.reasons = {}
+    filled.store.stage_records[0] = replace(filled.store.stage_records[0], failures=2)
+    ready = client.get("/api/v1/health/ready")
+    assert ready.status_code == 200
+    assert ready.json()["degraded"] == {"clicks": "retrying"}
+    (item,) = client.get("/api/v1/degraded").json()["items"]
+    assert "2 times in a row" in item["reason"]
+    summary = client.get("/api/v1/dataflows").json()["items"][0]
+    assert summary["state"] == "retrying"
+    assert "2 times in a row" in summary["problem"]
+
+
 def test_metrics_speak_prometheus(client: httpx.Client) -> None:
     """Queue depth, lag and failures by name; no label without bound."""
     answer = client.get("/api/v1/metrics")
@@ -291,9 +384,12 @@ def test_metrics_speak_prometheus(client: httpx.Client) -> None:
     lines = answer.text.splitlines()
     assert 'cbp_queue_increments{dataflow="clicks",input="urls",stage="count"} 2.0' in lines
     assert 'cbp_stage_failures{dataflow="clicks",stage="count"} 0.0' in lines
+    assert 'cbp_runs_total{dataflow="clicks",lane="resident"} 3.0' in lines
+    assert 'cbp_run_seconds_total{dataflow="clicks",lane="resident"} 0.5' in lines
+    assert "deleted" not in answer.text, "only of dataflows that there are"
     labels = {line.partition("{")[2].partition("}")[0] for line in lines if "{" in line}
     names = {pair.partition("=")[0] for label in labels for pair in label.split(",")}
-    assert names == {"dataflow", "stage", "input"}
+    assert names == {"dataflow", "stage", "input", "lane"}
 
 
 def test_translators_are_listed(client: httpx.Client) -> None:

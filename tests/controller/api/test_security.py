@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.types import Message, Scope
 
+from controller.api.bounds import Bounds
+from controller.api.problems import ClientTooSlowError
 from controller.api.security import OPEN_PATHS, SECURITY_HEADERS
 from tests.controller.api.fakes import TOKEN, Service
 
@@ -163,3 +167,39 @@ def test_the_settings_show_no_token(filled: Service) -> None:
         for method, path in ROUTES:
             answer = client.request(method, path.format(**FILLED_IN))
             assert TOKEN not in answer.text
+
+
+def test_every_route_has_a_bound_of_its_body(filled: Service) -> None:
+    """Also a route that does not read the body itself, announced or in chunks."""
+    with filled.client() as client:
+        most = filled.settings.body_bytes_max
+        for body in (b"x" * (most + 1), iter([b"x" * most, b"x"])):
+            for path in ("/api/v1/dataflows/clicks/verifications", "/api/v1/dataflows/validate"):
+                headers = {"content-type": "application/json"}
+                answer = client.post(path, content=body, headers=headers)
+                assert (answer.status_code, answer.json()["error_code"]) == (413, "body_too_large")
+                body = iter([b"x" * most, b"x"]) if not isinstance(body, bytes) else body
+
+
+def test_who_trickles_is_given_up_on_every_route(filled: Service) -> None:
+    """A byte now and then is no body: what reads JSON by itself has the bound of all others."""
+    clock = iter(range(0, 10**6, 20))  # each piece comes 20 s after the one before
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"x", "more_body": True}
+
+    bounds = Bounds(1 << 20, 1 << 30, 30.0)
+    scope: Scope = {"type": "http", "method": "POST", "path": "/api/v1/dataflows/x", "headers": []}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("controller.api.bounds.monotonic", lambda: next(clock))
+        read = bounds.bounded(scope, receive)
+
+        async def pieces() -> int:
+            for number in range(100):
+                try:
+                    await read()
+                except ClientTooSlowError:
+                    return number
+            return 100
+
+        assert asyncio.run(pieces()) == 1, "40 s for two bytes; 30 s may be waited"

@@ -1,4 +1,9 @@
-"""A digest is that of the records alone: which ones there are, not how they lie."""
+"""A digest is that of the records alone: which ones there are, not how they lie.
+
+Candidates that hold another count for any key, or emitted another last one, are found. Each table
+is a sum of hashes of its records, made by the candidate's own reader once all is measured
+(streaming's by Spark's reader of state stores).
+"""
 
 from __future__ import annotations
 
@@ -8,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cbp.model.schema import Schema
+from cbp.model.flow.schema import Schema
 from controller.bench.digests import digest_of, frame_digest, last_digest, last_frame
-from controller.bench.held import Digest
+from controller.bench.result_comparison import Digest
 
 SCHEMA = Schema.parse("url STRING, n BIGINT, score DOUBLE, done BOOLEAN")
 KEY = SCHEMA.fields[:1]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller.bench import BenchOptions, BenchRefusedError, run_bench
-from controller.bench.options import CANDIDATES, OURS, peers_by_default, sizes_by_default
+from controller.bench.options import CANDIDATES, OURS, PAPER, peers_by_default, sizes_by_default
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"workload": "sort"}, "workload", "url-count, crawl-queue, clustering, pagerank"),
@@ -22,12 +22,16 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"against": ("blackbox/sql",)}, "against", "does not run SQL.*; name blackbox or black"),
     ({"against": ("scan/sql",)}, "against", "name scan or scan/arrow"),
     ({"forms": ("sql",), "master": "none"}, "form", "sql needs Spark"),
-    ({"against": ("merge/arrow",)}, "against", "merge has no form"),
-    ({"against": ("flink",)}, "against", "is none of merge"),
+    ({"against": ("polars/arrow",)}, "against", "polars has no form"),
+    ({"against": ("flink",)}, "against", "is none of jobs"),
     ({"against": (OURS,)}, "against", "takes part anyway"),
     ({"against": ("merge",), "master": "none"}, "against", "needs Spark"),
-    ({"against": ("duckdb",), "workload": "crawl-queue"}, "against", "has no crawl-queue; name b"),
-    ({"against": ("merge",), "workload": "pagerank"}, "against", "name blackbox, scan, jobs, b"),
+    ({"against": ("polars",), "workload": "crawl-queue"}, "against", "has no crawl-queue; name b"),
+    (
+        {"against": ("merge",), "workload": "pagerank"},
+        "against",
+        "files has no pagerank; name b",
+    ),
     ({"against": ("broadcast",)}, "against", "has no url-count"),
     ({"against": ("plain",), "workload": "pagerank"}, "against", "plain has no pagerank"),
     ({"edges": 10}, "edges", "of clustering and pagerank only"),
@@ -39,7 +43,11 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"state_keys": (99,), "workload": "clustering"}, "nodes", "at least 100"),
     ({"state_keys": (0,)}, "state-keys", "begin at 1"),
     ({"increment": ()}, "increment", "begin at 1"),
-    ({"rounds": 0}, "rounds", "at least 1"),
+    ({"rounds": (0,)}, "rounds", "at least 1"),
+    ({"rounds": ()}, "rounds", "at least 1"),
+    ({"error": 0.1}, "error", "of pagerank only"),
+    ({"error": 0.0, "workload": "pagerank"}, "error", "above 0"),
+    ({"from_empty": True}, "from-empty", "of crawl-queue only"),
     ({"age": -1}, "age", "0 or more"),
     ({"hit_rates": (0.1,)}, "hit-rates", "--keys distinct"),
     ({"hit_rates": (0.1, 2.0), "keys": "distinct"}, "hit-rates", "up to 1"),
@@ -52,12 +60,16 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 
 
 _STREAMING = {"streaming", "streaming-python-apply", "streaming-python-tws"}
-_IN_SQL = {"merge", "rewrite", *_STREAMING, "duckdb"}
+_COUNTING = {
+    *("merge-files", "merge-vectors", "rewrite", "polars", "service", *_STREAMING),
+    *("duckdb-key", "duckdb-update", "duckdb-parquet"),
+}
+_GRAPHS = {"scratch", "warm"}
 PEERLESS = {
-    "url-count": {"plain", "broadcast"},
-    "crawl-queue": {"plain", "broadcast", "recompute", *_IN_SQL},
-    "clustering": {"broadcast", *_IN_SQL},
-    "pagerank": {"plain", *_IN_SQL},
+    "url-count": {"plain", "broadcast", *PAPER, *_GRAPHS},
+    "crawl-queue": {"plain", "broadcast", "recompute", *PAPER, *_GRAPHS, *_COUNTING},
+    "clustering": {"broadcast", *PAPER, *_COUNTING},
+    "pagerank": {"plain", *_COUNTING},
 }
 """Workload to whom it has not."""
 
@@ -90,9 +102,9 @@ def test_every_peer_can_be_named() -> None:
 def test_streaming_python_is_both_of_its_operators() -> None:
     """Each is a candidate of its own in the results, and takes part once."""
     both = ("streaming-python-apply", "streaming-python-tws")
-    options = replace(BenchOptions(), against=("merge", "streaming-python"))
+    options = replace(BenchOptions(), against=("rewrite", "streaming-python"))
     options.check()
-    assert options.entrants == (OURS, "merge", *both)
+    assert options.entrants == (OURS, "rewrite", *both)
     again = replace(options, against=("streaming-python-tws", "streaming-python"))
     assert again.entrants == (OURS, *both[::-1])
     with pytest.raises(BenchRefusedError, match="streaming-python-apply has no crawl-queue"):

@@ -1,4 +1,7 @@
-"""The picture shows every candidate as a line of its own, on two logarithmic axes."""
+"""The picture shows every candidate as a line of its own, on two logarithmic axes.
+
+There is a line per candidate, form and state.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The JSON document has exactly the fields that were promised."""
+"""The JSON document has exactly the fields that were promised.
+
+Extras are named.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,17 @@ FIELDS = [
     "bytes_shuffled",
     "bytes_written",
 ]
-EXTRAS = ["bytes_broadcast", "epochs", "state_records", "state_updated"]
+EXTRAS = [
+    "bytes_broadcast",
+    "epochs",
+    "state_records",
+    "state_updated",
+    "cpu_seconds",
+    "cold_seconds",
+    "index_bytes",
+    "error",
+    "error_stale",
+]
 
 
 def measured() -> Measured:
@@ -47,8 +60,8 @@ def measured() -> Measured:
 
 def test_the_document_has_the_promised_shape() -> None:
     """Programs that read results find the same fields, whatever was measured."""
-    found = json.loads(json.dumps(document([measured()])))
-    assert list(found) == ["machine", "versions", "results"]
+    found = json.loads(json.dumps(document([measured()], complete=True)))
+    assert list(found) == ["machine", "versions", "results", "complete"]
     assert list(found["results"][0]) == FIELDS + EXTRAS
     assert {"cores", "memory_bytes", "processor"} <= found["machine"].keys()
     assert {"python", "pyspark", "pyarrow"} <= found["versions"].keys()

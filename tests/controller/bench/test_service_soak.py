@@ -1,4 +1,7 @@
-"""The soak of a whole service: its samples, and what counts as growth."""
+"""The soak of a whole service: its samples, and what counts as growth.
+
+A soak in which memory, open files or run time grow fails, and names them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A soak fails when anything grows with the number of epochs, but inputs and outputs."""
+"""A soak fails when anything grows with the number of epochs, but inputs and outputs.
+
+What a run costs should grow little with a table's age. The goal of 1.2 is missed, so the soak that
+asserts it fails; `controller/bench/README.md` has the figures.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +43,9 @@ def assert_bounded(found: Soak) -> None:
 
 
 def test_what_tiny_epochs_leave_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three hundred epochs of a few records: files, entries and records stay as many."""
+    """Some two hundred epochs of a few records: files, entries and records stay as many."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)
-    assert_bounded(run(tmp_path, epochs=300, records=5, keys=50))
+    assert_bounded(run(tmp_path, epochs=220, records=5, keys=50))
 
 
 @pytest.mark.soak

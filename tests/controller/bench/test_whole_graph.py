@@ -9,11 +9,12 @@ import networkx as nx
 import pytest
 from networkx.algorithms.link_analysis.pagerank_alg import _pagerank_python
 
+from controller.bench import graph_workloads
 from controller.bench.candidate import Place
 from controller.bench.candidates.whole_graph import WholeGraphCandidate
 from controller.bench.graph import edge_table
 from controller.bench.graph_workloads import Clustering, GraphWorkload, PageRank
-from controller.bench.held import Values
+from controller.bench.result_comparison import Values
 from controller.bench.workload import write_arrival
 
 pytestmark = pytest.mark.spark
@@ -39,9 +40,12 @@ def test_coefficients_are_those_of_networkx(tmp_path: Path, spark: Any) -> None:
     assert values.of == pytest.approx(nx.clustering(nx.Graph(links)))
 
 
-def test_ranks_are_those_of_networkx(tmp_path: Path, spark: Any) -> None:
-    """Up to the tolerance at which the iteration ends."""
+def test_ranks_are_those_of_networkx(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to the tolerance at which the iteration ends; the mean rank is 1."""
+    monkeypatch.setattr(graph_workloads, "TOLERANCE", 1e-4)
     values, links = computed(tmp_path, spark, PageRank(100, 400, 1))
     ranks = _pagerank_python(nx.DiGraph(links), alpha=0.85, max_iter=1000, tol=1e-15)
     expected = Values({page: rank * 100 for page, rank in ranks.items()})
-    assert values.unlike(expected, within=1e-7) == ""
+    assert values.of == pytest.approx(expected.of, abs=0.01)

@@ -1,11 +1,15 @@
-"""Increments come from the seed alone; the dataflows are those that users register."""
+"""Increments come from the seed alone; the dataflows are those that users register.
+
+A crawl begins with the state that its first pages lead to, its keys counted, and reads no page
+twice.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from cbp.engine.reference import ReferenceEngine
+from cbp.engine.reference.engine import ReferenceEngine
 from controller.bench.workload import CrawlQueue, UrlCount, Workload
 
 WORKLOADS: dict[str, Workload] = {

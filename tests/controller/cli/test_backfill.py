@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cbp.model.change import Choice
+from cbp.model.version.version_change import Choice
 from tests.controller.api.fakes import Service
 from tests.controller.cli.conftest import Cbp
 

@@ -50,10 +50,10 @@ def test_hit_rates_ask_for_distinct_keys(asked: list[BenchOptions]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "peers"),
     [
-        (["url-count"], ("merge", "blackbox", "streaming")),
+        (["url-count"], ("jobs", "streaming", "duckdb", "polars")),
         (["crawl-queue"], ("blackbox",)),
-        (["clustering"], ("plain", "blackbox", "recompute")),
-        (["pagerank"], ("broadcast", "blackbox", "recompute")),
+        (["clustering"], ("plain", "blackbox", "scratch", "warm")),
+        (["pagerank"], ("broadcast", "paper", "scratch", "warm")),
         (["url-count", "--soak"], ()),
         (["url-count", "--against", ""], ()),
     ],

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from cbp.engine.delta.tables import open_table
-from cbp.engine.files import LocalFiles
+from cbp.engine.storage.files import LocalFiles
 from controller.api.keys import NULL_PARAMETER
 from controller.api.routing import PREFIX
 from controller.api.security import OPEN_PATHS
@@ -112,6 +112,9 @@ COMMANDS: list[tuple[list[str], str]] = [
     (["runs", "--status", "COMMITTED"], "r1"),
     (["increments", "clicks"], "urls"),
     (["claims", "clicks", "--status", "quarantined"], "no number, line 7"),
+    (["sources", "clicks"], "look: the pass failed"),
+    (["sources", "clicks"], "a\\nb"),
+    (["status", "clicks"], "urls: links lie there (see: cbp sources clicks)"),
     (["records", "clicks", "count.totals", "--limit", "3"], "--cursor 3"),
     (["state", "clicks", "count.counts", "url=a", "site=7"], "site"),
     (["pause", "clicks"], "paused"),

@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import socket
 import sqlite3
+import subprocess
 import time
 from pathlib import Path
 
@@ -157,6 +158,15 @@ def test_a_clock_that_was_never_set_is_refused(
         probes.check_clock(tmp_path)
 
 
+def test_a_path_that_polars_cannot_read_is_told(tmp_path: Path, port: int) -> None:
+    """A warning with what to do; a plain path has none."""
+    good, bad = tmp_path / "plain", tmp_path / "with space"
+    assert "readers" not in _checks(Settings(root=good, port=port, engine="local"))
+    check = _checks(Settings(root=bad, port=port, engine="local"))["readers"]
+    assert check.status == "warn"
+    assert "cbp snapshot" in check.remedy
+
+
 @pytest.mark.parametrize(
     ("free", "status"),
     [
@@ -201,3 +211,23 @@ def test_a_database_server_that_is_away_is_told_without_its_password(port: int) 
         probes.check_database(url)
     assert f"127.0.0.1:{port}" in str(caught.value)
     assert "swordfish" not in str(caught.value)
+
+
+def test_what_other_users_may_read_is_told_with_the_command_that_closes_it(
+    tmp_path: Path, port: int
+) -> None:
+    """A folder that is open, or a database in one; nothing behind a folder that is closed."""
+    root = tmp_path / "my root"
+    root.mkdir(mode=0o700)
+    (root / "token").touch(0o600)
+    (root / "cbp.db").touch()
+    (root / "cbp.db").chmod(0o644)
+    settings = Settings(root=root, port=port, engine="local")
+    assert doctor._rights(settings).status == "ok"
+    root.chmod(0o755)
+    found = doctor._rights(settings)
+    assert found.status == "warn"
+    assert found.remedy == f"run: chmod -R o-rwx '{root}' '{root}/cbp.db'"
+    assert str(root / "token") not in found.remedy
+    subprocess.run(found.remedy.removeprefix("run: "), shell=True, check=True)
+    assert doctor._rights(settings).status == "ok"

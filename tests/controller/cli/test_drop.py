@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 
 from cbp.errors import DiskFullError
-from controller.cli import applied
-from controller.cli.drop import copy_into
-from controller.cli.errors import FileUnreadableError
-from controller.store.base import ClaimRecord, DataflowRecord, StageRecord
+from controller.cli import drop as command
+from controller.cli import wait_until_applied as applied
+from controller.cli.copying import copy_into
+from controller.cli.errors import FileUnreadableError, FileWaitsError
+from controller.store.base import ClaimRecord, DataflowRecord, Judged, StageRecord
 from tests.controller.api.fakes import DOCUMENT, NOON, Service
 from tests.controller.cli.conftest import Cbp
+
+SAME = {"by": "content", "claim": "c", "file": "old", "index": 7}
 
 
 @pytest.fixture
@@ -37,19 +40,78 @@ def file(tmp_path: Path) -> Path:
 def test_a_file_is_dropped_without_the_service(cbp: Cbp, incoming: Path, file: Path) -> None:
     """A copy under its own name; the original stays."""
     outcome = cbp("drop", "clicks", "urls", file)
-    assert outcome.status == 0
+    assert (outcome.status, "not compared with earlier files" in outcome.out) == (0, True)
     assert [path.name for path in incoming.iterdir()] == ["a.jsonl.gz"]
     assert (incoming / "a.jsonl.gz").read_bytes() == file.read_bytes()
 
 
-def test_a_file_that_waits_is_never_replaced(cbp: Cbp, incoming: Path, file: Path) -> None:
-    """The second one gets a number, and its suffix stays."""
+def test_a_file_that_waits_is_never_replaced(
+    cbp: Cbp, incoming: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is another one dropped under a name that is not its own: a retry would not be known."""
     cbp("drop", "clicks", "urls", file)
+    monkeypatch.setattr(command, "PATIENCE_SECONDS", 0)
     file.write_bytes(b"other")
     outcome = cbp("drop", "clicks", "urls", file, "--json")
-    assert outcome.json["items"][0]["path"] == "a-2.jsonl.gz"
+    assert (outcome.status, outcome.json["error_code"]) == (1, "file_waits")
+    assert [path.name for path in incoming.iterdir()] == ["a.jsonl.gz"]
     assert (incoming / "a.jsonl.gz").stat().st_size == 3_000_000
-    assert (incoming / "a-2.jsonl.gz").read_bytes() == b"other"
+
+
+def test_a_file_waits_for_its_turn(incoming: Path, file: Path) -> None:
+    """Until the one of its name is taken."""
+    copy_into(incoming, file)
+    file.write_bytes(b"other")
+    asked = []
+
+    def patience() -> bool:
+        asked.append(1)
+        if len(asked) == 2:
+            (incoming / file.name).unlink()
+        return True
+
+    assert not copy_into(incoming, file, patience=patience).waited
+    assert (incoming / file.name).read_bytes() == b"other"
+
+
+def test_a_retry_of_a_file_that_waits_leaves_that_one(cbp: Cbp, incoming: Path, file: Path) -> None:
+    """It is the same file; the command says so, and ends with status 3."""
+    first = cbp("drop", "clicks", "urls", file)
+    assert first.status == 0
+    outcome = cbp("drop", "clicks", "urls", file, "--json")
+    assert (outcome.status, outcome.json["items"][0]["status"]) == (3, "waits")
+    assert "lies there already" in cbp("drop", "clicks", "urls", file).out
+    assert [path.name for path in incoming.iterdir()] == ["a.jsonl.gz"]
+
+
+def test_what_is_no_file_keeps_its_name(incoming: Path, file: Path) -> None:
+    """A FIFO of the name is not opened for ever, and a link is not followed."""
+    for make in (os.mkfifo, lambda path: path.symlink_to(file)):
+        make(incoming / file.name)
+        with pytest.raises(FileWaitsError):
+            copy_into(incoming, file)
+        (incoming / file.name).unlink()
+
+
+@pytest.mark.parametrize(
+    ("judged", "status", "words"),
+    [
+        (Judged("accepted"), 0, ""),
+        (Judged("accepted", SAME), 0, "it has the content of old (increment 7 of urls), and cou"),
+        (Judged("duplicate", {**SAME, "by": "name_and_content"}), 3, "known already"),
+        (Judged("duplicate", SAME), 3, "its source skips duplicates"),
+        (Judged("quarantined", SAME), 1, "files_refused"),
+    ],
+)
+def test_the_answer_says_at_once_what_a_file_is(
+    judged: Judged, status: int, words: str, cbp: Cbp, service: Service, incoming: Path, file: Path
+) -> None:
+    """Before it is taken, with a status that a script can act on."""
+    service.store.records["clicks"] = DataflowRecord("clicks", 1, DOCUMENT, "/", "running", NOON)
+    service.drop_folder.judged = judged
+    outcome = cbp("drop", "clicks", "urls", file)
+    assert (outcome.status, words in outcome.out + outcome.err) == (status, True)
+    assert "not compared" not in outcome.out
 
 
 def test_until_it_is_whole_a_file_is_hidden(incoming: Path, file: Path) -> None:
@@ -145,21 +207,25 @@ def test_waiting_is_for_these_files_and_all_that_they_cause(
     assert [item["index"] for item in outcome.json["items"]] == [3]
 
 
-@pytest.mark.usefixtures("fast", "incoming")
-def test_a_file_that_came_before_is_told(cbp: Cbp, service: Service, file: Path) -> None:
+@pytest.mark.usefixtures("fast")
+def test_a_file_that_came_before_is_told(
+    cbp: Cbp, service: Service, incoming: Path, file: Path
+) -> None:
     """Whoever drops it again sees why nothing happens; a new one becomes an increment."""
     service.store.records["clicks"] = DataflowRecord("clicks", 1, {}, "/", "running", NOON)
     again = claim(1, "a.jsonl.gz", status="duplicate", index=None)
     service.store.claim_records = Arriving(again)
-    assert "known already" in cbp("drop", "clicks", "urls", file, "--wait").out
-    service.store.claim_records = Arriving(claim(2, "a-2.jsonl.gz"))
+    known = cbp("drop", "clicks", "urls", file, "--wait")
+    assert (known.status, "known already" in known.out) == (3, True)
+    (incoming / "a.jsonl.gz").unlink()
+    service.store.claim_records = Arriving(claim(2, "a.jsonl.gz"))
     outcome = cbp("drop", "clicks", "urls", file, "--wait")
     assert (outcome.status, "increment 2 of urls, applied" in outcome.out) == (0, True)
 
 
-@pytest.mark.usefixtures("fast", "incoming")
+@pytest.mark.usefixtures("fast")
 def test_waiting_ends_when_files_are_refused_or_stages_stopped(
-    cbp: Cbp, service: Service, file: Path
+    cbp: Cbp, service: Service, incoming: Path, file: Path
 ) -> None:
     """With a coded error that says what, and status 1."""
     service.store.records["clicks"] = DataflowRecord("clicks", 1, DOCUMENT, "/", "running", NOON)
@@ -168,7 +234,8 @@ def test_waiting_ends_when_files_are_refused_or_stages_stopped(
     outcome = cbp("drop", "clicks", "urls", file, "--wait", "--json")
     assert (outcome.status, outcome.json["error_code"]) == (1, "files_refused")
     assert "line 3 is wrong" in outcome.json["message"]
-    service.store.claim_records = Arriving(claim(2, "a-2.jsonl.gz"))
+    service.store.claim_records = Arriving(claim(2, "a.jsonl.gz"))
+    (incoming / "a.jsonl.gz").unlink()
     service.store.stage_records = [
         StageRecord("clicks", "count", 0, NOON, paused_because="too many failures")
     ]

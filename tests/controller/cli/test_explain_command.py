@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cbp.model.explain import PhysicalLimits
+from cbp.model.dataflow.explain import PhysicalLimits
 from tests.controller.cli.conftest import Cbp
 from tests.controller.live import Live, live
 from tests.controller.world import FUSED
@@ -30,6 +30,7 @@ def test_the_plan_is_drawn_and_told(cbp: Cbp, service: Live):
     outcome = cbp("explain", "fused", session=service.session)
     assert outcome.status == 0, outcome.err
     assert "+ sum" in outcome.out
+    assert "lanes: every job: `local`" in outcome.out
     assert "upper + sum + again: one run, one or two jobs" in outcome.out
     assert "keeps sums: looked up by the keys that the inputs bring" in outcome.out
 
@@ -57,6 +58,7 @@ def test_a_run_is_told_from_what_is_recorded(cbp: Cbp, service: Live):
     """Why it ran, on which increments, what it wrote, and since which version tables show it."""
     run = service.world.store.runs("fused").items[0]
     told = cbp("explain", "--run", run.id, "--json", session=service.session).json
+    assert told["run"]["lanes"] == ["local"]
     assert told["why"].startswith("RunAll answered: read increment 1 of `words`")
     assert [(i["flow"], i["index"], i["records"]) for i in told["consumed"]] == [("a", 1, 1)]
     produced = {(i["flow"], i["index"]): i["records"] for i in told["produced"]}
@@ -72,15 +74,21 @@ def test_a_run_is_told_from_what_is_recorded(cbp: Cbp, service: Live):
     text = cbp("explain", "--run", run.id, session=service.session)
     assert "why: RunAll answered" in text.out
     assert "since version" in text.out
+    dataflow = service.world.controller.dataflow("fused")
+    codes = {name: stage.translator.code.text for name, stage in dataflow.stages.items()}
+    assert (told["version"], told["codes"]) == (1, codes)
+    assert f"code: version 1 (upper {codes['upper']}" in text.out
 
 
 def test_a_run_whose_record_is_gone_is_told_without_it(cbp: Cbp, service: Live):
     """The store still knows its increments; what is not known is not shown as nothing."""
     run = service.world.store.runs("fused").items[-1]
     folder = Path(service.world.store.dataflow("fused").folder)
+    before = cbp("explain", "--run", run.id, "--json", session=service.session).json
     (folder / "_intentions" / "upper" / f"{run.epoch:020d}.json").unlink()
     told = cbp("explain", "--run", run.id, "--json", session=service.session).json
     assert (told["recorded"], told["changes"]) == (False, [])
+    assert (told["version"], told["codes"]) == (1, before["codes"])
     assert len(told["produced"]) == 3
     assert "not in the log any more" in cbp("explain", "--run", run.id, session=service.session).out
 

@@ -1,4 +1,8 @@
-"""`cbp explain` of a stage that frames its input: by which key, and what the frames were."""
+"""`cbp explain` of a stage that frames its input: by which key, and what the frames were.
+
+A run tells the frames that it took by their keys, also when they are gone, and none whose number
+another frame may have now.
+"""
 
 from __future__ import annotations
 

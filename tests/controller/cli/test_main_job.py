@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from cbp.engine.direct import LocalEngine
-from cbp.engine.files import files_for
-from cbp.model.places import Places
+from cbp.engine.storage.files import files_for
+from cbp.model.schedule.slots import Places
 from cbp.sdk import Input, Output, State, Translate
 from controller.api import create_api
 from controller.cli.session import Session
@@ -160,7 +160,8 @@ def test_files_become_tables_by_command(cbp: Cbp, world: World, tmp_path: Path) 
     assert "urls" in stage["waiting"]
 
     assert run("pause", "clicks")["desired"] == "paused"
-    run("drop", "clicks", "urls", monday, "--upload")
+    again = cbp("drop", "clicks", "urls", monday, "--upload", "--json", session=world.session)
+    assert (again.status, again.json["items"][0]["status"]) == (3, "duplicate")
     assert run("delete", "clicks", "--purge") == {"deleted": "clicks", "purged": True}
     assert run("status")["items"] == []
     assert not (Path(world.settings.tables) / "clicks").exists()

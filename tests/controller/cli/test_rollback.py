@@ -41,6 +41,20 @@ def test_it_is_done_with_a_reason_and_listed(cbp: Cbp, service: Service) -> None
     assert "a bad file" in cbp("rollback", "clicks", "--list").out
 
 
+def test_where_to_go_is_listed(cbp: Cbp) -> None:
+    """With what `--to` takes, the run behind which it lies, and when that was; JSON too."""
+    outcome = cbp("rollback", "clicks", "--moments")
+    assert outcome.status == 0, outcome.err
+    for words in ("count:5", "count:0", "before the first run"):
+        assert words in outcome.out
+    items = cbp("rollback", "clicks", "--moments", "--limit", "2", "--json").json["items"]
+    assert [(one["position"], one["stage"], one["epoch"]) for one in items] == [
+        (6, "count", 5),
+        (5, "count", 4),
+    ]
+    assert "--moments" in cbp("rollback", "clicks").err
+
+
 def test_wrong_calls_are_refused(cbp: Cbp, service: Service) -> None:
     """Without a place, or with one that is none, or of a dataflow that is none."""
     assert cbp("rollback", "clicks").status == 2

@@ -11,14 +11,14 @@ import pytest
 
 from tests.controller.cli.conftest import Cbp
 from tests.controller.live import live
-from tests.controller.test_verification import Wavering, wavering
+from tests.controller.wavering import STEPS, Wavering, wavering
 from tests.controller.world import Inline
 
 
 @pytest.fixture(autouse=True)
 def _steady() -> Iterator[None]:
     yield
-    Wavering.steps = itertools.repeat(0)
+    STEPS.steps = itertools.repeat(0)
 
 
 def test_the_command_tells_and_exits_by_the_verdict(cbp: Cbp, tmp_path: Path):
@@ -32,14 +32,14 @@ def test_the_command_tells_and_exits_by_the_verdict(cbp: Cbp, tmp_path: Path):
     equal = run("--time-limit", "2m")
     assert (equal.status, equal.err) == (0, "")
     assert "one equals its recomputation from scratch (2 table(s)" in equal.out
-    Wavering.steps = itertools.repeat(1)
+    STEPS.steps = itertools.repeat(1)
     differs = run("--split", "at-once")
     assert differs.status == 1
     assert "first at stage `sum`" in differs.out
     assert "expected  'a', 7" in differs.out
     answer = run("--json")
     assert (answer.status, answer.json["status"]) == (1, "differs")
-    Wavering.steps = itertools.count()
+    STEPS.steps = itertools.count()
     assert "stage `sum` of one is not deterministic" in run().out
     assert run("--time-limit", "soon").status == 2
     assert cbp("verify", "nobody", "--json", session=made.session).json["error_code"] == "not_found"

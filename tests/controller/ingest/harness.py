@@ -13,13 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cbp.engine.faults import NO_FAULTS, Faults
-from cbp.engine.files import LocalFiles
-from cbp.model.dataflow import Dataflow, SourceNode
-from cbp.model.increment import Increment
-from cbp.model.schema import Schema
+from cbp.engine.storage.failpoints import NO_FAULTS, Faults
+from cbp.engine.storage.files import LocalFiles
+from cbp.model.dataflow.dataflow import Dataflow, SourceNode
+from cbp.model.flow.increment import Increment
+from cbp.model.flow.schema import Schema
 from controller.ingest import DropFolder, IngestLimits, ScanReport, SourceLog
-from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store
+from controller.ingest.reading import FileReader, read_file
+from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Page, Store
 
 NAME = "shop"
 
@@ -38,12 +39,22 @@ class DictStore:
         self.claim_rows[claim.id] = claim
         return claim
 
+    def add_claims(self, new: Sequence[ClaimRecord]) -> list[ClaimRecord]:
+        return [self.add_claim(claim) for claim in new]
+
+    def update_claims(self, changed: Sequence[ClaimRecord]) -> None:
+        for claim in changed:
+            self.update_claim(claim)
+
     def update_claim(self, claim: ClaimRecord) -> None:
         assert claim.id in self.claim_rows
         self.claim_rows[claim.id] = claim
 
     def known_claims(self, ids: Sequence[str]) -> set[str]:
         return self.claim_rows.keys() & set(ids)
+
+    def find_claims(self, ids: Sequence[str]) -> dict[str, ClaimRecord]:
+        return {one: self.claim_rows[one] for one in ids if one in self.claim_rows}
 
     def open_claims(self, dataflow: str, source: str) -> list[ClaimRecord]:
         found = [
@@ -53,11 +64,34 @@ class DictStore:
         ]
         return sorted(found, key=lambda c: c.sequence)
 
-    def accepted_claim(self, dataflow: str, source: str, sha256: str) -> ClaimRecord | None:
+    def claims(self, dataflow: str, source: str, *, limit: int) -> Page[ClaimRecord]:
+        found = [c for c in self.claim_rows.values() if c.source == source]
+        return Page(found[::-1][:limit], None)
+
+    def same_claim(
+        self,
+        dataflow: str,
+        source: str,
+        sha256: str,
+        *,
+        path: str | None = None,
+        waiting: bool = False,
+    ) -> ClaimRecord | None:
+        status = ("claiming", "claimed") if waiting else ("accepted",)
         found = (
             c
             for c in self.claim_rows.values()
-            if c.source == source and c.sha256 == sha256 and c.status == "accepted"
+            if (c.source, c.sha256) == (source, sha256)
+            and c.status in status
+            and path in (None, c.path)
+        )
+        return next(found, None)
+
+    def keyed_claim(self, dataflow: str, source: str, key: str) -> ClaimRecord | None:
+        found = (
+            c
+            for c in self.claim_rows.values()
+            if (c.source, c.key) == (source, key) and c.status != "withdrawn"
         )
         return next(found, None)
 
@@ -92,18 +126,27 @@ class Drop:
         settle_seconds: float = 0,
         options: dict[str, str] | None = None,
         sources: tuple[str, ...] = ("orders",),
+        reader: FileReader = read_file,
+        duplicates: str = "accept",
     ) -> None:
         self.root = root
         self.store: Any = store if store is not None else DictStore()
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
         self.accepted_calls = 0
         nodes = {
-            name: SourceNode(name, Schema.parse(schema), format_, options or {}) for name in sources
+            name: SourceNode(
+                name, Schema.parse(schema), format_, options or {}, duplicates=duplicates
+            )
+            for name in sources
         }
         self.dataflow = Dataflow(NAME, nodes, {})
         folder = str(root / "tables" / NAME)
         self.record = DataflowRecord(NAME, 1, {}, folder, "running", self.now)
-        self._arguments: dict[str, Any] = {"limits": limits, "settle_seconds": settle_seconds}
+        self._arguments: dict[str, Any] = {
+            "limits": limits,
+            "settle_seconds": settle_seconds,
+            "reader": reader,
+        }
         self.start(faults)
         self.folder.prepare(self.record, self.dataflow)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cbp.engine.faults import Crash, PlannedFaults
+from cbp.engine.storage.failpoints import Crash, PlannedFaults
 from cbp.errors import FlowUnframedError, OperatingError
 from tests.controller.ingest.harness import Drop, lines
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbp.model.schema import Schema
+from cbp.model.flow.schema import Schema
+from controller.ingest.bad_lines import BadLines
 from controller.ingest.columns import BatchBuilder, ColumnBuilder
-from controller.ingest.rejection import FileRejectedError
+from controller.values import STRICT, ValueRules
 
 ATOMS = ("STRING", "BIGINT", "INT", "SMALLINT", "TINYINT", "DOUBLE", "FLOAT", "BOOLEAN")
 TIMES = ("DATE", "TIMESTAMP")
+RULES = (STRICT, ValueRules(zone=UTC), ValueRules(zone=ZoneInfo("Europe/Berlin")))
 ODD_TEXT = st.sampled_from(
     [
         *("", " 1", "1 ", "+5", "007", "-0", "0x1f", "1_0", "1e5", "1.", ".5", "nan", "NaN"),
@@ -38,11 +42,10 @@ ODD_JSON = st.one_of(
 
 
 def outcome(builder: ColumnBuilder, values: list[Any], *, bulk: bool) -> tuple[str, object]:
-    lines = range(1, len(values) + 1)
-    try:
-        array = builder.array(values, lines) if bulk else builder._exact(values, lines)
-    except FileRejectedError as error:
-        return "rejected", error.line
+    lines, bad = range(1, len(values) + 1), BadLines()
+    array = (builder.array if bulk else builder._exact)(values, lines, bad)
+    if array is None:
+        return "rejected", [one.line for one in bad.error(more=False).lines]
     found = array.to_pylist()
     return "accepted", ["nan" if isinstance(v, float) and math.isnan(v) else v for v in found]
 
@@ -52,7 +55,8 @@ def outcome(builder: ColumnBuilder, values: list[Any], *, bulk: bool) -> tuple[s
 @given(data=st.data())
 def test_bulk_conversion_of_text_equals_the_exact_one(kind: str, data: st.DataObject):
     """Any list of CSV cells gives the same array, or the same first wrong line."""
-    builder = ColumnBuilder(Schema.parse(f"c {kind}")["c"], text=True)
+    rules = data.draw(st.sampled_from(RULES))
+    builder = ColumnBuilder(Schema.parse(f"c {kind}")["c"], rules, text=True)
     values = data.draw(st.lists(st.one_of(st.none(), ODD_TEXT), max_size=4))
     assert outcome(builder, values, bulk=True) == outcome(builder, values, bulk=False)
 
@@ -62,7 +66,8 @@ def test_bulk_conversion_of_text_equals_the_exact_one(kind: str, data: st.DataOb
 @given(data=st.data())
 def test_bulk_conversion_of_json_equals_the_exact_one(kind: str, data: st.DataObject):
     """Any list of JSON values gives the same array, or the same first wrong line."""
-    builder = ColumnBuilder(Schema.parse(f"c {kind}")["c"], text=False)
+    rules = data.draw(st.sampled_from(RULES))
+    builder = ColumnBuilder(Schema.parse(f"c {kind}")["c"], rules, text=False)
     values = data.draw(st.lists(ODD_JSON, max_size=4))
     assert outcome(builder, values, bulk=True) == outcome(builder, values, bulk=False)
 
@@ -70,6 +75,8 @@ def test_bulk_conversion_of_json_equals_the_exact_one(kind: str, data: st.DataOb
 def test_the_earliest_wrong_line_is_named_over_all_columns():
     """Of several mistakes in a batch the one on the first line is told."""
     builder = BatchBuilder(Schema.parse("a BIGINT, b BIGINT"), text=False)
-    with pytest.raises(FileRejectedError) as caught:
-        builder.batch([[1, 2, "x"], [1, "y", 3]], range(10, 13))
-    assert (caught.value.line, caught.value.column) == (11, "b")
+    bad = BadLines()
+    assert builder.batch([[1, 2, "x"], [1, "y", 3]], range(10, 13), bad) is None
+    error = bad.error(more=False)
+    assert (error.line, error.column) == (11, "b")
+    assert [(one.line, one.column) for one in error.lines] == [(11, "b"), (12, "a")]

@@ -8,6 +8,7 @@ import io
 import itertools
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,9 +16,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cbp.engine.faults import PlannedFaults
+from cbp.engine.storage.failpoints import PlannedFaults
+from cbp.engine.storage.files import LocalFiles
 from cbp.errors import DefinitionError, DiskFullError, LogConflictError
-from controller.ingest import DropFolderError, IngestLimits, IntakeStoppedError
+from cbp.model.flow.increment import Increment
+from controller.ingest import (
+    DropFolderError,
+    IngestLimits,
+    IntakeStoppedError,
+    SourceEntry,
+    SourceLog,
+)
+from controller.ingest import groups as grouping
+from controller.ingest.groups import GROUP_BYTES, GROUP_FILES
 from tests.controller.ingest.harness import DictStore, Drop, lines
 
 SCHEMA = "id BIGINT, name STRING"
@@ -157,12 +168,12 @@ def test_link_that_replaces_a_file_after_the_listing_is_not_followed(tmp_path: P
     assert not drop.increments()
 
 
-def test_same_content_is_skipped_and_shown(tmp_path: Path):
-    """Identity is the content, whatever the name."""
+def test_a_retry_is_skipped_and_shown(tmp_path: Path):
+    """A file of the same name and content is the same file."""
     drop = Drop(tmp_path, SCHEMA)
     drop.put("a", lines(5))
     drop.scan()
-    drop.put("b", lines(5))
+    drop.put("a", lines(5))
     assert drop.scan().duplicates == 1
     assert [c.status for c in drop.store.claim_rows.values()] == ["accepted", "duplicate"]
     assert len(drop.increments()) == 1
@@ -219,7 +230,9 @@ def test_bad_file_goes_to_quarantine_and_the_rest_goes_on(tmp_path: Path):
         "line": 1,
         "claim": claim.id,
     }
-    assert set(reason) == {"code", "message", "file", "line", "column", "cause", "claim"}
+    assert reason.keys() - {"lines", "lines_more"} == {
+        *("code", "message", "file", "line", "column", "cause", "claim")
+    }
     assert drop.names("quarantine") == [
         f"{claim.id}-2..__bad",
         f"{claim.id}-2..__bad.reason.json",
@@ -262,6 +275,9 @@ def test_file_taken_away_before_its_claim_is_no_error(tmp_path: Path):
     assert claim.status == "quarantined"
     assert claim.reason is not None
     assert claim.reason["code"] == "file_gone"
+    (told,) = drop.folder.look(drop.record, drop.dataflow)
+    assert [(one["name"], one["lost"]) for one in told["gone"]] == [("a", False)]
+    assert drop.folder.troubled(drop.dataflow.name) == []
 
 
 @pytest.mark.parametrize("point", ["increment_file.before", "increment_file.after"])
@@ -275,8 +291,8 @@ def test_full_disk_loses_nothing_and_keeps_the_order(point: str, tmp_path: Path)
     report = drop.scan()
     assert report.accepted == 0
     assert [type(error) for error in report.failures] == [DiskFullError]
-    assert len(drop.names("claimed")) == 1
-    assert drop.names("incoming") == ["b"]
+    assert len(drop.names("claimed")) == 2
+    assert drop.increments() == []
     assert drop.scan().accepted == 2
     assert [row["id"] for row in drop.rows()] == [0, 1]
 
@@ -297,7 +313,59 @@ def test_backlog_is_taken_in_shares(tmp_path: Path):
     for i in range(5):
         drop.put(f"{i}", lines(1, start=i))
     reports = [drop.scan() for _ in range(3)]
-    assert [(r.accepted, r.waiting) for r in reports] == [(2, 3), (2, 1), (1, 0)]
+    assert [(r.accepted, r.waiting, r.ready) for r in reports] == [(2, 3, 3), (2, 1, 1), (1, 0, 0)]
+
+
+def test_a_pass_ends_after_its_time(tmp_path: Path):
+    """However many files wait, the sources behind get their turn; one file is taken at least."""
+    drop = Drop(tmp_path, SCHEMA, limits=IngestLimits(scan_seconds=5))
+    for i in range(4):
+        drop.put(f"{i}", lines(1, start=i))
+
+    def slow(point: str) -> None:
+        if point == "increment_file.before":
+            drop.pass_seconds(3)
+
+    drop.start(slow)
+    reports = [drop.scan() for _ in range(2)]
+    assert [(r.accepted, r.ready) for r in reports] == [(2, 2), (2, 0)]
+
+
+def test_uploads_that_wait_end_a_pass_after_its_time(tmp_path: Path):
+    """They are claimed already: however many there are, the sources behind get their turn."""
+    drop = Drop(tmp_path, SCHEMA, limits=IngestLimits(scan_seconds=5))
+    for i in range(4):
+        data = io.BytesIO(lines(1, start=i))
+        drop.folder.upload(drop.record, drop.dataflow, "orders", f"{i}", data)
+    drop.put("behind", lines(1, start=4))
+
+    def slow(point: str) -> None:
+        if point == "increment_file.before":
+            drop.pass_seconds(3)
+
+    drop.start(slow)
+    reports = [drop.scan() for _ in range(3)]
+    assert [(r.accepted, r.ready) for r in reports] == [(2, 3), (2, 1), (1, 0)]
+    assert [row["id"] for row in drop.rows()] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("most", "groups"), [(GROUP_BYTES, 2), (50, 22)])
+def test_small_files_are_claimed_and_moved_away_together(
+    most: int, groups: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Each step costs a sync of the disk, or two; a bad file goes to quarantine alone."""
+    monkeypatch.setattr(grouping, "GROUP_BYTES", most)
+    drop, passed = Drop(tmp_path, SCHEMA), Counter[str]()
+    drop.start(lambda point: passed.update([point]))
+    many = GROUP_FILES + 1
+    for i in range(many):
+        drop.put(f"{i:03d}", b"{" * 14 if i == 7 else b'{"id": %6d}\n' % i)
+    report = drop.scan()
+    assert (report.accepted, report.quarantined) == (many - 1, 1)
+    assert [row["id"] for row in drop.rows()] == [i for i in range(many) if i != 7]
+    assert passed["claim.before"] == groups
+    assert passed["rename.after"] == 2 * groups + 1
+    assert drop.names("claimed") == drop.names("incoming") == []
 
 
 def test_large_file_becomes_several_parts_in_order(tmp_path: Path):
@@ -320,8 +388,9 @@ def test_second_controller_is_fenced_by_the_source_log(tmp_path: Path):
 
     def other(point: str) -> None:
         if point == "increment_file.after":
-            log = Path(drop.record.folder) / "sources/orders/_log" / f"{0:020d}.json"
-            log.write_text('{"claim": "another"}')
+            first = Increment("orders", 0, 0, ())
+            entry = SourceEntry(first, "another", 0, "", "b", 0, drop.now)
+            SourceLog(drop.record.folder, "orders", LocalFiles()).put(entry)
 
     drop.start(other)
     with pytest.raises(LogConflictError):
@@ -420,17 +489,7 @@ def test_a_pass_that_leaves_off_anywhere_loses_nothing(tmp_path: Path, format_: 
         raise AssertionError("it never came to its end")
     assert codes == ["intake_stopped"] * len(codes)
     assert len(codes) >= 2 + 2 * 3, "asked for each file, and between batches"
-    assert left == {(0, 0), (0, 1), (1, 0), (1, 1)}, "taken in and claimed: nothing ahead of time"
-
-
-def test_a_pass_that_leaves_off_leaves_a_stray_where_it_lies(tmp_path: Path):
-    """A file that no claim names is read to its end before it is moved, or not moved."""
-    drop = Drop(tmp_path, SCHEMA)
-    (drop.place("claimed") / "stray").write_bytes(lines(1))
-    with pytest.raises(IntakeStoppedError):
-        drop.folder.scan(drop.record, drop.dataflow, stopping=after(0))
-    assert drop.names("claimed") == ["stray"]
-    assert drop.scan().accepted == 1
+    assert left == {(0, 0), (0, 2), (1, 1)}, "taken in and claimed: one after the other"
 
 
 def parquet(count: int, start: int = 0) -> bytes:

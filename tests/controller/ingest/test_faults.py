@@ -16,9 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbp.model.schema import Schema
+from cbp.model.dataflow.source_options import ReadOptions
+from cbp.model.flow.schema import Schema
 from controller.ingest import IngestLimits
-from controller.ingest.delimited import CsvOptions, read_csv
+from controller.ingest.bad_lines import BadLines
+from controller.ingest.delimited import read_csv
 from controller.ingest.lines import text_blocks
 from controller.ingest.notes import Notes
 from tests.controller.ingest.harness import Drop, accepted, lines, rejected
@@ -50,6 +52,9 @@ def flipped(data: bytes, at: int) -> bytes:
         pytest.param(gzip.compress(PACKED), "compression_unsupported", id="gzip inside gzip"),
         pytest.param(b"PK\x03\x04....", "compression_unsupported", id="zip"),
         pytest.param(PLAIN[:-12], "csv_fields", id="cut mid-line"),
+        pytest.param(PLAIN[:-1], "line_end", id="last line end missing"),
+        pytest.param(PLAIN[:-3], "line_end", id="cut in its last field"),
+        pytest.param(b"id,name,nmae\n1,a,b\n", "column_unknown", id="unknown column"),
         pytest.param("id,name\n1,é\n".encode("latin-1"), "encoding", id="Latin-1"),
         pytest.param("id,name\n1,a\n".encode("utf-16"), "encoding", id="UTF-16"),
         pytest.param(b"id,name\n1,a\0b\n", "nul_byte", id="NUL inside"),
@@ -87,7 +92,6 @@ def test_one_flipped_bit_of_a_gzip_file_is_seen(at: int, tmp_path: Path):
         pytest.param(PLAIN, COUNT, id="plain, whatever its name"),
         pytest.param(b"\xef\xbb\xbf" + PLAIN, COUNT, id="byte-order mark"),
         pytest.param(PLAIN.replace(b"\n", b"\r\n"), COUNT, id="CR LF"),
-        pytest.param(PLAIN[:-1], COUNT, id="last line end missing"),
         pytest.param(PACKED + gzip.compress(PLAIN[8:]), 2 * COUNT, id="two gzip members"),
         pytest.param(ZSTD + ZSTD[:0], COUNT, id="one zstd frame"),
         pytest.param(b"id,name\n", 0, id="header only"),
@@ -135,14 +139,16 @@ def test_csv_gives_back_what_was_written(rows: list[list[str | None]], end: str,
         ",".join("" if c is None else '"' + c.replace('"', '""') + '"' for c in row) + end
         for row in (header, *rows)
     )
-    blocks = text_blocks([text.encode()], line_bytes_max=1000)
+    bad = BadLines()
+    blocks = text_blocks([text.encode()], line_bytes_max=1000, bad=bad)
     batches = read_csv(
         blocks,
         Schema.parse("a STRING, b STRING"),
-        CsvOptions(),
+        ReadOptions(),
         batch_rows=batch_rows,
         record_bytes_max=1000,
         notes=Notes(),
+        bad=bad,
     )
     assert [list(row.values()) for batch in batches for row in batch.to_pylist()] == rows
 
@@ -153,11 +159,14 @@ def test_csv_without_quoting_takes_quotes_as_text(tmp_path: Path):
     assert [row["name"] for row in rows] == ['"a', 'b"']
 
 
-def test_csv_last_line_end_can_be_required(tmp_path: Path):
-    """A file cut inside its last field is seen where the source requires the line end."""
-    options = {"final_newline": "required"}
-    reason = rejected(b"id,name\n1,a\n2,b", tmp_path, SCHEMA, "csv", options=options)
+def test_csv_last_line_end_is_required(tmp_path: Path):
+    """A file cut inside its last field is seen, unless its source never ends the last line."""
+    reason = rejected(b"id,name\n1,a\n2,b", tmp_path, SCHEMA, "csv")
     assert (reason["code"], reason["line"]) == ("line_end", 3)
+    assert "final_newline" in reason["message"]
+    options = {"final_newline": "optional"}
+    rows = accepted(b"id,name\n1,a\n2,b", tmp_path, SCHEMA, "csv", options=options)
+    assert [row["id"] for row in rows] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -197,7 +206,7 @@ def test_json_columns_may_lack_but_not_where_they_are_required(tmp_path: Path):
 
 def test_columns_beyond_the_schema_are_noted(tmp_path: Path):
     """Nothing is left out in silence: the increment's origin names the columns."""
-    drop = Drop(tmp_path, "id BIGINT")
+    drop = Drop(tmp_path, "id BIGINT", options={"unknown": "ignore"})
     drop.put("a", b'\n{"id": 1, "other": 2}\n  \n{"id": 2}')
     drop.scan()
     (record,) = drop.store.increment_rows.values()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cbp.model.retention import FlowRetention
+from cbp.model.flow.retention import FlowRetention
 from tests.controller.ingest.harness import Drop
 
 HOUR = timedelta(hours=1)

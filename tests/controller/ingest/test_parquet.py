@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cbp.engine.arrow import arrow_schema
-from cbp.model.schema import Schema
+from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.model.flow.schema import Schema
 from tests.controller.ingest.harness import Drop, accepted, rejected
 
 
@@ -28,11 +28,12 @@ def test_columns_are_found_by_name_and_widened(tmp_path: Path):
         extra=pa.array([0]),
         name=pa.array(["a"]).dictionary_encode(),
         id=pa.array([7], pa.uint16()),
-        at=pa.array([1_000_000_000], pa.timestamp("ns")),
+        at=pa.array([1_000_000_000], pa.timestamp("ns", "UTC")),
         tags=pa.array([["x"]], pa.large_list(pa.large_string())),
     )
     schema = "id BIGINT, at TIMESTAMP, name STRING, tags ARRAY<STRING>, gone INT"
-    assert accepted(data, tmp_path, schema, "parquet") == [
+    options = {"unknown": "ignore"}
+    assert accepted(data, tmp_path, schema, "parquet", options=options) == [
         {
             "id": 7,
             "at": datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC),
@@ -50,7 +51,9 @@ def test_columns_are_found_by_name_and_widened(tmp_path: Path):
         ("c BIGINT", pa.array([1.0]), "column_type", None),
         ("c BIGINT", pa.array(["1"]), "column_type", None),
         ("c FLOAT", pa.array([1.0]), "column_type", None),
-        ("c TIMESTAMP", pa.array([1001], pa.timestamp("ns")), "value_range", 1),
+        ("c TIMESTAMP", pa.array([1001], pa.timestamp("ns", "UTC")), "value_range", 1),
+        ("c TIMESTAMP", pa.array([1000], pa.timestamp("us")), "column_type", None),
+        ("c STRUCT<a: INT>", pa.array([{"a": 1, "b": 1}]), "column_type", None),
         ("c BIGINT NOT NULL", pa.array([1, 2, None]), "value_missing", 3),
         ("c BIGINT NOT NULL, d INT", pa.array([1]), None, None),
         ("d INT", pa.array([1]), "column_missing", None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from cbp.engine.faults import Crash, PlannedFaults
-from controller.ingest import ScanReport, claims, intake
+from cbp.engine.storage.failpoints import Crash, PlannedFaults
+from controller.ingest import ScanReport, claims, reading
+from controller.ingest import groups as grouping
+from controller.ingest.folders import kept_files
 from controller.store import open_store
 from controller.store.base import ClaimRecord
 from tests.controller.ingest.harness import DictStore, Drop, lines
@@ -98,9 +101,13 @@ def check_once(machine: Machine, names: int) -> None:
 
 @pytest.mark.parametrize("passage", [1, 2])
 @pytest.mark.parametrize("point", POINTS)
-def test_crash_anywhere_gives_each_file_once(machine: Machine, point: str, passage: int):
+def test_crash_anywhere_gives_each_file_once(
+    machine: Machine, point: str, passage: int, monkeypatch: pytest.MonkeyPatch
+):
     """Two files, a crash at one passage of one point, a restart, no help."""
     drop = machine.drop
+    if point.startswith("claim."):  # which a group passes once
+        monkeypatch.setattr(grouping, "GROUP_FILES", 1)
     for i in range(2):
         drop.put(f"f{i}", lines(1, start=i))
     faults = PlannedFaults(point, passage=passage)
@@ -112,6 +119,48 @@ def test_crash_anywhere_gives_each_file_once(machine: Machine, point: str, passa
     drop.recover()
     drop.scan()
     check_once(machine, 2)
+
+
+@pytest.mark.parametrize("passage", range(1, 7))
+def test_a_crash_between_the_moves_of_a_group_gives_each_file_once(passage: int, tmp_path: Path):
+    """Files are claimed, and moved away, three at a time; a crash is before any of the moves."""
+    machine = Machine(tmp_path, "dict")
+    drop = machine.drop
+    for i in range(3):
+        drop.put(f"f{i}", lines(1, start=i))
+    drop.start(PlannedFaults("rename.before", passage=passage))
+    with pytest.raises(Crash):
+        drop.scan()
+    machine.restart()
+    drop.recover()
+    drop.scan()
+    check_once(machine, 3)
+    assert [row["id"] for row in drop.rows()] == [0, 1, 2]
+
+
+def test_what_a_crash_left_claimed_costs_one_look_at_what_was_moved_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A folder of finished files may hold a million names, and a group has many claims."""
+    machine, looks = Machine(tmp_path, "dict"), Counter[str]()
+    drop = machine.drop
+    for i in range(20):
+        drop.put(f"f{i:02d}", lines(1, start=i))
+    drop.start(PlannedFaults("rename.before", passage=5))
+    with pytest.raises(Crash):
+        drop.scan()
+    machine.restart()
+    drop.recover()
+    kept = kept_files
+
+    def counting(folder: Path) -> dict[str, Path]:
+        looks[folder.name] += 1
+        return kept(folder)
+
+    monkeypatch.setattr(claims, "kept_files", counting)
+    drop.scan()
+    check_once(machine, 20)
+    assert looks == {"finished": 1, "quarantine": 1}
 
 
 @pytest.mark.parametrize("second", POINTS)
@@ -147,8 +196,7 @@ def test_recovery_reads_no_file(machine: Machine, monkeypatch: pytest.MonkeyPatc
     machine.restart()
     before = drop.names("claimed")
     with monkeypatch.context() as patch:
-        for module in (claims, intake):
-            patch.setattr(module, "ClaimedContent", _refuse)
+        patch.setattr(reading, "ClaimedContent", _refuse)
         assert drop.recover() == ScanReport()
     assert drop.names("claimed") == before
     drop.scan()
@@ -168,7 +216,7 @@ def test_lost_store_is_filled_again_from_the_source_log(machine: Machine):
     machine.lose_store()
     assert drop.recover().accepted == 3
     check_once(machine, 3)
-    drop.put("again", lines(1, start=1))
+    drop.put("f1", lines(1, start=1))
     assert drop.scan().duplicates == 1
     drop.put("new", lines(1, start=3))
     assert drop.scan().accepted == 1
@@ -255,7 +303,7 @@ def test_failed_move_to_finished_is_tried_again(status: str, tmp_path: Path):
     """A settled file that stays in `claimed` never comes twice."""
     drop = Drop(tmp_path, SCHEMA)
     if status == "duplicate":
-        drop.put("first", lines(1))
+        drop.put("f0", lines(1))
         drop.scan()
     drop.put("f0", lines(1))
     finished = drop.place("finished")
@@ -302,3 +350,24 @@ def test_whole_folder_copied_elsewhere_still_works(tmp_path: Path):
     moved = Drop(tmp_path / "two", SCHEMA)
     assert moved.recover().accepted == 1
     assert len(moved.rows()) == 2
+
+
+def test_a_controller_that_was_deposed_removes_nothing_of_its_successor(tmp_path: Path):
+    """Race: (1) it stalls before it names a part (2) another one recovers and accepts the file
+    (3) it goes on, and fails: what it discards is its own."""
+    drop = Drop(tmp_path, SCHEMA)
+    other = Drop(tmp_path, SCHEMA, store=drop.store)
+    stalled: list[str] = []
+
+    def stalls(point: str) -> None:
+        if point == "increment_file.before" and not stalled:
+            stalled.append(point)
+            other.recover()
+            assert other.scan().accepted == 1
+            raise OSError(5, "Input/output error")
+
+    drop.put("a", lines(2))
+    drop.start(stalls)
+    drop.scan()
+    assert stalled
+    assert [row["id"] for row in drop.rows()] == [0, 1]

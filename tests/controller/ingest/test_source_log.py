@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cbp.engine.faults import Crash, PlannedFaults
-from cbp.engine.files import LocalFiles
-from cbp.model.increment import Increment
+from cbp.engine.storage.failpoints import Crash, PlannedFaults
+from cbp.engine.storage.files import LocalFiles
+from cbp.model.flow.increment import Increment
 from controller.ingest import source_log
 from controller.ingest.source_log import SourceEntry, SourceLog
 

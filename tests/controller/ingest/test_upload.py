@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cbp.engine.faults import Crash, PlannedFaults
+from cbp.engine.storage.failpoints import Crash, PlannedFaults
 from cbp.errors import NotFoundError
 from controller.ingest import IngestLimits, UploadTooLargeError
 from controller.store.base import ClaimRecord
@@ -19,7 +19,7 @@ SCHEMA = "id BIGINT, name STRING"
 def upload(
     drop: Drop, data: bytes, name: str = "../up.jsonl", source: str = "orders"
 ) -> ClaimRecord:
-    return drop.folder.upload(drop.record, drop.dataflow, source, name, io.BytesIO(data))
+    return drop.folder.upload(drop.record, drop.dataflow, source, name, io.BytesIO(data)).claim
 
 
 def test_upload_is_claimed_at_once_and_taken_by_the_next_scan(tmp_path: Path):
@@ -27,7 +27,7 @@ def test_upload_is_claimed_at_once_and_taken_by_the_next_scan(tmp_path: Path):
     drop = Drop(tmp_path, SCHEMA, settle_seconds=60)
     claim = upload(drop, lines(3))
     assert (claim.status, claim.path) == ("claimed", "../up.jsonl")
-    assert drop.names("claimed") == [f"{claim.id}.jsonl"]
+    assert drop.names("claimed") == [f"{claim.id}-..%2Fup.jsonl"]
     assert drop.scan().accepted == 1
     assert drop.store.claim_rows[claim.id].status == "accepted"
     assert len(drop.rows()) == 3

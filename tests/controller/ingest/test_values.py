@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cbp.model.schema import Schema
+from cbp.model.flow.schema import Schema
 from controller.values import from_json, from_text
 from tests.controller.ingest.harness import accepted, rejected
 
@@ -28,12 +28,12 @@ NOON = datetime(2024, 2, 29, 12, 0, tzinfo=UTC)
         ("DECIMAL(38,0)", 10**38 - 1, Decimal(10**38 - 1)),
         ("DATE", "2024-02-29", date(2024, 2, 29)),
         ("TIMESTAMP", "2024-02-29T12:00:00Z", NOON),
-        ("TIMESTAMP", "2024-02-29 12:00", NOON),
+        ("TIMESTAMP", "2024-02-29 12:00Z", NOON),
         ("TIMESTAMP", "2024-02-29T14:00:00.000000+02:00", NOON),
         ("BINARY", "AAE=", b"\0\1"),
         ("ARRAY<INT>", [1, None], [1, None]),
         ("MAP<BIGINT, STRING>", {"7": "x"}, [(7, "x")]),
-        ("STRUCT<a: INT, b: STRING>", {"a": 1, "z": 2}, {"a": 1, "b": None}),
+        ("STRUCT<a: INT, b: STRING>", {"a": 1}, {"a": 1, "b": None}),
     ],
 )
 def test_json_value_is_converted_exactly(type_: str, value: Any, expected: Any):
@@ -65,6 +65,7 @@ def test_json_value_is_converted_exactly(type_: str, value: Any, expected: Any):
         ("DATE", "2024-2-9"),
         ("TIMESTAMP", "2024-02-29T12:00:00.1234567Z"),
         ("TIMESTAMP", "2024-02-29"),
+        ("TIMESTAMP", "2024-02-29T12:00:00"),
         ("TIMESTAMP", "0001-01-01T00:00:00+10:00"),
         ("TIMESTAMP", 1700000000),
         ("BINARY", "not base64!"),
@@ -73,11 +74,12 @@ def test_json_value_is_converted_exactly(type_: str, value: Any, expected: Any):
         ("MAP<BIGINT, STRING>", {"x": "y"}),
         ("MAP<BIGINT, STRING>", {"1": "x", "01": "y"}),
         ("STRUCT<a: INT>", {"a": "x"}),
+        ("STRUCT<a: INT>", {"a": 1, "b": 2}),
     ],
 )
 def test_json_value_that_does_not_fit_is_refused(type_: str, value: Any):
     """Nothing is rounded, wrapped, truncated or guessed."""
-    with pytest.raises(ValueError, match=r"expected|surrogate|equal"):
+    with pytest.raises(ValueError, match=r"expected|surrogate|equal|unknown"):
         from_json(Schema.parse(f"c {type_}")["c"].type)(value)
 
 

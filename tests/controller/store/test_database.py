@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import traceback
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from sqlalchemy import event, text
 
 from cbp.errors import CbpError, DiskFullError, InvariantError, OperatingError
+from controller.settings import Settings
 from controller.store import open_store
 from controller.store.database import Database
 from controller.store.errors import DatabaseInUseError, DatabaseUrlError
@@ -177,3 +179,27 @@ def test_ping_says_when_the_store_cannot_be_used(url: str) -> None:
         Path(url.removeprefix("sqlite:///")).write_bytes(b"damaged" * 1000)
         with pytest.raises(CbpError):
             store.ping()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql+psycopg://bob:s3cret@nowhere.invalid/x",
+        "postgresql+psycopg://nowhere.invalid/x?user=bob&password=s3cret",
+        "postgresql+psycopg://nowhere.invalid/x?sslpassword=s3cret",
+        "postgresql+psycopg://bob:s3/s3cret@nowhere.invalid/x",
+        "postgresql+psycopg://bob:s3#s3cret@nowhere.invalid/x",
+        "postgresql+psycopg://bob:s3 s3cret@nowhere.invalid/x",
+        "postgresql+psycopg://bob:s3@s3cret@nowhere.invalid/x",
+        "postgresql+psycopg://bob@nowhere.invalid:s3cret/x",
+        "mysql://bob:s3cret@nowhere.invalid/x",
+        "host=nowhere.invalid password=s3cret",
+    ],
+)
+def test_a_password_shows_nowhere(url: str) -> None:
+    """Wherever it stands in a URL: not in the error, nor in its causes, nor in the settings."""
+    with pytest.raises(CbpError) as caught:
+        open_store(url)
+    told = "".join(traceback.format_exception(caught.value)) + repr(caught.value.as_dict())
+    assert "s3cret" not in told
+    assert "s3cret" not in str(Settings(database_url=url).effective())

@@ -1,4 +1,4 @@
-"""Stages count the epochs in a row that read nothing from outside their cycle."""
+"""Stages: count the epochs in a row that read nothing from outside their cycle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs that frame their flow keep where their framing stands, and their frames."""
+"""Framed inputs: store the state of their framing, and their frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What closed the open frames of a flow, and how often that happened."""
+"""Punctuations: what closed the open frames of a flow, and their count."""
 
 from __future__ import annotations
 

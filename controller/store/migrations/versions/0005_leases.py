@@ -1,4 +1,4 @@
-"""Who leads: one row."""
+"""Leases: one row that says which instance leads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Increments of messages name the files that tell whom their addresses reach."""
+"""Increments of messages: name the files that resolve the messages' addresses."""
 
 from __future__ import annotations
 

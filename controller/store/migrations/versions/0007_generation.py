@@ -1,4 +1,4 @@
-"""Dataflows count their epochs by generations, which roll-backs begin."""
+"""Dataflows: store the generation of their epochs, which a roll-back advances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages that stopped remember the coded error, not only its words."""
+"""Stages: store the coded error that paused them, not only its message."""
 
 from __future__ import annotations
 

@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from cbp.engine.delta.actions import AddFile, DeletionVector
-from cbp.engine.delta.fence import NULL_PARTITION
+from cbp.engine.delta.deletion_vectors import pack_vectors
+from cbp.engine.delta.foreign_writer_fence import NULL_PARTITION
 from cbp.engine.delta.tables import ManagedTable, create_table
-from cbp.engine.files import LocalFiles
-from cbp.engine.state.vectors import pack_vectors
-from cbp.model.schema import Schema
+from cbp.engine.storage.files import LocalFiles
+from cbp.model.flow.schema import Schema
 
 STATE = Schema.parse("url STRING, n BIGINT")
 STATE_EXTRA = (("_hash", "BIGINT"), ("_bucket", "INT"))

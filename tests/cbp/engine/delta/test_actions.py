@@ -27,7 +27,7 @@ from cbp.engine.delta.actions import (
 from cbp.engine.delta.checkpoint import encode_checkpoint, read_checkpoint
 from cbp.engine.delta.columns import schema_string
 from cbp.errors import InvariantError
-from cbp.model.schema import Schema
+from cbp.model.flow.schema import Schema
 
 VECTOR = DeletionVector("u", "_vectors" + "0" * 20, 1, 34, 2)
 FILE = AddFile("_runs/_bucket=0/a.parquet", {"_bucket": "0"}, 100, 10, 5)

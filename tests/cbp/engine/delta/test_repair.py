@@ -1,4 +1,7 @@
-"""Repair: what others did to a table is undone by one entry, or nothing is written."""
+"""Repair: what others did to a table is undone by one entry, or nothing is written.
+
+What a foreign writer did is named.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ from deltalake import DeltaTable, write_deltalake
 from cbp.engine.delta.actions import CommitInfo, RemoveFile, encode
 from cbp.engine.delta.repair import Undone, repair
 from cbp.engine.delta.tables import open_table, release
-from cbp.engine.faults import Crash, PlannedFaults
-from cbp.engine.files import LocalFiles
+from cbp.engine.storage.failpoints import Crash, PlannedFaults
+from cbp.engine.storage.files import LocalFiles
 from cbp.errors import (
     ForeignWriterError,
     NotFoundError,
@@ -23,8 +26,8 @@ from cbp.errors import (
     TableForeignError,
     TableReleasedError,
 )
+from tests.cbp.engine.delta.delta_rows import live, table_row
 from tests.cbp.engine.delta.harness import StateTable, with_delta_rs, with_polars
-from tests.cbp.engine.delta.test_readers import live, table_row
 
 FILES = LocalFiles()
 NOW = 9_000_000

@@ -1,4 +1,7 @@
-"""Managed tables: created once, published once, and stopped by a foreign entry."""
+"""Managed tables: created once, published once, and stopped by a foreign entry.
+
+State and outputs of one run become visible together, at one in-commit timestamp.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,8 @@ from cbp.engine.delta.actions import (
 )
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.delta.tables import ManagedTable, next_timestamp, open_table, release
-from cbp.engine.faults import Crash, PlannedFaults
-from cbp.engine.files import LocalFiles
+from cbp.engine.storage.failpoints import Crash, PlannedFaults
+from cbp.engine.storage.files import LocalFiles
 from cbp.errors import (
     CbpError,
     ForeignWriterError,
@@ -38,33 +41,11 @@ from cbp.errors import (
     TableFeatureError,
     TableForeignError,
 )
-from cbp.model.schema import Schema
+from cbp.model.flow.schema import Schema
+from tests.cbp.engine.delta.commits import file, files, publish
 from tests.cbp.engine.delta.harness import make_state
 
 FOREIGN = CommitInfo(1, "OPTIMIZE", engine="Apache-Spark/4.2.0 Delta-Lake/4.4.0")
-
-
-def file(name: str, bucket: int = 0) -> AddFile:
-    """Describe a run file; these tests never read one."""
-    return AddFile(f"_runs/_bucket={bucket}/{name}.parquet", {"_bucket": str(bucket)}, 10, 10, 1)
-
-
-def files(*names: str) -> dict[str, AddFile]:
-    """Describe a live set."""
-    return {file(name).path: file(name) for name in names}
-
-
-def publish(
-    table: ManagedTable, epoch: int, *names: str, app: str = "run", at: int | None = None
-) -> int:
-    """Publish a live set as an epoch."""
-    return table.publish(
-        files(*names),
-        app_id=app,
-        version=epoch,
-        intention_id=f"d/s/{epoch}",
-        timestamp_ms=10_000 + epoch if at is None else at,
-    )
 
 
 def forge(table: ManagedTable, version: int, actions: Sequence[Action]) -> None:

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cbp.engine.state import sizes
-from cbp.engine.state.bucket import BucketState, LiveFile, StateTable
+from cbp.engine.state.bucket_state import BucketState, LiveFile, StateTable
 from cbp.engine.state.compaction import FANOUT, FANOUT_LARGE, choose, compact
-from cbp.engine.state.index import IndexCache
+from cbp.engine.state.index_cache import IndexCache
+from cbp.engine.storage import file_sizes as sizes
 
 
 def choose_of(live: list[int], rows: list[int], *full: int) -> list[int]:

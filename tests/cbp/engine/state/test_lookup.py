@@ -1,4 +1,7 @@
-"""Every way to look up rows finds and takes the same ones; the choice is by cost."""
+"""Every way to look up rows finds and takes the same ones; the choice is by cost.
+
+Index, scan and row groups find the same records.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from cbp.engine.state import access, bucket, sizes
-from cbp.engine.state.access import choose_rows, choose_search
-from cbp.engine.state.bucket import BucketState, LiveFile, StateTable
-from cbp.engine.state.index import IndexCache
+from cbp.engine.delta.deletion_vectors import inline_vector
+from cbp.engine.state import access_path as access
+from cbp.engine.state import bucket_state as bucket
+from cbp.engine.state.access_path import choose_rows, choose_search
+from cbp.engine.state.bucket_state import BucketState, LiveFile, StateTable
+from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.state.lookup import IndexedFile, RowGroups, ascending, matches
-from cbp.engine.state.vectors import inline_vector
+from cbp.engine.storage import file_sizes as sizes
 
 HASHES = st.integers(-6, 6)
 SEARCHES = {"index": 10.0**9, "scan": 0.0}

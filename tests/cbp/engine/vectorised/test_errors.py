@@ -14,7 +14,7 @@ from cbp import Input, Output, State, TranslateArrow
 from cbp.engine.direct import LocalEngine
 from cbp.errors import AuthorCodeError, DefinitionError
 from cbp.testing import run_epochs
-from tests.cbp.engine.test_direct import dataflow_of
+from tests.cbp.engine.epochs import dataflow_of
 from tests.driver import Driver
 
 

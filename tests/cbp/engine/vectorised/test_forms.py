@@ -2,12 +2,13 @@
 
 The reference engine runs the groupwise form, the direct engine the vectorised one that
 does the same; the flows are those of tests/cbp/engine/test_direct.py and tests/keys.py.
+
+So they are for every type of key, with shared hashes and small calls.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -16,32 +17,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cbp.engine import spool
-from cbp.engine.blackbox import LocalBlackboxExecutor
+from cbp.engine.blackbox.blackbox import LocalBlackboxExecutor
 from cbp.engine.direct import DirectEngine, LocalEngine
-from cbp.engine.vectorised import reader
-from cbp.model.dataflow import Dataflow
+from cbp.engine.kernel.arrow import reader
+from cbp.engine.shuffle import spool
 from stages.translators.url_count_arrow import UrlCountArrow
 from tests import keys
-from tests.cbp.engine.test_direct import CASES, NARROW, assert_same, dataflow_of, epochs_of
+from tests.cbp.engine.epochs import CASES, NARROW, assert_same, dataflow_of, epochs_of
+from tests.cbp.engine.vectorised.arrow_forms import in_arrow
 from tests.driver import Driver
-from tests.forms import arrow_form
 
 REMOTE = ("parcels", "probe", "outer_probe", "board")
 """A vectorised translator writes state of called keys only, and binds none to addresses."""
 
 GROUPED = [c for c in CASES if not CASES[c][0]().spec().record_wise and c not in REMOTE]
-
-
-def in_arrow(dataflow: Dataflow, only: Collection[str] | None = None) -> Dataflow:
-    """Return a dataflow with groupwise stages vectorised: these, or all that it has."""
-    stages = {
-        name: replace(node, translator=arrow_form(node.translator))
-        if only is None or name in only
-        else node
-        for name, node in dataflow.stages.items()
-    }
-    return replace(dataflow, stages=MappingProxyType(stages))
 
 
 @pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])

@@ -1,0 +1,1 @@
+"""The black-box mode: stages without incremental access to state, as a baseline."""

@@ -1,0 +1,67 @@
+"""The black-box mode on Spark: every run reads, shuffles, sorts and writes the whole state.
+
+The tasks that read a record for several groups copy it for each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from cbp.engine.blackbox.blackbox import (
+    BlackboxTask,
+    moves_nothing_else,
+    require_all_state,
+    with_state_as_input,
+)
+from cbp.engine.interface.engine import RunPlan
+from cbp.engine.interface.limits import require_python
+from cbp.engine.spark.executor import SparkExecutor, lane_text
+from cbp.engine.spark.shuffle import shuffled
+from cbp.engine.spark.tasks import RESULT, reported, task_identity
+from cbp.engine.task.plan import TaskPlan
+from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.dataflow.lanes import Lane
+
+__all__ = ["SparkBlackboxExecutor"]
+
+
+class SparkBlackboxExecutor(SparkExecutor):
+    """Carries out the tasks of a run on Spark, state included; see `cbp.engine.blackbox.blackbox`.
+
+    Args:
+        spark: The session.
+        replicates: See `cbp.engine.blackbox.blackbox.with_state_as_input`.
+    """
+
+    def __init__(self, spark: Any, *, replicates: bool = True) -> None:
+        super().__init__(spark)
+        self._replicates = replicates
+
+    def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
+        """Raise for keys in SQL that Spark does not accept, and for translators in SQL."""
+        require_python(dataflow, nodes)
+        super().refuse(dataflow, nodes)
+
+    def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
+        """Run the job, and check that no state record was lost on the way."""
+        # A task that also runs the next stage (`then`) would not read all state of that stage.
+        descriptors = super().execute(plan, replace(task, then=None))
+        if not moves_nothing_else(task):
+            require_all_state(task, descriptors)
+        return descriptors
+
+    def _bodies(self, plan: RunPlan, task: TaskPlan) -> list[str]:
+        if moves_nothing_else(task):
+            return super()._bodies(plan, task)
+        wide_plan, wide = with_state_as_input(plan, task, replicates=self._replicates)
+
+        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            part, attempt = task_identity()
+            yield from reported(BlackboxTask(wide, part, attempt).run(batches))
+
+        frame = shuffled(self.spark, wide_plan, wide).mapInArrow(run, RESULT)
+        return [*(row.body for row in frame.collect()), lane_text(Lane.SPARK)]

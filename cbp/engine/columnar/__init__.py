@@ -1,0 +1,1 @@
+"""Records as Arrow columns: types, values, key hashes, groups, schema evolution."""

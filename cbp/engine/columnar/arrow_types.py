@@ -1,0 +1,52 @@
+"""Arrow types of a schema: one mapping, used for every file that is read or written.
+
+Strings are `string` here. A reader of large batches may widen them to `large_string`
+(`wide=True`), because one Arrow string column ends at 2 GB and a Parquet column does not.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from cbp.model.flow.schema import DataType, Schema
+
+__all__ = ["arrow_schema", "arrow_type"]
+
+_ATOMS: dict[str, pa.DataType] = {
+    "STRING": pa.string(),
+    "BIGINT": pa.int64(),
+    "INT": pa.int32(),
+    "SMALLINT": pa.int16(),
+    "TINYINT": pa.int8(),
+    "DOUBLE": pa.float64(),
+    "FLOAT": pa.float32(),
+    "BOOLEAN": pa.bool_(),
+    "BINARY": pa.binary(),
+    "DATE": pa.date32(),
+    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+}
+_WIDE = {"STRING": pa.large_string(), "BINARY": pa.large_binary()}
+
+
+def arrow_type(type_: DataType, *, wide: bool = False) -> pa.DataType:
+    """Return the Arrow type of a column."""
+    if type_.kind == "DECIMAL":
+        return pa.decimal128(type_.precision, type_.scale)
+    parts = [arrow_type(argument, wide=wide) for argument in type_.arguments]
+    if type_.kind == "ARRAY":
+        return pa.list_(parts[0])
+    if type_.kind == "MAP":
+        return pa.map_(parts[0], parts[1])
+    if type_.kind == "STRUCT":
+        return pa.struct(list(zip(type_.names, parts, strict=True)))
+    return (_WIDE.get(type_.kind) if wide else None) or _ATOMS[type_.kind]
+
+
+def arrow_schema(schema: Schema, *, wide: bool = False) -> pa.Schema:
+    """Return the Arrow schema of a flow; nullability is kept."""
+    return pa.schema(
+        [
+            pa.field(f.name, arrow_type(f.type, wide=wide), nullable=f.nullable)
+            for f in schema.fields
+        ]
+    )

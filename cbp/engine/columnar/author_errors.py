@@ -1,0 +1,59 @@
+"""Turns exceptions of authors' code into errors with stage, function, file and line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cbp.engine.columnar.row_codec import Row
+from cbp.errors import CbpError, author_cause, author_line
+from cbp.model.dataflow.call_rules import (
+    error_class,
+)
+from cbp.model.dataflow.stage import TranslatorSpec
+
+__all__ = ["author_error"]
+
+_SHOWN_RECORDS = 3
+
+
+_SHOWN_CHARACTERS = 200
+
+
+def author_error(
+    exc: BaseException,
+    spec: TranslatorSpec,
+    *,
+    stage: str,
+    key: object = None,
+    inputs: Mapping[str, Iterable[Row]] | None = None,
+    function: str = "translate",
+) -> CbpError:
+    """Return the error that describes an exception raised by the author's code.
+
+    Its place is the innermost frame inside the author's own file, or the first line of the
+    function if there is no such frame.
+    """
+    if isinstance(exc, CbpError):
+        return exc
+    more: dict[str, Any] = {}
+    if key is not None:
+        more["key"] = _shown(key)
+    if inputs is not None:
+        more["inputs"] = {name: _first(rows) for name, rows in inputs.items()}
+    return error_class(exc, function)(
+        stage=stage,
+        function=f"{spec.name}.{function}",
+        place=author_line(exc, spec.place),
+        cause=author_cause(exc),
+        **more,
+    )
+
+
+def _first(rows: Iterable[Row]) -> list[str]:
+    return [_shown(row) for row, _ in zip(rows, range(_SHOWN_RECORDS), strict=False)]
+
+
+def _shown(value: object) -> str:
+    text = repr(tuple(value) if isinstance(value, tuple) else value)
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."

@@ -1,0 +1,247 @@
+"""Conversion of records between Arrow columns and Python values.
+
+The author reads a record as a named tuple with a field per column of the input's
+schema, and emits one by calling a function with a parameter per column. Both are
+made once per schema. Values are strings, numbers, `datetime` (UTC), `date`, `Decimal`,
+`bytes`, `list` (ARRAY) and `dict` (STRUCT, MAP), as pyarrow returns them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from functools import partial
+from itertools import chain, repeat
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cbp.engine.columnar.arrow_types import arrow_type
+from cbp.engine.columnar.values import typed, typed_row
+from cbp.model.flow.attributes import attribute, by_attribute, record_class
+from cbp.model.flow.schema import DataType, Schema
+
+__all__ = [
+    "ENCODE_ERRORS",
+    "EXACT",
+    "Row",
+    "check_row",
+    "copies_maker",
+    "decode_columns",
+    "decode_lists",
+    "emit_function",
+    "encode_column",
+    "encode_rows",
+    "rows_maker",
+]
+
+Row = tuple[Any, ...]
+
+ENCODE_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
+"""Raised for a value that is not of its column's type."""
+
+_NOTHING: frozenset[type] = frozenset()
+_LISTS = frozenset({list, tuple, type(None)})
+EXACT: dict[str, frozenset[type]] = {
+    kind: frozenset({python, type(None)})
+    for kind, python in {
+        "STRING": str,
+        "BIGINT": int,
+        "INT": int,
+        "SMALLINT": int,
+        "TINYINT": int,
+        "DOUBLE": float,
+        "BOOLEAN": bool,
+        "BINARY": bytes,
+    }.items()
+}
+"""Python's types of a column's values, null included; only for kinds with one Python type."""
+
+
+def rows_maker(name: str, columns: tuple[str, ...]) -> Callable[[Iterable[Row]], list[Row]]:
+    """Return a function that makes records from tuples of values, at a third of `_make`'s cost."""
+    new: Any = tuple.__new__
+    kind = record_class(name, columns)
+    return lambda values: list(map(new, repeat(kind), values))
+
+
+def emit_function(
+    output: str,
+    columns: Sequence[str],
+    take: Callable[[Row], None],
+    *,
+    nested: Collection[str] = (),
+) -> Callable[..., None]:
+    """Return the function by which an author emits a record: columns by name to one tuple.
+
+    It is compiled rather than built from `*args, **kwargs`: Python then checks the
+    names itself, at a third of the cost, once per emitted record.
+    Attributes of columns are checked identifiers that never begin with an underscore. Values of
+    `nested` columns are copied, since an author may change a list after emitting it.
+    """
+    names = [attribute(column) for column in columns]
+    own = (column in nested for column in columns)
+    values = ", ".join(f"_own({name})" if o else name for name, o in zip(names, own, strict=True))
+    source = f"def emit({', '.join(names)}):\n    _take(({values},))"
+    scope: dict[str, Any] = {"_take": take, "_own": _own}
+    exec(source, scope)
+    emit: Callable[..., None] = scope["emit"]
+    emit.__qualname__ = f"out.{output}"
+    return emit if names == [*columns] else _by_both_names(output, columns, emit)
+
+
+def _by_both_names(
+    output: str, columns: Sequence[str], emit: Callable[..., None]
+) -> Callable[..., None]:
+    """Return an emit function that takes a column named like a keyword under both its names."""
+
+    def emit_named(*args: Any, **kwargs: Any) -> None:
+        emit(*args, **by_attribute(output, columns, kwargs))
+
+    return emit_named
+
+
+def copies_maker(name: str, schema: Schema) -> Callable[[list[Row]], list[Row]] | None:
+    """Return a function that copies records for an author; `None`: no column can be changed.
+
+    Only lists and dicts are copied, a whole column at a time. The copies are records of the class
+    that `rows_maker` uses.
+    """
+    nested = [(at, _copier(f.type)) for at, f in enumerate(schema.fields) if f.type.arguments]
+    if not nested:
+        return None
+    make = rows_maker(name, schema.names)
+
+    def copies(rows: list[Row]) -> list[Row]:
+        if not rows:
+            return []
+        columns: list[Iterable[Any]] = list(zip(*rows, strict=True))
+        for at, copy in nested:
+            columns[at] = map(copy, columns[at])
+        return make(zip(*columns, strict=True))
+
+    return copies
+
+
+def _copier(type_: DataType) -> Callable[[Any], Any]:
+    """Return a function that copies one decoded value of a nested type."""
+    inner = [_copier(one) if one.arguments else None for one in type_.arguments]
+    if type_.kind == "ARRAY" and inner[0] is not None:
+        return partial(_copied_list, inner[0])
+    if type_.kind != "ARRAY" and any(inner):
+        return _own
+    return lambda value: value if value is None else value.copy()
+
+
+def _copied_list(copy: Callable[[Any], Any], value: list[Any] | None) -> list[Any] | None:
+    return None if value is None else list(map(copy, value))
+
+
+def _own(value: Any) -> Any:
+    """Return a value that shares nothing changeable with the given one.
+
+    Values that a column accepts as a list, a map or bytes are copied; others are returned as
+    they are.
+    """
+    if type(value) in _FIXED:
+        return value
+    if isinstance(value, list | tuple):
+        kind: Any = tuple if isinstance(value, tuple) else list
+        return kind(value if _FIXED.issuperset(map(type, value)) else map(_own, value))
+    if isinstance(value, Mapping):
+        return {key: _own(one) for key, one in value.items()}
+    return bytes(value) if isinstance(value, bytearray | memoryview) else value
+
+
+_FIXED = frozenset({str, int, float, bool, bytes, type(None), datetime, date, Decimal})
+"""Types of values that cannot be changed."""
+
+
+def decode_columns(
+    table: pa.Table, columns: Sequence[str], types: Sequence[DataType]
+) -> Iterator[Row]:
+    """Yield the records of a table as plain tuples of the named columns."""
+    return zip(*decode_lists(table, columns, types), strict=True)
+
+
+def decode_lists(
+    table: pa.Table, columns: Sequence[str], types: Sequence[DataType]
+) -> list[list[Any]]:
+    """Return the named columns of a table, each as a list of Python values."""
+    return [_decode(table.column(c), t) for c, t in zip(columns, types, strict=True)]
+
+
+def _decode(column: pa.ChunkedArray | pa.Array, type_: DataType) -> list[Any]:
+    values: list[Any]
+    if type_.kind == "ARRAY":
+        values = []
+        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+            values.extend(_decode_lists(chunk, type_.arguments[0]))
+    elif type_.arguments:
+        values = column.to_pylist(maps_as_pydicts="strict")
+    else:
+        values = column.to_pylist()
+    return values
+
+
+def _decode_lists(column: pa.Array, of_item: DataType) -> Iterator[list[Any] | None]:
+    """Yield lists cut from one list of all items; pyarrow would make objects per short list."""
+    items = _decode(column.flatten(), of_item)
+    sizes = column.value_lengths()
+    start = 0
+    for size in sizes.to_pylist():
+        if size is None:
+            yield None
+        else:
+            yield items[start : (start := start + size)]
+
+
+def encode_rows(rows: Sequence[Row], schema: Schema) -> list[pa.Array]:
+    """Return the columns of emitted records as Arrow arrays.
+
+    Raises:
+        pa.ArrowException, OverflowError, TypeError, ValueError: Some value does not
+            fit; the caller finds the value with `check_row`.
+    """
+    columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
+    return [
+        encode_column(values, column.type, nullable=column.nullable)
+        for values, column in zip(columns, schema.fields, strict=True)
+    ]
+
+
+def encode_column(values: Sequence[Any], type_: DataType, *, nullable: bool = True) -> pa.Array:
+    """Return the values of one column as an Arrow array; raises as `encode_rows`.
+
+    If all values have the one Python type of the declared type, Arrow converts them directly.
+    Otherwise each value is checked first, because Arrow alone would round 1.5 to 1 and take text
+    for bytes.
+    """
+    found = set(map(type, values))
+    if not nullable and type(None) in found:
+        message = "NOT NULL"
+        raise ValueError(message)
+    if type_.kind == "ARRAY" and found <= _LISTS:
+        return _encode_lists(values, type_)
+    if not found <= EXACT.get(type_.kind, _NOTHING):
+        values = [typed(value, type_) for value in values]
+    return pa.array(values, arrow_type(type_))
+
+
+def _encode_lists(values: Sequence[Any], type_: DataType) -> pa.Array:
+    """Return lists as an Arrow array; the items are encoded and checked as one column."""
+    sizes = [0 if value is None else len(value) for value in values]
+    ends = np.cumsum([0, *sizes])
+    whole = arrow_type(type_)
+    if ends[-1] > np.iinfo(np.int32).max:
+        return pa.array([typed(value, type_) for value in values], whole)
+    items = encode_column(list(chain.from_iterable(filter(None, values))), type_.arguments[0])
+    missing = pa.array([value is None for value in values]) if None in values else None
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items, type=whole, mask=missing)
+
+
+def check_row(row: Row, schema: Schema) -> None:
+    """Raise a `TypeError` that names the column, the value and the declared type."""
+    typed_row(row, schema)

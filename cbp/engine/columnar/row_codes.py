@@ -1,0 +1,124 @@
+"""Integer codes of rows: equal rows have equal codes, whatever their types.
+
+Whole columns become integers first. Integers can be compared, joined and counted as arrays,
+where Python would compare records one by one. Equality is that of
+`cbp.model.dataflow.equality.identity`: null equals null, NaN equals NaN, both zeros are equal,
+and the entries of a map have no order.
+
+    >>> row_codes([pa.table({"a": [1.5, None]}), pa.table({"a": [None, 1.5, 2.5]})])
+    [array([0, 1]), array([1, 0, 2])]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["column_codes", "row_codes"]
+
+Int64s = npt.NDArray[np.int64]
+
+
+def row_codes(tables: Sequence[pa.Table], ids: Sequence[Int64s] | None = None) -> list[Int64s]:
+    """Return a code for every row of some tables with the same column types.
+
+    Args:
+        tables: The tables; columns are matched by position.
+        ids: For each table, a number per row that must be equal too.
+
+    Returns:
+        An array per table; the codes are dense and begin at 0.
+    """
+    # A table without columns has no row count, but its `ids` have one.
+    sizes = [len(some) for some in ids] if ids else [table.num_rows for table in tables]
+    codes = np.concatenate(ids) if ids else np.zeros(sum(sizes), np.int64)
+    for at in range(tables[0].num_columns):
+        chunks = [chunk for table in tables for chunk in table.column(at).chunks]
+        column = pa.chunked_array(chunks, tables[0].column(at).type).combine_chunks()
+        codes = _paired(codes, column_codes(column))
+    return np.split(_dense(pa.array(codes)), np.cumsum(sizes)[:-1])
+
+
+def column_codes(column: pa.Array) -> Int64s:
+    """Return a code for every value: equal codes for equal values."""
+    type_ = column.type
+    if pa.types.is_floating(type_):
+        return _dense(_float_bits(column))
+    if pa.types.is_map(type_):
+        return _of_maps(column)
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return _of_lists(column, column.flatten(), column.value_lengths())
+    if pa.types.is_struct(type_):
+        return _of_structs(column)
+    return _dense(column)
+
+
+def _dense(values: pa.Array) -> Int64s:
+    encoded = values.dictionary_encode(null_encoding="encode")
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+    codes: Int64s = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes
+
+
+def _paired(left: Int64s, right: Int64s) -> Int64s:
+    """Return a code for every pair."""
+    if not len(left):
+        return left
+    if not left.any():
+        return right
+    left = _dense(pa.array(left))  # so that the product does not overflow
+    paired: Int64s = left * (int(right.max()) + 1) + right
+    return paired
+
+
+def _float_bits(column: pa.Array) -> pa.Array:
+    kind = np.float32 if pa.types.is_float32(column.type) else np.float64
+    floats = column.fill_null(0).to_numpy(zero_copy_only=False).astype(kind) + kind(0.0)
+    floats[np.isnan(floats)] = np.nan
+    bits = floats.view(np.int32 if kind is np.float32 else np.int64)
+    return pa.array(bits, mask=column.is_null().to_numpy(zero_copy_only=False))
+
+
+def _of_lists(column: pa.Array, items: pa.Array, lengths: pa.Array) -> Int64s:
+    """Return codes of lists: a list is the byte string of its items' codes."""
+    return _sequences(column, column_codes(items), lengths)
+
+
+def _of_maps(column: pa.Array) -> Int64s:
+    """Return codes of maps: a map is the sequence of its entries, sorted by their codes."""
+    # After a cast to lists of structs, Arrow takes care of slices and nulls.
+    entries = pa.list_(pa.struct([("k", column.type.key_type), ("v", column.type.item_type)]))
+    lists = column.cast(entries)
+    lengths = lists.value_lengths()
+    codes = column_codes(lists.flatten())
+    owner = np.repeat(np.arange(len(lists)), lengths.fill_null(0).to_numpy())
+    return _sequences(lists, codes[np.lexsort((codes, owner))], lengths)
+
+
+def _sequences(column: pa.Array, codes: Int64s, lengths: pa.Array) -> Int64s:
+    sizes = lengths.fill_null(0).to_numpy().astype(np.int64)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes * codes.itemsize)])
+    texts = pa.Array.from_buffers(
+        pa.large_binary(),
+        len(column),
+        [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(codes))],
+    )
+    return _with_nulls(_dense(texts), column)
+
+
+def _of_structs(column: pa.Array) -> Int64s:
+    codes = np.zeros(len(column), np.int64)
+    for field in column.flatten():
+        codes = _paired(codes, column_codes(field))
+    return _with_nulls(_dense(pa.array(codes)), column)
+
+
+def _with_nulls(codes: Int64s, column: pa.Array) -> Int64s:
+    """Return the codes plus one, and 0 for null values."""
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    marked: Int64s = np.where(valid, codes + 1, 0)
+    return marked

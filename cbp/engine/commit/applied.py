@@ -1,0 +1,117 @@
+"""Check from the tables alone whether an epoch of a stage was applied (published) as a whole.
+
+Each log entry of a publication names all entries of the publication (`TOGETHER`). So this can be
+told even if the epoch's record is lost: an entry of the epoch exists, and so does every entry that
+it names. One entry is not enough, since a publication is no transaction over several tables.
+
+Conversely, no run may continue from a table that shows less than was published: its log is an
+old copy, or has lost its end.
+
+Not guaranteed: an answer for epochs that changed no table, or were published by an earlier version
+of the service; these count as not applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from cbp.engine.commit.publication import TOGETHER, app_id, kind_of
+from cbp.engine.delta.actions import Action, CommitInfo, Txn
+from cbp.engine.delta.log import DeltaLog
+from cbp.engine.storage.files import Files
+from cbp.errors import FileLostError, NotFoundError
+from cbp.model.run.intention import Intention
+
+__all__ = ["applied_ms", "require_shown"]
+
+_AREAS = ("state", "flows")
+
+
+def applied_ms(folder: str, files: Files, stage: str, epoch: int, generation: int) -> int | None:
+    """Return when an epoch was published as a whole, in ms; `None` if that cannot be told.
+
+    Args:
+        folder: The dataflow's folder.
+        files: Access to that folder.
+        stage: The stage that leads the run.
+        epoch: The stage's epoch.
+        generation: The dataflow's generation in which the epoch was run.
+
+    Raises:
+        FileDamagedError: If the log of a table cannot be read.
+    """
+    named: set[str] = set()
+    stamps: list[int] = []
+    shown: dict[str, Mapping[str, int]] = {}
+    for table in _tables_of(folder, files, stage):
+        entries: list[tuple[int, Sequence[Action]]] = []
+        snapshot = DeltaLog(f"{folder}/{table}", files).snapshot(
+            visit=lambda version, actions, kept=entries: kept.append((version, actions))  # type: ignore[misc]
+        )
+        shown[table] = snapshot.txns
+        for info in _entries_of(entries, table, epoch, generation):
+            named.update(info.parameters.get(TOGETHER, "").split())
+            stamps.append(info.in_commit_ms or info.timestamp_ms)
+    for name in named:
+        table = _table_of(name)
+        if table not in shown:
+            shown[table] = DeltaLog(f"{folder}/{table}", files).snapshot().txns
+        if shown[table].get(name, -1) < epoch:
+            return None
+    return max(stamps) if named else None
+
+
+def require_shown(folder: str, files: Files, intention: Intention) -> None:
+    """Refuse tables that do not show a run which was published: an old copy was put back.
+
+    Later runs on such a table would produce a state that never existed.
+
+    Raises:
+        FileLostError: If the log of a table ends before the run.
+        FileDamagedError: If the log of a table cannot be read.
+    """
+    for table in dict.fromkeys(change.table for change in intention.changes):
+        log = DeltaLog(f"{folder}/{table}", files)
+        try:
+            found = log.snapshot()
+        except NotFoundError:
+            continue  # the table does not exist: the engine reports that
+        for change in (one for one in intention.changes if one.table == table):
+            name = app_id(intention.dataflow, table, kind_of(change), intention.generation)
+            shown = found.txns.get(name, -1)
+            if shown < intention.epoch:
+                told = f"epoch {intention.epoch} of {intention.stage!r} was published"
+                why = f"{told}, and the table shows none behind {shown}, as an old copy would"
+                raise FileLostError(log.entry_path(found.version + 1), why)
+
+
+def _tables_of(folder: str, files: Files, stage: str) -> list[str]:
+    """Return the folders of a stage's tables, relative to the dataflow's."""
+    return [
+        f"{area}/{name}"
+        for area in _AREAS
+        for name in files.list_names(f"{folder}/{area}")
+        if name.startswith(f"{stage}.")
+    ]
+
+
+def _entries_of(
+    entries: Sequence[tuple[int, Sequence[Action]]], table: str, epoch: int, generation: int
+) -> Iterator[CommitInfo]:
+    """Yield the `CommitInfo` of the entries that show an epoch."""
+    end = f"@{generation}" if generation else ""
+    for _, actions in entries:
+        txns = [action for action in actions if isinstance(action, Txn)]
+        if any(t.version == epoch and _is_of(t.app_id, table, end) for t in txns):
+            yield from (action for action in actions if isinstance(action, CommitInfo))
+
+
+def _is_of(application: str, table: str, end: str) -> bool:
+    """Tell whether an application id belongs to a table and a generation."""
+    _, _, generation = application.rpartition("/")[2].partition("@")
+    return _table_of(application) == table and generation == end.removeprefix("@")
+
+
+def _table_of(application: str) -> str:
+    """Return the table of the application id `cbp/<dataflow>/<area>/<table>/<kind>`."""
+    return "/".join(application.split("/")[2:4])

@@ -1,0 +1,352 @@
+"""The intention log of one dataflow: one immutable record per (stage, epoch).
+
+The record is the truth about a run; the SQL store is an index over the records. Putting the
+record is the commit point. Two controllers cannot both write entry n: the second one learns
+that it no longer leads. The records of a stage are numbered by its epochs.
+
+    _intentions/<stage>/<epoch>.json          what one run did
+    _intentions/_positions/<number>.json      where the dataflow stood; written now and then
+    _intentions/_generations/<n>.json         roll-backs; below `<n>/` the records since
+
+Records that a roll-back undid stay where they are, and are no longer read: each epoch is read
+from one generation only, its home (`cbp.model.flow.generation`).
+
+A position (`cbp.model.flow.position`) replaces all records before it, so that these can be
+removed. If the store is lost, recovery begins at the newest position, not at the first epoch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+
+from cbp.engine.commit.applied import applied_ms, require_shown
+from cbp.engine.storage.checked_json import digested, parsed, read_record
+from cbp.engine.storage.failpoints import NO_FAULTS, Faults
+from cbp.engine.storage.files import Exists, Files
+from cbp.errors import FileDamagedError, FileLostError, LogConflictError
+from cbp.model.flow.generation import Generation, home_of, kept_positions
+from cbp.model.flow.position import Position
+from cbp.model.run.intention import Intention
+
+__all__ = ["RECORDS_KEPT", "IntentionLog"]
+
+RECORDS_KEPT = 100
+"""Records of a stage that are kept for people to read, although a position replaces them."""
+
+POSITIONS_KEPT = 50
+"""Most positions that are kept, so that a dataflow can be rolled back to epochs after them."""
+
+_POSITIONS = "_positions"
+_GENERATIONS = "_generations"
+
+
+class IntentionLog:
+    """Reads and puts the intentions below `<folder>/_intentions`.
+
+    Make a new object for each use: it caches the generations that it reads first.
+    """
+
+    def __init__(self, folder: str, files: Files, faults: Faults = NO_FAULTS) -> None:
+        self._folder, self._files, self._fault = f"{folder}/_intentions", files, faults
+
+    def put(self, intention: Intention) -> None:
+        """Make an intention durable; idempotent for the same run.
+
+        Raises:
+            LogConflictError: If another attempt is already recorded for this epoch, or the
+                dataflow was rolled back since the run was planned.
+        """
+        path = self._path(intention.stage, intention.epoch)
+        if intention.generation != self.generation:
+            raise LogConflictError(self._generation_path(self.generation))
+        self._files.make_dirs(path.rpartition("/")[0])
+        data = digested(json.dumps(intention.to_json(), separators=(",", ":")).encode(), path)
+        self._fault("intention.before")
+        result = self._files.put_if_absent(path, data)
+        self._fault("intention.after")
+        if isinstance(result, Exists) and (
+            parsed(result.data, path, Intention.from_json).run != intention.run
+        ):
+            raise LogConflictError(path)
+
+    def read(self, stage: str, epoch: int) -> Intention | None:
+        """Return the record of an epoch, or `None` if there is none.
+
+        Raises:
+            FileDamagedError: If it is not what was written. All reading methods raise this.
+        """
+        path = self._path(stage, epoch)
+        if not self._files.exists(path):
+            return None
+        return read_record(self._files, path, Intention.from_json)
+
+    def since(self, stage: str, epoch: int) -> Iterator[Intention]:
+        """Yield the records of a stage from `epoch` on, in order."""
+        while (intention := self.read(stage, epoch)) is not None:
+            yield intention
+            epoch += 1
+
+    # generations
+
+    @cached_property
+    def generations(self) -> tuple[Generation, ...]:
+        """All roll-backs of the dataflow, ascending."""
+        folder = f"{self._folder}/{_GENERATIONS}"
+        numbers = _numbers_of(self._files.list_names(folder))
+        paths = (self._generation_path(number) for number in numbers)
+        return tuple(read_record(self._files, path, Generation.from_json) for path in paths)
+
+    @property
+    def generation(self) -> int:
+        """The number of the newest generation; 0: never rolled back."""
+        return self.generations[-1].number if self.generations else 0
+
+    def generation_before(self, version: int) -> int:
+        """Return the newest generation begun under an older version of the dataflow; 0: none."""
+        older = (one.number for one in self.generations if one.position.version < version)
+        return max(older, default=0)
+
+    def put_generation(self, generation: Generation, *, staged: str = "") -> None:
+        """Begin a generation: the commit point of a roll-back; idempotent for the same one.
+
+        Args:
+            generation: The next generation.
+            staged: See `Files.put_if_absent`.
+
+        Raises:
+            LogConflictError: If another controller began a different one, or leads now.
+        """
+        path = self._generation_path(generation.number)
+        data = digested(json.dumps(generation.to_json(), separators=(",", ":")).encode(), path)
+        result = self._files.put_if_absent(path, data, what="generation", staged=staged)
+        if isinstance(result, Exists) and (
+            parsed(result.data, path, Generation.from_json) != generation
+        ):
+            raise LogConflictError(path)
+        self.__dict__.pop("generations", None)
+
+    # positions
+
+    def put_position(self, position: Position, *, keep_seconds: float = 0.0) -> Position:
+        """Make a position durable, then remove old positions before it; idempotent.
+
+        If a position of this number exists, it stays: it says the same about every epoch, and
+        less about what arrived since.
+
+        Args:
+            position: A position of the newest generation.
+            keep_seconds: Younger positions stay, up to `POSITIONS_KEPT`. The newest older one
+                stays too, so that the dataflow can be rolled back to epochs after it.
+
+        Returns:
+            The position that is durable.
+        """
+        folder = f"{self._base(self.generation)}/{_POSITIONS}"
+        path = f"{folder}/{position.number:020d}.json"
+        data = digested(json.dumps(position.to_json(), separators=(",", ":")).encode(), path)
+        result = self._files.put_if_absent(path, data, what="snapshot")
+        kept = 0
+        for number in reversed(range(self.generation + 1)):
+            kept += self._remove_positions(number, keep_seconds, POSITIONS_KEPT - kept)
+        if isinstance(result, Exists):
+            return parsed(result.data, path, Position.from_json)
+        return position
+
+    def _remove_positions(self, generation: int, keep_seconds: float, most: int) -> int:
+        """Remove a generation's old positions; return how many stay.
+
+        The newest position of the newest generation always stays.
+        """
+        folder = f"{self._base(generation)}/{_POSITIONS}"
+        found = [file for file in self._files.list_files(folder) if not file.temporary]
+        young = sum(file.age_seconds < keep_seconds for file in found)
+        if generation == self.generation:
+            keep = max(1, min(young + 1, most)) if keep_seconds else 1
+        else:
+            keep = min(young + 1, most) if young else 0
+        for file in found[: max(0, len(found) - keep)]:
+            self._files.remove(f"{folder}/{file.path}", what="dead_record")
+        return min(keep, len(found))
+
+    def position(self) -> Position | None:
+        """Return the newest undamaged position, or `None` if there is none.
+
+        Raises:
+            FileDamagedError: If all of them are damaged.
+        """
+        folder = f"{self._base(self.generation)}/{_POSITIONS}"
+        damage: FileDamagedError | None = None
+        for number in reversed(_numbers_of(self._files.list_names(folder))):
+            path = f"{folder}/{number:020d}.json"
+            try:
+                return read_record(self._files, path, Position.from_json)
+            except FileDamagedError as error:
+                damage = damage or error  # the records after the previous position are kept too
+        if damage is not None:
+            raise damage
+        return self.generations[-1].position if self.generations else None
+
+    def positions(self) -> list[Position]:
+        """Return the positions that a roll-back may begin at, of all generations, ascending."""
+        found: list[Position] = []
+        for number in range(self.generation + 1):
+            begun = [self.generations[number - 1].position] if number else []
+            found += kept_positions(self.generations, number, [*begun, *self._positions_of(number)])
+        return found
+
+    def oldest_position(self) -> Position | None:
+        """Return the oldest position that was put and is kept; records after it stay."""
+        for number in range(self.generation + 1):
+            if kept := kept_positions(self.generations, number, self._positions_of(number)):
+                return kept[0]
+        return None
+
+    def _positions_of(self, generation: int) -> list[Position]:
+        folder = f"{self._base(generation)}/{_POSITIONS}"
+        numbers = _numbers_of(self._files.list_names(folder))
+        paths = (f"{folder}/{number:020d}.json" for number in numbers)
+        return [read_record(self._files, path, Position.from_json) for path in paths]
+
+    # clean-up
+
+    def trails(self, epochs: Mapping[str, int], position: Position, *, punctuations: int) -> bool:
+        """Tell whether a store has not seen records or punctuations that were removed.
+
+        Args:
+            epochs: Stage to the store's next epoch; 0 for a missing stage.
+            position: The position that replaces the removed records.
+            punctuations: Number of the store's next punctuation. Punctuations before a position
+                are removed even if its records stay for roll-backs.
+        """
+        return punctuations < position.punctuations or any(
+            epochs.get(name, 0) < min(stage.epoch, self.oldest(name) or 0)
+            for name, stage in position.stages.items()
+        )
+
+    def forget_positions(self, before: int) -> None:
+        """Remove the positions of versions of the dataflow before this one; idempotent.
+
+        They describe other stages. The new version's description says where it began.
+        """
+        for generation in range(self.generation + 1):
+            folder = f"{self._base(generation)}/{_POSITIONS}"
+            for number in _numbers_of(self._files.list_names(folder)):
+                path = f"{folder}/{number:020d}.json"
+                if read_record(self._files, path, Position.from_json).version < before:
+                    self._files.remove(path, what="dead_record")
+
+    def trim(self, epochs: Mapping[str, int]) -> int:
+        """Remove records that are no longer needed, oldest first.
+
+        Args:
+            epochs: Stage to the first epoch whose record stays; a durable position replaces
+                those before. Must not exceed `unpublished_from` of the stage's newest record,
+                from where a restart publishes.
+
+        Returns:
+            How many records were removed.
+        """
+        return sum(self._remove_before(stage, epoch) for stage, epoch in epochs.items())
+
+    def oldest(self, stage: str) -> int | None:
+        """Return the oldest epoch of a stage that has a record; `None` if there is no record."""
+        return next(iter(self._numbers(stage)), None)
+
+    def _remove_before(self, stage: str, epoch: int) -> int:
+        """Remove a stage's records before an epoch in all generations, undone ones too."""
+        removed = 0
+        for number in range(self.generation + 1):
+            folder = f"{self._base(number)}/{stage}"
+            for found in _numbers_of(self._files.list_names(folder)):
+                if found < epoch:
+                    self._files.remove(f"{folder}/{found:020d}.json", what="dead_record")
+                    removed += 1
+        return removed
+
+    def _numbers(self, stage: str) -> list[int]:
+        """Return the epochs of a stage that have a record in their home generation, ascending."""
+        return [
+            found
+            for number in range(self.generation + 1)
+            for found in _numbers_of(self._files.list_names(f"{self._base(number)}/{stage}"))
+            if home_of(self.generations, stage, found) == number
+        ]
+
+    def unpublished(self, stage: str, epoch: int) -> tuple[Intention, ...]:
+        """Return the records of a stage before `epoch` that may be unpublished, in order.
+
+        The newest record says where they begin (`unpublished_from`). It is always among them,
+        unless `epoch` is the first of the generation.
+
+        Raises:
+            FileDamagedError: If one of them is missing, or is not what was written.
+        """
+        start = self.generations[-1].start(stage) if self.generations else 0
+        if epoch <= start:
+            return ()  # the roll-back has published all that it kept
+        newest = self._require(stage, epoch - 1)
+        first = max(newest.unpublished_from, start)
+        return (*(self._require(stage, e) for e in range(first, epoch - 1)), newest)
+
+    def applied_ms(self, stage: str, epoch: int) -> int | None:
+        """Return when an epoch was published as a whole, in ms, from the tables; `None`: unknown.
+
+        Raises:
+            FileDamagedError: If the log of a table cannot be read.
+        """
+        dataflow = self._folder.rpartition("/")[0]
+        generation = home_of(self.generations, stage, epoch)
+        return applied_ms(dataflow, self._files, stage, epoch, generation)
+
+    def require_shown(self, stage: str, epoch: int) -> None:
+        """Compare the tables with the record of a published epoch of the newest generation.
+
+        Raises:
+            FileLostError: If a table does not show the epoch.
+            FileDamagedError: If the log of a table cannot be read.
+        """
+        if self.generations and epoch < self.generations[-1].start(stage):
+            return
+        try:
+            record = self.read(stage, epoch)
+        except FileDamagedError:
+            return  # a published record is no longer needed
+        if record is not None:
+            require_shown(self._folder.rpartition("/")[0], self._files, record)
+
+    def next_epochs(self) -> dict[str, int]:
+        """Return each stage's next epoch: the one after its newest record."""
+        last = self.generations[-1] if self.generations else None
+        found = {} if last is None else {s: p.epoch for s, p in last.position.stages.items()}
+        names = self._files.list_names(self._base(self.generation))
+        for stage in (name for name in names if not name.startswith("_")):
+            if numbers := _numbers_of(
+                self._files.list_names(f"{self._base(self.generation)}/{stage}")
+            ):
+                found[stage] = numbers[-1] + 1
+        return {stage: epoch for stage, epoch in found.items() if epoch}
+
+    def _require(self, stage: str, epoch: int) -> Intention:
+        found = self.read(stage, epoch)
+        if found is None:
+            why = f"the log of stage {stage!r} has no record of epoch {epoch}"
+            raise FileLostError(self._path(stage, epoch), why)
+        return found
+
+    def _path(self, stage: str, epoch: int) -> str:
+        home = home_of(self.generations, stage, epoch)
+        return f"{self._base(home)}/{stage}/{epoch:020d}.json"
+
+    def _base(self, generation: int) -> str:
+        if not generation:
+            return self._folder
+        return f"{self._folder}/{_GENERATIONS}/{generation:020d}"
+
+    def _generation_path(self, number: int) -> str:
+        return f"{self._base(number)}.json"
+
+
+def _numbers_of(names: list[str]) -> list[int]:
+    return [int(name.removesuffix(".json")) for name in names if name.endswith(".json")]

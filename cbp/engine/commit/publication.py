@@ -1,0 +1,470 @@
+"""Publication: from recorded runs to the current view of a table, and to its Delta log entries.
+
+Between publications the intention log is the truth: a table *is* its published snapshot plus the
+changes of the runs recorded since. `live_files` gives that view to the runs that follow. A
+publication writes the difference between snapshot and view, whatever number of runs it covers:
+a file that was added and dropped in between is never mentioned, and a file that lost rows in ten
+runs gets one deletion vector.
+
+    snapshot ---- change ---- change ---- change ----> view
+        '------------- one entry ---------------------> the same, published
+
+Changes of records, of layout (compaction) and by retention become separate entries if separating
+them costs nothing. Readers of a table's changes then skip the layout entry, and recognize the
+retention entry, which only removes. If a compaction merged rows that runs of the same publication
+deleted, separate entries would need deletion vectors that nobody ever reads, so all changes become
+one entry.
+
+Invariants: what is published equals the view (tests/cbp/engine/commit/test_publication.py). A
+table's transactions alone tell which changes it shows already, so a publication can be repeated,
+alone or together with later runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from pyroaring import BitMap64
+
+from cbp.engine.delta.actions import AddFile, RemoveFile, difference
+from cbp.engine.delta.deletion_vector_cache import VectorCache
+from cbp.engine.delta.deletion_vectors import VectorsFile, pack_vectors
+from cbp.engine.delta.log import Snapshot
+from cbp.engine.delta.tables import ManagedTable
+from cbp.engine.state.bucket_state import LiveFile
+from cbp.engine.state.pending_deletes import Deletes, read_deletes
+from cbp.engine.storage.file_names import vectors_id
+from cbp.engine.storage.files import Files
+from cbp.errors import InvariantError, LogConflictError
+from cbp.model.run.intention import Intention, TableChange
+
+__all__ = [
+    "KINDS",
+    "OPERATIONS",
+    "RECORDS",
+    "TOGETHER",
+    "Entry",
+    "app_id",
+    "begun_ms",
+    "counts_epochs",
+    "files_named",
+    "generation_id",
+    "horizon",
+    "horizon_mark",
+    "kind_of",
+    "live_adds",
+    "live_at",
+    "live_files",
+    "plan_entries",
+    "require_generation",
+    "shown_epoch",
+    "shown_generation",
+    "unpublished",
+]
+
+RECORDS, LAYOUT, RETENTION = KINDS = "run", "compaction", "retention"
+"""The kinds of changes, in the order in which a publication writes their entries."""
+
+_OPERATIONS = {RECORDS: "CBP RUN", LAYOUT: "CBP COMPACT", RETENTION: "CBP RETAIN"}
+OPERATIONS = frozenset(_OPERATIONS.values())
+"""Names of the operations of publications in a table's history."""
+
+_HORIZON = "horizon"
+TOGETHER = "publication"
+"""Parameter of an entry: the application ids of all entries that are published together."""
+
+CHANGE = "change-"
+"""Prefix of the kind of an entry that alters a table for a new version of its dataflow."""
+
+Changes = Sequence[TableChange]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One log entry of one table, without a version.
+
+    Attributes:
+        app_ids: Application ids whose transactions the entry sets to `epoch`; the first one
+            names the entry.
+        epoch: Last epoch of the stage that the entry covers.
+        intention: The record of that epoch.
+        kind: One of `KINDS`; the first if the entry has several.
+        below: In a retention entry, the first epoch that is kept.
+        removes, adds: At most one action of each type per path.
+    """
+
+    app_ids: tuple[str, ...]
+    epoch: int
+    intention: Intention
+    kind: str
+    removes: tuple[RemoveFile, ...]
+    adds: tuple[AddFile, ...]
+    below: int = 0
+
+    def put_into(
+        self, table: ManagedTable, timestamp_ms: int, *, together: Sequence[Entry] = ()
+    ) -> int:
+        """Write the entry unless the table has it; return the version that shows it.
+
+        Args:
+            table: The table of the entry.
+            timestamp_ms: In-commit timestamp, in milliseconds since 1970.
+            together: All entries of the publication; the entry names them.
+        """
+        names = " ".join(name for entry in together for name in entry.app_ids)
+        return table.publish(
+            adds=self.adds,
+            removes=self.removes,
+            app_id=self.app_ids[0],
+            also=self.app_ids[1:],
+            version=self.epoch,
+            intention_id=self.intention.id,
+            timestamp_ms=timestamp_ms,
+            operation=_OPERATIONS[self.kind],
+            marks=self._marks,
+            parameters={TOGETHER: names} if names else {},
+            require=lambda txns: require_generation(table.path, txns, self.intention),
+        )
+
+    @property
+    def _marks(self) -> Mapping[str, int]:
+        name = self.app_ids[0].rpartition("/")[0]
+        return horizon_mark(name, self.below, self.intention.generation)
+
+
+def app_id(dataflow: str, table: str, kind: str, generation: int = 0) -> str:
+    """Return the application id under which a table's log counts epochs.
+
+    `kind` is one of `KINDS`, or `change-N` for the one entry of version N of the dataflow.
+    Transactions never go back, so each generation of the dataflow has its own id.
+    """
+    return f"cbp/{dataflow}/{table}/{kind}" + (f"@{generation}" if generation else "")
+
+
+def generation_id(dataflow: str) -> str:
+    """Return the application id under which a table's log counts its dataflow's generations."""
+    return f"cbp/{dataflow}/generation"
+
+
+def counts_epochs(application: str) -> bool:
+    """Tell whether an application id counts epochs, of any generation.
+
+    The id of a new version (`change-N`) does not: it is 0 before epoch 0 and after it.
+    """
+    return application.rpartition("/")[2].partition("@")[0] in KINDS
+
+
+def shown_epoch(txns: Mapping[str, int], generation: int) -> int:
+    """Return the newest epoch of a generation that a table shows; -1 if it shows none.
+
+    Args:
+        txns: The table's application ids to their versions.
+        generation: A generation of the table's dataflow.
+    """
+    ends = tuple(app_id("", "", kind, generation).rpartition("/")[2] for kind in KINDS)
+    return max((n for name, n in txns.items() if name.rpartition("/")[2] in ends), default=-1)
+
+
+def horizon_mark(name: str, below: int, generation: int) -> dict[str, int]:
+    """Return the transaction that records the first epoch which retention kept in an output.
+
+    Args:
+        name: `cbp/<dataflow>/<table>`.
+        below: The first epoch that is kept; 0: all epochs are kept, and no mark is needed.
+        generation: The dataflow's generation; a roll-back takes the horizon back, like epochs.
+    """
+    mark = f"{name}/{_HORIZON}" + (f"@{generation}" if generation else "")
+    return {mark: below} if below else {}
+
+
+def horizon(txns: Mapping[str, int]) -> int:
+    """Return the first epoch that retention kept in an output's table; 0: it removed none."""
+    generation = shown_generation(txns)
+    end = f"/{_HORIZON}" + (f"@{generation}" if generation else "")
+    return max((n for name, n in txns.items() if name.endswith(end)), default=0)
+
+
+def shown_generation(txns: Mapping[str, int]) -> int:
+    """Return the newest generation of its dataflow that a table shows; 0: never rolled back."""
+    marked = (n for name, n in txns.items() if name.endswith("/generation"))
+    # A table that was created after the roll-back has no mark, only epochs with `@generation`.
+    counted = (int(n) for name in txns for n in name.rpartition("/")[2].split("@")[1:])
+    return max((*marked, *counted), default=0)
+
+
+def require_generation(path: str, txns: Mapping[str, int], intention: Intention) -> None:
+    """Refuse a record of an older generation: the dataflow was rolled back meanwhile.
+
+    Raises:
+        LogConflictError: If the table shows a later generation.
+    """
+    if shown_generation(txns) > intention.generation:
+        raise LogConflictError(path)
+
+
+def unpublished(
+    txns: Mapping[str, int], table: str, intentions: Iterable[Intention]
+) -> list[TableChange]:
+    """Return the changes of a table that a snapshot with these transactions does not show.
+
+    Args:
+        txns: The snapshot's application ids to their newest versions.
+        table: Folder of the table, relative to the dataflow's.
+        intentions: Records of the table's stage, oldest first.
+    """
+    return [
+        change
+        for intention in intentions
+        for change in intention.changes
+        if change.table == table
+        and intention.epoch
+        > txns.get(app_id(intention.dataflow, table, kind_of(change), intention.generation), -1)
+    ]
+
+
+def live_files(
+    snapshot: Snapshot, table: str, intentions: Iterable[Intention]
+) -> dict[int, tuple[LiveFile, ...]]:
+    """Return the files of a state table as of the newest of these intentions, by bucket.
+
+    Args:
+        snapshot: The published snapshot; intentions that it shows already are skipped.
+        table: Folder of the table, relative to the dataflow's.
+        intentions: Records of the table's stage, oldest first.
+
+    Raises:
+        InvariantError: If a change does not fit what was there before it.
+    """
+    view = _view(snapshot.live, unpublished(snapshot.txns, table, intentions))
+    buckets: dict[int, list[LiveFile]] = {}
+    for path, (add, deletes) in view.items():
+        bucket = int(dict(add.partition_values)["_bucket"] or 0)
+        file = LiveFile(path, add.size, add.rows, add.deletion_vector, deletes)
+        buckets.setdefault(bucket, []).append(file)
+    return {bucket: tuple(files) for bucket, files in buckets.items()}
+
+
+def live_adds(snapshot: Snapshot, table: str, intentions: Iterable[Intention]) -> list[AddFile]:
+    """Return the live files of an output table as of the newest of these intentions.
+
+    Takes and raises the same as `live_files`.
+    """
+    view = _view(snapshot.live, unpublished(snapshot.txns, table, intentions))
+    return [file.add for file in view.values()]
+
+
+def live_at(
+    folder: str, table: str, snapshot: Snapshot, intentions: Sequence[Intention], *, files: Files
+) -> tuple[dict[str, AddFile], VectorsFile | None]:
+    """Return the files of a table as of the newest of these intentions, as a log shows them.
+
+    Also returned is the file of new deletion vectors, which the caller still has to write.
+
+    Args:
+        folder: The dataflow's folder.
+        table: Folder of the table, relative to it.
+        snapshot: An earlier snapshot of the table.
+        intentions: Records of the table's stage after that snapshot, oldest first.
+        files: Access to the existing vectors.
+
+    Raises:
+        InvariantError: If a change does not fit what was there before it.
+    """
+    changes = unpublished(snapshot.txns, table, intentions)
+    touched = _touched(changes)
+    view = _view(snapshot.live, changes)
+    fresh = {path: file for path, file in view.items() if path in touched}
+    if not fresh:
+        return {path: file.add for path, file in view.items()}, None
+    marked, vectors = _marked(f"{folder}/{table}", fresh, intentions[-1].epoch, files)
+    return {path: marked.get(path, file.add) for path, file in view.items()}, vectors
+
+
+def files_named(intentions: Iterable[Intention]) -> set[str]:
+    """Return the files that unpublished records name: all they add, and all they need.
+
+    Garbage collection keeps these data files and files of deleted rows until the records are
+    published. Paths are relative to the dataflow's folder.
+    """
+    named: set[str] = set()
+    for change in (change for intention in intentions for change in intention.changes):
+        named.update(f"{change.table}/{add['path']}" for add in change.adds)
+        named.update(f"{change.table}/{path}" for path in change.deletes)
+        stored = (Deletes.from_json(deletes).path for deletes in change.deletes.values())
+        named.update(f"{change.table}/{path}" for path in stored if path)
+    return named
+
+
+def begun_ms(tables: Mapping[str, ManagedTable], intentions: Sequence[Intention]) -> int | None:
+    """Return the timestamp of a publication that crashed between two entries; `None`: none did.
+
+    The repetition must use that timestamp. A later one (other stages were published meanwhile)
+    would show half of the publication to readers as of a time in between.
+
+    Args:
+        tables: The tables that the publication changes, by path, refreshed.
+        intentions: The records that it covers, oldest first.
+    """
+    last = intentions[-1]
+    begun = [
+        (table, application)
+        for name, table in tables.items()
+        for kind in KINDS
+        for application in [app_id(last.dataflow, name, kind, last.generation)]
+        if table.snapshot.txns.get(application, -1) == last.epoch
+    ]
+    if not begun or not any(
+        unpublished(table.snapshot.txns, name, intentions) for name, table in tables.items()
+    ):
+        return None
+    return min(table.log.stamp(table.version_of(name, last.epoch)) for table, name in begun)
+
+
+def plan_entries(
+    folder: str,
+    table: str,
+    snapshot: Snapshot,
+    intentions: Sequence[Intention],
+    *,
+    timestamp_ms: int,
+    files: Files,
+    vectors: VectorCache | None = None,
+) -> list[Entry]:
+    """Return the entries that make a table show these intentions; their vectors are durable.
+
+    Pure except for the deletion vectors, whose file is named after the last epoch and its content.
+
+    Args:
+        folder: The dataflow's folder.
+        table: Folder of the table, relative to it.
+        snapshot: What the table shows now.
+        intentions: Records of the table's stage, oldest first; at least one.
+        timestamp_ms: Deletion time of the removed files.
+        files: Writes the vectors.
+        vectors: In-memory cache of vectors that were written lately, if there is one.
+
+    Raises:
+        InvariantError: If a change does not fit what was there before it.
+        LogConflictError: If the dataflow was rolled back meanwhile.
+    """
+    entries: list[Entry] = []
+    live, last = dict(snapshot.live), intentions[-1]
+    require_generation(f"{folder}/{table}", snapshot.txns, last)
+    for changes in _groups(unpublished(snapshot.txns, table, intentions)):
+        touched = _touched(changes)
+        before = {path: live[path] for path in touched if path in live}
+        view = _view(before, changes)
+        after, unwritten = _marked(f"{folder}/{table}", view, last.epoch, files, vectors)
+        if unwritten is not None:
+            unwritten.write(f"{folder}/{table}", files)
+        kinds = sorted({kind_of(change) for change in changes}, key=KINDS.index)
+        seen = kinds != [LAYOUT]
+        actions = difference(before, after, now_ms=timestamp_ms, data_change=seen)
+        ids = tuple(app_id(last.dataflow, table, kind, last.generation) for kind in kinds)
+        removes = tuple(action for action in actions if isinstance(action, RemoveFile))
+        adds = tuple(action for action in actions if isinstance(action, AddFile))
+        below = max(change.below for change in changes)
+        entries.append(Entry(ids, last.epoch, last, kinds[0], removes, adds, below))
+        for path in touched:
+            live.pop(path, None)
+        live.update(after)
+    return entries
+
+
+class _File(NamedTuple):
+    """A live file, as published or added, and the rows deleted from it since."""
+
+    add: AddFile
+    deletes: tuple[Deletes, ...] = ()
+
+
+def _view(live: Mapping[str, AddFile], changes: Changes) -> dict[str, _File]:
+    view = {path: _File(add) for path, add in live.items()}
+    for change in changes:
+        for path, deletes in change.deletes.items():
+            file = _known(view, change, path)
+            view[path] = _File(file.add, (*file.deletes, Deletes.from_json(deletes)))
+        for path in change.drops:
+            _known(view, change, path)
+            del view[path]
+        for body in change.adds:
+            add = AddFile.from_json(body)
+            if add.path in view:
+                message = f"{change.table}: {add.path} is live already"
+                raise InvariantError(message, path=add.path)
+            view[add.path] = _File(add)
+    return view
+
+
+def _known(view: Mapping[str, _File], change: TableChange, path: str) -> _File:
+    if path not in view:
+        message = f"{change.table}: {path} is to lose rows, but is not live"
+        raise InvariantError(message, path=path)
+    return view[path]
+
+
+def _groups(changes: Changes) -> list[list[TableChange]]:
+    """Return the changes per entry: one entry per kind, or one for all (see the header)."""
+    records, layout, retention = ([c for c in changes if kind_of(c) == kind] for kind in KINDS)
+    moved = _touched(layout)
+    if any(not moved.isdisjoint([*change.deletes, *change.drops]) for change in records):
+        return [list(changes)]
+    return [group for group in (records, layout, retention) if group]
+
+
+def _touched(changes: Changes) -> set[str]:
+    return {
+        path
+        for change in changes
+        for path in [*change.drops, *change.deletes, *(add["path"] for add in change.adds)]
+    }
+
+
+def _marked(
+    table: str,
+    view: Mapping[str, _File],
+    epoch: int,
+    files: Files,
+    known: VectorCache | None = None,
+) -> tuple[dict[str, AddFile], VectorsFile | None]:
+    """Return the files as the log is to show them, and the vectors of files that lost rows."""
+    known = known or VectorCache()
+    bitmaps = {
+        path: _dead(table, file, files, known)
+        for path, file in sorted(view.items())
+        if file.deletes
+    }
+    for bitmap in bitmaps.values():
+        bitmap.run_optimize()
+    content = [path.encode() + bytes(bitmap.serialize()) for path, bitmap in bitmaps.items()]
+    name = vectors_id(epoch, b"".join(content))
+    vectors, unwritten = pack_vectors("_vectors", name, bitmaps)
+    for path, vector in vectors.items():
+        known.put(table, vector, bitmaps[path])
+    marked = {
+        path: replace(file.add, deletion_vector=vectors[path]) if path in vectors else file.add
+        for path, file in view.items()
+    }
+    return marked, unwritten
+
+
+def _dead(table: str, file: _File, files: Files, known: VectorCache) -> BitMap64:
+    old = file.add.deletion_vector
+    dead = known.read(table, old, files=files) if old else BitMap64()
+    expected = len(dead)
+    for deletes in file.deletes:
+        dead = dead | read_deletes(table, deletes, files=files)  # `|=` would alter the cached one
+        expected += deletes.rows
+    if len(dead) != expected or len(dead) >= file.add.rows:
+        message = f"{table}/{file.add.path}: {len(dead)} of {file.add.rows} rows are dead"
+        raise InvariantError(message, expected=expected)
+    return dead
+
+
+def kind_of(change: TableChange) -> str:
+    """Return the kind of a change, one of `KINDS`."""
+    if change.below:
+        return RETENTION
+    return RECORDS if change.data_change else LAYOUT

@@ -1,0 +1,43 @@
+"""Release of a table to other writers: publish what is recorded, then remove the fence."""
+
+from __future__ import annotations
+
+from cbp.engine.commit.intention_log import IntentionLog
+from cbp.engine.commit.publication import plan_entries
+from cbp.engine.delta.foreign_writer_fence import FENCE
+from cbp.engine.delta.log import DeltaLog
+from cbp.engine.delta.tables import open_table, release
+from cbp.engine.storage.files import Files
+
+__all__ = ["hand_over"]
+
+
+def hand_over(path: str, *, files: Files, now_ms: int) -> int:
+    """Publish the recorded runs of one table, and release it; see `cbp.engine.delta.tables`.
+
+    Args:
+        path: Folder of the table. If the table belongs to a dataflow, its records are in the
+            dataflow's folder.
+        files: Access to the folder.
+        now_ms: Milliseconds since 1970.
+
+    Returns:
+        The version that released the table.
+
+    Raises:
+        NotFoundError: If there is no table.
+        InvariantError: If a record cannot be read, or does not fit the table.
+        ForeignWriterError: If another writer wrote into the table.
+    """
+    parts = path.rsplit("/", 2)
+    if FENCE in DeltaLog(path, files).snapshot().protocol.writer_features and len(parts) == 3:
+        folder, name = parts[0], "/".join(parts[1:])
+        log, table = IntentionLog(folder, files), open_table(path, files)
+        for stage, epoch in log.next_epochs().items():
+            records = log.unpublished(stage, epoch)
+            stamp = records[-1].prepared_ms
+            for entry in plan_entries(
+                folder, name, table.refresh(), records, timestamp_ms=stamp, files=files
+            ):
+                entry.put_into(table, stamp)
+    return release(path, files=files, now_ms=now_ms)

@@ -1,0 +1,182 @@
+"""Roll-back of one table to what it showed at an earlier epoch, by one log entry.
+
+    version  7    8    9   10   11 (roll-back)   12
+    shows    e4   e5   e6  e7   e5               e6 again, of the next generation
+
+Versions 9 and 10 stay in the history. The entry holds the difference to the earlier version. It
+counts epochs under the new generation's transactions, since Delta's transactions never go back.
+Its generation mark tells every writer of an older generation that it no longer leads.
+
+Guaranteed: nothing is written unless every file of the earlier version exists; a roll-back is
+written once, however often it is repeated (tests/controller/test_rollback.py). Not guaranteed:
+that earlier versions are kept longer than the table's retention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cbp.engine.commit.garbage_collection import paths_of
+from cbp.engine.commit.publication import (
+    KINDS,
+    app_id,
+    counts_epochs,
+    generation_id,
+    horizon,
+    horizon_mark,
+    live_at,
+    shown_epoch,
+    shown_generation,
+)
+from cbp.engine.delta.actions import Action, AddFile, RemoveFile, Txn, difference
+from cbp.engine.delta.deletion_vectors import VectorsFile
+from cbp.engine.delta.log import DeltaLog, Snapshot
+from cbp.engine.delta.tables import ManagedTable
+from cbp.engine.interface.tables import TableRewind, Target
+from cbp.engine.storage.files import Files
+from cbp.errors import RollbackImpossibleError
+from cbp.model.run.intention import Intention
+
+__all__ = ["Shown", "plan_rewind", "rewind_table"]
+
+Records = Callable[[int], Sequence[Intention]]
+"""Returns the records of the table's stage after an epoch, up to the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a table is to show after the roll-back.
+
+    Attributes:
+        live: Path to the live file.
+        vectors: A file of deletion vectors that live files name and that is not written yet.
+        horizon: The first epoch that retention kept in it.
+    """
+
+    live: Mapping[str, AddFile]
+    vectors: VectorsFile | None = None
+    horizon: int = 0
+
+
+def plan_rewind(
+    folder: str, name: str, table: ManagedTable, target: Target, records: Records, *, files: Files
+) -> tuple[TableRewind, Shown]:
+    """Find what a table showed at an earlier epoch, and check that all its files still exist.
+
+    Writes nothing.
+
+    Raises:
+        RollbackImpossibleError: If the earlier version is unknown by now, or a file is gone.
+        InvariantError: If a record does not fit what was there before it.
+    """
+    now = table.refresh()
+    past = _past(table.log, target)
+    if past.metadata != now.metadata:
+        why = f"table {name} has other columns or buckets since (version {past.version})"
+        raise RollbackImpossibleError(target.dataflow, why, table=name)
+    since = records(_shown(past.txns))
+    below = [change.below for one in since for change in one.changes if change.table == name]
+    left = max([horizon(past.txns), *below])
+    live, vectors = past.live, None
+    if since:
+        live, vectors = live_at(folder, name, past, since, files=files)
+    shown = Shown(live, vectors, left)
+    then, fresh = shown.live, {shown.vectors.path} if shown.vectors else set()
+    needed = sorted(paths_of(then.values()) - fresh)
+    gone = [path for path in needed if not files.exists(_at(table, path))]
+    if gone:
+        why = f"{len(gone)} file(s) of table {name} are gone, such as {gone[0]}"
+        raise RollbackImpossibleError(target.dataflow, why, table=name)
+    figures = TableRewind(
+        shows=past.version,
+        files_removed=len(now.live.keys() - then.keys()),
+        files_added=len(then.keys() - now.live.keys()),
+        records_now=_records(now.live.values()),
+        records_then=_records(then.values()),
+        bytes_now=sum(add.size for add in now.live.values()),
+        bytes_then=sum(add.size for add in then.values()),
+    )
+    return figures, shown
+
+
+def rewind_table(
+    folder: str, name: str, table: ManagedTable, target: Target, records: Records, *, files: Files
+) -> TableRewind | None:
+    """Make a table show what it showed at an earlier epoch; idempotent.
+
+    Returns:
+        What was done; `None` if an earlier call has done it.
+
+    Raises:
+        RollbackImpossibleError: See `plan_rewind`.
+        LogConflictError: If another controller wrote at the same moment.
+    """
+    if shown_generation(table.refresh().txns) >= target.generation:
+        return None
+    figures, shown = plan_rewind(folder, name, table, target, records, files=files)
+    if shown.vectors is not None:
+        shown.vectors.write(table.path, files)
+    actions = difference(table.snapshot.live, shown.live, now_ms=target.timestamp_ms)
+    kinds = KINDS if target.epoch >= 0 else ()
+    marks = {app_id(target.dataflow, name, k, target.generation): target.epoch for k in kinds}
+    marks |= horizon_mark(f"cbp/{target.dataflow}/{name}", shown.horizon, target.generation)
+    table.publish(
+        adds=[action for action in actions if isinstance(action, AddFile)],
+        removes=[action for action in actions if isinstance(action, RemoveFile)],
+        app_id=generation_id(target.dataflow),
+        version=target.generation,
+        marks=marks,
+        intention_id=f"{target.dataflow}/generation/{target.generation}",
+        timestamp_ms=target.timestamp_ms,
+        operation="CBP ROLLBACK",
+    )
+    return figures
+
+
+def _past(log: DeltaLog, target: Target) -> Snapshot:
+    """Return the newest version that shows no epoch after the target.
+
+    Versions that an earlier roll-back undid show epochs after that roll-back's, so they are
+    skipped for every target. A later entry that shows no epoch, such as one that alters the
+    table, belongs to the epoch before it.
+    """
+    versions = log.readable()
+    newest: int | None = None
+    for version in reversed(versions):
+        shown = _shown_by(log.entry(version))
+        if version == 0 or (shown is not None and shown <= target.epoch):
+            return log.snapshot(version if newest is None else newest)
+        if shown is not None:
+            newest = None
+        elif newest is None:
+            newest = version
+    oldest = log.snapshot(log.base_of(versions[0]))
+    if _shown(oldest.txns) > target.epoch:
+        why = (
+            f"the history of {log.path} begins at epoch {_shown(oldest.txns)}; what was before is "
+            "no longer kept (keep_hours, keep_versions_min)"
+        )
+        raise RollbackImpossibleError(target.dataflow, why, oldest=_shown(oldest.txns))
+    return oldest if newest is None else log.snapshot(newest)
+
+
+def _shown(txns: Mapping[str, int]) -> int:
+    return shown_epoch(txns, shown_generation(txns))
+
+
+def _shown_by(actions: Iterable[Action]) -> int | None:
+    """Return the epoch that an entry of a run or roll-back shows; `None` for other entries."""
+    txns = {action.app_id: action.version for action in actions if isinstance(action, Txn)}
+    runs = [n for name, n in txns.items() if counts_epochs(name)]
+    if not runs and not shown_generation(txns):
+        return None
+    return max(runs, default=-1)
+
+
+def _records(adds: Iterable[AddFile]) -> int:
+    return sum(add.rows - add.dead for add in adds)
+
+
+def _at(table: ManagedTable, path: str) -> str:
+    return f"{table.path}/{path}"

@@ -1,0 +1,259 @@
+"""Deletion vectors: which rows of an immutable data file are dead, in Delta's format.
+
+A vector is a 64-bit roaring bitmap of physical row numbers. A task writes its vectors
+into one file: a file per vector would cost a sync each, and inline
+vectors make checkpoints 25 times as large:
+
+    byte 1 | "CBPVECT1", UUID | { int32 size | magic, bitmap (size bytes) | uint32 CRC-32 } ...
+
+The UUID is the one in the file's name, so that no other file is taken for it. Readers ignore it,
+since a descriptor says where its vector begins. Files of earlier versions have no UUID.
+Size and checksum are big-endian, magic and bitmap little-endian. The file is
+`<folder>/deletion_vector_<uuid>.bin`. If the folder begins with `_`, no foreign
+VACUUM touches the file before it is published.
+
+Guaranteed: the bytes are durable once `VectorsFile.write` returns; `read_vector` never returns a
+damaged vector. Absent on purpose: absolute paths (storage type `p`).
+
+Source: Delta protocol, "Deletion Vectors" and "Deletion Vector File Storage Format".
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+import zlib
+from array import array
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from cbp.engine.delta.actions import DeletionVector
+from cbp.engine.storage.files import Files, LocalFiles
+from cbp.errors import FileDamagedError, FileLostError, InvariantError, NotFoundError
+
+__all__ = [
+    "VectorsFile",
+    "bitmap_of",
+    "inline_vector",
+    "live_in",
+    "pack_vectors",
+    "read_vector",
+    "rows_of",
+    "vector_path",
+    "z85_decode",
+    "z85_encode",
+]
+
+Key = TypeVar("Key", bound=Hashable)
+
+_MAGIC = struct.pack("<i", 1681511377)
+_VERSION = b"\x01"
+_OWN = b"CBPVECT1"
+_HEAD_BYTES = len(_VERSION) + len(_OWN) + 16
+_NEAR_BYTES = 64 << 10
+"""For a vector that ends before this offset, the file's head is read together with the vector."""
+_FILE_BYTES_MAX = 2**31 - 1
+_UUID_CHARS = 20
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_Z85_DIGITS = {char: digit for digit, char in enumerate(_Z85)}
+
+
+@dataclass(frozen=True, slots=True)
+class VectorsFile:
+    """A file of vectors that is not written yet.
+
+    Attributes:
+        path: Relative to the table.
+    """
+
+    path: str
+    data: bytes
+
+    def write(self, table_path: str, files: Files) -> None:
+        """Write the file durably."""
+        files.write_durable(f"{table_path}/{self.path}", self.data, what="vectors_file")
+
+
+def pack_vectors(
+    relative_dir: str, name_uuid: uuid.UUID, vectors: Mapping[Key, BitMap64]
+) -> tuple[dict[Key, DeletionVector], VectorsFile | None]:
+    """Return the descriptors of vectors, and the file that will hold the vectors; pure.
+
+    Args:
+        relative_dir: Folder below the table's, such as `_vectors`; `""` for the table itself.
+        name_uuid: Names the file; must never be used for other vectors.
+        vectors: Dead rows by any key; none may be empty.
+
+    Returns:
+        The descriptor of each vector, by the same key. Without vectors: no descriptors, no file.
+
+    Raises:
+        InvariantError: A vector is empty, or all together exceed 2 GB.
+    """
+    if not vectors:
+        return {}, None
+    parts, at = [_VERSION, _OWN, name_uuid.bytes], _HEAD_BYTES
+    packed: dict[Key, DeletionVector] = {}
+    path = relative_dir + z85_encode(name_uuid.bytes)
+    for key, bitmap in vectors.items():
+        data = _serialize(bitmap)
+        packed[key] = DeletionVector("u", path, at, len(data), len(bitmap))
+        parts += [struct.pack(">i", len(data)), data, struct.pack(">I", zlib.crc32(data))]
+        at += len(data) + 8
+    if at > _FILE_BYTES_MAX:
+        message = f"a file of deletion vectors may not have {at} bytes"
+        raise InvariantError(message, bytes=at)
+    return packed, VectorsFile(_file(relative_dir, name_uuid), b"".join(parts))
+
+
+def inline_vector(bitmap: BitMap64) -> DeletionVector:
+    """Return a vector whose descriptor holds its bytes; only for very small vectors."""
+    data = _serialize(bitmap)
+    return DeletionVector("i", z85_encode(data), None, len(data), len(bitmap))
+
+
+def read_vector(table_path: str, vector: DeletionVector, *, files: Files | None = None) -> BitMap64:
+    """Return the dead rows that a descriptor names.
+
+    Raises:
+        FileDamagedError: Length, checksum, format or number of rows is wrong.
+        FileLostError: The file is gone.
+    """
+    if vector.storage_type == "i":
+        data = z85_decode(vector.path_or_inline)[: vector.size_bytes]
+    else:
+        data = _read_stored(table_path, vector, files or LocalFiles())
+    if data[:4] != _MAGIC:
+        raise _damaged(table_path, vector, "it is no roaring bitmap array")
+    try:
+        bitmap = BitMap64.deserialize(data[4:])
+    except ValueError as exc:
+        raise _damaged(table_path, vector, str(exc)) from exc
+    if len(bitmap) != vector.cardinality:
+        raise _damaged(table_path, vector, f"it has {len(bitmap)} rows")
+    return bitmap
+
+
+def bitmap_of(rows: npt.NDArray[np.int64]) -> BitMap64:
+    """Return a bitmap of these rows; `rows_of` is the inverse.
+
+    Both convert the numbers as one block: 20 and 80 times faster than one by one.
+    """
+    return BitMap64(array("Q", np.ascontiguousarray(rows, np.int64).tobytes()))
+
+
+def rows_of(bitmap: BitMap64) -> npt.NDArray[np.int64]:
+    """Return the rows of a bitmap, ascending."""
+    return np.frombuffer(bitmap.to_array(), np.int64)
+
+
+def live_in(dead: BitMap64, first: int, last: int) -> npt.NDArray[np.int64]:
+    """Return the rows from `first` up to, not including, `last` that are not dead; ascending."""
+    if not dead:
+        return np.arange(first, last)
+    rows = BitMap64()
+    rows.add_range(first, last)
+    return rows_of(rows - dead)
+
+
+def vector_path(vector: DeletionVector) -> str | None:
+    """Return a stored vector's file, relative to the table; None if the vector is inline.
+
+    Raises:
+        FileDamagedError: The vector lies at an absolute path.
+        InvariantError: The UUID in the descriptor is not Z85.
+    """
+    if vector.storage_type == "i":
+        return None
+    if vector.storage_type != "u":
+        raise _damaged("", vector, f"storage type {vector.storage_type!r} is not supported")
+    folder = vector.path_or_inline[:-_UUID_CHARS]
+    return _file(folder, uuid.UUID(bytes=z85_decode(vector.path_or_inline[-_UUID_CHARS:])))
+
+
+def z85_encode(data: bytes) -> str:
+    """Return the Z85 text of `data`, padded with zero bytes to a multiple of four.
+
+    Source:
+        ZeroMQ RFC 32/Z85.
+    """
+    data += b"\0" * (-len(data) % 4)
+    text = []
+    for (value,) in struct.iter_unpack(">I", data):
+        for power in (52_200_625, 614_125, 7_225, 85, 1):
+            text.append(_Z85[value // power % 85])
+    return "".join(text)
+
+
+def z85_decode(text: str) -> bytes:
+    """Return the bytes of a Z85 text, padding included.
+
+    Raises:
+        InvariantError: The text is not Z85.
+    """
+    try:
+        digits = [_Z85_DIGITS[char] for char in text]
+        words = []
+        for at in range(0, len(digits), 5):
+            value = 0
+            for digit in digits[at : at + 5]:
+                value = value * 85 + digit
+            words.append(struct.pack(">I", value))
+    except (KeyError, struct.error) as exc:
+        message = f"{text[:40]!r} is no Z85 text"
+        raise InvariantError(message) from exc
+    if len(digits) % 5:
+        message = f"Z85 text has {len(digits)} characters, not a multiple of 5"
+        raise InvariantError(message)
+    return b"".join(words)
+
+
+def _serialize(bitmap: BitMap64) -> bytes:
+    if not bitmap:
+        message = "an empty deletion vector is never written"
+        raise InvariantError(message)
+    return _MAGIC + bytes(bitmap.serialize())
+
+
+def _file(folder: str, name: uuid.UUID) -> str:
+    return f"{folder}/deletion_vector_{name}.bin" if folder else f"deletion_vector_{name}.bin"
+
+
+def _read_stored(table_path: str, vector: DeletionVector, files: Files) -> bytes:
+    path = f"{table_path}/{vector_path(vector)}"
+    at, size = vector.offset or 0, vector.size_bytes + 8
+    try:
+        if at <= _NEAR_BYTES:
+            head = files.read_range(path, 0, at + size)
+            block = head[at:]
+        else:
+            head = files.read_range(path, 0, _HEAD_BYTES)
+            block = files.read_range(path, at, size)
+    except NotFoundError as exc:
+        raise FileLostError(path, "it tells which rows are dead") from exc
+    own = _OWN + z85_decode(vector.path_or_inline[-_UUID_CHARS:])
+    # In files of earlier versions and of other writers, the first vector begins here.
+    if at >= _HEAD_BYTES and head[5:9] != _MAGIC and head[1:_HEAD_BYTES] != own:
+        raise _damaged(table_path, vector, "its file was written under another name")
+    if len(block) != vector.size_bytes + 8:
+        raise _damaged(table_path, vector, f"its file ends after {len(block)} bytes")
+    if struct.unpack(">i", block[:4])[0] != vector.size_bytes:
+        raise _damaged(table_path, vector, "its length differs from the log's")
+    data = block[4:-4]
+    if struct.unpack(">I", block[-4:])[0] != zlib.crc32(data):
+        raise _damaged(table_path, vector, "its checksum is wrong")
+    return data
+
+
+def _damaged(table_path: str, vector: DeletionVector, why: str) -> FileDamagedError:
+    place = vector.path_or_inline[-40:]
+    if vector.storage_type == "u":
+        place = vector_path(vector) or place
+    return FileDamagedError(
+        f"{table_path}/{place}", f"the deletion vector at {vector.offset} is wrong: {why}"
+    )

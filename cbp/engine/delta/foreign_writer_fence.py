@@ -1,0 +1,215 @@
+"""The fence: marks a table as ours, keeps other writers out, and detects foreign entries.
+
+The fence is a writer feature that only this engine knows. The Delta protocol tells every
+writer to refuse a table with an unknown writer feature, and lets every reader go on. A writer
+that ignores the protocol is detected by `ForeignWatch`, from the log entries that it leaves.
+
+Not guaranteed: that a foreign entry is detected if its writer forges `engineInfo`,
+or if this engine wrote after it, as a repair does (`cbp.engine.delta.repair`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+from cbp.engine.delta.actions import Action, AddFile, CommitInfo, Metadata, Protocol
+from cbp.engine.delta.log import Snapshot
+from cbp.errors import (
+    ForeignWriterError,
+    InvariantError,
+    PlacementDiffersError,
+    TableFeatureError,
+    TableForeignError,
+    TableReleasedError,
+)
+
+__all__ = [
+    "ENGINE",
+    "FENCE",
+    "HASH",
+    "NULL_PARTITION",
+    "OWN_SETTINGS",
+    "READER_FEATURES",
+    "WRITER_FEATURES",
+    "ForeignWatch",
+    "foreign_features",
+    "is_ours",
+    "placement",
+    "require_features",
+    "require_ours",
+    "require_placement",
+    "require_readable",
+    "require_same",
+    "written_by_us",
+]
+
+ENGINE = "cbp/1"
+FENCE = "cbp.managed"
+HASH = "xxhash64"
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+"""Stands for null in a path, as in `_runs/_bucket=__HIVE_DEFAULT_PARTITION__/x.parquet`."""
+
+# Only `cbp.engine.commit.garbage_collection` removes deleted files. Spark is therefore told to keep
+# them for ever. Otherwise Spark refuses every version that is older than the retention of deleted
+# files (a week, by default) although all files are there, even the newest version of an idle table.
+_RETENTION = "interval 36500 days"
+OWN_SETTINGS = {
+    "delta.deletedFileRetentionDuration": _RETENTION,
+    "delta.enableExpiredLogCleanup": "false",
+    "delta.enableInCommitTimestamps": "true",
+    "delta.logRetentionDuration": _RETENTION,
+}
+"""Table settings that are set with the fence and removed with it."""
+
+_PLACEMENT = ("cbp.hash", "cbp.buckets")
+_PATH = re.compile(r"[A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*\Z")
+
+READER_FEATURES = ("deletionVectors",)
+WRITER_FEATURES = ("appendOnly", "deletionVectors", "inCommitTimestamp")
+_KNOWN_FEATURES = frozenset((*WRITER_FEATURES, "invariants", FENCE))
+_REFUSED_SETTINGS = {
+    "delta.columnMapping.mode": "columnMapping",
+    "delta.enableRowTracking": "rowTracking",
+    "delta.enableChangeDataFeed": "changeDataFeed",
+    "delta.appendOnly": "appendOnly",
+}
+_REFUSED_COLUMNS = {
+    "delta.generationExpression": "generatedColumns",
+    "delta.identity.": "identityColumns",
+    "delta.invariants": "invariants",
+}
+
+
+class ForeignWatch:
+    """Remembers the first foreign entry after our last one, in a stream of entries.
+
+    An entry with nothing but `commitInfo` changes nothing and is ignored.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._found: ForeignWriterError | None = None
+
+    def __call__(self, version: int, actions: Sequence[Action]) -> None:
+        """Take one entry; must be called in the order of versions."""
+        infos = [action for action in actions if isinstance(action, CommitInfo)]
+        if written_by_us(actions):
+            self._found = None
+        elif len(infos) < len(actions) and self._found is None:
+            self._found = ForeignWriterError(
+                self._path,
+                version=version,
+                operation=infos[0].operation if infos else "unknown operation",
+                engine=(infos[0].engine if infos else "") or "an unknown engine",
+            )
+
+    def check(self) -> None:
+        """Raise `ForeignWriterError` if the newest entries are foreign."""
+        if self._found:
+            raise self._found
+
+
+def written_by_us(actions: Sequence[Action]) -> bool:
+    """Return whether an entry says that this engine wrote it."""
+    infos = [action for action in actions if isinstance(action, CommitInfo)]
+    return bool(infos) and infos[0].engine.startswith("cbp/")
+
+
+def is_ours(snapshot: Snapshot) -> bool:
+    """Return whether this engine made a table, still fenced or not."""
+    fenced = FENCE in snapshot.protocol.writer_features
+    return fenced or any(key.startswith("cbp.") for key in snapshot.metadata.configuration)
+
+
+def require_ours(path: str, snapshot: Snapshot, watch: ForeignWatch | None = None) -> None:
+    """Raise unless the table has the fence and this engine wrote last.
+
+    Raises:
+        TableForeignError: This service never managed the table.
+        ForeignWriterError: `watch` saw foreign entries, with or without the fence.
+        TableReleasedError: The fence is gone.
+    """
+    if not is_ours(snapshot):
+        raise TableForeignError(path, "a Delta table that this service does not manage")
+    if watch is not None:
+        watch.check()
+    if FENCE not in snapshot.protocol.writer_features:
+        raise TableReleasedError(path)
+
+
+def require_readable(path: str, add: AddFile) -> None:
+    """Raise InvariantError for a file that some reader would misread.
+
+    Polars takes partition values from the path: if they are missing there, it fails or
+    reads null. On percent-encoded paths it ignores deletion vectors.
+    """
+    folders = add.path.split("/")[:-1]
+    for column, value in add.partition_values.items():
+        if f"{column}={NULL_PARTITION if value is None else value}" not in folders:
+            message = f"{path}: the path {add.path} does not say {column}={value}"
+            raise InvariantError(message, path=add.path)
+    if not _PATH.match(add.path):
+        message = f"{path}: the path {add.path!r} has other characters than A-Za-z0-9._=-"
+        raise InvariantError(message, path=add.path)
+
+
+def require_same(path: str, found: Metadata, wanted: Metadata) -> None:
+    """Raise `TableForeignError` unless id, columns and `cbp.*` settings are the same.
+
+    A difference in `cbp.hash` or `cbp.buckets` is a `PlacementDiffersError`.
+    """
+    if found.id != wanted.id:
+        raise TableForeignError(path, f"the table {found.id} instead of {wanted.id}")
+    if json.loads(found.schema) != json.loads(wanted.schema):
+        raise TableForeignError(path, f"a table with another schema: {found.schema}")
+    if found.partition_columns != wanted.partition_columns:
+        raise TableForeignError(path, f"a table partitioned by {list(found.partition_columns)}")
+    for key in sorted(found.configuration.keys() | wanted.configuration.keys()):
+        one, other = found.configuration.get(key), wanted.configuration.get(key)
+        if key in _PLACEMENT and one != other:
+            raise PlacementDiffersError(path, setting=key, found=one, expected=str(other))
+        if key.startswith("cbp.") and one != other:
+            raise TableForeignError(path, f"a table with {key}={one} instead of {other}")
+
+
+def placement(buckets: int, key: Sequence[str]) -> dict[str, str]:
+    """Return the settings of a state table that say in which bucket a key's records lie.
+
+    Args:
+        buckets: Number of buckets of the stage.
+        key: Columns of the state that hold the key.
+    """
+    return {"cbp.hash": HASH, "cbp.buckets": str(buckets), "cbp.key": ",".join(key)}
+
+
+def require_placement(path: str, found: Metadata, *, buckets: int, key: Sequence[str]) -> None:
+    """Raise `PlacementDiffersError` unless a state's hash, buckets and key are as given."""
+    for setting, expected in placement(buckets, key).items():
+        value = found.configuration.get(setting)
+        if value != expected:
+            raise PlacementDiffersError(path, setting=setting, found=value, expected=expected)
+
+
+def foreign_features(protocol: Protocol) -> list[str]:
+    """Return the features of a table that this engine does not know, sorted."""
+    found = set(protocol.reader_features) | set(protocol.writer_features)
+    return sorted(found - _KNOWN_FEATURES)
+
+
+def require_features(path: str, snapshot: Snapshot) -> None:
+    """Refuse a table with features that this engine would corrupt silently by writing."""
+    metadata = snapshot.metadata
+    refused = set(foreign_features(snapshot.protocol))
+    for key, feature in _REFUSED_SETTINGS.items():
+        if metadata.configuration.get(key, "false") not in ("false", "none"):
+            refused.add(feature)
+    if any(key.startswith("delta.constraints.") for key in metadata.configuration):
+        refused.add("checkConstraints")
+    for field in json.loads(metadata.schema)["fields"]:
+        for prefix, feature in _REFUSED_COLUMNS.items():
+            if any(key.startswith(prefix) for key in field.get("metadata") or {}):
+                refused.add(feature)
+    if refused:
+        raise TableFeatureError(path, sorted(refused))

@@ -1,0 +1,64 @@
+"""Reads the live records of a data file in small batches, for display.
+
+Guaranteed: a batch has at most 16,384 records, and fewer if they are wide.
+Not guaranteed: the size of a batch in bytes. It is estimated from the uncompressed pages of the
+file. The pages hold a repeated string only once, so the estimate is then too low.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from cbp.engine.delta.actions import AddFile
+from cbp.engine.delta.deletion_vectors import live_in, read_vector
+from cbp.engine.storage.checked_parquet import open_parquet
+from cbp.engine.storage.file_sizes import bytes_unpacked, rows_at_a_time
+
+__all__ = ["live_batches", "page_of", "read_batches"]
+
+
+def read_batches(path: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a file in order; `columns=None`: all columns."""
+    file = open_parquet(path)
+    meta = file.metadata
+    rows = rows_at_a_time(rows=meta.num_rows, memory=bytes_unpacked(meta))
+    wanted = None if columns is None else list(columns)
+    yield from file.iter_batches(rows, wanted)
+
+
+def live_batches(
+    table: str, file: AddFile, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a table's file that are not dead, in order.
+
+    Args:
+        table: The table's folder.
+        file: The file, as a version of the table names it.
+        columns: As for `read_batches`.
+    """
+    vector = file.deletion_vector
+    dead = BitMap64() if vector is None else read_vector(table, vector)
+    at = 0
+    for batch in read_batches(f"{table}/{file.path}", columns):
+        rows = live_in(dead, at, at + batch.num_rows)
+        yield batch if len(rows) == batch.num_rows else batch.take(pa.array(rows - at))
+        at += batch.num_rows
+
+
+def page_of(batches: Iterable[pa.RecordBatch], offset: int, limit: int) -> list[dict[str, Any]]:
+    """Return at most `limit` records, starting at `offset`."""
+    rows: list[dict[str, Any]] = []
+    for batch in batches:
+        if len(rows) >= limit:
+            break
+        if offset >= batch.num_rows:
+            offset -= batch.num_rows
+            continue
+        part = pa.Table.from_batches([batch.slice(offset, limit - len(rows))])
+        rows += part.to_pylist(maps_as_pydicts="strict")
+        offset = 0
+    return rows

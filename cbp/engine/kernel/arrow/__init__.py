@@ -1,0 +1,1 @@
+"""The kernel for vectorised translators: calls them with Arrow tables of many groups."""

@@ -1,0 +1,200 @@
+"""Reads the groups of a bucket as Arrow tables, for calls of many groups; whole columns only.
+
+Groups are ranges of equal hashes, as in `cbp.engine.kernel.window`. If two keys share a hash,
+or a comparison cannot tell (NaN), each key gets an integer code (`row_codes`), and records are
+sorted by group once more. This costs little and is always right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cbp.engine.columnar.group_keys import FlowKeys, group_keys, positive_zeros
+from cbp.engine.columnar.groups import FlowRun, Ranges, group_ranges, window_ends
+from cbp.engine.columnar.row_codes import row_codes
+from cbp.engine.kernel.arrow.groups import Groups, author_schema
+from cbp.engine.kernel.groupwise import look_up, rows_that_fit
+from cbp.engine.kernel.window import state_order
+from cbp.engine.shuffle.delivery import Deliveries
+from cbp.engine.state.bucket_state import BucketState, Found
+from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
+
+__all__ = ["CALL_ROWS", "Call", "CallReader", "read_calls"]
+
+Int64s = npt.NDArray[np.int64]
+
+CALL_ROWS = 524_288
+"""Groups of a bucket come in one call up to this many records of all flows, but at least one group.
+
+Large enough that the cost of a call is negligible, small enough for some copies of the records.
+"""
+
+CALL_BYTES = 256 << 20
+"""Most bytes of the records of a call; for rows below 512 bytes, `CALL_ROWS` is the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: what the author is given, and what the engine needs afterwards.
+
+    Attributes:
+        hashes: Hash of every group, ascending.
+        origins: State to the place of each of its records.
+    """
+
+    groups: Groups
+    hashes: Int64s
+    origins: Mapping[str, Found]
+
+
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """The records of one flow; group g has the rows `starts[g]:stops[g]`."""
+
+    name: str
+    table: pa.Table
+    keys: pa.Table
+    starts: Int64s
+    stops: Int64s
+    origin: Found | None
+    calls: bool
+
+
+def read_calls(
+    spec: TranslatorSpec,
+    runs: Sequence[FlowRun],
+    states: Mapping[str, BucketState],
+    *,
+    deliveries: Deliveries | None = None,
+) -> tuple[Int64s, Iterator[Call]]:
+    """Return the hashes of a bucket to call (ascending), and the calls for them."""
+    hashes, found = look_up(spec, runs, states, deliveries=deliveries)
+    flows = [*(run.hashes for run in runs), *(found[s.name].hashes for s in spec.states)]
+    ranges = group_ranges(hashes, flows)
+    reader = CallReader(spec, runs, states, found, hashes, ranges, deliveries)
+    sizes = [*ranges, *([deliveries.sizes(hashes)] if deliveries else [])]
+    most = rows_that_fit(runs, states, rows_max=CALL_ROWS, bytes_max=CALL_BYTES)
+    ends = window_ends(sizes, len(hashes), most)
+    return hashes, (reader.read(start, stop) for start, stop in pairwise([0, *ends]))
+
+
+@dataclass(frozen=True)
+class CallReader:
+    """Reads calls of one bucket.
+
+    Attributes:
+        found: The looked-up records of each state, by name.
+        hashes: The hashes to call, ascending.
+        ranges: For every input, then for every state, the rows of each hash.
+        deliveries: Records that groups share, if any.
+    """
+
+    spec: TranslatorSpec
+    runs: Sequence[FlowRun]
+    states: Mapping[str, BucketState]
+    found: Mapping[str, Found]
+    hashes: Int64s
+    ranges: Sequence[Ranges]
+    deliveries: Deliveries | None = None
+
+    def read(self, start: int, stop: int) -> Call:
+        """Return the groups of the hashes `start` to `stop`."""
+        assert self.spec.key is not None, "only a translator with a key has groups"
+        schema = author_schema(self.spec.key)
+        many = len(self.runs)
+        states = [
+            self._state(state, ranges, start, stop)
+            for state, ranges in zip(self.spec.states, self.ranges[many:], strict=True)
+        ]
+        inputs = list(zip(self.runs, (r.part(start, stop) for r in self.ranges), strict=False))
+        if self.deliveries is not None:
+            kept = [FlowKeys(f.keys, f.starts, f.stops, ordered=False) for f in states]
+            ranges = [each for _, each in inputs]
+            inputs = self.deliveries.flows(self.hashes[start:stop], ranges, kept)
+        flows = [*(self._input(run, each) for run, each in inputs), *states]
+        keyed = [FlowKeys(f.keys, f.starts, f.stops, ordered=f.origin is None) for f in flows]
+        keys, pure = group_keys(keyed, stop - start, schema)
+        hashes = self.hashes[start:stop]
+        if not pure:
+            keys, hashes, flows = _split(flows, hashes, schema)
+        tables = {f.name: (f.table, _offsets(f)) for f in flows}
+        origins = {f.name: f.origin for f in flows if f.origin is not None}
+        return Call(Groups(positive_zeros(keys), tables), hashes, origins)
+
+    def _input(self, run: FlowRun, ranges: Ranges) -> _Flow:
+        first, last = int(ranges.starts[0]), int(ranges.stops[-1])
+        schema = author_schema(self.spec.input(run.name).schema)
+        table = run.part(first, last).rename_columns(schema.names).cast(schema)
+        keys = run.key_table(first, last)
+        starts, stops = ranges.starts - first, ranges.stops - first
+        return _Flow(run.name, table, keys, starts, stops, None, True)
+
+    def _state(self, state: StateSpec, ranges: Ranges, start: int, stop: int) -> _Flow:
+        """Return a state's records, ordered within each group."""
+        first, last = int(ranges.starts[start]), int(ranges.stops[stop - 1])
+        schema = author_schema(state.schema)
+        origin = self.found[state.name].part(first, last)
+        table = schema.empty_table()
+        if last > first:
+            table = self.states[state.name].take(origin, state.schema.names).cast(schema)
+            if np.any(origin.hashes[1:] == origin.hashes[:-1]):
+                order = state_order(table, origin.hashes, state)
+                table, origin = table.take(pa.array(order)), origin.at(order)
+        keys = table.select(list(self.spec.key_of(state).names))
+        starts, stops = ranges.starts[start:stop] - first, ranges.stops[start:stop] - first
+        return _Flow(state.name, table, keys, starts, stops, origin, state.grouping == "outer")
+
+
+def _offsets(flow: _Flow) -> Int64s:
+    return np.concatenate([np.zeros(1, np.int64), flow.stops])
+
+
+def _split(
+    flows: Sequence[_Flow], hashes: Int64s, schema: pa.Schema
+) -> tuple[pa.Table, Int64s, list[_Flow]]:
+    """Return keys, hashes and flows with one group per key; keys of one hash in order.
+
+    With inner grouping, state keys that nothing called are left out, so their records stay
+    unchanged.
+    """
+    numbers = [np.repeat(np.arange(len(hashes)), f.stops - f.starts) for f in flows]
+    tables = [f.keys.rename_columns(schema.names).cast(schema) for f in flows]
+    codes = row_codes(tables, numbers)
+    keys, number, code = _called(flows, tables, numbers, codes)
+    group_of = np.full(max(int(c.max(initial=-1)) for c in codes) + 1, -1, np.int64)
+    group_of[code] = np.arange(len(code))
+    apart = [_regrouped(f, group_of[c], len(code)) for f, c in zip(flows, codes, strict=True)]
+    return keys, hashes[number], apart
+
+
+def _called(
+    flows: Sequence[_Flow], tables: Sequence[pa.Table], numbers: list[Int64s], codes: list[Int64s]
+) -> tuple[pa.Table, Int64s, Int64s]:
+    """Return key, hash number and code of every called group, in order."""
+    calls = [at for at, flow in enumerate(flows) if flow.calls]
+    all_codes = np.concatenate([codes[at] for at in calls])
+    _, first = np.unique(all_codes, return_index=True)
+    keys = pa.concat_tables([tables[at] for at in calls]).take(pa.array(first))
+    number = np.concatenate([numbers[at] for at in calls])[first]
+    numbered = keys.append_column("_number", pa.array(number))
+    by = [(name, "ascending", "at_start") for name in ("_number", *keys.column_names)]
+    order = pc.sort_indices(numbered, sort_keys=by).to_numpy().astype(np.int64)
+    return keys.take(pa.array(order)), number[order], all_codes[first][order]
+
+
+def _regrouped(flow: _Flow, groups: Int64s, count: int) -> _Flow:
+    """Return a flow's records sorted by new groups; records of group -1 are left out."""
+    order = np.argsort(groups, kind="stable")[int((groups < 0).sum()) :]
+    stops = np.cumsum(np.bincount(groups[groups >= 0], minlength=count)).astype(np.int64)
+    starts = np.concatenate([np.zeros(1, np.int64), stops[:-1]])
+    rows = pa.array(order)
+    origin = None if flow.origin is None else flow.origin.at(order)
+    taken = flow.table.take(rows)
+    return _Flow(flow.name, taken, flow.keys.take(rows), starts, stops, origin, flow.calls)

@@ -1,0 +1,139 @@
+"""State diff on whole columns: which records of many called groups are deleted, which are new.
+
+The rule is that of `cbp.engine.kernel.state_diff`. Per group, as multisets: a record that was
+emitted again stays and costs nothing; one that was not is deleted; one that was not there is new.
+
+If each group has at most one record before and one after, as with counts, the two are
+compared column by column. Otherwise equal records at the same row are left out first. Each of
+the rest gets an integer code (`row_codes`), and equal codes cancel out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cbp.engine.columnar.row_codes import column_codes, row_codes
+
+__all__ = ["settle_tables"]
+
+Int64s = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+def settle_tables(
+    found: pa.Table, found_ids: Int64s, emitted: pa.Table, emitted_ids: Int64s, *, groups: int
+) -> tuple[Int64s, Int64s]:
+    """Compare the state records of some groups with those that they emitted.
+
+    Args:
+        found, emitted: Records without the key's columns, which are equal within a group.
+        found_ids, emitted_ids: The group of each record; `found_ids` ascends.
+        groups: Number of groups.
+
+    Returns:
+        Rows of `found` that are deleted, ascending; rows of `emitted` that are new, by group.
+    """
+    if _single(found_ids, groups) and _single(emitted_ids, groups):
+        return _settle_single(found, found_ids, emitted, emitted_ids, groups)
+    if any(pa.types.is_nested(type_) for type_ in found.schema.types):
+        # To compare nested values is to compute their codes, which is most of the work.
+        return _settle_many(found, found_ids, emitted, emitted_ids)
+    # Mostly an author emits what was read, in its order: leave out equal records at the same row.
+    side = min(len(found_ids), len(emitted_ids))
+    unlike = found_ids[:side] != emitted_ids[:side]
+    if found.num_columns:
+        unlike |= _differ(found.slice(0, side), emitted.slice(0, side))
+    olds, news = (
+        np.concatenate([np.flatnonzero(unlike), np.arange(side, len(ids))])
+        for ids in (found_ids, emitted_ids)
+    )
+    died, born = _settle_many(
+        _taken(found, olds), found_ids[olds], _taken(emitted, news), emitted_ids[news]
+    )
+    return olds[died], news[born]
+
+
+def _single(ids: Int64s, groups: int) -> bool:
+    return len(ids) <= groups and not np.any(np.bincount(ids, minlength=1) > 1)
+
+
+def _settle_single(
+    found: pa.Table, found_ids: Int64s, emitted: pa.Table, emitted_ids: Int64s, groups: int
+) -> tuple[Int64s, Int64s]:
+    row_of = np.full(groups, -1, np.int64)
+    row_of[found_ids] = np.arange(len(found_ids))
+    old = row_of[emitted_ids]
+    again = np.flatnonzero(old >= 0)
+    changed = np.zeros(len(again), np.bool_)
+    if found.num_columns:
+        changed = _differ(_taken(found, old[again]), _taken(emitted, again))
+    stays = np.zeros(len(found_ids), np.bool_)
+    stays[old[again[~changed]]] = True
+    new = np.ones(len(emitted_ids), np.bool_)
+    new[again[~changed]] = False
+    return np.flatnonzero(~stays), _by_group(np.flatnonzero(new), emitted_ids)
+
+
+def _settle_many(
+    found: pa.Table, found_ids: Int64s, emitted: pa.Table, emitted_ids: Int64s
+) -> tuple[Int64s, Int64s]:
+    before, after = row_codes([found, emitted], [found_ids, emitted_ids])
+    values = int(max(before.max(initial=-1), after.max(initial=-1))) + 1
+    kept = np.minimum(np.bincount(before, minlength=values), np.bincount(after, minlength=values))
+    born = np.flatnonzero(_occurrence(after) >= kept[after])
+    return np.flatnonzero(_occurrence(before) >= kept[before]), _by_group(born, emitted_ids)
+
+
+def _by_group(rows: Int64s, ids: Int64s) -> Int64s:
+    chosen = ids[rows]
+    if np.all(chosen[1:] >= chosen[:-1]):
+        return rows
+    return rows[np.argsort(chosen, kind="stable")]
+
+
+def _occurrence(codes: Int64s) -> Int64s:
+    """Return for every code how often it occurred before."""
+    order = np.argsort(codes, kind="stable")
+    ranked = codes[order]
+    first = np.flatnonzero(np.concatenate([[True], ranked[1:] != ranked[:-1]]))
+    sizes = np.diff(np.concatenate([first, [len(codes)]]))
+    before = np.empty(len(codes), np.int64)
+    before[order] = np.arange(len(codes)) - np.repeat(first, sizes)
+    return before
+
+
+def _differ(left: pa.Table, right: pa.Table) -> Mask:
+    """Return which rows differ between two tables of equal length."""
+    differ = np.zeros(left.num_rows, np.bool_)
+    for mine, theirs in zip(left.columns, right.columns, strict=True):
+        differ |= _values_differ(mine, theirs)
+    return differ
+
+
+def _values_differ(left: pa.ChunkedArray, right: pa.ChunkedArray) -> Mask:
+    if pa.types.is_nested(left.type):
+        both = pa.chunked_array([*left.chunks, *right.chunks], left.type).combine_chunks()
+        codes = column_codes(both)
+        mask: Mask = codes[: len(left)] != codes[len(left) :]
+        return mask
+    differ = pc.not_equal(left, right)
+    if pa.types.is_floating(left.type):
+        differ = pc.and_not(differ, pc.and_(pc.is_nan(left), pc.is_nan(right)))
+    if differ.null_count:
+        differ = pc.coalesce(differ, pc.xor(left.is_null(), right.is_null()))
+    return _mask(differ)
+
+
+def _mask(values: pa.ChunkedArray) -> Mask:
+    mask: Mask = values.to_numpy()
+    return mask
+
+
+def _taken(table: pa.Table, rows: Int64s) -> pa.Table:
+    """Return some rows; the table itself if they are all rows in order."""
+    if len(rows) == table.num_rows and np.array_equal(rows, np.arange(len(rows))):
+        return table
+    return table.take(pa.array(rows))

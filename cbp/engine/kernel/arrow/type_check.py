@@ -1,0 +1,142 @@
+"""The strict type check of emitted tables: whole columns, nothing rounded, cut or guessed.
+
+The rules are those for single records (`cbp.engine.columnar.values`). A number of another width
+fits if every value has the same meaning in the declared type. Text never fits a number, a number
+never fits a truth value, and 1.0 never fits an integer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cbp.engine.kernel.arrow.groups import author_schema
+from cbp.engine.storage.file_sizes import halves
+from cbp.model.flow.schema import DataType, Field, Schema
+
+__all__ = ["BATCH_BYTES", "conform", "narrow", "narrow_batches"]
+
+BATCH_BYTES = 64 << 20
+"""Most bytes of a batch for the JVM, which holds it as a whole; at least one record."""
+
+_BYTES_MAX = 1 << 30
+_INTEGERS = ("BIGINT", "INT", "SMALLINT", "TINYINT")
+_is = pa.types
+_CHECKS: dict[str, Callable[[pa.DataType], bool]] = {
+    "STRING": lambda t: _is.is_string(t) or _is.is_large_string(t) or _is.is_string_view(t),
+    "BINARY": lambda t: (
+        _is.is_binary(t)
+        or _is.is_large_binary(t)
+        or _is.is_fixed_size_binary(t)
+        or _is.is_binary_view(t)
+    ),
+    "BOOLEAN": _is.is_boolean,
+    "DOUBLE": lambda t: _is.is_floating(t) or _is.is_integer(t),
+    "FLOAT": lambda t: _is.is_floating(t) or _is.is_integer(t),
+    "DECIMAL": lambda t: _is.is_decimal(t) or _is.is_integer(t),
+    "DATE": _is.is_date,
+    "TIMESTAMP": lambda t: _is.is_timestamp(t) and t.tz is not None,
+}
+
+
+def conform(table: pa.Table, schema: Schema) -> pa.Table:
+    """Return a table with exactly the declared columns, in their order and types.
+
+    Returns:
+        A table of `author_schema(schema)`.
+
+    Raises:
+        TypeError: Names the first wrong column, what came, and what is declared.
+    """
+    if table.num_columns != len(schema) or set(table.column_names) != set(schema.names):
+        came = ", ".join(table.column_names) or "none"
+        message = f"the columns are {', '.join(schema.names)}; got {came}"
+        raise TypeError(message)
+    wanted = author_schema(schema)
+    if table.schema.types == wanted.types and table.column_names == wanted.names:
+        columns = table.columns
+    else:
+        columns = [
+            _column(table.column(field.name), field, type_)
+            for field, type_ in zip(schema.fields, wanted.types, strict=True)
+        ]
+    for column, field in zip(columns, schema.fields, strict=True):
+        if column.null_count and not field.nullable:
+            raise _refused(field, "a null")
+    return pa.Table.from_arrays(columns, schema=wanted)
+
+
+def narrow(table: pa.Table, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows in the types of a file, in pieces with less than 2 GB of strings."""
+    for piece in halves(table, rows_max=table.num_rows, bytes_max=_BYTES_MAX):
+        try:
+            yield piece.cast(schema)
+        except pa.ArrowInvalid:
+            # Arrow judges a view by where it ends in its column, not by its length: copy it.
+            yield piece.take(pa.array(np.arange(piece.num_rows))).cast(schema)
+
+
+def narrow_batches(
+    table: pa.Table, schema: pa.Schema, *, rows_max: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in a file's types, as batches of `rows_max` rows, fewer if they are wide."""
+    for part in halves(table, rows_max=rows_max, bytes_max=BATCH_BYTES):
+        for piece in narrow(part, schema):
+            yield from piece.to_batches()
+
+
+def _column(column: pa.ChunkedArray, field: Field, type_: pa.DataType) -> pa.ChunkedArray:
+    if _is.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if not _fits(column.type, field.type):
+        zoneless = _is.is_timestamp(column.type) and field.type.kind == "TIMESTAMP"
+        hint = ", which has no zone: name one, such as pa.timestamp('us', 'UTC')"
+        raise _refused(field, f"{column.type}{hint if zoneless else ''}")
+    try:
+        return _cast(column, field.type, type_)
+    except (pa.ArrowException, ValueError) as exc:
+        raise _refused(field, f"{column.type} ({exc})") from exc
+
+
+def _cast(column: pa.ChunkedArray, declared: DataType, type_: pa.DataType) -> pa.ChunkedArray:
+    if declared.kind == "DECIMAL" and _is.is_integer(column.type):
+        # Arrow asks for enough digits for every number of the integer type, used or not.
+        column = column.cast(pa.decimal128(38, 0))
+    return column.cast(type_)
+
+
+def _fits(type_: pa.DataType, declared: DataType) -> bool:
+    """Return whether values of an Arrow type can have the declared type."""
+    if _is.is_null(type_):
+        return True
+    if declared.kind in _INTEGERS:
+        return bool(_is.is_integer(type_))
+    if declared.kind in _CHECKS:
+        return bool(_CHECKS[declared.kind](type_))
+    return _nested_fits(type_, declared)
+
+
+def _nested_fits(type_: pa.DataType, declared: DataType) -> bool:
+    found: list[Any]
+    if declared.kind == "MAP":
+        found = [type_.key_type, type_.item_type] if _is.is_map(type_) else []
+    elif declared.kind == "ARRAY":
+        found = [type_.value_type] if _is.is_list(type_) or _is.is_large_list(type_) else []
+    else:
+        if not _is.is_struct(type_) or tuple(f.name for f in type_) != declared.names:
+            return False
+        found = [field.type for field in type_]
+    return bool(found) and all(map(_fits, found, declared.arguments))
+
+
+def _refused(field: Field, came: str) -> TypeError:
+    return TypeError(
+        f"column {field.name!r} is declared {field.type}{_not_null(field)}, got {came}"
+    )
+
+
+def _not_null(field: Field) -> str:
+    return "" if field.nullable else " NOT NULL"

@@ -1,0 +1,177 @@
+"""Calls the author's function: the `group` and `out` it is given, and how errors are located.
+
+`Emitted` collects what is emitted, one list per output and state. Column names are
+checked at once, by Python's own call. Types are checked on whole columns, when the window is
+encoded. Only if that fails, the groups of the window are called again with `checked=True`, so
+that the error names the author's line. Translators are deterministic, so the same record fails
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from typing import Any, NoReturn
+
+from cbp.engine.columnar.row_codec import Row, check_row, emit_function
+from cbp.engine.columnar.values import bound_key, typed_row, unify
+from cbp.engine.shuffle.multicast_bindings import Binding
+from cbp.model.author.read_once import Once
+from cbp.model.dataflow.call_rules import (
+    nothing_is_kept,
+    refuse_foreign,
+    refuse_returned,
+)
+from cbp.model.dataflow.routing import checked_address
+from cbp.model.dataflow.stage import TranslatorSpec
+from cbp.model.flow.schema import Schema
+
+__all__ = ["Emitted", "calling_loop", "group_type"]
+
+
+class _Namespace:
+    """The object on which an author calls functions by name; it holds only these functions."""
+
+    @property
+    def _flow_names(self) -> tuple[str, ...]:
+        """The names that exist, for messages."""
+        return tuple(vars(self))
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        """Refuse: calls of other groups would see the value."""
+        raise nothing_is_kept(name)
+
+
+@lru_cache(maxsize=1024)
+def group_type(flows: tuple[str, ...]) -> type:
+    """Return the class of the `group` that a translator is given; one slot per flow."""
+    return type("Group", (), {"__slots__": flows, "_flow_names": flows})
+
+
+@lru_cache(maxsize=1024)
+def calling_loop(
+    flows: tuple[str, ...], states: tuple[str, ...], watched: frozenset[str] = frozenset()
+) -> Callable[..., None]:
+    """Return `loop(keys, flows, done, translate, group, out, buffers, ends)`: one call per group.
+
+    It is compiled for the names of the flows, like `emit_function`, so that the loop costs only a
+    fraction of the author's code. Flow names are checked identifiers.
+
+    Args:
+        flows: Names of inputs and states.
+        states: Names of states.
+        watched: Flows that the author may read twice (`cbp.model.author.read_once`).
+
+    The loop's arguments:
+        flows: For each flow, an iterable with the records of each group.
+        done: A counter, incremented before every group; tells which group failed.
+        ends: For each state, a list that gets the number of emissions after every group.
+    """
+    groups = [f"g{i}" for i in range(len(flows))]
+    marks = [f"m{i}" for i in range(len(states))]
+    once = {name: f"w{at}" for at, name in enumerate(flows) if name in watched}
+    lines = [
+        "def loop(keys, flows, done, translate, group, out, buffers, ends):",
+        *(f"    group.{name} = {one} = once((), {name!r})" for name, one in once.items()),
+        *(f"    {mark}, b{i} = ends[{i}].append, buffers[{i}]" for i, mark in enumerate(marks)),
+        f"    for key, _, {', '.join(groups)} in zip(keys, done, *flows):",
+        *(
+            f"        {once[name]}._given = {g}"
+            if name in once
+            else f"        group.{name} = iter({g})"
+            for name, g in zip(flows, groups, strict=True)
+        ),
+        "        given = translate(key, group, out)",
+        "        if given is not None:",
+        "            refuse(given)",
+        *(f"        {mark}(len(b{i}))" for i, mark in enumerate(marks)),
+    ]
+    scope: dict[str, Any] = {"refuse": refuse_returned, "once": Once}
+    exec("\n".join(lines), scope)
+    found: Callable[..., None] = scope["loop"]
+    return found
+
+
+class Emitted:
+    """The records that the author's calls emitted since the buffers were last cleared.
+
+    Attributes:
+        out: The object that the author calls.
+        buffers: Emitted records by output or state name.
+        remote: By state, records that were emitted for other keys with `.remote`.
+        key: Key of the called group, if each emission is checked; else `None`.
+        schemas: The declared schemas by output or state name.
+        bindings: Addresses, each with a key that was bound to it.
+    """
+
+    def __init__(self, spec: TranslatorSpec, *, checked: bool = False) -> None:
+        self.schemas: Mapping[str, Schema] = {
+            **{output.name: output.schema for output in spec.outputs},
+            **{state.name: state.schema for state in spec.states},
+        }
+        self.buffers: Mapping[str, list[Row]] = {name: [] for name in self.schemas}
+        self.remote: Mapping[str, list[Row]] = {state.name: [] for state in spec.states}
+        self.bindings: list[Binding] = []
+        self.key: Row | None = None
+        self._places = {
+            state.name: [state.schema.index(name) for name in spec.key_of(state).names]
+            for state in spec.states
+        }
+        self._key = spec.key if spec.multicasts else None
+        self.out: Any = self._namespace()
+        for name in self.schemas:
+            take = self._checked(name) if checked else self.buffers[name].append
+            self._define(self.out, name, take, checked=checked)
+
+    def flushing(self, rows: int, flush: Callable[[], None]) -> Any:
+        """Return an object like `out` that calls `flush` once a flow has `rows` records."""
+        out = self._namespace()
+        for name in self.schemas:
+            self._define(out, name, _flushing(self.buffers[name], rows, flush), checked=False)
+        return out
+
+    def _define(self, out: Any, name: str, take: Callable[[Row], None], *, checked: bool) -> None:
+        """Add the function of an output or a state to `out`; a state's has a `remote` too."""
+        schema = self.schemas[name]
+        nested = [f.name for f in schema.fields if f.type.arguments or f.type.kind == "BINARY"]
+        emit: Any = emit_function(name, schema.names, take, nested=nested)
+        if name in self.remote:
+            far = partial(check_row, schema=schema) if checked else self.remote[name].append
+            emit.remote = emit_function(f"{name}.remote", schema.names, far, nested=nested)
+        vars(out)[name] = emit
+
+    def _namespace(self) -> Any:
+        out: Any = _Namespace()
+        if self._key is not None:
+            vars(out)["associate"] = self.associate
+        return out
+
+    def associate(self, key: Any, address: str | int) -> None:
+        """Bind a key to an address; checked at once, so that an error names the author's line.
+
+        Raises:
+            TypeError: The value is no key of the stage, or no address.
+        """
+        assert self._key is not None, "only given to authors of stages with addresses"
+        self.bindings.append((checked_address(address), bound_key(key, self._key)))
+
+    def _checked(self, name: str) -> Callable[[Row], None]:
+        schema = self.schemas[name]
+
+        def check(row: Row) -> None:
+            check_row(row, schema)
+            if self.key is not None and name in self.remote:
+                typed = typed_row(row, schema)
+                key = unify([typed[place] for place in self._places[name]])
+                refuse_foreign(name, key, unify(self.key))
+
+        return check
+
+
+def _flushing(buffer: list[Row], rows: int, flush: Callable[[], None]) -> Callable[[Row], None]:
+    def take(row: Row) -> None:
+        buffer.append(row)
+        if len(buffer) >= rows:
+            flush()
+
+    return take

@@ -1,0 +1,90 @@
+"""The state of a group that does not fit in memory: given to the author and diffed meanwhile.
+
+Records that the author was given and records that were emitted meanwhile cancel out chunk by
+chunk (`cbp.engine.state.multiset_diff`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+
+from cbp.engine.columnar.row_codec import Row
+from cbp.engine.kernel.window import Source
+from cbp.engine.state.bucket_state import Found
+from cbp.engine.state.multiset_diff import Difference
+
+__all__ = ["LargeState"]
+
+
+class LargeState:
+    """One state of one large group; iterate `read` at most once, call `finish` at the end.
+
+    Args:
+        emitted: List in which the author's records arrive; emptied by `drain`.
+        died: Called with the places of deleted records.
+        born: Called with new records.
+        copies: Copies records for the author, who may change lists; `None`: no lists.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        emitted: list[Row],
+        *,
+        died: Callable[[Found], None],
+        born: Callable[[list[Row]], None],
+        copies: Callable[[list[Row]], list[Row]] | None = None,
+    ) -> None:
+        self._source, self._emitted, self._died = source, emitted, died
+        self._copies = copies or (lambda rows: rows)
+        self._difference = Difference(died, born)
+        self._tables: Iterator[tuple[pa.Table, Found]] | None = None
+        if source.stream is None:
+            assert source.origin is not None, "state records know where they lie"
+            self._difference.read(source.rows, source.origin)
+            self._difference.complete()
+
+    def __enter__(self) -> LargeState:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._difference.__exit__()
+
+    def read(self, drain: Callable[[], None]) -> Iterator[Row]:
+        """Yield the records; call `drain` after each chunk, once its records were emitted again."""
+        stream = self._source.stream
+        if stream is None:
+            yield from self._copies(self._source.rows)
+            return
+        self._tables = stream.tables()
+        for table, found in self._tables:
+            rows = stream.decoded(table)
+            self._difference.read(rows, found)
+            yield from self._copies(rows)
+            drain()
+        self._difference.complete()
+
+    def drain(self) -> None:
+        """Compare the records that were emitted so far."""
+        if self._emitted:
+            rows = self._emitted[:]
+            self._emitted.clear()
+            self._difference.emit(rows)
+
+    def finish(self) -> None:
+        """Compare all the rest, including records that the author did not read."""
+        self.drain()
+        stream = self._source.stream
+        if stream is not None:
+            if self._tables is None and not self._difference.expects:
+                for found in stream.found():
+                    self._died(found)
+            else:
+                for table, found in self._tables or stream.unordered():
+                    if self._difference.expects:
+                        self._difference.read(stream.decoded(table), found)
+                    else:
+                        self._died(found)
+        self._difference.finish()

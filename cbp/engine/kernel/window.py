@@ -1,0 +1,327 @@
+"""A window of groups: the records of every flow as Python objects, and each group's slice.
+
+It is built from whole columns. A group's key is read from the first flow that has the group.
+Arrow columns are compared to verify that all its records have that key. If one hash stands for
+several keys, `_split` separates the window by key; only such a window pays for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.engine.columnar.group_keys import FlowKeys, group_keys
+from cbp.engine.columnar.groups import FlowRun, Int64s, Ranges, key_rows
+from cbp.engine.columnar.row_codec import Row, decode_columns, rows_maker
+from cbp.engine.kernel.large_state_reader import StateStream
+from cbp.engine.shuffle.delivery import Deliveries
+from cbp.engine.state.bucket_state import BucketState, Found
+from cbp.engine.state.large_groups import LargeGroup
+from cbp.engine.storage.external_sort import order_by_columns
+from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
+
+__all__ = ["LARGE_ROWS", "Source", "Window", "WindowReader", "state_order"]
+
+LARGE_ROWS = 65_536
+"""A group with more records of one input than this is read in chunks."""
+
+
+_SHOWN_ROWS = 3
+
+_OTHERS_MAX = 0.25
+"""If a larger share of the groups has not exactly one record, every group is sliced."""
+
+
+@dataclass(slots=True)
+class Source:
+    """One flow of a window.
+
+    Attributes:
+        starts, stops: Group g has `rows[starts[g]:stops[g]]`.
+        origin: For a state, the place of every record; for an input, `None`.
+        chunks: For a group too large for a window: returns an iterator over its records in
+            chunks, at each call a new one; `rows` then holds only the first few, for messages.
+        stream: For such a group's state: its records and their places.
+    """
+
+    name: str
+    rows: list[Row]
+    starts: Int64s
+    stops: Int64s
+    origin: Found | None = None
+    chunks: Callable[[], Iterator[list[Row]]] | None = None
+    stream: StateStream | None = None
+
+    @property
+    def sizes(self) -> Int64s:
+        """Number of records of every group."""
+        return self.stops - self.starts
+
+    def of(self, group: int) -> list[Row]:
+        """Return the records of a group."""
+        return self.rows[self.starts[group] : self.stops[group]]
+
+    def groups(self) -> Iterator[Sequence[Row]]:
+        """Yield the records of each group in turn."""
+        if len(self.rows) == len(self.starts) and bool(np.all(self.sizes == 1)):
+            return zip(self.rows, strict=True)
+        others = np.flatnonzero(self.sizes != 1)
+        if len(others) > len(self.starts) * _OTHERS_MAX:
+            slices = map(slice, self.starts.tolist(), self.stops.tolist())
+            return map(self.rows.__getitem__, slices)
+        # Most have one record: a tuple of one record costs half as much as a slice.
+        firsts = np.minimum(self.starts, len(self.rows) - 1)
+        groups: list[Sequence[Row]] = list(zip(map(self.rows.__getitem__, firsts.tolist())))
+        starts, stops = self.starts[others].tolist(), self.stops[others].tolist()
+        for group, start, stop in zip(others.tolist(), starts, stops, strict=True):
+            groups[group] = self.rows[start:stop]
+        return iter(groups)
+
+
+@dataclass(slots=True)
+class Window:
+    """Some groups, ready to be called; parallel lists with one entry per group.
+
+    Attributes:
+        key_table: The keys again, as Arrow columns.
+    """
+
+    keys: list[Any]
+    key_table: pa.Table
+    hashes: Int64s
+    inputs: list[Source]
+    states: list[Source]
+
+    @property
+    def sources(self) -> list[Source]:
+        """Inputs, then states."""
+        return [*self.inputs, *self.states]
+
+
+class WindowReader:
+    """Reads the windows of one bucket.
+
+    Args:
+        hashes: The hashes of the groups to call, ascending.
+        found: The looked-up records of each state, by name.
+        ranges: For every input, then for every state, the rows of each hash.
+        large: For each state, the groups that `found` leaves out because they are too large.
+        deliveries: Records that groups share, if any.
+    """
+
+    def __init__(
+        self,
+        spec: TranslatorSpec,
+        *,
+        runs: Sequence[FlowRun],
+        states: dict[str, BucketState],
+        found: dict[str, Found],
+        hashes: Int64s,
+        ranges: list[Ranges],
+        large: Mapping[str, Mapping[int, LargeGroup]],
+        deliveries: Deliveries | None = None,
+    ) -> None:
+        assert spec.key is not None, "only groupwise translators have groups"
+        self._spec, self._runs, self._states, self._found = spec, runs, states, found
+        self._hashes, self._ranges, self._large_states = hashes, ranges, large
+        self._deliveries = deliveries
+        self._key_types = tuple(column.type for column in spec.key.fields)
+        self._key_schema = arrow_schema(spec.key, wide=True)
+        self._key = rows_maker("Key", spec.key.names)
+        schemas = {
+            **{input_.name: input_.schema for input_ in spec.inputs},
+            **{state.name: state.schema for state in spec.states},
+        }
+        self._rows = {name: rows_maker(name, schema.names) for name, schema in schemas.items()}
+
+    def read(self, start: int, stop: int) -> Window:
+        """Return the groups `start` to `stop`."""
+        window, flows, pure = self._read(start, stop, large=LARGE_ROWS)
+        if pure:
+            return window
+        if any(source.chunks for source in window.sources):
+            window, flows, _ = self._read(start, stop, large=None)
+        return self._split(window, flows)
+
+    def _read(
+        self, start: int, stop: int, *, large: int | None
+    ) -> tuple[Window, list[tuple[FlowRun, Ranges]], bool]:
+        """Return a window, its flows, and whether every record of a group has the group's key."""
+        states, state_keys = self._read_states(start, stop, large=large)
+        flows = self._flows(start, stop, state_keys)
+        inputs, keys, flat = [], [], None
+        for run, ranges in flows:
+            first, last = int(ranges.starts[0]), int(ranges.stops[-1])
+            starts, stops = ranges.starts - first, ranges.stops - first
+            table = run.key_table(first, last)
+            keys.append(FlowKeys(table, starts, stops, ordered=True))
+            if large is not None and stop - start == 1 and last - first > large:
+                inputs.append(self._large(run, self._rows[run.name], first, last))
+                continue
+            lists = run.lists(first, last)
+            rows = self._rows[run.name](zip(*lists, strict=True))
+            inputs.append(Source(run.name, rows, starts, stops))
+            if not flat and len(rows) == stop - start and bool(np.all(stops - starts == 1)):
+                flat = run.keys_in(lists)
+        key_table, pure = group_keys([*keys, *state_keys], stop - start, self._key_schema)
+        # If a flow has one record per group, its key columns are the keys already.
+        decoded = zip(*flat, strict=True) if flat and pure else self._decoded(key_table)
+        made = self._key(key_rows(decoded, self._key_types))
+        hashes = self._hashes[start:stop]
+        return Window(made, key_table, hashes, inputs, states), flows, pure
+
+    def _read_states(
+        self, start: int, stop: int, *, large: int | None
+    ) -> tuple[list[Source], list[FlowKeys]]:
+        states, keys = [], []
+        for spec, ranges in zip(self._spec.states, self._ranges[len(self._runs) :], strict=True):
+            group = self._large_states[spec.name].get(int(self._hashes[start]))
+            if group is not None and large is not None:
+                assert stop - start == 1, "a large group has a window of its own"
+                source, table = self._streamed(spec, group)
+                keys.append(FlowKeys(table, source.starts, np.array([len(table)]), ordered=False))
+            else:
+                source, table = self._state(spec, ranges, start, stop, group)
+                keys.append(FlowKeys(table, source.starts, source.stops, ordered=False))
+            states.append(source)
+        return states, keys
+
+    def _flows(
+        self, start: int, stop: int, states: Sequence[FlowKeys]
+    ) -> list[tuple[FlowRun, Ranges]]:
+        """Return the records of every input, and the rows of each group in them."""
+        ranges = [r.part(start, stop) for r in self._ranges[: len(self._runs)]]
+        if self._deliveries is not None:
+            return self._deliveries.flows(self._hashes[start:stop], ranges, states)
+        return list(zip(self._runs, ranges, strict=True))
+
+    def _decoded(self, key_table: pa.Table) -> Iterator[Row]:
+        return decode_columns(key_table, key_table.column_names, self._key_types)
+
+    def _large(
+        self, run: FlowRun, make: Callable[[Iterable[Row]], list[Row]], first: int, last: int
+    ) -> Source:
+        """Return one group that is read lazily; the flow's run is in Arrow memory or on disk."""
+
+        def chunks() -> Iterator[list[Row]]:
+            for start in range(first, last, LARGE_ROWS):
+                yield make(run.rows(start, min(start + LARGE_ROWS, last)))
+
+        shown = make(run.rows(first, first + _SHOWN_ROWS))
+        return Source(run.name, shown, np.array([0]), np.array([len(shown)]), chunks=chunks)
+
+    def _streamed(self, spec: StateSpec, group: LargeGroup) -> tuple[Source, pa.Table]:
+        """Return the state of one large group, to be read lazily, and its distinct keys."""
+        stream = StateStream(spec, group, self._rows[spec.name], LARGE_ROWS)
+        shown = stream.first(_SHOWN_ROWS)
+        source = Source(spec.name, shown, np.array([0]), np.array([len(shown)]))
+        source.chunks, source.stream = stream.chunks, stream
+        return source, stream.keys(self._spec.key_of(spec).names)
+
+    def _state(
+        self, spec: StateSpec, ranges: Ranges, start: int, stop: int, group: LargeGroup | None
+    ) -> tuple[Source, pa.Table]:
+        """Return a state's records, ordered within each group, and their keys.
+
+        Args:
+            group: A large group that must be read as a whole because keys share its hash.
+        """
+        first, last = int(ranges.starts[start]), int(ranges.stops[stop - 1])
+        origin = self._found[spec.name].part(first, last)
+        starts, stops = ranges.starts[start:stop] - first, ranges.stops[start:stop] - first
+        if group is not None:
+            origin = Found.concat(list(group.found()))
+            starts, stops = np.array([0]), np.array([len(origin.position)])
+        if not len(origin.position):
+            return Source(spec.name, [], starts, stops, origin), self._key_schema.empty_table()
+        names = spec.schema.names
+        table = self._states[spec.name].take(origin, names)
+        decoded = decode_columns(table, names, [f.type for f in spec.schema.fields])
+        rows = self._rows[spec.name](decoded)
+        keys = table.select(list(self._spec.key_of(spec).names))
+        if np.any(origin.hashes[1:] == origin.hashes[:-1]):
+            # These rows are Python objects already: reordering the list does not copy them.
+            order = state_order(table, origin.hashes, spec)
+            rows = list(map(rows.__getitem__, order.tolist()))
+            keys, origin = keys.take(pa.array(order)), origin.at(order)
+        return Source(spec.name, rows, starts, stops, origin), keys
+
+    def _split(self, window: Window, flows: Sequence[tuple[FlowRun, Ranges]]) -> Window:
+        """Return the window with one group per key; keys of one hash in order.
+
+        With inner grouping, state keys that nothing called are left out, so their records stay
+        unchanged.
+        """
+        keys: list[Any] = []
+        groups: list[int] = []
+        chosen: list[list[list[int]]] = [[] for _ in window.sources]
+        for group in range(len(window.hashes)):
+            keys_of = [_keys(run, ranges, group) for run, ranges in flows]
+            keys_of += [self._state_keys(source, group) for source in window.states]
+            by_key = list(map(partial(_by_key, group), window.sources, keys_of))
+            called = {key for at, found in enumerate(by_key) if self._calls(at) for key in found}
+            for key in sorted(called, key=_nulls_first):
+                keys += self._key([key])
+                groups.append(group)
+                for at, found in enumerate(by_key):
+                    chosen[at].append(found.get(key, []))
+        sources = [_chosen(s, c) for s, c in zip(window.sources, chosen, strict=True)]
+        many = len(window.inputs)
+        columns = zip(*keys, strict=True) if keys else ((),) * len(self._key_schema)
+        arrays = [
+            pa.array(column, field.type)
+            for column, field in zip(columns, self._key_schema, strict=True)
+        ]
+        key_table = pa.Table.from_arrays(arrays, schema=self._key_schema)
+        hashes = window.hashes[groups]
+        return Window(keys, key_table, hashes, sources[:many], sources[many:])
+
+    def _calls(self, source: int) -> bool:
+        """Return whether a flow's records call their group."""
+        many = len(self._runs)
+        return source < many or self._spec.states[source - many].grouping == "outer"
+
+    def _state_keys(self, source: Source, group: int) -> list[Row]:
+        state = self._spec.state(source.name)
+        places = [state.schema.index(name) for name in self._spec.key_of(state).names]
+        raw = (tuple(row[place] for place in places) for row in source.of(group))
+        return key_rows(raw, self._key_types)
+
+
+def _keys(run: FlowRun, ranges: Ranges, group: int) -> list[Row]:
+    return run.keys_of(int(ranges.starts[group]), int(ranges.stops[group]))
+
+
+def _by_key(group: int, source: Source, keys: Iterable[Row]) -> dict[Row, list[int]]:
+    """Return the positions in `source.rows` of one group's records, by key."""
+    found: dict[Row, list[int]] = {}
+    rows = range(int(source.starts[group]), int(source.stops[group]))
+    for position, key in zip(rows, keys, strict=True):
+        found.setdefault(key, []).append(position)
+    return found
+
+
+def _chosen(source: Source, groups: list[list[int]]) -> Source:
+    """Return the source with exactly these records per group."""
+    flat = [at for group in groups for at in group]
+    stops = np.cumsum([len(group) for group in groups], dtype=np.int64)
+    starts = np.concatenate([np.zeros(1, np.int64), stops[:-1]])
+    rows = [source.rows[at] for at in flat]
+    origin = None if source.origin is None else source.origin.at(np.array(flat, np.int64))
+    return Source(source.name, rows, starts, stops, origin)
+
+
+def _nulls_first(key: Row) -> tuple[tuple[bool, Any], ...]:
+    return tuple((value is not None, value) for value in key)
+
+
+def state_order(table: pa.Table, hashes: Int64s, spec: StateSpec) -> Int64s:
+    """Return the order by (hash, `order_by`, every other comparable column), nulls first."""
+    sortable = table.select(list(spec.order)).append_column("_hash", pa.array(hashes))
+    return order_by_columns(sortable, ["_hash", *spec.order])

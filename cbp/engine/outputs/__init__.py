@@ -1,0 +1,1 @@
+"""Maintenance of output tables: compaction, retention, migration to a new schema."""

@@ -1,0 +1,243 @@
+"""Compaction of an output table by tiers, inside the runs that write it.
+
+Every epoch writes one file or more. As soon as `FANOUT` neighboring epochs are of one tier,
+their files are merged into one of the next tier. So a record is rewritten at most once per tier,
+and a table has few files per tier, most of them large.
+
+Kept by every merge: the records, their order (epoch, file, row), and `_epoch`, so that
+an old increment can still be read out of the table (`live_of`). Only neighboring epochs are
+merged, and always whole ones: sorted by their epochs, the files give the flow.
+
+Not touched: merged files that connectors still name. They leave the table but stay on disk until
+they are no longer needed (`cbp.engine.commit.garbage_collection`).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cbp.engine.columnar.schema_evolution import conform
+from cbp.engine.delta.actions import AddFile
+from cbp.engine.delta.live_records import read_batches
+from cbp.engine.storage.checked_parquet import open_parquet
+from cbp.engine.storage.failpoints import Faults
+from cbp.engine.storage.file_names import merged_file
+from cbp.engine.storage.parquet_writer import ParquetSink, sync_files
+from cbp.errors import InvariantError
+from cbp.model.run.intention import TableChange
+
+__all__ = [
+    "FANOUT",
+    "WHOLE",
+    "Grain",
+    "blocks",
+    "came_ms",
+    "choose",
+    "due",
+    "live_of",
+    "merge",
+    "merged_change",
+]
+
+FANOUT = 8
+_TIER_ZERO_BYTES = 16 << 10
+_TIERS = 4
+"""Files of this tier, 8 MB and more, are large enough and are not merged."""
+
+_logger = logging.getLogger(__name__)
+
+Epochs = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Grain:
+    """How coarse merges may be.
+
+    Attributes:
+        bytes: Maximum size of a merged file; 0: no limit.
+        ms: Only files whose records arrived in the same interval of this many milliseconds are
+            merged; a power of two, counted from 1970. So intervals of a fine grain lie within
+            those of a coarser one, and no file outgrows the coarsest. 0: no limit.
+    """
+
+    bytes: int = 0
+    ms: int = 0
+
+
+WHOLE = Grain()
+"""The grain of an output that is kept forever: no limits."""
+
+
+def due(epoch: int) -> bool:
+    """Tell whether a run maintains its outputs; not every run does, as it costs per live file."""
+    return epoch % FANOUT == 0
+
+
+def epochs_of(file: AddFile) -> Epochs:
+    """Return the first and the last epoch that a file of an output table holds."""
+    low, high = dict(file.min_values or {}), dict(file.max_values or {})
+    if "_epoch" not in low or "_epoch" not in high:
+        message = f"{file.path} has no statistics of _epoch"
+        raise InvariantError(message, path=file.path)
+    return int(low["_epoch"]), int(high["_epoch"])
+
+
+def blocks(files: Iterable[AddFile]) -> list[list[AddFile]]:
+    """Group an output table's files, in order, into the smallest blocks that share no epoch."""
+    found: list[list[AddFile]] = []
+    end = -1
+    for file in in_order(files):
+        low, high = epochs_of(file)
+        if found and low <= end:
+            found[-1].append(file)
+        else:
+            found.append([file])
+        end = max(end, high)
+    return found
+
+
+def in_order(files: Iterable[AddFile]) -> list[AddFile]:
+    """Return the files of an output table in the order of the flow."""
+    return sorted(files, key=lambda file: (*epochs_of(file), file.path))
+
+
+def live_of(files: Iterable[AddFile], epoch: int) -> list[AddFile]:
+    """Return the live files that may hold records of an epoch, in order."""
+    covering = (file for file in files if epochs_of(file)[0] <= epoch <= epochs_of(file)[1])
+    return in_order(covering)
+
+
+def choose(files: Iterable[AddFile], grain: Grain = WHOLE) -> list[AddFile]:
+    """Return the files to merge into one, in order; empty if no merge is worth it; pure.
+
+    The largest full tier is merged, together with its smaller neighbors.
+
+    Args:
+        files: The live files.
+        grain: The merged file stays within this grain, since retention removes whole files.
+    """
+    found = blocks(files)
+    tiers = [_tier(_size(block)) for block in found]
+    for tier in sorted({tier for tier in tiers if tier < _TIERS}, reverse=True):
+        for stretch in _stretches(tiers, tier):
+            for first, last in _within(found, stretch, grain):
+                if sum(tiers[at] == tier for at in range(first, last)) >= FANOUT:
+                    return [file for block in found[first:last] for file in block]
+    return []
+
+
+def merge(
+    folder: str, files: Sequence[AddFile], *, epoch: int, run: str, faults: Faults
+) -> AddFile:
+    """Merge files into one that has their records in order; it is durable but not published.
+
+    The merged file gets the time of its newest records, by which retention decides.
+
+    Raises:
+        InvariantError: If a file has fewer records than recorded.
+        OSError: If a file cannot be read.
+    """
+    path = merged_file(epoch, run)
+    # The newest file has all columns of the current schema.
+    newest = open_parquet(f"{folder}/{files[-1].path}")
+    schema = newest.schema_arrow.remove_metadata()
+    sink = ParquetSink(f"{folder}/{path}", schema, faults=faults)
+    for file in files:
+        for batch in read_batches(f"{folder}/{file.path}"):
+            sink.write(conform(pa.Table.from_batches([batch]), schema).cast(schema))
+    expected = sum(file.rows for file in files)
+    if sink.rows != expected:
+        message = f"{folder}: {len(files)} files hold {sink.rows} records instead of {expected}"
+        raise InvariantError(message, table=folder)
+    written = sink.close()
+    assert written is not None, "no file of a table is empty"
+    sync_files([written.path], faults=faults)
+    return AddFile(
+        path,
+        {},
+        written.bytes,
+        written.rows,
+        came_ms(files),
+        min_values={"_epoch": epochs_of(files[0])[0]},
+        max_values={"_epoch": epochs_of(files[-1])[1]},
+    )
+
+
+def merged_change(
+    table: str,
+    folder: str,
+    live: Iterable[AddFile],
+    *,
+    epoch: int,
+    run: str,
+    faults: Faults,
+    grain: Grain = WHOLE,
+) -> TableChange | None:
+    """Compact one table and return the change; `None` if there is nothing to merge or it failed.
+
+    If a file cannot be read, that is logged and nothing is merged: a new epoch does not depend
+    on it.
+
+    Args:
+        table: Folder relative to the dataflow's, as the intention names it.
+        folder: The same folder as a full path.
+        live: The table's live files, published or recorded.
+        epoch: Epoch of the run that compacts.
+        run: Id of that run's attempt.
+        faults: Failpoints, called for the file.
+        grain: See `choose`.
+    """
+    chosen = choose(live, grain)
+    if not chosen:
+        return None
+    try:
+        made = merge(folder, chosen, epoch=epoch, run=run, faults=faults)
+    except (OSError, pa.ArrowException, InvariantError) as exc:
+        _logger.warning("no compaction of %s: %s", folder, exc)
+        return None
+    drops = tuple(file.path for file in chosen)
+    return TableChange(table, (made.to_json(),), drops, data_change=False)
+
+
+def came_ms(block: Iterable[AddFile]) -> int:
+    """Return when the newest record of these files arrived, in milliseconds since 1970."""
+    return max(file.modified_ms for file in block)
+
+
+def _size(block: Iterable[AddFile]) -> int:
+    return sum(file.size for file in block)
+
+
+def _within(
+    found: Sequence[Sequence[AddFile]], stretch: tuple[int, int], grain: Grain
+) -> Iterable[tuple[int, int]]:
+    """Cut a range of blocks into the longest ranges that respect a grain, in order."""
+    start, last = stretch
+    size = cell = 0
+    for at in range(start, last):
+        mine = _size(found[at])
+        here = came_ms(found[at]) // grain.ms if grain.ms else 0
+        if at > start and (here != cell or 0 < grain.bytes < size + mine):
+            yield start, at
+            start, size = at, 0
+        cell, size = here, size + mine
+    yield start, last
+
+
+def _tier(size: int) -> int:
+    return max(0, math.ceil(math.log(max(size, 1) / _TIER_ZERO_BYTES, FANOUT)))
+
+
+def _stretches(tiers: Sequence[int], limit: int) -> Iterable[tuple[int, int]]:
+    """Yield the longest half-open ranges of blocks whose tiers are at most a limit."""
+    first = 0
+    for at, tier in enumerate([*tiers, limit + 1]):
+        if tier > limit:
+            if at > first:
+                yield first, at
+            first = at + 1

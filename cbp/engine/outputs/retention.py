@@ -1,0 +1,99 @@
+"""Retention of outputs: which files a run drops from an output's table, and how coarse merges are.
+
+    drop  | what may go, oldest first | what must stay        (cbp.model.flow.retention decides)
+    merge          within a grain: an eighth of what is kept, or must stay
+
+A file is dropped when every record in it is older than the retention. So merges stay within a
+grain: without it, the oldest file would grow with every merge and never be dropped. The run that
+drops a file records that, like a compaction. So there is no second writer, and a crash, a
+publication or a roll-back finds one order of changes. Files that queues still name leave the table
+but stay on disk (`cbp.engine.commit.garbage_collection`).
+
+Invariants (tests/cbp/engine/outputs/test_retention.py): the records that are left are the end of
+the flow, without gaps; nothing that must stay is dropped; the number of files stays small.
+Not guaranteed: that anything is dropped while its stage does not run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from cbp.engine.delta.actions import AddFile
+from cbp.engine.outputs.compaction import Grain, blocks, came_ms, epochs_of
+from cbp.model.flow.retention import Expiry, Held, KeptFlow, expire
+from cbp.model.run.intention import TableChange
+
+__all__ = ["expired", "expired_change", "grain_of"]
+
+PARTS = 8
+"""Merges are limited so that the kept records are in about this many files or more."""
+
+
+def expired(live: Iterable[AddFile], kept: KeptFlow, *, now_ms: int) -> Expiry:
+    """Return what retention drops from an output's table now, and why the next file stays; pure.
+
+    Args:
+        live: The table's live files.
+        kept: What must stay.
+        now_ms: Milliseconds since 1970.
+    """
+    held = [_held(block) for block in blocks(live)]
+    return expire(
+        held,
+        total_bytes=sum(one.bytes for one in held),
+        first_replayed=kept.first_replayed,
+        first_waiting=kept.first_waiting,
+        needed=(),
+        retention=kept.retention,
+        now=datetime.fromtimestamp(now_ms / 1000, UTC),
+    )
+
+
+def expired_change(
+    table: str, live: Sequence[AddFile], kept: KeptFlow, *, now_ms: int
+) -> TableChange | None:
+    """Return the change by which a run drops an output's old records; `None` if none are dropped.
+
+    Args:
+        table: Folder relative to the dataflow's, as the intention names it.
+        live, kept, now_ms: See `expired`.
+    """
+    gone = expired(live, kept, now_ms=now_ms).gone
+    if not gone:
+        return None
+    drops = tuple(path for one in gone for path in one.paths)
+    return TableChange(table, drops=drops, below=gone[-1].index + 1)
+
+
+def grain_of(live: Iterable[AddFile], kept: KeptFlow, *, now_ms: int) -> Grain:
+    """Return how coarse the files of an output may become; pure.
+
+    The grain is measured by the retention or by what must stay for other reasons, whichever is
+    more. Otherwise an output that is dropped as soon as it is consumed would keep a file per epoch.
+    """
+    first = min(kept.first_replayed, kept.first_waiting)
+    needed = [block for block in blocks(live) if epochs_of(block[-1])[1] >= first]
+    retention = kept.retention
+    ms = 0
+    if retention.seconds < math.inf:
+        age = max((now_ms - came_ms(block) for block in needed), default=0)
+        ms = _power(max(retention.seconds * 1000, age) / PARTS)
+    size = sum(file.size for block in needed for file in block)
+    most = max(retention.bytes, size) // PARTS if retention.bytes else 0
+    return Grain(max(most, 1) if retention.bytes else 0, ms)
+
+
+def _held(block: Sequence[AddFile]) -> Held:
+    return Held(
+        max(epochs_of(file)[1] for file in block),
+        sum(file.size for file in block),
+        datetime.fromtimestamp(came_ms(block) / 1000, UTC),
+        tuple(file.path for file in block),
+    )
+
+
+def _power(value: float) -> int:
+    """Return the largest power of two up to a value, at least 1."""
+    return 1 << max(int(value).bit_length() - 1, 0)

@@ -1,0 +1,1 @@
+"""Reads of published tables: look-ups, pages, comparison, replay, scrub."""

@@ -1,0 +1,321 @@
+"""Comparison of the records of two tables in bounded memory; exact, by value.
+
+Tables are compared as `cbp.model.dataflow.equality` defines it: as multisets of records (a state,
+a history with its epochs, an output without a key), or as views, by the last record per key.
+Both sides are read as streams, batch by batch.
+
+- A multiset is compared by `cbp.engine.state.multiset_diff`: equal records cancel out as they are
+  read; records that come in another order are spilled by hash.
+- A view is cut by the hash of its keys into parts of about `PART_ROWS` records, on disk; memory
+  then holds the keys of one part.
+- A multiset whose records need not agree exactly (`Closeness`) is cut in the same way, by the
+  hash of the columns that must agree.
+
+Guaranteed: a difference of one record, beyond the table's tolerance, is found; no decision
+depends on a hash. If a table differs, its first `SHOWN_MAX` keys are returned, and its comparison
+ends. Not guaranteed: bounded memory with a tolerance; it holds all records that agree in every
+column without floating-point numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import chain, islice, zip_longest
+from typing import Any, Literal
+
+import numpy as np
+
+from cbp.engine.columnar.row_codec import Row
+from cbp.engine.interface.tables import Contents
+from cbp.engine.state.bucket_state import Found
+from cbp.engine.state.multiset_diff import Difference
+from cbp.engine.storage.temp_files import BlockFile
+from cbp.model.dataflow.equality import EXACTLY, Closeness, closeness, identity, paired
+from cbp.model.dataflow.stage import TranslatorSpec
+from cbp.model.verification import Comparison, Differing
+
+__all__ = [
+    "SHOWN_MAX",
+    "Batches",
+    "Counting",
+    "compare",
+    "compare_multisets",
+    "compare_near",
+    "compare_views",
+]
+
+SHOWN_MAX = 5
+"""Most differing keys that are returned per table."""
+
+PART_ROWS = 250_000
+_PARTS_MAX = 1024
+_BLOCK_ROWS = 512
+_TEXT_MAX = 300
+
+Batches = Callable[[], Iterator[list[Row]]]
+"""Starts reading one side; yields lists of records in the order of the table."""
+
+Counting = Callable[[int], None]
+"""Called with the number of records as they are compared; may raise to end the comparison."""
+
+
+def compare(
+    comparison: Comparison,
+    spec: TranslatorSpec,
+    *,
+    expected: Contents,
+    found: Contents,
+    counting: Counting,
+) -> list[Differing]:
+    """Return the first keys of a table whose records differ; empty if both sides are equal.
+
+    Args:
+        comparison: Which table is compared, and how.
+        spec: The spec of the table's stage.
+        expected, found: Both sides.
+        counting: See `Counting`.
+    """
+    epochs = comparison.kind == "history"
+    names: Sequence[str]
+    if comparison.kind == "state":
+        state = spec.state(comparison.name)
+        names = spec.key_of(state).names
+        schema, close = state.schema, closeness(state, names)
+    else:
+        output = spec.output(comparison.name)
+        schema, names = output.schema, output.key
+        close = closeness(output, names, behind=int(epochs))
+    # Without a key, the whole record is the key; in a history, the epoch comes first.
+    key = [schema.index(name) + epochs for name in names] or list(range(len(schema) + epochs))
+    if epochs and names:
+        key = [0, *key]
+
+    def side(contents: Contents, number: int) -> Batches:
+        wanted = [number] if expected.parts == found.parts else list(range(contents.parts))
+        return lambda: chain.from_iterable(contents.part(n, epochs=epochs) for n in wanted)
+
+    told: list[Differing] = []
+    parts = expected.parts if expected.parts == found.parts else 1
+    rows = max(expected.rows, found.rows) // parts
+    for number in range(parts):
+        left, right = side(expected, number), side(found, number)
+        if comparison.kind == "view":
+            told += compare_views(left, right, key=key, rows=rows, counting=counting, close=close)
+        elif close.tolerance or close.left_out:
+            told += compare_near(left, right, key=key, rows=rows, counting=counting, close=close)
+        else:
+            told += compare_multisets(left, right, key=key, counting=counting)
+        if len(told) >= SHOWN_MAX:
+            break
+    return told[:SHOWN_MAX]
+
+
+def compare_multisets(
+    expected: Batches, found: Batches, *, key: Sequence[int], counting: Counting
+) -> list[Differing]:
+    """Return the first keys whose records differ, as multisets; empty if both sides are equal.
+
+    Args:
+        expected, found: Both sides; each is read up to two times.
+        key: Positions of the columns that name a difference.
+        counting: Called for the records of the first reading.
+    """
+    surplus, missing = _one_sided(expected, found, counting)
+    if not surplus and not missing:
+        return []
+    groups: dict[Hashable, _Group] = {}
+    _into(groups, surplus, key, "found")
+    if missing:
+        # A difference returns the records of one side only; swapping the sides gives the other.
+        lacking, _ = _one_sided(found, expected, lambda rows: None)
+        _into(groups, lacking, key, "expected")
+    shown = islice(groups.values(), SHOWN_MAX)
+    return [_differing(group.key, group.expected, group.found) for group in shown]
+
+
+def compare_near(
+    expected: Batches,
+    found: Batches,
+    *,
+    key: Sequence[int],
+    rows: int,
+    counting: Counting,
+    close: Closeness,
+) -> list[Differing]:
+    """Return the first keys whose records differ, as multisets compared with a tolerance.
+
+    Args:
+        expected, found: Both sides.
+        key: Positions of the columns that name a difference.
+        rows: About how many records a side has.
+        counting: Called for the records as they are read.
+        close: How closely two records have to agree.
+    """
+    groups: dict[Hashable, _Group] = {}
+    with closing(_Parts(rows, lambda row: close.parts(row)[0])) as spilled:
+        spilled.take(expected, found, counting)
+        for part in range(spilled.parts):
+            wants, has = spilled.all(part, 0), spilled.all(part, 1)
+            for same in dict.fromkeys([*wants, *has]):
+                left, right = wants.get(same, []), has.get(same, [])
+                lacking, surplus = paired(
+                    close, *([close.parts(row)[1] for row in side] for side in (left, right))
+                )
+                _into(groups, [left[at] for at in lacking], key, "expected")
+                _into(groups, [right[at] for at in surplus], key, "found")
+            if len(groups) >= SHOWN_MAX:
+                break
+    shown = islice(groups.values(), SHOWN_MAX)
+    return [_differing(group.key, group.expected, group.found) for group in shown]
+
+
+def compare_views(
+    expected: Batches,
+    found: Batches,
+    *,
+    key: Sequence[int],
+    rows: int,
+    counting: Counting,
+    close: Closeness = EXACTLY,
+) -> list[Differing]:
+    """Return the first keys whose last records differ; empty if both views are equal.
+
+    Args:
+        expected, found: Both sides, in the order of the flow.
+        key: Positions of the declared key's columns.
+        rows: About how many records a side has.
+        counting: Called for the records as they are read.
+        close: How closely two records have to agree.
+    """
+    told: list[Differing] = []
+    with closing(_Parts(rows, lambda row: identity([row[at] for at in key]))) as spilled:
+        spilled.take(expected, found, counting)
+        for part in range(spilled.parts):
+            wants, has = spilled.last(part, 0), spilled.last(part, 1)
+            for value in dict.fromkeys([*wants, *has]):
+                left, right = wants.get(value), has.get(value)
+                if left is None or right is None or not close.agree(left, right):
+                    some = left if left is not None else right
+                    assert some is not None, "the key is of one of them"
+                    where = tuple(some[at] for at in key)
+                    told.append(_differing(where, _listed(left), _listed(right)))
+                    if len(told) == SHOWN_MAX:
+                        return told
+    return told
+
+
+def _one_sided(olds: Batches, news: Batches, counting: Counting) -> tuple[list[Row], int]:
+    """Return the first records that only `news` has, and how many only `olds` has.
+
+    Both sides are read in step, so that records in the same order cancel out at once.
+    """
+    born: list[Row] = []
+    gone = 0
+
+    def died(records: Found) -> None:
+        nonlocal gone
+        gone += len(records.hashes)
+
+    def fresh(records: list[Row]) -> None:
+        born.extend(records[: max(0, 100 * SHOWN_MAX - len(born))])
+
+    with Difference(died, fresh) as difference:
+        nothing: list[Row] = []
+        for left, right in zip_longest(olds(), news(), fillvalue=nothing):
+            counting(len(left) + len(right))
+            if left:
+                nowhere = np.zeros(len(left), np.int64)
+                difference.read(left, Found(nowhere, nowhere, nowhere))
+            if right:
+                difference.emit(right)
+        difference.finish()
+    return born, gone
+
+
+@dataclass(slots=True)
+class _Group:
+    """The records of one key that only one side has."""
+
+    key: Row
+    expected: list[Row] = field(default_factory=list)
+    found: list[Row] = field(default_factory=list)
+
+
+def _into(
+    groups: dict[Hashable, _Group],
+    rows: list[Row],
+    key: Sequence[int],
+    side: Literal["expected", "found"],
+) -> None:
+    for row in rows:
+        where = tuple(row[at] for at in key)
+        group = groups.setdefault(identity(where), _Group(where))
+        (group.expected if side == "expected" else group.found).append(row)
+
+
+def _differing(key: Row, expected: Sequence[Row], found: Sequence[Row]) -> Differing:
+    return Differing(_text(key), tuple(map(_text, expected)), tuple(map(_text, found)))
+
+
+def _listed(row: Row | None) -> list[Row]:
+    return [] if row is None else [row]
+
+
+def _text(row: Row) -> str:
+    text = ", ".join(map(repr, row))
+    return text if len(text) <= _TEXT_MAX else text[:_TEXT_MAX] + "..."
+
+
+class _Parts:
+    """Records of both sides, cut into parts by a hash; on disk, in one unnamed temporary file.
+
+    Args:
+        rows: About how many records a side has.
+        of: Returns what is hashed of a record; records with equal values are in one part.
+    """
+
+    def __init__(self, rows: int, of: Callable[[Row], Hashable]) -> None:
+        self.parts = min(_PARTS_MAX, max(1, rows // PART_ROWS))
+        self._of = of
+        self._file = BlockFile()
+        self._blocks: dict[tuple[int, int], list[int]] = {}
+        self._waiting: dict[tuple[int, int], list[Row]] = {}
+
+    def take(self, expected: Batches, found: Batches, counting: Counting) -> None:
+        """Take both sides, in order; the first is side 0."""
+        for side, batches in enumerate((expected, found)):
+            for batch in batches():
+                counting(len(batch))
+                for row in batch:
+                    self._add(side, row)
+
+    def _add(self, side: int, row: Row) -> None:
+        part = hash(self._of(row)) % self.parts
+        waiting = self._waiting.setdefault((part, side), [])
+        waiting.append(row)
+        if len(waiting) >= _BLOCK_ROWS:
+            self._blocks.setdefault((part, side), []).append(self._file.add(waiting))
+            waiting.clear()
+
+    def last(self, part: int, side: int) -> dict[Hashable, Row]:
+        """Return the last record of each hashed value in one part of one side."""
+        return {self._of(row): row for block in self._read(part, side) for row in block}
+
+    def all(self, part: int, side: int) -> dict[Hashable, list[Row]]:
+        """Return all records of each hashed value in one part of one side."""
+        found: dict[Hashable, list[Row]] = {}
+        for block in self._read(part, side):
+            for row in block:
+                found.setdefault(self._of(row), []).append(row)
+        return found
+
+    def _read(self, part: int, side: int) -> Iterator[list[Any]]:
+        for offset in self._blocks.get((part, side), ()):
+            yield self._file.get(offset)
+        yield self._waiting.get((part, side), [])
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._file.close()

@@ -1,0 +1,152 @@
+"""Contents of one version of a table, as streams of records; for comparisons of tables.
+
+A state is read bucket by bucket, in the order of the hash; an output in the order of its flow.
+Both are read file by file, some thousand records at a time, from the files that the version
+names. Nothing is refreshed, so later publications are not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cbp.engine.columnar.row_codec import Row, decode_columns
+from cbp.engine.delta.actions import AddFile
+from cbp.engine.delta.live_records import live_batches
+from cbp.engine.interface.tables import Contents
+from cbp.engine.outputs.compaction import in_order
+from cbp.engine.state.bucket_state import BucketState, StateTable
+from cbp.engine.state.index_cache import IndexCache
+from cbp.model.flow.schema import Schema
+from cbp.model.verification import Comparison
+
+__all__ = ["ListedContents", "OutputContents", "StateContents", "contents_since"]
+
+
+@dataclass(frozen=True, slots=True)
+class StateContents:
+    """One version of a state table."""
+
+    table: StateTable
+    schema: Schema
+    buckets: int
+    cache: IndexCache
+
+    @property
+    def rows(self) -> int:
+        """How many records it has."""
+        return sum(f.rows - f.dead for files in self.table.live.values() for f in files)
+
+    @property
+    def parts(self) -> int:
+        """Number of parts: one per bucket."""
+        return self.buckets
+
+    def part(self, number: int, *, epochs: bool) -> Iterator[list[Row]]:
+        """Yield the records of one bucket, by hash; a state has no epochs."""
+        assert not epochs, "a state has no epochs"
+        types = [column.type for column in self.schema.fields]
+        for part in BucketState(self.table, self.cache, (number,)).records(self.schema.names):
+            yield list(decode_columns(part, self.schema.names, types))
+
+
+@dataclass(frozen=True, slots=True)
+class OutputContents:
+    """One version of an output table.
+
+    Attributes:
+        live: The version's live files, in any order; they hold whole epochs.
+    """
+
+    folder: str
+    schema: Schema
+    live: Sequence[AddFile]
+
+    @property
+    def rows(self) -> int:
+        """How many records it has."""
+        return sum(file.rows - file.dead for file in self.live)
+
+    @property
+    def parts(self) -> int:
+        """Always one, since records of a key can be in any file."""
+        return 1
+
+    def part(self, number: int, *, epochs: bool) -> Iterator[list[Row]]:
+        """Yield the records in the order of the flow, with their epoch in front if asked for."""
+        assert number == 0, "there is one part"
+        names = (*(("_epoch",) if epochs else ()), *self.schema.names)
+        for file in in_order(self.live):
+            for batch in live_batches(self.folder, file, ["_epoch", *self.schema.names]):
+                table = pa.Table.from_batches([batch])
+                columns = [table.column(name).to_pylist() for name in names[: int(epochs)]]
+                types = [column.type for column in self.schema.fields]
+                rows = decode_columns(table, self.schema.names, types)
+                if epochs:
+                    yield [(epoch, *row) for epoch, row in zip(*columns, rows, strict=True)]
+                else:
+                    yield list(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _ContentsSince:
+    """The records of an output from an epoch on.
+
+    Attributes:
+        whole: All records of the output.
+        first: The first epoch that counts.
+    """
+
+    whole: Contents
+    first: int
+
+    @property
+    def rows(self) -> int:
+        """Upper bound of the number of records."""
+        return self.whole.rows
+
+    @property
+    def parts(self) -> int:
+        """The number of parts of the whole."""
+        return self.whole.parts
+
+    def part(self, number: int, *, epochs: bool) -> Iterator[list[Row]]:
+        """Yield the records of the whole from the first epoch on."""
+        for rows in self.whole.part(number, epochs=True):
+            yield [row if epochs else row[1:] for row in rows if row[0] >= self.first]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedContents:
+    """Records in memory, such as those of the reference engine.
+
+    Attributes:
+        listed: Records by epoch; a state is one list.
+    """
+
+    listed: Sequence[Sequence[Row]]
+
+    @property
+    def rows(self) -> int:
+        """How many records there are."""
+        return sum(map(len, self.listed))
+
+    @property
+    def parts(self) -> int:
+        """Always one."""
+        return 1
+
+    def part(self, number: int, *, epochs: bool) -> Iterator[list[Row]]:
+        """Yield the records epoch by epoch."""
+        assert number == 0, "there is one part"
+        for epoch, rows in enumerate(self.listed):
+            yield [(epoch, *row) for row in rows] if epochs else list(rows)
+
+
+def contents_since(contents: Contents, comparison: Comparison) -> Contents:
+    """Return the contents to compare; for an output, only from the first repeated epoch on."""
+    if comparison.since is None or comparison.kind == "state":
+        return contents
+    return _ContentsSince(contents, comparison.since)

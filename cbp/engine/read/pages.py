@@ -1,0 +1,150 @@
+"""Pages of one version of a table, and look-ups by key in it, for people and services.
+
+A page begins at a *place*, and returns the place of the next page. In a state, a place is (bucket,
+number of the record in the bucket by hash); in an output, it is (number of the file in the order
+of the flow, number of the live record in the file). Files never change, and a version names its
+files, so a place means the same at any time and in any process. So all pages of a version
+together are exactly the table of that version, whatever is published meanwhile.
+
+Guaranteed: memory holds the hashes of one bucket, or a batch of a file, and the records of the
+page. Not guaranteed: that a version stays; reading one that was collected raises
+`VersionGoneError`.
+
+Invariants: tests/cbp/engine/read/test_pages.py, tests/controller/test_consistent_reads.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from cbp.engine.commit.publication import live_files
+from cbp.engine.delta.deletion_vectors import vector_path
+from cbp.engine.delta.foreign_writer_fence import require_placement
+from cbp.engine.delta.live_records import live_batches, page_of
+from cbp.engine.delta.log import Snapshot
+from cbp.engine.delta.tables import ManagedTable
+from cbp.engine.interface.engine import Page, Place
+from cbp.engine.outputs.compaction import in_order
+from cbp.engine.read.lookup import look_up, state_rows
+from cbp.engine.state.bucket_state import BucketState, StateTable
+from cbp.engine.state.index_cache import IndexCache
+from cbp.engine.storage.table_names import flow_table, state_table
+from cbp.errors import (
+    FileLostError,
+    NotFoundError,
+    PlacementDiffersError,
+    VersionGoneError,
+    VersionUnreadableError,
+)
+from cbp.model.dataflow.dataflow import StageNode
+
+__all__ = ["VersionReader"]
+
+
+class VersionReader:
+    """Reads versions of the tables of one stage; keeps no state between calls.
+
+    Args:
+        table_of: Opens a table by its full path.
+        folder: The dataflow's folder.
+        node: The stage.
+    """
+
+    def __init__(
+        self,
+        table_of: Callable[[str], ManagedTable],
+        folder: str,
+        node: StageNode,
+        cache: IndexCache,
+        *,
+        hash_mask: int,
+    ) -> None:
+        self._table_of, self._folder, self._node = table_of, folder, node
+        self._cache, self._hash_mask = cache, hash_mask
+
+    def look_up(self, state: str, key: Mapping[str, Any], version: int) -> list[dict[str, Any]]:
+        """Return the records of one key as of a version of a state's table."""
+        name = state_table(self._node.name, state)
+        with self._kept(name, version):
+            table = self._state(name, state, version)
+            return look_up(table, self._node, state, key, self._cache, hash_mask=self._hash_mask)
+
+    def state_page(self, state: str, version: int, start: Place, limit: int) -> Page:
+        """Return at most `limit` records of a state from a place on, bucket by bucket, by hash."""
+        name = state_table(self._node.name, state)
+        schema = self._node.translator.state(state).schema
+        rows: list[dict[str, Any]] = []
+        with self._kept(name, version):
+            table = self._state(name, state, version)
+            for number in sorted(number for number in table.live if number >= start[0]):
+                at = start[1] if number == start[0] else 0
+                if len(rows) >= limit:
+                    return rows, (number, 0)
+                bucket = BucketState(table, self._cache, (number,))
+                found = bucket.find(None)
+                part = found.part(at, at + limit - len(rows))
+                if len(part.hashes):
+                    rows += state_rows(bucket.take(part, schema.names), schema)
+                at += len(part.hashes)
+                if at < len(found.hashes):
+                    return rows, (number, at)
+        return rows, None
+
+    def output_page(self, output: str, version: int, start: Place, limit: int) -> Page:
+        """Return at most `limit` records of an output from a place on, in the flow's order."""
+        name = flow_table(self._node.name, output)
+        rows: list[dict[str, Any]] = []
+        with self._kept(name, version):
+            files = in_order(self._snapshot(name, version).live.values())
+            for number in range(start[0], len(files)):
+                file, first = files[number], start[1] if number == start[0] else 0
+                batches = live_batches(f"{self._folder}/{name}", file)
+                part = page_of(batches, first, limit - len(rows))
+                rows += part
+                if first + len(part) < file.rows - file.dead:
+                    return rows, (number, first + len(part))
+        return rows, None
+
+    def _state(self, name: str, state: str, version: int) -> StateTable:
+        """Return a version's files, sorted so that the order does not depend on the log."""
+        snapshot = self._snapshot(name, version)
+        path = f"{self._folder}/{name}"
+        spec = self._node.translator.state(state)
+        key = self._node.translator.key_of(spec).names
+        try:
+            require_placement(path, snapshot.metadata, buckets=self._node.buckets, key=key)
+        except PlacementDiffersError as error:
+            why = f"{error.details['setting']} was {error.details['found']}"
+            raise VersionUnreadableError(path, version, why) from error
+        there = {field["name"] for field in json.loads(snapshot.metadata.schema)["fields"]}
+        if missing := [column for column in spec.schema.names if column not in there]:
+            raise VersionUnreadableError(path, version, f"it has no {', '.join(missing)}")
+        live = live_files(snapshot, name, ())
+        ordered = {b: tuple(sorted(files, key=lambda f: f.path)) for b, files in live.items()}
+        return StateTable(path, snapshot.metadata.id, ordered)
+
+    def _snapshot(self, name: str, version: int) -> Snapshot:
+        return self._table_of(f"{self._folder}/{name}").log.snapshot(version)
+
+    @contextmanager
+    def _kept(self, name: str, version: int) -> Iterator[None]:
+        """Raise `VersionGoneError` if the version, or a file of it, was collected."""
+        try:
+            yield
+        except (NotFoundError, FileLostError) as error:
+            path = f"{self._folder}/{name}"
+            if isinstance(error, FileLostError) and self._is_shown(path, error):
+                raise
+            raise VersionGoneError(path, version) from error
+
+    def _is_shown(self, path: str, error: FileLostError) -> bool:
+        """Tell whether the newest version needs a file: then the file is lost, not collected."""
+        lost = error.details["path"]
+        for file in self._table_of(path).log.snapshot().live.values():
+            vector = None if file.deletion_vector is None else vector_path(file.deletion_vector)
+            if lost in (f"{path}/{file.path}", f"{path}/{vector}"):
+                return True
+        return False

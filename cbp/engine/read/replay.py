@@ -1,0 +1,192 @@
+"""Replay a dataflow from its source increments, on any engine, in a separate folder.
+
+The service is not needed: queues, memos and epochs are in memory and are lost with the process,
+and so is the folder. The same pure model as in the service decides what runs together, and when.
+
+Absent on purpose: intentions on disk, and anything that outlives the process: an interrupted
+replay has to begin again. A stage publishes every `PUBLISH_EPOCHS` runs, and at the end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cbp.engine.interface.engine import Engine, RunPlan
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.fusion import PhysicalStage
+from cbp.model.flow.connector import Connector
+from cbp.model.flow.framing import Framing
+from cbp.model.flow.increment import Increment
+from cbp.model.flow.punctuation import Punctuation
+from cbp.model.run.intention import Intention
+from cbp.model.schedule.runnable_call import consult
+
+__all__ = ["Replay"]
+
+PUBLISH_EPOCHS = 16
+_Pair = tuple[str, str]
+
+
+@dataclass
+class Replay:
+    """One recomputation; the constructor creates the tables.
+
+    Attributes:
+        folder: Folder of the tables; increments name their files relative to it.
+        id: Prefix of the ids of the runs, `[a-z0-9]+`.
+        limits: Leading stage to the number of epochs that it may run; other stages have no limit.
+        before_run: Called with the id of each run before it starts; may raise to end the replay.
+        punctuations: Punctuations of the flows; each closes frames once all increments of its
+            flow before it have arrived.
+    """
+
+    engine: Engine
+    dataflow: Dataflow
+    units: Mapping[str, PhysicalStage]
+    folder: str
+    id: str
+    limits: Mapping[str, int] | None = None
+    before_run: Callable[[str], None] = lambda run: None
+    punctuations: Sequence[Punctuation] = ()
+    epochs: dict[str, int] = field(init=False)
+    _connectors: dict[str, dict[str, Connector]] = field(init=False)
+    _framings: dict[_Pair, Framing] = field(init=False, default_factory=dict)
+    _memos: dict[str, Any] = field(init=False, default_factory=dict)
+    _waiting: dict[str, list[Intention]] = field(init=False)
+    _last_ms: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.epochs = dict.fromkeys(self.units, 0)
+        self._waiting = {name: [] for name in self.units}
+        self._connectors = {
+            name: {input_: Connector(input_) for input_ in unit.leader.wiring}
+            for name, unit in self.units.items()
+        }
+        stages = list(self.dataflow.stages.values())
+        self.engine.create_tables(self.folder, self.dataflow.name, stages)
+
+    @property
+    def reached(self) -> bool:
+        """Whether every stage has a limit and has reached it."""
+        limits = self.limits or {}
+        return all(name in limits and epoch >= limits[name] for name, epoch in self.epochs.items())
+
+    def offer(self, increment: Increment) -> None:
+        """Enqueue an increment of a source, and close the frames that end after it."""
+        self._enqueue(increment)
+
+    def run_until_idle(self) -> None:
+        """Run stages until none may run.
+
+        Raises:
+            CbpError: See `Engine.prepare`.
+        """
+        while any([self._run(stage) for stage in self.units]):
+            pass
+
+    def finish(self) -> None:
+        """Run to the end and publish everything; raises like `run_until_idle`."""
+        self.run_until_idle()
+        for stage in self.units:
+            self._publish(stage)
+
+    def _run(self, stage: str) -> bool:
+        epoch = self.epochs[stage]
+        if self.limits is not None and epoch >= self.limits.get(stage, epoch + 1):
+            return False
+        node, *fused = self.units[stage].members
+        waiting = self._connectors[stage]
+        decision = consult(stage, node.runnable, waiting, self._memos.get(stage))
+        if not decision.runnable:
+            return False
+        run = f"{self.id}{len(self._waiting[stage]):02x}{epoch:08x}"
+        self.before_run(run)
+        inputs = {
+            name: tuple(waiting[name].find(index) for index in decision.read.get(name, ()))
+            for name in node.wiring
+        }
+        prepared = self.engine.prepare(
+            RunPlan(
+                self.folder,
+                self.dataflow.name,
+                node,
+                epoch,
+                run,
+                inputs,
+                tuple(fused),
+                tuple(self._waiting[stage]),
+                own_messages=self.dataflow.own_messages(),
+            )
+        )
+        self._last_ms = max(time.time_ns() // 1_000_000, self._last_ms + 2)
+        intention = Intention(
+            self.dataflow.name,
+            stage,
+            epoch,
+            run,
+            self._last_ms,
+            decision.read,
+            decision.remove,
+            prepared.outputs,
+            prepared.changes,
+        )
+        self._waiting[stage].append(intention)
+        if len(self._waiting[stage]) >= PUBLISH_EPOCHS:
+            self._publish(stage)
+        self._memos[stage] = decision.memo
+        self.epochs[stage] += 1
+        for name, connector in waiting.items():
+            waiting[name] = connector.after(
+                tuple(decision.read.get(name, ())), tuple(decision.remove.get(name, ()))
+            )
+        for increment in prepared.outputs.values():
+            self._enqueue(increment)
+        return True
+
+    def _publish(self, stage: str) -> None:
+        records = self._waiting[stage]
+        if records:
+            self.engine.publish(self.folder, records, timestamp_ms=records[-1].prepared_ms)
+            records.clear()
+
+    def _enqueue(self, increment: Increment) -> None:
+        for stage, input_ in self.dataflow.receivers(increment):
+            if stage not in self._connectors:
+                continue  # a fused stage: it runs with the stage that wrote this increment
+            spec = self.units[stage].leader.translator.input(input_)
+            if spec.frame_by is None:
+                self._append(stage, input_, (increment,))
+                continue
+            framing = self._framings.get((stage, input_), Framing())
+            found, memo = self.engine.frame(self.folder, stage, spec, increment, framing.memo)
+            self._framings[stage, input_], done = framing.take(increment, found, memo)
+            self._append(stage, input_, done)
+            self._show_framing(stage, input_)
+        self._close(increment.flow, increment.index + 1)
+
+    def _close(self, flow: str, at: int) -> None:
+        """Close the frames that end at a punctuation right before increment `at` of a flow."""
+        here = [p for p in self.punctuations if p.flow == flow and p.at == at]
+        for stage, input_ in self.dataflow.consumers(flow) if here else ():
+            if not any(p.meant_for(stage, input_, flow) for p in here):
+                continue
+            if stage not in self._connectors:
+                continue
+            if self.units[stage].leader.translator.input(input_).frame_by is not None:
+                framing = self._framings.get((stage, input_), Framing())
+                self._framings[stage, input_], done = framing.close()
+                self._append(stage, input_, done)
+                self._show_framing(stage, input_)
+
+    def _show_framing(self, stage: str, input_: str) -> None:
+        """Give the connector its framing, since Runnables ask whether the input is closed."""
+        of_stage, framing = self._connectors[stage], self._framings[stage, input_]
+        of_stage[input_] = replace(of_stage[input_], framing=framing)
+
+    def _append(self, stage: str, input_: str, increments: Iterable[Increment]) -> None:
+        connectors = self._connectors[stage]
+        for increment in increments:
+            connectors[input_] = connectors[input_].append(increment)

@@ -1,0 +1,200 @@
+"""One call of the author's code by the reference engine: its arguments, emissions and errors.
+
+The author emits through `Emitter.out`; each emission is checked at once, so that an error names
+the author's line. `AuthorCall` turns whatever the author's code raises into an
+`AuthorCodeError` with stage, function, place, key and the first records.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NoReturn
+
+from cbp.engine.columnar.values import Row, bound_key, typed_row, unify
+from cbp.errors import author_cause, author_line, is_authors
+from cbp.model.author.read_once import Once
+from cbp.model.dataflow.call_rules import error_class, nothing_is_kept, refuse_foreign
+from cbp.model.dataflow.routing import checked_address
+from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
+from cbp.model.flow.attributes import attribute, by_attribute, record_class
+from cbp.model.flow.schema import Schema
+
+__all__ = ["AuthorCall", "Emitter", "key_type", "record_type"]
+
+_RECORDS_SHOWN = 3
+_CHARACTERS_SHOWN = 200
+
+
+def record_type(flow: str, schema: Schema) -> Any:
+    """Return the named tuple class of a flow's records."""
+    return record_class(flow, schema.names)
+
+
+def key_type(spec: TranslatorSpec) -> Any:
+    """Return the named tuple class of a groupwise translator's keys."""
+    assert spec.key is not None, "a record-wise translator has no key"
+    return record_type("key", spec.key)
+
+
+class _Namespace:
+    """Attributes of one kind; the error for an unknown name lists the known ones."""
+
+    _kind: str
+    _names: tuple[str, ...]
+
+    def __init__(self, kind: str, values: Mapping[str, Any]) -> None:
+        self.__dict__.update(values, _kind=kind, _names=tuple(values))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Let the author replace the iterator of a flow; refuse all other attributes."""
+        if self._kind == "output":
+            raise nothing_is_kept(name)
+        if name in self._names:
+            self.__dict__[name] = value
+        else:
+            self.__getattr__(name)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        message = f"there is no {self._kind} {name!r}; there is {', '.join(self._names)}"
+        raise AttributeError(message)
+
+
+class Emitter:
+    """Collects what one call emits.
+
+    Attributes:
+        out: The object that the author calls.
+        outputs: Output or loopback name to its records.
+        states: State name to its records of the group's own key.
+        remote: State name to records of other keys, each with its key.
+        bindings: (address, key) pairs of `associate`.
+    """
+
+    def __init__(self, spec: TranslatorSpec, key: Row | None = None) -> None:
+        self._spec, self._key = spec, key
+        self.outputs: dict[str, list[Row]] = {output.name: [] for output in spec.outputs}
+        self.states: dict[str, list[Row]] = {state.name: [] for state in spec.states}
+        self.remote: dict[str, list[tuple[Row, Row]]] = {state.name: [] for state in spec.states}
+        self.bindings: list[tuple[str | int, Row]] = []
+        functions = {
+            o.name: _emit(o.name, o.schema, self.outputs[o.name].append) for o in spec.outputs
+        }
+        for state in spec.states:
+            functions[state.name] = self._emit_state(state)
+        if spec.multicasts:
+            functions["associate"] = self._associate
+        self.out: Any = _Namespace("output", functions)
+
+    def group(self, flows: Mapping[str, Iterable[Row]]) -> Any:
+        """Return the author's `group`: one iterator per input and state."""
+        return _Namespace("input", {name: Once(rows, name) for name, rows in flows.items()})
+
+    def _emit_state(self, state: StateSpec) -> Callable[..., None]:
+        at = [state.schema.index(name) for name in self._spec.key_of(state).names]
+        local, remote = self.states[state.name], self.remote[state.name]
+
+        def take(row: Row) -> None:
+            key = unify([row[i] for i in at])
+            if self._key is None:  # a record that is a group of its own has no state of its own
+                remote.append((key, row))
+            else:
+                refuse_foreign(state.name, key, self._key)
+                local.append(row)
+
+        emit: Any = _emit(state.name, state.schema, take)
+        emit.remote = _emit(
+            f"{state.name}.remote",
+            state.schema,
+            lambda row: remote.append((unify([row[i] for i in at]), row)),
+        )
+        return emit  # type: ignore[no-any-return]
+
+    def _associate(self, key: Any, address: str | int) -> None:
+        assert self._spec.key is not None, "a stage with loopbacks has a key"
+        self.bindings.append((checked_address(address), bound_key(key, self._spec.key)))
+
+
+def _emit(flow: str, schema: Schema, take: Callable[[Row], None]) -> Callable[..., None]:
+    """Return the function that an author calls to emit one record."""
+    names = tuple(map(attribute, schema.names))
+    renamed = names != schema.names
+
+    def emit(*args: Any, **kwargs: Any) -> None:
+        if renamed:
+            kwargs = by_attribute(flow, schema.names, kwargs)
+        if args and not kwargs and len(args) == len(names):
+            values = args
+        elif not args and kwargs.keys() == set(names):
+            values = tuple(kwargs[name] for name in names)
+        else:
+            values = _bound(flow, names, args, kwargs)
+        take(typed_row(values, schema))
+
+    return emit
+
+
+def _bound(flow: str, names: Sequence[str], args: Row, kwargs: Mapping[str, Any]) -> Row:
+    """Return the values of an emission in order; wrong arguments give Python's own error."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    signature = inspect.Signature([inspect.Parameter(name, kind) for name in names])
+    try:
+        bound = signature.bind(*args, **kwargs).arguments
+    except TypeError as exc:
+        message = f"out.{flow}{signature}: {exc}"
+        raise TypeError(message) from None
+    return tuple(bound[name] for name in names)
+
+
+class AuthorCall:
+    """Context of a call of the author's code; turns exceptions into an `AuthorCodeError`.
+
+    Args:
+        stage: Name of the stage.
+        spec: The translator whose code is called.
+        function: The function, such as `translate` or `urls.route_by`.
+        place: `file.py:12` of the function; `spec.place` by default.
+        key: The group's key, if there is a group.
+        inputs: The group's records per flow, for the message.
+    """
+
+    def __init__(
+        self,
+        stage: str,
+        spec: TranslatorSpec,
+        *,
+        function: str = "translate",
+        place: str = "",
+        key: Row | None = None,
+        inputs: Mapping[str, Iterable[Row]],
+    ) -> None:
+        self._stage, self._function = stage, f"{spec.name}.{function}"
+        self._place, self._key, self._inputs = place or spec.place, key, inputs
+
+    def __enter__(self) -> None:
+        """Begin the call."""
+
+    def __exit__(
+        self, _: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the call; a crash or an interrupt of the process is raised unchanged."""
+        if exc is None or not is_authors(exc):
+            return
+        more = {} if self._key is None else {"key": _shown(self._key)}
+        raise error_class(exc, self._function)(
+            stage=self._stage,
+            function=self._function,
+            place=author_line(exc, self._place),
+            cause=author_cause(exc),
+            inputs={
+                name: [_shown(row) for row in list(rows)[:_RECORDS_SHOWN]]
+                for name, rows in self._inputs.items()
+            },
+            **more,
+        ) from exc
+
+
+def _shown(row: Row) -> str:
+    text = repr(tuple(row))
+    return text if len(text) <= _CHARACTERS_SHOWN else text[:_CHARACTERS_SHOWN] + "..."

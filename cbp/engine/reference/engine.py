@@ -1,0 +1,292 @@
+"""The reference engine: a dataflow in plain Python, in memory, slow and obvious.
+
+It is the oracle for every other engine, and the public test kit runs on it. One epoch of a stage
+is in `cbp.engine.reference.stage`; this module has the flows and connectors between the stages.
+
+Guarantees: deterministic; an epoch that fails changes nothing, so it can be run again.
+Absent on purpose: files, Arrow, parallelism, and code of the physical engines; they share only
+the model, the values and the hash (tests/cbp/engine/reference/test_engine.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+from cbp.engine.columnar.values import Row, own_row, typed_row
+from cbp.engine.reference.call import record_type
+from cbp.engine.reference.stage import ReferenceStage, ordered_rows, whole
+from cbp.errors import NotFoundError
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.graph import components, predecessors
+from cbp.model.flow.connector import Connector, Decision
+from cbp.model.flow.framing import Framing, Keyed, framing_keys, segments
+from cbp.model.flow.increment import DataFile, Increment
+from cbp.model.flow.punctuation import Punctuation
+from cbp.model.flow.schema import Schema
+from cbp.model.schedule.runnable_call import consult
+
+__all__ = ["ReferenceEngine"]
+
+
+class ReferenceEngine:
+    """Executes a whole dataflow in memory; not thread-safe.
+
+    Example:
+        engine = ReferenceEngine(dataflow)
+        engine.feed("urls", [{"url": "a"}, {"url": "b"}])
+        engine.run_until_idle()
+        engine.outputs("count.totals")
+    """
+
+    def __init__(
+        self,
+        dataflow: Dataflow,
+        punctuations: Sequence[Punctuation] = (),
+        parts_of: Callable[[list[Any]], list[list[Any]]] = whole,
+    ) -> None:
+        """Begin with empty flows and states.
+
+        Args:
+            dataflow: The dataflow to execute.
+            punctuations: Punctuations that were recorded elsewhere; each closes frames once all
+                increments of its flow before it have arrived.
+            parts_of: Cuts the records of a group into the lists that its combiner is called with.
+        """
+        self._dataflow, self._punctuations = dataflow, punctuations
+        self._schemas = dataflow.flows()
+        self._stages = {
+            n: ReferenceStage(n, s.translator, parts_of=parts_of)
+            for n, s in dataflow.stages.items()
+        }
+        self._figures: dict[str, list[Mapping[str, int]]] = {name: [] for name in self._stages}
+        self._contents: dict[str, list[list[Row]]] = {flow: [] for flow in self._schemas}
+        self._connectors = {
+            name: {input_.name: Connector(input_.name) for input_ in stage.translator.inputs}
+            for name, stage in dataflow.stages.items()
+        }
+        self._framings = {
+            (name, spec.name): Framing()
+            for name, stage in dataflow.stages.items()
+            for spec in stage.translator.framed
+        }
+        self._memos: dict[str, Any] = dict.fromkeys(dataflow.stages)
+        self._order = list(chain.from_iterable(components(predecessors(dataflow.wiring()))))
+
+    def feed(self, source: str, records: Iterable[Any]) -> None:
+        """Add one increment to a source.
+
+        Args:
+            source: Name of the source.
+            records: Each is a dict by column name (a missing column is null), a tuple by
+                position, or the bare value if the source has one column.
+
+        Raises:
+            NotFoundError: If there is no such source.
+            TypeError: If a record does not fit the source's schema, or `records` is a single
+                record instead of a list.
+        """
+        self._append(source, self.rows_of(source, records))
+
+    def rows_of(self, source: str, records: Iterable[Any]) -> list[Row]:
+        """Return records as typed rows of a source; args and errors are those of `feed`."""
+        if source not in self._dataflow.sources:
+            raise NotFoundError(kind="source", name=source)
+        schema = self._schemas[source]
+        if isinstance(records, str | bytes | Mapping):
+            message = f"an increment of {source!r} is a list of records; got {repr(records)[:200]}"
+            raise TypeError(message)
+        return [typed_row(_by_position(r, schema), schema) for r in records]
+
+    def close(self, source: str) -> None:
+        """Close the open frames of a source, as a punctuation at this point does.
+
+        Raises:
+            NotFoundError: There is no such source.
+        """
+        if source not in self._dataflow.sources:
+            raise NotFoundError(kind="source", name=source)
+        for consumer in self._dataflow.consumers(source):
+            self._close(consumer)
+
+    def step(self, limits: Mapping[str, int] | None = None) -> int:
+        """Run each runnable stage once, upstream first; return the number of epochs.
+
+        Args:
+            limits: Stage to the most epochs that it may have run in total.
+
+        Raises:
+            AuthorCodeError, DecisionInvalidError: See `run_until_idle`.
+        """
+        most = limits or {}
+        return sum(
+            [
+                self._run(name)
+                for name in self._order
+                if len(self._figures[name]) < most.get(name, len(self._figures[name]) + 1)
+            ]
+        )
+
+    def run_until_idle(self, limits: Mapping[str, int] | None = None) -> int:
+        """Run stages until none is runnable; return the number of epochs.
+
+        Args:
+            limits: See `step`.
+
+        Raises:
+            AuthorCodeError: If the author's code failed; what it read stays queued.
+            DecisionInvalidError: If a Runnable returned a decision that cannot be carried out.
+        """
+        epochs = 0
+        while ran := self.step(limits):
+            epochs += ran
+        return epochs
+
+    def outputs(self, flow: str) -> list[list[dict[str, Any]]]:
+        """Return a flow's records as dicts, per epoch; for a source, per fed increment.
+
+        Raises:
+            NotFoundError: There is no such flow.
+        """
+        if flow not in self._schemas:
+            raise NotFoundError(kind="flow", name=flow)
+        schema = self._schemas[flow]
+        return [[_as_dict(row, schema) for row in increment] for increment in self._contents[flow]]
+
+    def state(self, stage: str, state: str) -> list[dict[str, Any]]:
+        """Return all records of a state as dicts, ordered by all columns, nulls first.
+
+        Raises:
+            NotFoundError: There is no such state.
+        """
+        if stage not in self._stages or state not in self._stages[stage].state:
+            raise NotFoundError(kind="state", name=f"{stage}.{state}")
+        schema = self._dataflow.stages[stage].translator.state(state).schema
+        rows = [row for rows in self._stages[stage].state[state].values() for row in rows]
+        return [_as_dict(row, schema) for row in ordered_rows(rows, schema)]
+
+    def figures(self, stage: str) -> list[Mapping[str, int]]:
+        """Return what each epoch of a stage counted; see `ReferenceStage.figures`.
+
+        Raises:
+            NotFoundError: There is no such stage.
+        """
+        if stage not in self._stages:
+            raise NotFoundError(kind="stage", name=stage)
+        return self._figures[stage]
+
+    def _run(self, name: str) -> bool:
+        """Run one epoch of a stage if it may run."""
+        runnable = self._dataflow.stages[name].runnable
+        decision = consult(name, runnable, self._connectors[name], self._memos[name])
+        if decision.runnable:
+            self._apply(name, decision)
+        return decision.runnable
+
+    def _apply(self, name: str, decision: Decision) -> None:
+        """Run one epoch of a stage on the increments of a decision."""
+        connectors, node = self._connectors[name], self._dataflow.stages[name]
+        inputs = {}
+        for input_ in node.translator.inputs:
+            flow = node.wiring[input_.name]
+            increments = [
+                self._rows(flow, connectors[input_.name].find(i))
+                for i in decision.read.get(input_.name, ())
+            ]
+            inputs[input_.name] = [
+                _project(i, self._schemas[flow], input_.schema) for i in increments
+            ]
+        loopbacks = {i.name: decision.read.get(i.name, ()) for i in node.translator.loopbacks}
+        outputs = self._stages[name].run(inputs, epochs=loopbacks)
+        self._figures[name].append(self._stages[name].figures)
+        for input_name, connector in connectors.items():
+            connectors[input_name] = connector.after(
+                decision.read.get(input_name, ()), decision.remove.get(input_name, ())
+            )
+        self._memos[name] = decision.memo
+        for output, rows in outputs.items():
+            self._append(f"{name}.{output}", rows)
+
+    def _append(self, flow: str, rows: list[Row]) -> None:
+        index = len(self._contents[flow])
+        self._contents[flow].append(rows)
+        # Nothing is on disk: the file only carries the index and the number of records.
+        files = (DataFile(f"{flow}/{index}", len(rows), 0),) if rows else ()
+        increment = Increment(flow, index, index, files)
+        for stage, input_ in self._dataflow.receivers(increment):
+            if (stage, input_) in self._framings:
+                self._enqueue(stage, input_, self._frames(stage, input_, increment))
+                self._show_framing((stage, input_))
+            else:
+                self._enqueue(stage, input_, [increment])
+        here = [p for p in self._punctuations if p.flow == flow and p.at == index + 1]
+        for consumer in self._dataflow.consumers(flow) if here else ():
+            if any(punctuation.meant_for(*consumer, flow) for punctuation in here):
+                self._close(consumer)
+
+    def _close(self, consumer: tuple[str, str]) -> None:
+        """Close the open frame of an input, if it is framed."""
+        if consumer in self._framings:
+            self._framings[consumer], done = self._framings[consumer].close()
+            self._enqueue(*consumer, done)
+            self._show_framing(consumer)
+
+    def _show_framing(self, consumer: tuple[str, str]) -> None:
+        """Give the connector its framing, since Runnables ask whether the input is closed."""
+        stage, input_ = consumer
+        of_stage = self._connectors[stage]
+        of_stage[input_] = replace(of_stage[input_], framing=self._framings[consumer])
+
+    def _enqueue(self, stage: str, input_: str, increments: Iterable[Increment]) -> None:
+        connectors = self._connectors[stage]
+        for increment in increments:
+            connectors[input_] = connectors[input_].append(increment)
+
+    def _frames(self, stage: str, input_: str, increment: Increment) -> tuple[Increment, ...]:
+        """Return the frames that an output increment completes."""
+        spec = self._dataflow.stages[stage].translator.input(input_)
+        framing, frame_by = self._framings[stage, input_], spec.frame_by
+        assert frame_by is not None, "only framed inputs have a framing"
+        rows = _project(
+            self._rows(increment.flow, increment), self._schemas[increment.flow], spec.schema
+        )
+        make = record_type(input_, spec.schema)
+        records = (make(*own_row(row, spec.schema)) for row in rows)
+        keys, memo = framing_keys(records, frame_by, framing.memo, stage=stage, input_=input_)
+        found = segments([Keyed.of(file, keys) for file in increment.files], ordered=frame_by.memo)
+        self._framings[stage, input_], done = framing.take(increment, found, memo)
+        return done
+
+    def _rows(self, flow: str, increment: Increment) -> list[Row]:
+        """Return the records of an increment, or of slices of several."""
+        contents = self._contents[flow]
+        return [
+            row
+            for file in increment.files
+            for row in contents[int(file.path.rpartition("/")[2])][file.start : file.stop]
+        ]
+
+
+def _by_position(record: Any, schema: Schema) -> Sequence[Any]:
+    if isinstance(record, Mapping):
+        if unknown := [name for name in record if name not in schema]:
+            message = f"there is no column {unknown[0]!r}; it has {', '.join(schema.names)}"
+            raise TypeError(message)
+        return [record.get(name) for name in schema.names]
+    values = record if isinstance(record, tuple) else (record,)
+    if len(values) != len(schema):
+        message = f"{record!r} is no record of ({schema})"
+        raise TypeError(message)
+    return values
+
+
+def _project(increment: Sequence[Row], flow: Schema, wanted: Schema) -> list[Row]:
+    """Return the columns that an input declares, as copies, since authors may change values."""
+    at = [flow.index(name) for name in wanted.names]
+    return [own_row(tuple([row[i] for i in at]), wanted) for row in increment]
+
+
+def _as_dict(row: Row, schema: Schema) -> dict[str, Any]:
+    return dict(zip(schema.names, row, strict=True))

@@ -1,0 +1,52 @@
+"""The increment of a correction: one Parquet file, and the plan of the run that reads it.
+
+    _corrections/<stage>/<epoch>-00000-<run>.parquet
+
+The file is durable before the run that reads it is recorded, and it is never removed: together
+with the run's note, it documents what an operator changed.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.engine.columnar.row_codec import encode_rows
+from cbp.engine.interface.engine import RunPlan
+from cbp.engine.storage.checked_parquet import CHECKED, sealed
+from cbp.engine.storage.files import Files
+from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.flow.increment import DataFile, Increment
+from cbp.model.run.correction import Correction, correcting, correction_rows
+
+__all__ = ["FOLDER", "correcting_plan", "write_corrections"]
+
+FOLDER = "_corrections"
+
+
+def write_corrections(
+    plan: RunPlan, node: StageNode, state: str, corrections: Sequence[Correction], *, files: Files
+) -> Increment:
+    """Make corrections of a state durable, and return their increment."""
+    schema, rows = correction_rows(node.translator.state(state).schema, corrections)
+    table = pa.table(encode_rows(rows, schema), schema=arrow_schema(schema))
+    data = io.BytesIO()
+    pq.write_table(table, data, **CHECKED)
+    path = f"{FOLDER}/{node.name}/{plan.epoch:012d}-00000-{plan.run}.parquet"
+    whole = sealed(data.getvalue(), f"{plan.folder}/{path}")
+    files.write_durable(f"{plan.folder}/{path}", whole, what="correction")
+    file = DataFile(path, len(rows), len(whole))
+    return Increment(f"{node.name}.{state}", plan.epoch, plan.epoch, (file,))
+
+
+def correcting_plan(plan: RunPlan, node: StageNode, state: str, increment: Increment) -> RunPlan:
+    """Return the plan of a run that reads corrections instead of the stage's inputs."""
+    spec = correcting(node.translator, state)
+    (input_,) = spec.inputs
+    corrector = replace(node, translator=spec, wiring={input_.name: increment.flow})
+    return replace(plan, node=corrector, inputs={input_.name: (increment,)}, fused=())

@@ -1,0 +1,122 @@
+"""Executor interface: carries out the tasks of a run; and the local executor, without Spark.
+
+Guaranteed: every executor runs the same task code (`cbp.engine.task.stage_task`) on the same files,
+so that results do not depend on the executor (tests/cbp/engine/test_direct.py,
+tests/spark/test_spark_engine.py).
+Absent on purpose: how tasks are planned (`cbp.engine.run.planner`), and how their descriptors
+are used (`cbp.engine.run.preparer`). The executor on Spark is in `cbp.engine.spark`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol
+
+from cbp.engine.interface.engine import RunPlan
+from cbp.engine.interface.limits import require_no_spark
+from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.record_task import record_shares
+from cbp.engine.task.stage_task import StageTask
+from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.dataflow.lanes import Bypass, Lane
+
+__all__ = ["LANE", "Executor", "LocalExecutor", "lane_descriptor"]
+
+LANE = "lane"
+"""The kind of the descriptor that names the lane of a job."""
+
+
+def lane_descriptor(lane: Lane) -> dict[str, Any]:
+    """Return the lane descriptor that an executor adds to those of a job's tasks."""
+    return {"kind": LANE, "lane": str(lane)}
+
+
+class Executor(Protocol):
+    """Carries out the tasks of one run; safe to call from several threads."""
+
+    @property
+    def slots(self) -> int:
+        """How many tasks run at the same time."""
+        ...
+
+    @property
+    def arranged_max(self) -> tuple[int, int] | None:
+        """Records times tasks, and bytes, up to which a run is not shuffled.
+
+        `None`: no run is ever shuffled.
+        """
+        ...
+
+    @property
+    def bypass(self) -> Bypass | None:
+        """Which jobs run without Spark; `None`: there is no Spark."""
+        ...
+
+    def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
+        """Raise `DataflowInvalidError` for stages it cannot execute; repeated calls are cheap."""
+        ...
+
+    def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
+        """Run every task of a plan; return all their descriptors and one of the job's lane.
+
+        The descriptors of a task are returned once, even if Spark retries or speculates.
+        """
+        ...
+
+    def cancel(self, run: str) -> None:
+        """Stop the tasks of a run; `execute` then raises `RunCancelledError`."""
+        ...
+
+    def starved(self, runs: Collection[str]) -> Collection[str]:
+        """Return the runs that have tasks to do at this moment but none that is running."""
+        ...
+
+    def forget(self, folder: str) -> None:
+        """Drop what is cached for a folder's stages."""
+        ...
+
+    def close(self) -> None:
+        """Release what the executor holds."""
+        ...
+
+
+class LocalExecutor:
+    """Carries out tasks one after the other in this process, without Spark.
+
+    Args:
+        kind: The class of the tasks.
+    """
+
+    slots = 2
+    arranged_max = None
+    bypass = None
+
+    def __init__(self, kind: type[StageTask] = StageTask) -> None:
+        self._kind = kind
+
+    def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
+        """Do nothing: what SQL computes has a Python function too, or fails when it is called."""
+
+    def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
+        """Run the same task code as Spark's workers."""
+        require_no_spark(plan.node.name, task.spec)
+        if task.spec.record_wise:
+            work = record_shares(plan, plan.slots_of(self.slots))
+            runs = (self._kind(task, i, "0").run_shares(share) for i, share in enumerate(work))
+        else:
+            runs = (self._kind(task, part, "0").run_arranged() for part in range(task.tasks))
+        return [*(descriptor for run in runs for descriptor in run), lane_descriptor(Lane.LOCAL)]
+
+    def cancel(self, run: str) -> None:
+        """Do nothing: a task here cannot be interrupted."""
+
+    def starved(self, runs: Collection[str]) -> Collection[str]:
+        """Return nothing: a run never waits, as it uses its caller's thread."""
+        del runs
+        return ()
+
+    def forget(self, folder: str) -> None:
+        """Do nothing: nothing is cached."""
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""

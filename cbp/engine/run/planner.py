@@ -1,0 +1,191 @@
+"""Planner of a run's tasks: their input files, live state files and number.
+
+Guaranteed: nothing is written, and no table log is read again: the tables are taken as the
+previous run left them, plus the changes that are recorded but not published. A plan holds names
+of files, never records.
+Absent on purpose: whether the tasks' input is shuffled; the executor decides that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from cbp.engine.columnar.file_slices import share_of
+from cbp.engine.interface.engine import RunPlan
+from cbp.engine.run.executor import Executor
+from cbp.engine.run.fanout_estimate import Reach
+from cbp.engine.run.phases import followers_of, only_flow
+from cbp.engine.run.table_cache import OpenTables
+from cbp.engine.shuffle.layout import shuffle_layout
+from cbp.engine.shuffle.multicast_bindings import BindingFile
+from cbp.engine.storage.failpoints import Faults
+from cbp.engine.task.plan import TaskPlan, Then
+from cbp.engine.task.record_task import record_shares
+from cbp.engine.task.state_writer import is_overdue
+from cbp.model.dataflow.explain import PhysicalLimits
+from cbp.model.flow.increment import DataFile, Increment
+
+__all__ = ["ROWS_PER_TASK", "Planner"]
+
+ROWS_PER_TASK = {"groupwise": 2_000, "arrow": 2_000, "sql": 50_000}
+"""Per form: records of an increment, or groups that it calls, that justify another task.
+
+In SQL the number is larger: for some thousand records, a Spark plan without a shuffle saves more
+than a second task does.
+"""
+
+MESSAGES_MIN = 4_096
+"""Messages of a file from which on the file is sorted by bucket.
+
+With fewer messages, it costs no more if every task reads the whole file.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Plans the tasks of runs; safe to use from several threads.
+
+    Attributes:
+        executor: Carries out the tasks.
+        tables: The open tables of the engine.
+        cache: Folder of the index copies, on every worker's machine.
+        hash_mask: Applied to every hash.
+        reach: How many groups earlier runs of each kind called; the preparer updates it.
+    """
+
+    executor: Executor
+    tables: OpenTables
+    cache: str
+    hash_mask: int
+    reach: Reach = field(default_factory=Reach)
+
+    def limits(self) -> PhysicalLimits:
+        """Return the limits that decide how a run is executed."""
+        reads, size = self.executor.arranged_max or (None, None)
+        bypass = self.executor.bypass
+        return PhysicalLimits(self.executor.slots, ROWS_PER_TASK, reads, size, bypass)
+
+    def jobs(self, plan: RunPlan, *, faults: Faults) -> Iterator[tuple[RunPlan, TaskPlan]]:
+        """Yield the jobs of a phase, in order: the part of the run that each does, and its tasks.
+
+        There are two jobs if some inputs bring groups and others bring single records. Single
+        records have no key to group by, so they are read by shares, and their output is written
+        after that of the groups.
+        """
+        specs = plan.node.translator.parts()
+        for number, spec in enumerate(specs):
+            node = replace(plan.node, translator=spec)
+            inputs = {i.name: plan.inputs[i.name] for i in spec.inputs if i.name in plan.inputs}
+            part = replace(plan, node=node, inputs=inputs)
+            records = sum(i.records for increments in inputs.values() for i in increments)
+            task = self.task(part, records, faults=faults)
+            if records or _works_on_state(task):
+                yield part, replace(task, first_number=number * node.buckets)
+
+    def task(self, plan: RunPlan, records: int, *, faults: Faults) -> TaskPlan:
+        """Return the plan that every task of a phase is given.
+
+        Args:
+            plan: The phase; its fused stages run as followers in its tasks.
+            records: Number of records that it reads. The number of tasks depends on this, or on
+                the number of groups that the last such run called, if that is more.
+            faults: Failpoints, called for every file that a task writes.
+        """
+        spec, node = plan.node.translator, plan.node
+        outer = any(state.grouping == "outer" for state in spec.states)
+        work = max(records, self.reach.expected(plan))
+        wanted = node.buckets if outer else -(-work // ROWS_PER_TASK[spec.form])
+        return TaskPlan(
+            folder=plan.folder,
+            stage=node.name,
+            epoch=plan.epoch,
+            run=plan.run,
+            spec=spec,
+            layout=None if spec.record_wise else shuffle_layout(spec),
+            buckets=node.buckets,
+            tasks=max(1, min(wanted, plan.slots_of(self.executor.slots), node.buckets)),
+            states={
+                state.name: self.tables.state(
+                    plan.folder, node, state.name, plan.unpublished, refresh=False
+                )
+                for state in spec.states
+            },
+            cache=self.cache,
+            work=work,
+            inputs={
+                name: tuple(share_of(plan.folder, f) for i in many for f in i.files)
+                for name, many in plan.inputs.items()
+            },
+            in_place=_in_place(plan),
+            by_bucket=_by_bucket(plan),
+            by_bucket_min=MESSAGES_MIN,
+            bindings=tuple(
+                BindingFile(f"{plan.folder}/{file.path}", file.records, increment.index)
+                for file, increment in _bindings(plan).items()
+            ),
+            followers=followers_of(plan),
+            hash_mask=self.hash_mask,
+            faults=faults,
+        )
+
+    def then(self, plan: RunPlan, behind: RunPlan, *, faults: Faults) -> Then | None:
+        """Return the second phase, for the first phase's task to run too.
+
+        `None` if the first phase has several tasks, or the second one is in SQL or calls all
+        groups of a state.
+        """
+        outer = any(state.grouping == "outer" for state in behind.node.translator.states)
+        in_sql = behind.node.translator.form == "sql" or any(
+            input_.in_sql for input_ in behind.node.translator.inputs
+        )
+        slots = plan.slots_of(self.executor.slots)
+        if outer or in_sql or len(record_shares(plan, slots)) > 1:
+            return None
+        task = self.task(behind, records=1, faults=faults)
+        return Then(only_flow(behind.node), task)
+
+
+def _works_on_state(task: TaskPlan) -> bool:
+    """Tell whether tasks that get no records still have work to do on state."""
+    if task.spec.record_wise:
+        return False
+    return any(
+        live and (state.grouping == "outer" or is_overdue(live))
+        for state in task.spec.states
+        for live in task.states[state.name].live.values()
+    )
+
+
+def _in_place(plan: RunPlan) -> frozenset[str]:
+    """Return the inputs with a file that is sorted by the stage's current buckets."""
+    return frozenset(
+        input_.name
+        for input_ in plan.node.translator.inputs
+        if input_.lies_by_bucket
+        and any(
+            file.whole and file.buckets == plan.node.buckets
+            for increment in plan.inputs.get(input_.name, ())
+            for file in increment.files
+        )
+    )
+
+
+def _by_bucket(plan: RunPlan) -> frozenset[str]:
+    """Return a stage's message flows that only the stage itself reads, and that tasks can route."""
+    spec = plan.node.translator
+    return frozenset(
+        input_.name
+        for input_ in (*spec.inputs, *spec.absent)
+        if input_.lies_by_bucket and f"{plan.node.name}.{input_.name}" in plan.own_messages
+    )
+
+
+def _bindings(plan: RunPlan) -> Mapping[DataFile, Increment]:
+    """Return the files of bindings, each with an increment of the epoch that wrote it."""
+    return {
+        file: increment
+        for increments in plan.inputs.values()
+        for increment in increments
+        for file in increment.bindings
+    }

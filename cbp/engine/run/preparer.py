@@ -1,0 +1,167 @@
+"""Preparer of a run: plans its phases, executes and assembles them; sometimes compacts outputs.
+
+Guaranteed: nothing is published. No record names the files of a run that failed, so `collect`
+finds them.
+Absent on purpose: where tasks run (`cbp.engine.run.executor`), and what they do
+(`cbp.engine.task.stage_task`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cbp.engine.commit.publication import live_adds
+from cbp.engine.interface.engine import PreparedRun, RunPlan
+from cbp.engine.outputs.compaction import WHOLE, due, merged_change
+from cbp.engine.outputs.retention import expired_change, grain_of
+from cbp.engine.run.assembly import assemble, empty_outputs, raise_first_error
+from cbp.engine.run.corrections import correcting_plan, write_corrections
+from cbp.engine.run.executor import Executor
+from cbp.engine.run.phases import joined, phases, reading, with_members
+from cbp.engine.run.planner import Planner
+from cbp.engine.run.table_cache import OpenTables
+from cbp.engine.storage.failpoints import Faults
+from cbp.engine.storage.files import Files
+from cbp.engine.storage.table_names import flow_table
+from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.stage_task import BEHIND, MISPLACED
+from cbp.model.run.correction import Correction
+from cbp.model.run.intention import TableChange
+
+__all__ = ["Preparer"]
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Preparer:
+    """Plans, executes and assembles runs; safe to use from several threads.
+
+    Attributes:
+        faults: Failpoints, called at every durable effect of a run.
+    """
+
+    executor: Executor
+    planner: Planner
+    tables: OpenTables
+    files: Files
+    now_ms: Callable[[], int]
+    faults: Faults
+
+    def prepare(self, plan: RunPlan) -> PreparedRun:
+        """Run stages over their increments; see `Engine.prepare`."""
+        prepared = self._run(plan)
+        if not prepared.changes or not due(plan.epoch):
+            return prepared
+        return replace(prepared, changes=(*prepared.changes, *self._tidied_outputs(plan)))
+
+    def correct(
+        self, plan: RunPlan, stage: str, state: str, corrections: Sequence[Correction]
+    ) -> tuple[PreparedRun, str]:
+        """Correct records of a state; see `Engine.correct`."""
+        node = next(one for one in (plan.node, *plan.fused) if one.name == stage)
+        increment = write_corrections(plan, node, state, corrections, files=self.files)
+        run = correcting_plan(plan, node, state, increment)
+        prepared, _ = self._phase(run)
+        return replace(prepared, outputs=empty_outputs(plan)), increment.files[0].path
+
+    def _run(self, plan: RunPlan) -> PreparedRun:
+        first, behind = phases(plan)
+        if not plan.fused:
+            return self._phase(plan)[0]
+        if behind is None:
+            return with_members(first, self._phase(first)[0])
+        prepared, more = self._phase(first, behind)
+        behind = reading(behind, prepared)
+        # A single task may have done both phases; otherwise the second is a job of its own.
+        rest = assemble(behind, more, now_ms=self.now_ms()) if more else self._phase(behind)[0]
+        return joined(plan, with_members(first, prepared), with_members(behind, rest))
+
+    def _phase(
+        self, plan: RunPlan, behind: RunPlan | None = None
+    ) -> tuple[PreparedRun, list[dict[str, Any]]]:
+        """Run one phase; return it, and the descriptors of the next phase if its task ran that."""
+        started = time.perf_counter()
+        self.executor.refuse(plan.dataflow, [plan.node, *plan.fused])
+        records = sum(i.records for increments in plan.inputs.values() for i in increments)
+        if not records:
+            return PreparedRun(empty_outputs(plan), (), {"records_in": 0, "groups": 0}), []
+        jobs = list(self.planner.jobs(plan, faults=self.faults))
+        if behind is not None:
+            then = self.planner.then(plan, behind, faults=self.faults)
+            jobs = [(part, replace(task, then=then)) for part, task in jobs]
+        ready = time.perf_counter()
+        descriptors: list[dict[str, Any]] = []
+        for part, task in jobs:
+            self.faults("job.before")
+            found = self._executed(part, task)
+            self.faults("job.after")
+            raise_first_error(found)
+            self.planner.reach.note(part, _groups(found))
+            descriptors += found
+        done = time.perf_counter()
+        mine = [d for d in descriptors if d.get("phase") != BEHIND]
+        prepared = assemble(plan, mine, now_ms=self.now_ms())
+        figures = {
+            **prepared.figures,
+            "tasks": max(task.tasks for _, task in jobs),
+            "seconds_plan": ready - started,
+            "seconds_job": done - ready,
+            "seconds_assemble": time.perf_counter() - done,
+        }
+        more = [d for d in descriptors if d.get("phase") == BEHIND]
+        return PreparedRun(prepared.outputs, prepared.changes, figures), more
+
+    def _executed(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
+        """Execute a job; execute it again with a shuffle if messages are in wrong buckets."""
+        found = self.executor.execute(plan, task)
+        if all(descriptor["kind"] != MISPLACED for descriptor in found):
+            return found
+        _logger.warning(
+            "stage %r, epoch %d: messages that wait were written for another route_by; they are "
+            "routed again",
+            task.stage,
+            task.epoch,
+        )
+        # Under another name: files of the first job are garbage and must not be overwritten.
+        again = replace(task, run=f"{task.run}x", in_place=frozenset())
+        return self.executor.execute(plan, again)
+
+    def _tidied_outputs(self, plan: RunPlan) -> list[TableChange]:
+        """Drop old records of a run's outputs, and compact the rest.
+
+        Only files that were recorded before this run: two changes of a run never touch one file.
+        """
+        changes = []
+        for node in (plan.node, *plan.fused):
+            for output in node.translator.outputs:
+                table = flow_table(node.name, output.name)
+                path, kept = f"{plan.folder}/{table}", plan.kept.get(f"{node.name}.{output.name}")
+                live = live_adds(self.tables.table(path).snapshot, table, plan.unpublished)
+                grain = WHOLE
+                if kept is not None:
+                    gone = expired_change(table, live, kept, now_ms=self.now_ms())
+                    changes += [gone] if gone else []
+                    live = [file for file in live if gone is None or file.path not in gone.drops]
+                    grain = grain_of(live, kept, now_ms=self.now_ms())
+                change = merged_change(
+                    table,
+                    path,
+                    live,
+                    epoch=plan.epoch,
+                    run=plan.run,
+                    faults=self.faults,
+                    grain=grain,
+                )
+                changes += [change] if change else []
+        return changes
+
+
+def _groups(descriptors: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many groups a job called, without those of the next phase."""
+    mine = (d for d in descriptors if d["kind"] == "counts" and d.get("phase") != BEHIND)
+    return sum(int(counts["groups"]) for counts in mine)

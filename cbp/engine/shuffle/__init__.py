@@ -1,0 +1,1 @@
+"""The shuffle: brings records to the tasks that own their keys; broadcast, multicast, messages."""

@@ -1,0 +1,130 @@
+"""Combiners: the author's functions that merge several records of a group into fewer.
+
+Every engine runs them, so that a wrong one shows on any engine. If an increment is shuffled,
+combiners run before the shuffle, in the task that reads a batch, on the batch's records of one
+key. Otherwise they run in the task that has the group, on the records that came for it. The
+results have the schema and the key of the combined records, and take the place of the group's
+first record. A column counts the records that each result stands for, so that a lost record is
+still detected.
+
+Guaranteed: a record that is alone in its group and batch is untouched. That the result
+of `translate` stays the same is the author's duty (`cbp.sdk.Input`);
+tests/cbp/engine/shuffle/test_combine.py checks it for the translators of this repository.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.engine.columnar.author_errors import author_error
+from cbp.engine.columnar.row_codec import Row, check_row, decode_columns, encode_rows, rows_maker
+from cbp.engine.shuffle.layout import ShuffleLayout
+from cbp.engine.shuffle.routing_keys import slot_columns
+from cbp.errors import is_authors
+from cbp.model.author.translator_state import Watch
+from cbp.model.dataflow.equality import identity
+from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
+
+__all__ = ["combined"]
+
+
+def combined(
+    table: pa.Table, spec: TranslatorSpec, layout: ShuffleLayout, flow: int, *, stage: str
+) -> tuple[pa.Table, pa.Array]:
+    """Return a batch with its groups combined, and how many records each row stands for.
+
+    Shape:
+        table: the input's columns and `_seq`, ascending in `_seq`; so is the result.
+
+    Raises:
+        AuthorCodeError: The combiner raised, returned something that is no record of the input,
+            returned more records than it got, or changed the key.
+    """
+    input_ = spec.inputs[flow]
+    assert input_.combine is not None, "only called for inputs that combine"
+    name, line = f"{spec.name}.{input_.name}.combine", input_.combine.place
+    fresh = Watch(input_.combine.function, stage=stage, name=name, place=line)
+    input_ = replace(input_, combine=replace(input_.combine, function=fresh.function))
+    names, types = input_.schema.names, [f.type for f in input_.schema.fields]
+    rows = rows_maker(input_.name, names)(decode_columns(table, names, types))
+    keys = _keys(table, spec, layout, flow, stage)
+    kept: list[tuple[int, Row, int]] = []
+    for places in _groups(keys):
+        if len(places) == 1:
+            kept.append((places[0], rows[places[0]], 1))
+        else:
+            kept += _combine(places, rows, spec, input_, stage)
+    fresh.check()
+    kept.sort(key=lambda one: one[0])
+    at = [place for place, _, _ in kept]
+    columns = encode_rows([row for _, row, _ in kept], input_.schema)
+    fewer = pa.Table.from_arrays(columns, schema=arrow_schema(input_.schema))
+    for place, key in zip(at, _keys(fewer, spec, layout, flow, stage), strict=True):
+        if key != keys[place]:
+            message = f"gave a record of the key {key!r} for records of {keys[place]!r}"
+            raise _failure(ValueError(message), [rows[place]], spec, input_, stage)
+    fewer = fewer.append_column("_seq", table.column("_seq").take(pa.array(at, pa.int64())))
+    return fewer, pa.array([count for _, _, count in kept], pa.int64())
+
+
+def _keys(
+    table: pa.Table, spec: TranslatorSpec, layout: ShuffleLayout, flow: int, stage: str
+) -> list[Row]:
+    slots = slot_columns(table, spec, layout, flow, stage=stage)
+    assert spec.key is not None, "a record-wise stage is not shuffled"
+    keys = pa.table({name: slots[name] for name in layout.keys})
+    types = [f.type for f in spec.key.fields]
+    found = list(decode_columns(keys, layout.keys, types))
+    if any(type_.kind in ("DOUBLE", "FLOAT") for type_ in types):
+        return [tuple(map(identity, key)) for key in found]  # all NaNs are one key
+    return found
+
+
+def _groups(keys: Sequence[Row]) -> Iterable[list[int]]:
+    """Return the places of each key's records, ascending within a key."""
+    groups: dict[Row, list[int]] = {}
+    for at, key in enumerate(keys):
+        groups.setdefault(key, []).append(at)
+    return groups.values()
+
+
+def _combine(
+    places: list[int], rows: list[Row], spec: TranslatorSpec, input_: InputSpec, stage: str
+) -> list[tuple[int, Row, int]]:
+    """Return the place, content and weight of each record that replaces one group's records."""
+    assert input_.combine is not None, "only called for inputs that combine"
+    group = [rows[at] for at in places]
+    try:
+        found = [tuple(row) for row in input_.combine.function(list(group))]
+        if not 0 < len(found) <= len(group):
+            message = f"gave {len(found)} records for {len(group)}; give at least one, not more"
+            raise ValueError(message)
+        for row in found:
+            _check(row, input_)
+    except BaseException as exc:
+        if not is_authors(exc):
+            raise
+        raise _failure(exc, group, spec, input_, stage) from exc
+    # The last one stands for all remaining records.
+    counts = [1] * (len(found) - 1) + [len(group) - len(found) + 1]
+    return list(zip(places, found, counts, strict=False))
+
+
+def _check(row: Row, input_: InputSpec) -> None:
+    if len(row) != len(input_.schema):
+        message = f"gave {row!r}, which is no record of ({input_.schema})"
+        raise TypeError(message)
+    check_row(row, input_.schema)
+
+
+def _failure(
+    exc: BaseException, group: list[Row], spec: TranslatorSpec, input_: InputSpec, stage: str
+) -> Exception:
+    assert input_.combine is not None
+    at = replace(spec, place=input_.combine.place)
+    inputs = {input_.name: group}
+    return author_error(exc, at, stage=stage, inputs=inputs, function=f"{input_.name}.combine")

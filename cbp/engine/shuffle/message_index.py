@@ -1,0 +1,213 @@
+"""Message files of a loopback, sorted by bucket in blocks, with an index of the buckets' rows.
+
+The task that writes messages of a loopback computes the key of each, as a reader would. It
+sorts one block of messages at a time by the buckets of the groups that get them:
+
+    block 1:  bucket 0 | bucket 3 | bucket 7      block 2:  bucket 0 | bucket 1 | ...
+
+A task that owns some buckets then reads only its part of each block
+(`cbp.engine.task.message_reader`). The index is in the file's footer; the increment tells
+whether there is one.
+
+Guaranteed: messages of one bucket stay in the order in which they were emitted, and so do those
+of one group. Row groups end where buckets end, unless the buckets are small.
+Not guaranteed: that the index is still right later: an author may change the function that
+computes the key while messages wait. A reader that uses the index must check every row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cbp.engine.columnar.arrow_types import arrow_type
+from cbp.engine.columnar.buckets import bucket_shift
+from cbp.engine.columnar.key_hash import hash_columns
+from cbp.engine.shuffle.routing_keys import key_of
+from cbp.engine.storage.failpoints import Faults
+from cbp.engine.storage.parquet_writer import ROWS_PER_GROUP, ParquetSink
+from cbp.errors import AuthorCodeError
+from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
+
+__all__ = ["Block", "MessageIndex", "MessageSink", "Receivers"]
+
+BLOCK_BYTES = 32 << 20
+"""Size of the block of messages that is sorted at a time; this takes about three times as much."""
+
+_GROUP_ROWS_MIN = 8_192
+"""Small buckets share a row group of at least this many rows: a row group costs some 100 bytes."""
+
+_KEY = b"cbp.receivers"
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Receivers:
+    """Computes the buckets of the groups that get the messages of one loopback.
+
+    Attributes:
+        own: The first bucket of the writing task, and its last bucket + 1; `(0, 0)` for
+            single records, which have no bucket.
+        rows_min: A file of fewer messages is not sorted.
+        hash_mask: Applied to every hash.
+    """
+
+    stage: str
+    spec: TranslatorSpec
+    input: InputSpec
+    buckets: int
+    own: tuple[int, int]
+    rows_min: int
+    hash_mask: int
+
+    def of(self, table: pa.Table) -> Int64s:
+        """Return the bucket of each message.
+
+        Raises:
+            AuthorCodeError: The author's function failed.
+        """
+        assert self.spec.key is not None, "only groups get messages by bucket"
+        types = [column.type for column in self.spec.key.fields]
+        keys = key_of(table, self.spec, self.input, stage=self.stage)
+        slots = [key.cast(arrow_type(type_)) for key, type_ in zip(keys, types, strict=True)]
+        hashes = hash_columns(slots, types) & np.int64(self.hash_mask)
+        shift = np.uint64(bucket_shift(self.buckets))
+        return (hashes.view(np.uint64) >> shift).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The buckets in a block, ascending, and the number of rows of each."""
+
+    buckets: tuple[int, ...]
+    rows: tuple[int, ...]
+
+    def between(self, first: int, stop: int) -> tuple[int, int]:
+        """Return where the rows of the buckets from `first` up to, not including, `stop` lie."""
+        before = np.searchsorted(self.buckets, [first, stop])
+        start, end = (sum(self.rows[:at]) for at in before.tolist())
+        return start, end
+
+
+@dataclass(frozen=True, slots=True)
+class MessageIndex:
+    """The index in the footer of a message file.
+
+    Attributes:
+        buckets: The stage's number of buckets when the file was written.
+        own: The buckets of the task that wrote the file; see `Receivers`.
+        row_bytes: Average size of a message in memory.
+    """
+
+    buckets: int
+    own: tuple[int, int]
+    row_bytes: int
+    blocks: tuple[Block, ...]
+
+    @classmethod
+    def of(cls, file: pq.ParquetFile) -> MessageIndex | None:
+        """Return the index of a file; `None` if it has none, or one that misses rows."""
+        text = (file.metadata.metadata or {}).get(_KEY)
+        if text is None:
+            return None
+        told = json.loads(text)
+        blocks = tuple(Block(tuple(pairs[::2]), tuple(pairs[1::2])) for pairs in told["blocks"])
+        first, stop = told["own"]
+        found = cls(told["buckets"], (first, stop), told["row_bytes"], blocks)
+        return found if found.rows == file.metadata.num_rows else None
+
+    @property
+    def rows(self) -> int:
+        """Number of messages in the whole file."""
+        return sum(sum(block.rows) for block in self.blocks)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        blocks = [
+            [number for pair in zip(block.buckets, block.rows, strict=True) for number in pair]
+            for block in self.blocks
+        ]
+        told = {"buckets": self.buckets, "own": list(self.own), "row_bytes": self.row_bytes}
+        return {**told, "blocks": blocks}
+
+
+@dataclass
+class _Laid:
+    """The blocks written so far of a file that is sorted by bucket."""
+
+    blocks: list[Block] = field(default_factory=list)
+    bytes: int = 0
+
+
+class MessageSink(ParquetSink):
+    """Writes messages of one loopback, sorted by the buckets of their receivers.
+
+    Messages stay in the order of arrival if they are few, or if the author's function fails for
+    one. The reader then meets the same error and reports it as a reader's error.
+    """
+
+    def __init__(
+        self, path: str, schema: pa.Schema, receivers: Receivers, *, faults: Faults
+    ) -> None:
+        super().__init__(path, schema, faults=faults)
+        self._receivers = receivers
+        self._laid: _Laid | None = _Laid()
+
+    def _full(self) -> bool:
+        return self._pending_bytes >= BLOCK_BYTES
+
+    def _groups(self, table: pa.Table) -> Iterator[pa.Table]:
+        size = table.nbytes
+        found = self._receivers_of(table, size)
+        if found is None:
+            self._laid = None
+            yield from _cut(table, [table.num_rows])
+            return
+        assert self._laid is not None, "else no receivers were asked for"
+        order = np.argsort(found, kind="stable")
+        buckets, rows = np.unique(found, return_counts=True)
+        self._laid.blocks.append(Block(tuple(buckets.tolist()), tuple(rows.tolist())))
+        self._laid.bytes += size
+        yield from _cut(table.take(pa.array(order)), rows.tolist())
+
+    def _receivers_of(self, table: pa.Table, size: int) -> Int64s | None:
+        """Return the buckets of a block's messages; `None`: the file stays unsorted."""
+        small = table.num_rows < self._receivers.rows_min and size < BLOCK_BYTES
+        if self._laid is None or (small and not self._laid.blocks):
+            return None
+        try:
+            return self._receivers.of(table)
+        except AuthorCodeError:
+            return None  # the reader reports it, as for any message
+
+    def _finish(self, writer: pq.ParquetWriter) -> int:
+        if self._laid is None:
+            return 0
+        width = self._laid.bytes // max(1, self.rows)
+        of = self._receivers
+        index = MessageIndex(of.buckets, of.own, width, tuple(self._laid.blocks))
+        writer.add_key_value_metadata({_KEY: json.dumps(index.to_json(), separators=(",", ":"))})
+        return of.buckets
+
+
+def _cut(table: pa.Table, sizes: Sequence[int]) -> Iterator[pa.Table]:
+    """Cut a block into row groups; `sizes` has the number of rows of each bucket."""
+    start = stop = 0
+    for size in sizes:
+        if stop - start >= _GROUP_ROWS_MIN or (size >= _GROUP_ROWS_MIN and stop > start):
+            yield table.slice(start, stop - start)
+            start = stop
+        stop += size
+        while stop - start > ROWS_PER_GROUP:
+            yield table.slice(start, ROWS_PER_GROUP)
+            start += ROWS_PER_GROUP
+    if stop > start:
+        yield table.slice(start, stop - start)

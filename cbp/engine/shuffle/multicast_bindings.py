@@ -1,0 +1,136 @@
+"""Bindings of keys to multicast addresses: written by an epoch, read with its messages.
+
+    out.associate(key, address) -> one file per task, beside the files of the stage's messages
+    increment of messages        -> names these files, and so keeps them as long as itself
+
+They belong to the epoch's increments of messages (`Increment.bindings`): they become durable
+with them and are forgotten with them. Every task reads a file, one row group at a time, and
+keeps the rows of its buckets.
+
+Shape:
+    (the columns of the stage's key, `_address STRING` as JSON so that 1 and "1" differ,
+    `_hash BIGINT` of the key); a pair may occur several times.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.engine.columnar.key_hash import hash_columns
+from cbp.engine.columnar.row_codec import Row, encode_rows
+from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
+from cbp.engine.storage.failpoints import Faults
+from cbp.engine.storage.file_names import flow_file
+from cbp.engine.storage.parquet_writer import ParquetSink
+from cbp.engine.storage.table_names import flow_table
+from cbp.errors import FileDamagedError, IncrementDamagedError
+from cbp.model.dataflow.stage import TranslatorSpec
+from cbp.model.flow.schema import Schema
+
+__all__ = ["Binding", "BindingFile", "BindingSink", "read_bindings"]
+
+
+@dataclass(frozen=True, slots=True)
+class BindingFile:
+    """The file of bindings of one task in one epoch.
+
+    Attributes:
+        path: Full path.
+        rows: Number of rows that the file must have.
+        epoch: The epoch that made the bindings.
+    """
+
+    path: str
+    rows: int
+    epoch: int
+
+
+def binding_schema(key: Schema) -> pa.Schema:
+    """Return the schema of a file of bindings."""
+    return (
+        arrow_schema(key)
+        .append(pa.field("_address", pa.string()))
+        .append(pa.field("_hash", pa.int64()))
+    )
+
+
+def read_bindings(file: BindingFile, key: Schema) -> Iterator[pa.Table]:
+    """Yield the rows of a file, one row group at a time.
+
+    Raises:
+        IncrementDamagedError: The file is missing, damaged, or has a different number of rows.
+    """
+    with reading_increment(file.path, file.rows):
+        parquet = open_parquet(file.path)
+        found = parquet.metadata.num_rows
+        if found != file.rows:
+            raise IncrementDamagedError(file.path, expected=file.rows, found=found)
+        for group in range(parquet.num_row_groups):
+            table = parquet.read_row_group(group)
+            try:
+                named = table.select(binding_schema(key).names)
+            except KeyError as exc:
+                raise FileDamagedError(file.path, f"it has no column {exc}") from exc
+            yield named
+
+
+class BindingSink:
+    """Writes the file of bindings of one task, if there are any.
+
+    Args:
+        folder: The dataflow's folder.
+        suffix: End of the file's name; no other task has it.
+        hash_mask: Applied to every hash.
+    """
+
+    def __init__(
+        self,
+        stage: str,
+        spec: TranslatorSpec,
+        *,
+        folder: str,
+        epoch: int,
+        part: int,
+        suffix: str,
+        hash_mask: int,
+        faults: Faults,
+    ) -> None:
+        assert spec.key is not None, "only groups can be bound"
+        loopback = spec.addressed[0]
+        # Beside the messages, where the garbage collector finds it; the name holds the epoch.
+        file = flow_file(epoch, part, f"{suffix}-bindings")
+        self.path = f"{flow_table(stage, loopback.name)}/_runs/{file}"
+        self._key, self._mask = spec.key, hash_mask
+        self._sink = ParquetSink(f"{folder}/{self.path}", binding_schema(spec.key), faults=faults)
+
+    @property
+    def rows(self) -> int:
+        """Number of bindings taken so far."""
+        return self._sink.rows
+
+    def write(self, bindings: Sequence[Binding]) -> None:
+        """Take bindings; equal bindings of one call are written once."""
+        distinct = dict.fromkeys(bindings)
+        columns = encode_rows([key for _, key in distinct], self._key)
+        hashes = hash_columns(columns, [f.type for f in self._key.fields]) & np.int64(self._mask)
+        texts = pa.array([json.dumps(address) for address, _ in distinct], pa.string())
+        arrays = [*columns, texts, pa.array(hashes)]
+        self._sink.write(pa.Table.from_arrays(arrays, schema=self._sink.schema))
+
+    def close(self) -> list[dict[str, Any]]:
+        """Close the file; return its descriptor, if there is a file. It is not synced yet."""
+        file = self._sink.close()
+        if file is None:
+            return []
+        return [{"kind": "bindings", "path": self.path, "rows": file.rows, "size": file.bytes}]
+
+
+Binding = tuple[str | int, Row]
+"""An address, and a key that is bound to it."""

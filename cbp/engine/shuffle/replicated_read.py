@@ -1,0 +1,262 @@
+"""A small increment without a shuffle: every task reads all of it and keeps its buckets.
+
+For some megabytes, planning and running a shuffle costs several times the work itself.
+Reading the increment once per task costs less, on a cluster too, just as a small table
+is broadcast rather than shuffled. The result has the layout and the order of the
+shuffle (`cbp.engine.shuffle.layout`), so later code does not know the difference. Every task's
+part has the shared records (`ALL`, multicast) once.
+
+The hash equals that of the JVM (`cbp.engine.columnar.key_hash`), so both ways give every record
+the same bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cbp.engine.columnar.arrow_types import arrow_schema, arrow_type
+from cbp.engine.columnar.buckets import bucket_shift, first_bucket
+from cbp.engine.columnar.file_slices import Share
+from cbp.engine.columnar.key_hash import hash_columns
+from cbp.engine.columnar.schema_evolution import conform
+from cbp.engine.shuffle.combine import combined
+from cbp.engine.shuffle.destinations import EPOCH, copies
+from cbp.engine.shuffle.layout import COUNT, TO, ShuffleLayout
+from cbp.engine.shuffle.routing_keys import slot_columns
+from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
+from cbp.engine.storage.external_sort import order_by_columns
+from cbp.errors import IncrementDamagedError
+from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
+
+__all__ = ["InputFile", "Replicate", "arrange", "arrival_order", "read_input", "routed"]
+
+Replicate = Callable[
+    [Mapping[str, pa.Array | pa.ChunkedArray], pa.Table],
+    tuple[Mapping[str, pa.Array | pa.ChunkedArray], pa.Table],
+]
+"""Replaces each shared copy by one copy per group; see `cbp.engine.blackbox.replication`."""
+
+NARROW_BYTES_MAX = (1 << 31) - 1
+"""Up to this size of a flow's records its strings have 32-bit offsets, beyond it 64-bit offsets.
+
+Even 64 MB of files may hold more: repeated strings are compressed away.
+"""
+
+InputFile = Share
+"""Rows of one file; a list of them is in order."""
+
+Rows = npt.NDArray[np.int64] | None
+"""Rows of a table; `None`: all of them."""
+
+
+def arrange(
+    inputs: Mapping[str, Sequence[InputFile]],
+    spec: TranslatorSpec,
+    layout: ShuffleLayout,
+    *,
+    stage: str,
+    buckets: int,
+    tasks: int,
+    part: int,
+    hash_mask: int,
+    replicate: Replicate | None = None,
+) -> pa.Table:
+    """Return the records of one task's buckets, sorted as the shuffle sorts them.
+
+    Each flow is one chunk. Memory: the increment, and one copy of the task's part of it.
+
+    Raises:
+        IncrementDamagedError: A file is missing, damaged, or has other records.
+        AuthorCodeError: An author's function for a key or an order failed.
+    """
+    parts: list[tuple[int, pa.Table, Rows]] = []
+    for flow, input_ in enumerate(spec.inputs):
+        files = inputs.get(input_.name, ())
+        if files:
+            route = partial(
+                routed,
+                spec=spec,
+                layout=layout,
+                flow=flow,
+                stage=stage,
+                buckets=buckets,
+                hash_mask=hash_mask,
+                replicate=replicate,
+            )
+            records = read_input(files, input_)
+            table = route(records)
+            mine = _owned(table, part, tasks=tasks, buckets=buckets)
+            if input_.combine is not None and mine.any():
+                own = records.filter(pa.array(mine))
+                fewer, counts = combined(own, spec, layout, flow, stage=stage)
+                table = route(fewer)
+                at = table.column_names.index(COUNT)
+                table = table.set_column(at, table.schema.field(COUNT), counts)
+                mine = _owned(table, part, tasks=tasks, buckets=buckets)
+            if input_.has_several:
+                shared = table.column(TO).is_valid()
+                first = first_bucket(part, tasks=tasks, buckets=buckets)
+                copy = _copy(table.filter(shared), layout.tag(flow), first)
+                parts.append((layout.tag(flow), copy, None))
+                mine &= ~shared.to_numpy()
+            parts.append((flow, table, None if mine.all() else np.flatnonzero(mine)))
+    parts.sort(key=lambda part: part[0])
+    flows = [_sorted(table, rows, layout) for _, table, rows in parts]
+    # Strings of one flow may be wide and those of another not.
+    return pa.concat_tables(flows, promote_options="permissive")
+
+
+def _owned(table: pa.Table, part: int, *, tasks: int, buckets: int) -> npt.NDArray[np.bool_]:
+    """Return which records belong to a task's buckets."""
+    found: npt.NDArray[np.bool_] = (
+        table.column("_bucket").to_numpy().astype(np.int64) * tasks // buckets == part
+    )
+    return found
+
+
+def _sorted(table: pa.Table, rows: Rows, layout: ShuffleLayout) -> pa.Table:
+    """Return some rows of a flow, sorted; strings are copied once, unless they order the rows."""
+    chosen = np.arange(table.num_rows) if rows is None else rows
+    return table.take(pa.array(arrival_order(table, chosen, layout)))
+
+
+def _copy(table: pa.Table, tag: int, bucket: int) -> pa.Table:
+    """Return the shared records as one task gets them; only the first task's copies count."""
+    rows = table.num_rows
+    columns = {
+        "_flow": np.full(rows, tag, np.int8),
+        "_bucket": np.full(rows, bucket, np.int32),
+        "_hash": np.zeros(rows, np.int64),
+        **({COUNT: np.zeros(rows, np.int64)} if bucket else {}),
+    }
+    for name, values in columns.items():
+        at = table.column_names.index(name)
+        table = table.set_column(at, table.schema.field(name), pa.array(values))
+    return table
+
+
+def arrival_order(
+    table: pa.Table, rows: npt.NDArray[np.int64], layout: ShuffleLayout
+) -> npt.NDArray[np.int64]:
+    """Return some rows of one flow in the order of the shuffle; `rows` is in order of arrival.
+
+    Sorting by the hash alone is several times faster than by keys. It gives the same order
+    unless two keys share a hash, or the author orders an input.
+    """
+    if not layout.orders:
+        hashes = table.column("_hash").to_numpy()[rows]
+        order = _stable_order(hashes.view(np.uint64))  # its high bits are the bucket
+        by_hash: npt.NDArray[np.int64] = rows[order]
+        if not _shared_hash(table, layout, hashes[order], by_hash):
+            return by_hash
+    orders = table.select(list(dict.fromkeys(layout.sort_columns))).take(pa.array(rows))
+    by_columns: npt.NDArray[np.int64] = rows[order_by_columns(orders, layout.sort_columns)]
+    return by_columns
+
+
+def _stable_order(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """Return the stable ascending order; an unstable sort is used, which is twice as fast."""
+    order = np.argsort(values)
+    found = values[order]
+    same = found[1:] == found[:-1]
+    if same.any():
+        tied = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
+        order[tied] = order[tied][np.lexsort((order[tied], found[tied]))]
+    return order
+
+
+def _shared_hash(
+    table: pa.Table,
+    layout: ShuffleLayout,
+    hashes: npt.NDArray[np.int64],
+    order: npt.NDArray[np.int64],
+) -> bool:
+    """Return whether two adjacent rows have the same hash and different keys."""
+    same = np.flatnonzero(hashes[1:] == hashes[:-1])
+    if not len(same):
+        return False
+    keys = table.select(list(layout.keys))
+    left = keys.take(pa.array(order[same]))
+    right = keys.take(pa.array(order[same + 1]))
+    return not left.equals(right)
+
+
+def routed(
+    table: pa.Table,
+    spec: TranslatorSpec,
+    layout: ShuffleLayout,
+    flow: int,
+    *,
+    stage: str,
+    buckets: int,
+    hash_mask: int,
+    replicate: Replicate | None = None,
+) -> pa.Table:
+    """Return records of an input, as `read_input` returns them, in the layout of the shuffle."""
+    assert spec.key is not None, "a record-wise translator is not routed"
+    input_ = spec.inputs[flow]
+    filled: Mapping[str, pa.Array | pa.ChunkedArray]
+    if input_.has_several:
+        filled, table = copies(table, spec, layout, flow, stage=stage)
+        if replicate is not None:
+            filled, table = replicate(filled, table)
+    else:
+        filled = slot_columns(table, spec, layout, flow, stage=stage)
+    rows, wide = table.num_rows, table.nbytes > NARROW_BYTES_MAX
+    slots = {
+        name: _chunk(filled[name].cast(arrow_type(type_, wide=wide)))
+        if name in filled
+        else pa.nulls(rows, arrow_type(type_))
+        for name, type_ in layout.slots
+    }
+    keys = [slots[name] for name in layout.keys]
+    hashes = hash_columns(keys, [f.type for f in spec.key.fields]) & np.int64(hash_mask)
+    bucket = (hashes.view(np.uint64) >> np.uint64(bucket_shift(buckets))).astype(np.int32)
+    return pa.table(
+        {
+            "_flow": pa.array(np.full(rows, flow, np.int8)),
+            "_bucket": pa.array(bucket),
+            "_hash": pa.array(hashes),
+            **slots,
+            "_seq": table.column("_seq"),
+        }
+    )
+
+
+def read_input(files: Sequence[InputFile], input_: InputSpec) -> pa.Table:
+    """Return the records of some files of an input, with `_seq`, their position.
+
+    For messages that may have addresses, the column `EPOCH` tells which epoch wrote them.
+
+    Raises:
+        IncrementDamagedError: A file is missing, damaged, or has other records.
+    """
+    columns = arrow_schema(input_.schema)
+    if input_.has_several and input_.loopback:
+        columns = columns.append(pa.field(EPOCH, pa.int64()))
+    table = pa.concat_tables([_read(file, columns) for file in files])
+    return table.append_column("_seq", pa.array(np.arange(table.num_rows, dtype=np.int64)))
+
+
+def _read(file: InputFile, columns: pa.Schema) -> pa.Table:
+    try:
+        with reading_increment(file.path, file.rows):
+            found = open_parquet(file.path).read(columns.names)
+            table = conform(found, columns)
+    except KeyError as exc:
+        raise IncrementDamagedError(file.path, expected=file.rows, found=str(exc)) from exc
+    if table.num_rows != file.rows:
+        raise IncrementDamagedError(file.path, expected=file.rows, found=table.num_rows)
+    return table.slice(file.start, file.stop - file.start)
+
+
+def _chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    # Arrow would copy even a single chunk.
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -1,0 +1,68 @@
+"""Authentication of connections to a Spark driver and its executors, by a shared secret.
+
+    local, yarn, k8s://   Spark makes a secret for each driver and gives it to its executors
+    spark://, others      master, workers and driver share one; without it the master is refused
+
+Without a secret, anyone who can reach the ports can run code as the service (CVE-2020-9480).
+Pure, except that `spark_defaults` reads a file.
+Absent on purpose: `local-cluster`, which is for tests.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from cbp.errors import SparkUnauthenticatedError
+
+__all__ = ["authentication", "spark_defaults"]
+
+_ON = "spark.authenticate"
+_SECRET = "spark.authenticate.secret"
+_GIVEN_BY_SPARK = "_SPARK_AUTH_SECRET"
+_LOCAL = re.compile(r"local(\[.*\])?")
+_LINE = re.compile(r"\s*([^\s=:#!][^\s=:]*)(?:\s*[=:]\s*|\s+)(.*?)\s*")
+
+
+def authentication(
+    master: str, told: Mapping[str, str], environment: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the settings by which a driver authenticates connections.
+
+    Args:
+        master: The master URL of Spark.
+        told: Settings of the operator, from `CBP_SPARK_CONF` or Spark's own defaults.
+        environment: Environment of this process.
+
+    Raises:
+        SparkUnauthenticatedError: If the master is a cluster and has no secret.
+    """
+    if master.startswith("local-cluster"):
+        return {}
+    asked = told.get(_ON, "true").strip().lower()
+    if _LOCAL.fullmatch(master):
+        return {_ON: asked}
+    if asked != "true":
+        raise SparkUnauthenticatedError(master, f"{_ON} is {asked}")
+    if not (master == "yarn" or master.startswith("k8s://")):
+        secret = told.get(_SECRET, "") or environment.get(_GIVEN_BY_SPARK, "")
+        if not secret.strip():
+            raise SparkUnauthenticatedError(master, f"{_SECRET} is not set")
+    return {_ON: "true"}
+
+
+def spark_defaults(environment: Mapping[str, str], *, home: str) -> dict[str, str]:
+    """Return the settings of `spark-defaults.conf`; empty if there is no such file.
+
+    Args:
+        environment: Names the file's folder by `SPARK_CONF_DIR`, or Spark's by `SPARK_HOME`.
+        home: Spark's folder, used if the environment names none.
+    """
+    folder = environment.get("SPARK_CONF_DIR") or f"{environment.get('SPARK_HOME') or home}/conf"
+    try:
+        text = Path(folder, "spark-defaults.conf").read_text(encoding="utf-8")
+    except OSError:
+        return {}
+    found = (_LINE.fullmatch(line) for line in text.splitlines())
+    return {line[1]: line[2] for line in found if line is not None}

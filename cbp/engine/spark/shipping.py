@@ -1,0 +1,77 @@
+"""Shipping of an author's functions and classes to workers, checked by fingerprint.
+
+A pickle names a function by its module, so a worker runs the file that it finds on its own disk
+when it imports the module. That file differs if it was edited after the driver's import, or is
+older on the worker's machine. So the name is sent with the fingerprint of what the driver has
+loaded, and a worker that has loaded other code reports that instead of calling it:
+
+    driver: shop.count.Count, 2:3.11:1f0c...    worker: imports shop.count, compares, returns Count
+
+This covers all that goes through Spark's pickler: tasks, functions inside authors' SQL plans, work
+of resident workers. Functions that are sent by value, such as lambdas, are the driver's anyway.
+
+Guaranteed (tests/spark/test_shipping.py): no task calls an author's code that differs from the
+driver's.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from functools import cache
+from types import FunctionType
+from typing import Any
+
+from pyspark.cloudpickle import cloudpickle
+
+from cbp.engine.spark.tasks import telling
+from cbp.errors import CodeNotLoadedError
+from cbp.model.author.fingerprint import fingerprint, is_authors
+from cbp.model.author.registered_code import Code
+
+__all__ = ["arrived", "ship_with_fingerprints", "with_differences"]
+
+
+@cache
+def ship_with_fingerprints() -> None:
+    """Make Spark's pickler send fingerprints, from now on in this process."""
+    pickler: Any = cloudpickle.Pickler
+    look_up: Any = cloudpickle._lookup_module_and_qualname
+    plain = pickler.reducer_override
+
+    def reducer_override(self: Any, thing: Any) -> Any:
+        if isinstance(thing, type | FunctionType) and is_authors(thing):
+            found = look_up(thing)
+            if found is not None:
+                module, name = found
+                return arrived, (module.__name__, name, fingerprint(thing).text)
+        return plain(self, thing)
+
+    pickler.reducer_override = reducer_override
+
+
+def arrived(module: str, name: str, text: str) -> Any:
+    """Return what the worker has loaded by this name, if its fingerprint is the one sent.
+
+    Raises:
+        RuntimeError: Carries a `CodeNotLoadedError` in its text (`cbp.engine.spark.tasks.telling`).
+    """
+    thing: Any = importlib.import_module(module)
+    for part in name.split("."):
+        thing = getattr(thing, part)
+    found = fingerprint(thing)
+    if found.text != text:
+        with telling():
+            raise CodeNotLoadedError(module, name, text, json.dumps(dict(found.parts)))
+    return thing
+
+
+def with_differences(error: CodeNotLoadedError) -> CodeNotLoadedError:
+    """Return a worker's error with the names of the code that differs there."""
+    module, name, sent = (error.details[key] for key in ("module", "name", "sent"))
+    thing: Any = importlib.import_module(module)
+    for part in name.split("."):
+        thing = getattr(thing, part)
+    there = Code.of(json.loads(error.details["loaded"]))
+    told = "; ".join(fingerprint(thing).differences(there))
+    return CodeNotLoadedError(module, name, sent, "", told or "its code")

@@ -1,0 +1,367 @@
+"""A run of a translator in Spark SQL: one Spark job, in which no row is a Python object.
+
+    input files ------------------------------------------.
+      |                                                    v
+      '-> keys -> called groups, with their state -> the author's plan -> results
+                            |                                               |
+                            '------------------------------------> settle -'-> descriptors
+
+A small increment, which would not be shuffled (`cbp.engine.shuffle.replicated_read`), is run in
+parts. Each part is one task with a plan of its own over the keys that it owns: a job of one
+partition, for which Spark shuffles and broadcasts nothing. Its first Python task reads the files
+and sorts its own records (`cbp.engine.spark.sql.task_input`), for every use of an input and for
+the look-up. The groups that the look-up finds are kept for every other use of a state, and for the
+Python task that settles the results (`cbp.engine.spark.sql.called_groups`). Results that are one
+frame are evaluated once.
+
+A larger increment is one plan. Spark shuffles the keys to the tasks that find their state,
+whatever the author's plan asks for, and shuffles keys and results to the tasks that settle. The
+first record of a task that finds state holds the task's number.
+
+Each part of a stage has its own session, since its views are named like inputs and states. If the
+author's plan consists only of queries, a part's plan is made once for all runs
+(`cbp.engine.spark.sql.plan_cache`); its tasks find out what to read when they run
+(`cbp.engine.spark.sql.tasks`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial, reduce
+from itertools import chain
+
+from pyspark.errors import (
+    AnalysisException,
+    ArithmeticException,
+    DateTimeException,
+    NumberFormatException,
+    SparkRuntimeException,
+)
+from pyspark.sql import DataFrame, SparkSession
+
+from cbp.engine.columnar.author_errors import author_error
+from cbp.engine.columnar.buckets import bucket_shift, first_bucket
+from cbp.engine.interface.engine import RunPlan
+from cbp.engine.spark.jobs import jobs_of
+from cbp.engine.spark.shuffle import (
+    by_task,
+    ddl,
+    flow_of,
+    quoted,
+    read,
+    slot_expressions,
+    within_slots,
+)
+from cbp.engine.spark.sql.batch_limits import batch_settings, checked, counted_settings, is_wide
+from cbp.engine.spark.sql.frames import Frames, Results
+from cbp.engine.spark.sql.lookup_settle import with_called_keys, with_results
+from cbp.engine.spark.sql.merge_aggregates import combined
+from cbp.engine.spark.sql.plan_cache import KeptPlan, runs_again
+from cbp.engine.spark.sql.tasks import (
+    NUMBERS,
+    PartRun,
+    given_to,
+    look_up_task,
+    read_task,
+    settle_task,
+)
+from cbp.engine.spark.tasks import RESULT
+from cbp.engine.spark.unreadable import is_unreadable
+from cbp.engine.task.plan import TaskPlan
+from cbp.errors import is_authors
+from cbp.model.dataflow.call_rules import Fresh, refuse_returned
+from cbp.model.dataflow.stage import InputSpec
+
+__all__ = ["SqlJob", "SqlSession", "parts_of"]
+
+# Errors of Spark for a query that is wrong, or that fails on some value.
+_AUTHORS = (
+    AnalysisException,
+    ArithmeticException,
+    DateTimeException,
+    NumberFormatException,
+    SparkRuntimeException,
+)
+
+
+@dataclass(slots=True)
+class SqlSession:
+    """A session of Spark for one part of one stage, with views of its own.
+
+    Attributes:
+        wide: Whether a plan has had a text that `cbp.engine.spark.sql.batch_limits` refuses.
+        kept: The cached plan, which may be run again.
+    """
+
+    spark: SparkSession
+    wide: bool = False
+    kept: KeptPlan | None = None
+
+    @classmethod
+    def beside(cls, spark: SparkSession) -> SqlSession:
+        """Return a new session of the same application."""
+        session = spark.newSession()
+        # Spark does not know the size of a state that comes from Python. It assumes some bytes,
+        # and would broadcast it through the driver for every join.
+        session.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+        return cls(session)
+
+
+def parts_of(task: TaskPlan, *, small: bool) -> list[int] | list[None]:
+    """Return the tasks of a run that have plans of their own; `[None]`: all share one plan.
+
+    Args:
+        small: Whether each task reads the whole increment.
+    """
+    return [*range(task.tasks)] if small else [None]
+
+
+class SqlJob:
+    """One run of a translator in SQL; `bodies` executes it.
+
+    Args:
+        sessions: One per part; not used by others meanwhile.
+        parts: See `parts_of`.
+    """
+
+    def __init__(
+        self,
+        sessions: Sequence[SqlSession],
+        parts: Sequence[int | None],
+        plan: RunPlan,
+        task: TaskPlan,
+    ) -> None:
+        self._task = task
+        job = uuid.uuid4().hex
+        self._parts = [
+            _Part(session, plan, task, part, job)
+            for session, part in zip(sessions, parts, strict=True)
+        ]
+
+    def bodies(self, going: Callable[[], None]) -> list[str]:
+        """Run the job; return what its settling tasks reported, as JSON texts.
+
+        Args:
+            going: Called before each Spark job; raises once the run is cancelled.
+
+        Raises:
+            AuthorCodeError: If the author's plan is wrong, or failed on some value.
+        """
+        try:
+            try:
+                return self._side_by_side(going)
+            except _AUTHORS as exc:
+                if not is_wide(exc):
+                    raise
+            for part in self._parts:
+                part.session.wide = True
+            return self._side_by_side(going)
+        except _AUTHORS as exc:
+            if is_unreadable(exc):  # a file's fault, not the query's
+                raise
+            raise author_error(exc, self._task.spec, stage=self._task.stage) from exc
+
+    def _side_by_side(self, going: Callable[[], None]) -> list[str]:
+        if len(self._parts) == 1:
+            return self._parts[0].bodies(going)
+        # Planning takes as long as a small task, so parts are planned in parallel.
+        with ThreadPoolExecutor(len(self._parts), "cbp-sql") as threads:
+            done = threads.map(partial(self._tagged, going), self._parts)
+            return list(chain.from_iterable(done))
+
+    def _tagged(self, going: Callable[[], None], part: _Part) -> list[str]:
+        with jobs_of(part.session.spark.sparkContext, part.plan):  # tags are per thread
+            return part.bodies(going)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One task's part of a run, as a plan of one partition; or all tasks, in one plan.
+
+    Attributes:
+        part: The task's number; `None`: all tasks.
+        job: Id in the names of the scratch files that this run's tasks share.
+    """
+
+    session: SqlSession
+    plan: RunPlan
+    task: TaskPlan
+    part: int | None
+    job: str
+
+    def bodies(self, going: Callable[[], None]) -> list[str]:
+        """Make the plan, or take the cached one of an earlier run, and run it.
+
+        Returns:
+            What its settling tasks reported, as JSON texts.
+        """
+        for setting, value in self._settings().items():  # some are read while a plan runs
+            self.session.spark.conf.set(setting, value)
+        if self.part is None:
+            return self._rows(self._made([]), going)
+        run = PartRun(self.task, self.part, self.job)
+        with given_to(self.session.spark.sparkContext, run):
+            # A plan made of queries alone names no files, so it may be used for other runs too.
+            return self._rows(self._kept() if self.task.spec.declared else self._made([]), going)
+
+    def _rows(self, frame: DataFrame, going: Callable[[], None]) -> list[str]:
+        going()
+        return [row.body for row in frame.collect()]
+
+    def _kept(self) -> DataFrame:
+        task = self.task
+        # The function identifies the version of a stage: its code and its queries.
+        plan_of = (task.spec, task.spec.translate, task.buckets, task.tasks, task.hash_mask)
+        made_for = (*plan_of, self.part, self.session.wide)
+        kept = self.session.kept
+        if kept is not None and kept.made_for == made_for:
+            return kept.frame
+        queries: list[str] = []
+        frame = self._made(queries)
+        if not runs_again(frame, queries):
+            self.session.kept = None
+            return frame
+        self.session.kept = KeptPlan(made_for, combined(frame))
+        return self.session.kept.frame
+
+    def _made(self, queries: list[str]) -> DataFrame:
+        """Make the plan; add the author's queries to a list."""
+        return self._settled(self._results(queries))
+
+    def _settings(self) -> dict[str, str]:
+        width = self.task.tasks if self.part is None else 1
+        return {
+            "spark.sql.shuffle.partitions": str(width),
+            # A run has about as many groups as records, so Spark's first-level hash map would
+            # cost a fifth of the JVM's time and save nothing.
+            "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
+            **(self._uncounted or counted_settings(self.session.spark)),
+        }
+
+    @property
+    def _uncounted(self) -> Mapping[str, str] | None:
+        """Settings under which no bytes are counted; `None` if they must be counted."""
+        spec = self.task.spec
+        # The widths of shuffled keys, and of records for an author's Python code, are unchecked.
+        if self.part is None or not spec.declared or self.session.wide:
+            return None
+        schemas = (*(s.schema for s in spec.states), *(o.schema for o in spec.outputs))
+        return batch_settings(schemas)
+
+    def _results(self, queries: list[str]) -> Results:
+        """Return the frame that the author's plan gives for every output and state."""
+        spec, results = self.task.spec, Results(self.task.spec)
+        frames = {input_.name: self._input(input_) for input_ in spec.inputs}
+        try:
+            given = Frames(self.session.spark, frames | self._states(), queries)
+            with Fresh(spec, stage=self.task.stage) as fresh:
+                refuse_returned(fresh.spec.translate(given, results.out))
+        except BaseException as exc:
+            if not is_authors(exc):
+                raise
+            raise author_error(exc, spec, stage=self.task.stage) from exc
+        return results
+
+    def _input(self, spec: InputSpec) -> DataFrame:
+        if self.part is not None:  # the task reads the records itself
+            return self._one_row().mapInArrow(read_task(spec.name), ddl(spec.schema))
+        if not self._arrived(spec):
+            return self.session.spark.createDataFrame([], ddl(spec.schema))
+        frame = read(self.session.spark, self.plan, spec)
+        return within_slots(frame.select(*map(quoted, spec.schema.names)), self.plan)
+
+    def _arrived(self, spec: InputSpec) -> bool:
+        return any(increment.files for increment in self.plan.inputs.get(spec.name, ()))
+
+    def _states(self) -> dict[str, DataFrame]:
+        """Return the state records of the called groups, by state."""
+        if self.part is None:
+            keyed = with_called_keys(self.task)
+            told = self._numbers(keyed).unionAll(self._called(keyed))
+            keys = by_task(told, self.plan, keyed)
+        else:  # the task reads the keys from the files itself; it needs one row to run
+            keyed, keys = None, self._one_row()
+        return {
+            state.name: keys.mapInArrow(look_up_task(keyed, state.name), ddl(state.schema))
+            for state in self.task.spec.states
+        }
+
+    def _one_row(self) -> DataFrame:
+        return self.session.spark.range(0, 1, 1, 1)
+
+    def _called(self, task: TaskPlan) -> DataFrame:
+        """Return the keys of all inputs, in the layout of a plan whose first flows they are."""
+        flows = [
+            flow_of(self.session.spark, self.plan, task, at)
+            for at, input_ in enumerate(self.task.spec.inputs)
+            if self._arrived(input_)
+        ]
+        return reduce(DataFrame.unionAll, flows)
+
+    def _numbers(self, task: TaskPlan) -> DataFrame:
+        """Return one record per task that sorts before all others; its bucket gives the number.
+
+        Spark's own partition number does not: a union in the author's plan numbers the partitions
+        of all its branches in one sequence.
+        """
+        assert task.layout is not None, "keys are laid out"
+        tasks, buckets = task.tasks, task.buckets
+        firsts = [first_bucket(at, tasks=tasks, buckets=buckets) for at in range(tasks)]
+        return self.session.spark.range(0, tasks, 1, 1).selectExpr(
+            f"CAST({NUMBERS} AS TINYINT) AS _flow",
+            f"array({', '.join(map(str, firsts))})[id] AS _bucket",
+            "0L AS _hash",
+            *(f"CAST(NULL AS {type_}) AS {slot}" for slot, type_ in task.layout.slots),
+            "0L AS _seq",
+        )
+
+    def _settled(self, results: Results) -> DataFrame:
+        frames, given = results.distinct()
+        task = with_results(self.task, frames, keys=self.part is None)
+        assert task.layout is not None, "results are laid out"
+        first = len(task.layout.flows) - len(frames)
+        laid = [self._laid_out(frame, task, first + at) for at, frame in enumerate(frames.values())]
+        settle = settle_task(task if self.part is None else None, [*frames], given)
+        if self.part is None:
+            frame = reduce(DataFrame.unionAll, [self._called(task), *laid])
+            frame = by_task(frame, self.plan, task)
+        elif laid:
+            frame = reduce(DataFrame.unionAll, laid).coalesce(1)
+        else:
+            frame = self.session.spark.range(0, 0, 1, 1)
+        return frame.mapInArrow(settle, RESULT)
+
+    def _laid_out(self, frame: DataFrame, task: TaskPlan, flow: int) -> DataFrame:
+        """Return a result in the layout of the settling tasks."""
+        assert task.layout is not None, "results are laid out"
+        place = task.layout.flows[flow]
+        slots = (task.layout, place, checked) if self._uncounted else (task.layout, place)
+        if place.key:
+            keys = [str(source) for source in place.key]
+            hash_, bucket = hash_of(keys, task), bucket_of(keys, task)
+        elif self.part is None:  # an output may go to any task
+            hash_, bucket = "0L", f"pmod(spark_partition_id(), {task.buckets})"
+        else:
+            first = first_bucket(self.part, tasks=task.tasks, buckets=task.buckets)
+            hash_, bucket = "0L", str(first)
+        return frame.selectExpr(
+            f"CAST({flow} AS TINYINT) AS _flow",
+            f"CAST({bucket} AS INT) AS _bucket",
+            f"{hash_} AS _hash",
+            *slot_expressions(*slots),
+            "0L AS _seq",
+        )
+
+
+def hash_of(columns: Sequence[str], task: TaskPlan) -> str:
+    """Return the hash of a key, as an expression."""
+    hash_ = f"xxhash64({', '.join(map(quoted, columns))})"
+    return hash_ if task.hash_mask == -1 else f"({hash_} & {task.hash_mask}L)"
+
+
+def bucket_of(columns: Sequence[str], task: TaskPlan) -> str:
+    """Return the bucket of a key, as an expression."""
+    return f"shiftrightunsigned({hash_of(columns, task)}, {bucket_shift(task.buckets)})"

@@ -1,0 +1,216 @@
+"""Tasks of Spark's Python workers: routing before a shuffle, and the stage's work after it.
+
+    route_task      before the shuffle: keys that an author computes, combiners, copies
+    group_task      after it: a task's records, in order
+    arranged        without a shuffle: a task reads the increment itself
+    shared_out      the files of a record-wise stage
+
+Resident workers run the last two as well (`cbp.engine.spark.worker_pool`).
+
+Guaranteed: this code does not use the driver; a task reports rows of JSON texts. A coded error
+(`CbpError`) before the shuffle is carried in the text of an exception (`told_error`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+
+from cbp.engine.columnar.arrow_types import arrow_type
+from cbp.engine.columnar.buckets import first_bucket
+from cbp.engine.columnar.file_slices import InputShare
+from cbp.engine.shuffle.combine import combined
+from cbp.engine.shuffle.destinations import copies
+from cbp.engine.shuffle.layout import COUNT, TO, ShuffleLayout
+from cbp.engine.shuffle.replicated_read import Replicate
+from cbp.engine.shuffle.routing_keys import slot_columns
+from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.stage_task import StageTask
+from cbp.errors import CbpError, error_from_dict
+
+__all__ = [
+    "PLACE",
+    "RESULT",
+    "Work",
+    "arranged",
+    "as_task",
+    "group_task",
+    "nothing",
+    "nothing_in_arrow",
+    "numbered",
+    "reported",
+    "route_task",
+    "shared_out",
+    "slots_ddl",
+    "task_identity",
+    "telling",
+    "told_error",
+]
+
+RESULT = "body string"
+PLACE = "_place"
+"""Column of a record that several groups share: the first bucket of the task that gets it."""
+
+_Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+Work = Callable[[int, str], list[str]]
+"""Takes a task's number and the unique id of its attempt; returns what the task reports."""
+
+_Numbered = Callable[[], list[str]]
+_TOLD = "|cbp-error|"
+"""Mark before and after a coded error in the text of a Spark exception."""
+
+
+def reported(descriptors: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+    """Yield a task's descriptors as rows, which Spark sends to the driver."""
+    yield pa.RecordBatch.from_pydict({"body": pa.array(_texts(descriptors), pa.string())})
+
+
+def _texts(descriptors: list[dict[str, Any]]) -> list[str]:
+    return [json.dumps(descriptor) for descriptor in descriptors]
+
+
+def task_identity() -> tuple[int, str]:
+    """Return this task's number, and an id that no retry or speculated twin shares."""
+    context = TaskContext.get()
+    assert context is not None, "runs in a Spark task"
+    return context.partitionId(), f"{context.taskAttemptId():x}"
+
+
+def group_task(plan: TaskPlan, kind: type[StageTask]) -> _Task:
+    """Return the function that runs a task on its shuffled records."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        part, attempt = task_identity()
+        yield from reported(kind(plan, part, attempt).run(batches))
+
+    return run
+
+
+def numbered(work: _Numbered, number: Iterable[int]) -> list[str]:
+    """Do a task's work; the number that Spark sends is read but not used."""
+    # Spark discards a worker that leaves part of its input unread, and the next run waits for a
+    # new one.
+    deque(number, maxlen=0)
+    return work()
+
+
+def nothing() -> list[str]:
+    """Do no work; to find this function, a worker imports all that a task needs."""
+    return []
+
+
+def nothing_in_arrow(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Do no work, as a step of a DataFrame."""
+    for _ in batches:
+        pass
+    yield from reported([])
+
+
+def arranged(plan: TaskPlan, kind: type[StageTask], part: int, attempt: str) -> list[str]:
+    """Read the whole increment and run one task's part of it."""
+    return _texts(kind(plan, part, attempt).run_arranged())
+
+
+def shared_out(
+    plan: TaskPlan, work: list[list[InputShare]], kind: type[StageTask], part: int, attempt: str
+) -> list[str]:
+    """Run one task's share of a record-wise stage's input."""
+    return _texts(kind(plan, part, attempt).run_shares(work[part]))
+
+
+def as_task(work: Work) -> _Numbered:
+    """Return the function that, in a Spark task, does that task's part of the work."""
+
+    def run() -> list[str]:
+        return work(*task_identity())
+
+    return run
+
+
+def _filled(
+    table: pa.Table,
+    plan: TaskPlan,
+    layout: ShuffleLayout,
+    flow: int,
+    replicate: Replicate | None,
+) -> tuple[Mapping[str, Any], pa.Table]:
+    """Return the slots of a batch's routed rows, and the record of each row."""
+    if plan.spec.inputs[flow].has_several:
+        filled, records = copies(table, plan.spec, layout, flow, stage=plan.stage)
+        return (filled, records) if replicate is None else replicate(filled, records)
+    if plan.spec.inputs[flow].combine is None:
+        return slot_columns(table, plan.spec, layout, flow, stage=plan.stage), table
+    fewer, counts = combined(table, plan.spec, layout, flow, stage=plan.stage)
+    slots = slot_columns(fewer, plan.spec, layout, flow, stage=plan.stage)
+    return {**slots, COUNT: counts}, fewer
+
+
+@contextmanager
+def telling() -> Iterator[None]:
+    """Carry a `CbpError` in an exception's text, for code that yields records and has no report."""
+    try:
+        yield
+    except CbpError as error:
+        told = json.dumps({"type": type(error).__name__, **error.as_dict()})
+        message = f"{_TOLD}{told}{_TOLD}"
+        raise RuntimeError(message) from error
+
+
+def told_error(text: str) -> CbpError | None:
+    """Return the error that a task before the shuffle reported in its exception's text."""
+    parts = text.split(_TOLD)
+    if len(parts) < 3:
+        return None
+    told = json.loads(parts[1])
+    return error_from_dict(told["type"], told)
+
+
+def _for_every_task(copies: pa.Table, plan: TaskPlan) -> pa.Table:
+    """Copy shared records for every task, into its first bucket; only one copy is counted."""
+    own = copies.filter(copies.column(TO).is_null())
+    shared = copies.filter(copies.column(TO).is_valid())
+    count = shared.column_names.index(COUNT)
+    nothing = pa.array(np.zeros(shared.num_rows, np.int64))
+    parts = [own.append_column(PLACE, pa.nulls(own.num_rows, pa.int32()))]
+    for part in range(plan.tasks):
+        bucket = first_bucket(part, tasks=plan.tasks, buckets=plan.buckets)
+        place = pa.array(np.full(shared.num_rows, bucket, np.int32))
+        copy = shared.set_column(count, COUNT, nothing) if part else shared
+        parts.append(copy.append_column(PLACE, place))
+    return pa.concat_tables(parts)
+
+
+def route_task(plan: TaskPlan, flow: int) -> _Task:
+    """Return the function that computes one flow's slots and copies records for their groups."""
+    layout = plan.layout
+    assert layout is not None
+    types = {slot: arrow_type(type_) for slot, type_ in layout.slots}
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        replicate = plan.replication()
+        for batch in batches:
+            arrived = pa.Table.from_batches([batch])
+            with telling():
+                filled, table = _filled(arrived, plan, layout, flow, replicate)
+            columns = {
+                slot: filled[slot] if slot in filled else pa.nulls(table.num_rows, type_)
+                for slot, type_ in types.items()
+            }
+            routed = pa.table({**columns, "_seq": table.column("_seq")})
+            if plan.spec.inputs[flow].has_several:
+                routed = _for_every_task(routed, plan)
+            yield from routed.combine_chunks().to_batches()
+
+    return run
+
+
+def slots_ddl(layout: ShuffleLayout) -> str:
+    """Return the columns of the shuffle as Spark DDL."""
+    return ", ".join([*(f"{slot} {type_}" for slot, type_ in layout.slots), "_seq BIGINT"])

@@ -1,0 +1,74 @@
+"""Main program of a resident worker: it runs one task after the other from a pipe.
+
+`worker_pool` starts it as `python -m cbp.engine.spark.worker_main FD ALIVE` and holds the other
+ends of both pipes. The worker ends when one of them is closed, even while an author's code hangs,
+so it never outlives its driver. It also ends after a long time without a request. Output that an
+author's code prints goes to stderr, as from Spark's workers; the pipe carries only answers.
+
+A request is the task's number (4 bytes) and the pickled work and attempt. The answer is the
+pickled list of what the task reports, or the text of the exception that it raised.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import signal
+import sys
+import threading
+import traceback
+from contextlib import suppress
+from functools import partial
+from multiprocessing.connection import Connection
+
+from cbp.engine.spark import tasks as work
+
+__all__ = ["IDLE_SECONDS", "answer", "serve"]
+
+IDLE_SECONDS = 600.0
+"""A worker that was idle for this long ends, to free its memory."""
+
+PREPARED = (work,)
+
+
+def answer(request: bytes) -> list[str] | str:
+    """Do one task; return what it reports, or the text of what it raised."""
+    try:
+        task, attempt = pickle.loads(request[4:])
+        reports: list[str] = task(int.from_bytes(request[:4], "big"), attempt)
+    except Exception:  # any: Spark runs the tasks again, and reports the error
+        return traceback.format_exc()
+    return reports
+
+
+def serve(link: Connection) -> None:
+    """Do tasks until the other end is closed, or no request came for `IDLE_SECONDS`."""
+    link.send_bytes(b"ready")
+    while link.poll(IDLE_SECONDS):
+        try:
+            request = link.recv_bytes()
+        except EOFError:
+            return
+        link.send_bytes(pickle.dumps(answer(request)))
+        gc.collect()  # after the answer, while no caller waits
+
+
+def end_with(alive: Connection) -> None:
+    """End this process when the other end is closed, as happens when the driver is gone."""
+    with suppress(EOFError, OSError):
+        alive.recv_bytes()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the whole group
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    gc.collect()
+    gc.freeze()
+    watch = partial(end_with, Connection(int(sys.argv[2]), writable=False))
+    threading.Thread(target=watch, name="cbp-alive", daemon=True).start()
+    try:
+        serve(Connection(int(sys.argv[1])))
+    except BrokenPipeError:
+        os._exit(0)  # the driver is gone

@@ -1,0 +1,283 @@
+"""Pool of resident workers: long-lived Python processes that run small runs without a Spark job.
+
+    run of few tasks --> enough workers free? --yes--> each does one task --> what they reported
+                                 '--no---------------------------------> a Spark job, as usual
+
+A Spark job costs many times what its tasks do if these are small, and a dataflow with a cycle has
+many such runs in a row. A worker gets the same work as Spark's Python workers and runs the same
+code with the same settings (`worker_main`). Workers are started in the background once small runs
+are frequent.
+
+Guaranteed: only the time of a run depends on the pool. If a worker cannot finish (it died, or its
+code raised), Spark does the run from the start, with its retries and its errors; no record names
+the files of the lost attempt. The workers of a cancelled run are killed.
+Absent on purpose: clusters, where the index copies are on the executors; shuffles; SQL.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from multiprocessing import Pipe
+from types import MappingProxyType
+from typing import Any
+
+from pyspark import cloudpickle
+
+from cbp.engine.spark.tasks import Work
+
+__all__ = ["Residents", "safe_path"]
+
+HOT_RUNS = 8
+"""Small runs after which the workers are started; a start costs a second of processor time each.
+
+The count starts again after a worker was lost, or ended because it was idle.
+"""
+
+STOP_SECONDS = 5.0
+
+_OWN = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
+"""Spark's defaults for its Python workers, so that an author's code behaves the same here."""
+
+_MODULE = "cbp.engine.spark.worker_main"
+_pickled: Callable[[Any], bytes] = cloudpickle.dumps
+_log = logging.getLogger(__name__)
+
+
+def safe_path() -> dict[str, str]:
+    """Return the variables that keep a Python process from importing from its working directory.
+
+    Empty if this process itself imports from there, as under `python -m`; then its workers do too.
+    """
+    here = os.getcwd()
+    mine = any(not entry or os.path.abspath(entry) == here for entry in sys.path)
+    return {} if mine else {"PYTHONSAFEPATH": "1"}
+
+
+class _Worker:
+    """One worker process behind a pipe; one thread at a time uses it, any thread may kill it."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._link, theirs = Pipe()
+        # Nothing is ever sent through this pipe. When it closes, a thread of the worker ends the
+        # worker, since this process is gone.
+        watched, self._alive = Pipe(duplex=False)
+        with theirs, watched:
+            ends = theirs.fileno(), watched.fileno()
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", _MODULE, *map(str, ends)],
+                env={**_OWN, **os.environ, **safe_path(), **environment},
+                stdin=subprocess.DEVNULL,
+                pass_fds=ends,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process has ended, as after a long idle time."""
+        return self._process.poll() is not None
+
+    def ready(self) -> None:
+        """Wait until it has imported what tasks need; raises `EOFError` if it died."""
+        self._link.recv_bytes()
+
+    def send(self, request: bytes) -> None:
+        """Send a request; if the process has ended, `answer` raises, not this method."""
+        with suppress(OSError):
+            self._link.send_bytes(request)
+
+    def answer(self) -> list[str] | str:
+        """Wait for the task's report, or for the text of the exception that it raised.
+
+        Raises:
+            EOFError, OSError: If the process ended.
+        """
+        found: list[str] | str = pickle.loads(self._link.recv_bytes())
+        return found
+
+    def kill(self) -> None:
+        """Kill the process at once, whatever it does."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """End the process and close both pipes."""
+        self._link.close()  # the process ends by itself once its task is done
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._alive.close()
+
+
+class Residents:
+    """The resident workers of one executor; safe to use from several threads.
+
+    Args:
+        most: Maximum number of workers; 0: none. Each holds some hundred megabytes.
+        environment: The variables that Spark's workers get on top of this process's own.
+
+    Attributes:
+        most: Maximum number of workers.
+    """
+
+    def __init__(self, most: int, environment: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._environment = environment
+        self.most = most
+        self._lock = threading.Lock()
+        self._free: list[_Worker] = []
+        self._serving: dict[str, list[_Worker]] = {}
+        self._seen = self._starting = 0
+        self._closed = False
+
+    @property
+    def free(self) -> list[int]:
+        """The process ids of the workers that wait for work."""
+        with self._lock:
+            return [worker.pid for worker in self._free]
+
+    def start(self) -> None:
+        """Start all workers now, and wait until each is ready or has failed to start."""
+        with self._lock:
+            missing = 0 if self._closed else self._claimed()
+        threads = [threading.Thread(target=self._start) for _ in range(missing)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def reports(
+        self, run: str, work: Work, tasks: int, *, attempt: str, going: Callable[[], None]
+    ) -> list[str] | None:
+        """Do a run's tasks, all at the same time; `None`: Spark has to do them.
+
+        Args:
+            run: Id of the run, for `cancel`.
+            work: The work; it is pickled, and called once per task.
+            tasks: Number of tasks.
+            attempt: Id of this attempt, unique to this call; part of the file names.
+            going: Raises if the run was cancelled; called once `cancel` can find the workers.
+        """
+        workers = self._take(run, tasks)
+        if workers is None:
+            return None
+        busy: list[_Worker] = []
+        try:
+            going()
+            found = _answers(workers, busy, _pickled((work, attempt)))
+        finally:
+            self._give_back(run, workers, lost=busy)
+        if isinstance(found, str):
+            going()  # raises if the worker ended because the run was cancelled
+            _log.warning("a resident worker failed, Spark does its run: %s", found)
+            return None
+        return found
+
+    def cancel(self, run: str) -> None:
+        """Kill the workers that serve a run."""
+        with self._lock:
+            for worker in self._serving.get(run, ()):
+                worker.kill()
+
+    def close(self) -> None:
+        """End all workers."""
+        with self._lock:
+            self._closed = True
+            ended, self._free = self._free, []
+            for busy in self._serving.values():
+                for worker in busy:
+                    worker.kill()
+        for worker in ended:
+            worker.close()
+
+    def _take(self, run: str, tasks: int) -> list[_Worker] | None:
+        with self._lock:
+            if tasks > self.most or self._closed:
+                return None
+            there = [worker for worker in self._free if not worker.ended]
+            self._seen = self._seen + 1 if there == self._free else 1
+            self._free = there
+            if len(self._free) >= tasks:
+                taken, self._free = self._free[:tasks], self._free[tasks:]
+                self._serving[run] = taken
+                return taken
+            missing = 0 if self._seen <= HOT_RUNS else self._claimed()
+        for _ in range(missing):
+            threading.Thread(target=self._start, name="cbp-resident", daemon=True).start()
+        return None
+
+    def _claimed(self) -> int:
+        """Return how many workers are missing, counted as starting; the caller starts them."""
+        busy = sum(map(len, self._serving.values()))
+        missing = self.most - len(self._free) - busy - self._starting
+        self._starting += missing
+        return missing
+
+    def _give_back(self, run: str, workers: Sequence[_Worker], *, lost: Sequence[_Worker]) -> None:
+        with self._lock:
+            del self._serving[run]
+            lost = workers if self._closed else lost
+            # The worker that was used last comes first, since its caches are warmest.
+            self._free = [worker for worker in workers if worker not in lost] + self._free
+            if lost:
+                self._seen = 0
+        for worker in lost:
+            worker.kill()
+            worker.close()
+
+    def _start(self) -> None:
+        worker = None
+        try:
+            worker = _Worker(self._environment)
+            worker.ready()
+        except (OSError, EOFError) as error:
+            _log.warning("no resident worker could be started: %r", error)
+            with self._lock:
+                self._seen = 0
+            if worker is not None:
+                worker.close()
+            worker = None
+        with self._lock:
+            self._starting -= 1
+            if worker is not None and not self._closed:
+                self._free.append(worker)
+                return
+        if worker is not None:
+            worker.close()
+
+
+def _answers(workers: Sequence[_Worker], busy: list[_Worker], request: bytes) -> list[str] | str:
+    """Return what all tasks reported, or why one failed.
+
+    Args:
+        workers: The worker of each task, in order.
+        busy: Gets the workers that began and did not answer; they are lost.
+        request: The request; the same for all workers.
+    """
+    reports: list[str] = []
+    failure = ""
+    for part, worker in enumerate(workers):
+        busy.append(worker)
+        worker.send(part.to_bytes(4, "big") + request)
+    for worker in workers:
+        try:
+            found = worker.answer()
+        except (EOFError, OSError) as error:
+            found = f"it ended: {error!r}"
+        else:
+            busy.remove(worker)
+        if isinstance(found, str):
+            failure = failure or found
+        else:
+            reports += found
+    return failure or reports

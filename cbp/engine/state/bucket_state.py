@@ -1,0 +1,294 @@
+"""The state of some buckets in a task: finds records, marks records as deleted.
+
+`find` looks up the records of the called groups, `kill` marks records as deleted, and `deaths`
+returns the rows that this run deleted, by file. Unchanged records cost nothing.
+A row is dead if the published deletion vector or a later, unpublished run deleted it: the task
+sees the state as of the newest recorded run, published or not.
+
+Row positions are physical rows of an immutable data file, so they mean the same in
+the index copy, in the deletion vector and to every Delta reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, chain, pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from cbp.engine.delta.actions import DeletionVector
+from cbp.engine.delta.deletion_vectors import bitmap_of, rows_of
+from cbp.engine.state.bucket_batches import bucket_edges
+from cbp.engine.state.index_cache import IndexCache
+from cbp.engine.state.lookup import IndexedFile, StateRows
+from cbp.engine.state.pending_deletes import Deletes, read_deletes
+
+__all__ = ["BucketState", "Found", "LiveFile", "Positions", "StateTable"]
+
+Positions = npt.NDArray[np.int64]
+
+_DIED_ROWS_MAX = 1_000_000
+_SEARCH_COST = 64
+"""Rows of a mask that can be marked in the time of one binary search among the dead rows."""
+
+_ASK_COST = 48
+"""Rows of a bitmap that can be listed in the time of one membership test."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A data file that is live as of the newest recorded run.
+
+    Attributes:
+        path: Relative to the table.
+        rows: Physical rows, dead ones included.
+        vector: Dead rows, as the published table shows them.
+        unpublished: Rows that later, unpublished runs deleted.
+    """
+
+    path: str
+    size: int
+    rows: int
+    vector: DeletionVector | None = None
+    unpublished: tuple[Deletes, ...] = ()
+
+    @property
+    def dead(self) -> int:
+        """Number of dead rows; the parts add up because a row is deleted only once."""
+        published = self.vector.cardinality if self.vector else 0
+        return published + sum(deletes.rows for deletes in self.unpublished)
+
+
+@dataclass(frozen=True, slots=True)
+class StateTable:
+    """Folder and id of a state table, and its live files by bucket; plain data.
+
+    Attributes:
+        folder: Full path of the table.
+        id: The table's id; names its index copies.
+    """
+
+    folder: str
+    id: str
+    live: dict[int, tuple[LiveFile, ...]]
+
+
+@dataclass(slots=True)
+class Found:
+    """Records of called groups, ordered by hash; parallel arrays.
+
+    Attributes:
+        hashes: `_hash` of each record, ascending.
+        file: Index of its file in `BucketState.files`.
+        position: Physical row in that file.
+    """
+
+    hashes: Positions
+    file: Positions
+    position: Positions
+
+    def part(self, start: int, stop: int) -> Found:
+        """Return the records `start` to `stop`."""
+        return Found(self.hashes[start:stop], self.file[start:stop], self.position[start:stop])
+
+    @classmethod
+    def concat(cls, parts: Sequence[Found]) -> Found:
+        """Return the records of all parts, one part after the other."""
+        return cls(
+            np.concatenate([np.empty(0, np.int64), *(part.hashes for part in parts)]),
+            np.concatenate([np.empty(0, np.int64), *(part.file for part in parts)]),
+            np.concatenate([np.empty(0, np.int64), *(part.position for part in parts)]),
+        )
+
+    def at(self, chosen: Positions) -> Found:
+        """Return some records, in the order of `chosen`."""
+        return Found(self.hashes[chosen], self.file[chosen], self.position[chosen])
+
+
+@dataclass(slots=True)
+class BucketState:
+    """The live files of one bucket, or of some neighbors, opened as needed.
+
+    Attributes:
+        buckets: Ascending; so are hashes from bucket to bucket (`cbp.engine.state.bucket_batches`).
+        of: Number of buckets of the table; only needed for several buckets.
+        files: The files of all buckets, bucket by bucket.
+    """
+
+    table: StateTable
+    cache: IndexCache
+    buckets: tuple[int, ...]
+    of: int = 0
+    files: tuple[LiveFile, ...] = field(init=False)
+    died: list[Found] = field(init=False, default_factory=list)
+    bytes_read: int = field(init=False, default=0)
+    lookups: dict[str, int] = field(init=False)
+    _starts: list[int] = field(init=False)
+    _died_rows: int = field(init=False, default=0)
+    _deaths: dict[int, BitMap64] = field(init=False, default_factory=dict)
+    _readers: dict[int, StateRows] = field(init=False, default_factory=dict)
+    _dead: dict[int, BitMap64] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        parts = [self.table.live.get(bucket, ()) for bucket in self.buckets]
+        self.files = tuple(chain.from_iterable(parts))
+        self._starts = list(accumulate(map(len, parts), initial=0))
+        self.lookups = {"index": 0, "scan": 0}
+
+    @property
+    def row_bytes(self) -> int:
+        """Average size of a record in memory, over the files that were read, in bytes."""
+        rows = sum(self.files[at].rows for at in self._readers)
+        return sum(reader.memory for reader in self._readers.values()) // max(1, rows)
+
+    def places(self, bucket: int) -> range:
+        """Return the indexes of a bucket's files in `files`."""
+        number = self.buckets.index(bucket)
+        return range(self._starts[number], self._starts[number + 1])
+
+    def open(self, at: int) -> IndexedFile:
+        """Return all rows of the file `files[at]`, which is about to be replaced."""
+        file = self.files[at]
+        return self.cache.open(
+            self.table.folder, self.table.id, file.path, size=file.size, rows=file.rows, copy=False
+        )
+
+    def whole(self, at: int) -> IndexedFile:
+        """Return all rows of the file `files[at]`, for looking up much of it."""
+        found = self._readers.get(at)
+        if not isinstance(found, IndexedFile):
+            found = self._readers[at] = self.reader(at, None)
+        assert isinstance(found, IndexedFile), "who wants everything gets everything"
+        return found
+
+    def known(self, at: int, wanted: Positions | None) -> StateRows:
+        """Return the reader of the file `files[at]`; later calls return the same one."""
+        if at not in self._readers:
+            self._readers[at] = self.reader(at, wanted)
+        return self._readers[at]
+
+    def reader(self, at: int, wanted: Positions | None) -> StateRows:
+        """Return a reader of the file `files[at]` for one look-up of these hashes."""
+        file = self.files[at]
+        return self.cache.reader(
+            self.table.folder,
+            self.table.id,
+            file.path,
+            size=file.size,
+            rows=file.rows,
+            wanted=wanted,
+        )
+
+    def dead_rows(self, at: int) -> BitMap64:
+        """Return the rows of the file `files[at]` that were deleted before this run."""
+        bitmap = self._dead.get(at)
+        if bitmap is None:
+            file, folder = self.files[at], self.table.folder
+            bitmap = BitMap64()
+            if file.vector:
+                bitmap = self.cache.vectors.read(folder, file.vector)
+            for deletes in file.unpublished:
+                bitmap = bitmap | read_deletes(folder, deletes)  # a new one: the cache is shared
+            self._dead[at] = bitmap
+        return bitmap
+
+    def find(self, wanted: Positions | None) -> Found:
+        """Return the live records of these hashes (ascending, unique); `None`: all."""
+        parts = [
+            self._find_in(at, mine)
+            for bucket, mine in zip(self.buckets, self._by_bucket(wanted), strict=True)
+            for at in self.places(bucket)
+        ]
+        parts = [part for part in parts if len(part.hashes)]
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            empty = np.empty(0, np.int64)
+            return Found(empty, empty, empty)
+        hashes = np.concatenate([p.hashes for p in parts])
+        order = np.argsort(hashes, kind="stable")
+        return Found(
+            hashes[order],
+            np.concatenate([p.file for p in parts])[order],
+            np.concatenate([p.position for p in parts])[order],
+        )
+
+    def _by_bucket(self, wanted: Positions | None) -> list[Positions | None]:
+        """Return the wanted hashes of every bucket."""
+        if wanted is None or len(self.buckets) == 1:
+            return [wanted] * len(self.buckets)
+        edges = bucket_edges(wanted, self.buckets, buckets=self.of)
+        return [wanted[start:stop] for start, stop in pairwise(edges)]
+
+    def _find_in(self, at: int, wanted: Positions | None) -> Found:
+        reader = self.known(at, wanted)
+        self.lookups[reader.way(wanted)] += 1
+        positions, hashes = reader.find(wanted)
+        # Most files have none of a few keys; then their dead rows need not be read.
+        dead = self.dead_rows(at) if len(positions) else None
+        if dead:
+            live = ~_contains(dead, positions, self.files[at].rows)
+            positions, hashes = positions[live], hashes[live]
+        return Found(hashes, np.full(len(positions), at, np.int64), positions)
+
+    def take(self, found: Found, columns: Sequence[str]) -> pa.Table:
+        """Return the rows of some records (at least one) of `find`, in the order of `found`."""
+        parts, places = [], []
+        for at in np.unique(found.file).tolist():
+            mine = np.flatnonzero(found.file == at)
+            parts.append(self._readers[at].take(found.position[mine], columns))
+            places.append(mine)
+        table = pa.concat_tables(parts)
+        self.bytes_read += table.nbytes
+        if len(parts) == 1:
+            return table
+        return table.take(pa.array(np.argsort(np.concatenate(places), kind="stable")))
+
+    def records(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield all live records ordered by hash, in batches: smaller ones if they are wide."""
+        found = self.find(None)
+        step = min((self.whole(at).at_a_time(columns) for at in range(len(self.files))), default=1)
+        for start in range(0, len(found.hashes), step):
+            yield self.take(found.part(start, start + step), columns)
+
+    def kill(self, dead: Found) -> None:
+        """Mark records as deleted by this run."""
+        if len(dead.position):
+            self.died.append(dead)
+            self._died_rows += len(dead.position)
+        if self._died_rows > _DIED_ROWS_MAX:
+            self._fold()
+
+    def deaths(self) -> dict[int, BitMap64]:
+        """Return the rows that this run deleted, by index of the file."""
+        self._fold()
+        return self._deaths
+
+    def _fold(self) -> None:
+        """Move the deleted rows into bitmaps, which need a fraction of the memory."""
+        if not self.died:
+            return
+        file = np.concatenate([dead.file for dead in self.died])
+        position = np.concatenate([dead.position for dead in self.died])
+        for at in np.unique(file).tolist():
+            rows = bitmap_of(position[file == at])
+            self._deaths[at] = self._deaths[at] | rows if at in self._deaths else rows
+        self.died, self._died_rows = [], 0
+
+
+def _contains(dead: BitMap64, positions: Positions, rows: int) -> npt.NDArray[np.bool_]:
+    """Return which of some positions are dead; the cost depends on the shorter side."""
+    if len(positions) * _ASK_COST < len(dead):
+        asked = map(dead.__contains__, positions.tolist())
+        return np.fromiter(asked, np.bool_, len(positions))
+    gone = rows_of(dead)
+    if len(positions) * _SEARCH_COST < rows:
+        nearest = np.minimum(np.searchsorted(gone, positions), len(gone) - 1)
+        return np.asarray(gone[nearest] == positions)
+    mask = np.zeros(rows, np.bool_)
+    mask[gone] = True
+    return mask[positions]

@@ -1,0 +1,137 @@
+"""Eviction in the cache folders, by age and bytes: old index copies, scratch files, old boots.
+
+    <cache>/<boot>/*.arrow            copies; the least recently used go, beyond a bound
+    <cache>/<other boot>[-scratch]/*  the same, together with ours, if the disk is full
+    <cache>/<boot>-scratch/*          files of tasks; those older than a task go
+    <cache>/<other boot>[-scratch]/   goes as a whole once it has not been touched for days
+
+A file is unlinked, never truncated: a process that has mapped it keeps it. Only files with names
+that the cache gives are removed, since others may use the folder too. Machines may share a
+folder, so another boot's folder may belong to a running machine: only its age decides. If copies
+are removed too early, they are made again.
+
+Nothing here fails if a file is gone or may not be removed: such a file is skipped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+__all__ = [
+    "BOOT_SECONDS_MAX",
+    "SCRATCH_KINDS",
+    "evict",
+    "other_boots",
+    "remove_boots",
+    "remove_older",
+]
+
+BOOT_SECONDS_MAX = 7 * 86400.0
+"""A boot's folder is removed once its newest file is older than this."""
+
+SCRATCH_KINDS = ("called", "own")
+"""File name extensions of scratch files that tasks write."""
+
+_BOOT = re.compile(r"([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|process-\d+)(-scratch)?")
+_OURS = {".arrow", ".tmp", *(f".{kind}" for kind in SCRATCH_KINDS)}
+
+
+def evict(
+    folders: Sequence[Path], *, room: int, bytes_max: int, full: bool = False
+) -> tuple[list[str], int]:
+    """Unlink the least recently used files until the rest and a new file fit in the bound.
+
+    The bound is at most half of the disk space that these files and the free space have together.
+    If the disk has no room for the new file in any case, nothing is removed.
+
+    Args:
+        folders: Folders of one cache, at least one; they need not exist.
+        room: Bytes of the new file; if it is larger than the bound, all others go.
+        bytes_max: Upper limit of the bound.
+        full: The disk refuses more (a quota may be used up), so its free space does not count.
+
+    Returns:
+        The names of the removed files, and the bound in bytes.
+    """
+    found = [
+        (time, size, path)
+        for folder in folders
+        for path, time, size in _files(folder)
+        if path.suffix in _OURS
+    ]
+    total, free = sum(size for _, size, _ in found), _free(folders[0].parent)
+    most = min(bytes_max, (total if full else total + free) // 2)
+    gone: list[str] = []
+    if room > total + free:
+        return gone, most
+    for _, size, path in sorted(found):
+        if total + room <= most:
+            break
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+            gone.append(path.name)
+            total -= size
+    return gone, most
+
+
+def remove_older(folder: Path, *, seconds: float, now: float) -> None:
+    """Unlink the files that have not been touched for `seconds`."""
+    for path, time, _ in _files(folder):
+        if now - time > seconds:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def remove_boots(cache: Path, *, own: str, now: float) -> None:
+    """Remove the folders of other boots that are older than `BOOT_SECONDS_MAX`.
+
+    Args:
+        cache: Folder that holds a folder per boot.
+        own: The name of this boot, whose folders stay.
+        now: Current time in seconds, on the clock of the files' times.
+    """
+    for folder in other_boots(cache, own=own):
+        _remove_boot(folder, now)
+
+
+def other_boots(cache: Path, *, own: str) -> list[Path]:
+    """Return the folders of other boots, their scratch folders included."""
+    folders: list[Path] = []
+    with contextlib.suppress(OSError):
+        for folder in cache.iterdir():
+            found = _BOOT.fullmatch(folder.name)
+            if found is not None and found[1] != own:
+                folders.append(folder)
+    return folders
+
+
+def _remove_boot(folder: Path, now: float) -> None:
+    with contextlib.suppress(OSError):
+        times = [folder.stat().st_mtime, *(time for _, time, _ in _files(folder))]
+        if now - max(times) <= BOOT_SECONDS_MAX:
+            return
+        for path, _, _ in _files(folder):
+            if path.suffix in _OURS:
+                path.unlink(missing_ok=True)
+        folder.rmdir()  # stays, if it holds anything else
+
+
+def _free(folder: Path) -> int:
+    """Return the free bytes of a folder's disk; 0 if unknown."""
+    with contextlib.suppress(OSError):
+        status = os.statvfs(folder)
+        return status.f_bavail * status.f_frsize
+    return 0
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, float, int]]:
+    """Yield the files of a folder, each with the time of its last use in seconds, and its size."""
+    with contextlib.suppress(OSError):
+        for path in list(folder.iterdir()):
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                yield path, status.st_mtime, status.st_size

@@ -1,0 +1,325 @@
+"""The file format of index copies: Arrow rows, followed by a checksum of every block.
+
+    Arrow file | xxh3-64 of each block of 64 KiB | "CBPCOPY2", sizes, xxh3-128 of name and checksums
+
+Wrong data in a copy would be written into state, so no byte is used before its block was
+checked. The metadata of the rows is checked when the file is mapped, the rows when a look-up
+touches them (`Guard`). A block is checked once per map. For the check the block is read from the
+file, not through the map: an unreadable sector or a truncated file is then an error. Through the
+map it would be a signal that kills the process.
+
+Cost: 0.1 ms per MB, once per process and copy; afterwards one test per look-up. A copy of up
+to 4 MiB is checked as a whole at once. A larger one is checked as it is touched, and as a whole
+once half of it was touched or it was asked often.
+
+Guaranteed: bytes that `Guard` accepted are those that `write_copy` wrote under this name
+(tests/cbp/engine/state/test_copies.py flips each). Not guaranteed: that memory or disk leaves
+them unchanged afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+__all__ = ["CopyDamagedError", "CopyForeignError", "Guard", "MappedCopy", "map_copy", "write_copy"]
+
+Int64s = npt.NDArray[np.int64]
+
+BLOCK = 64 << 10
+WHOLE_BYTES = 4 << 20
+"""Up to this size a copy is checked as a whole at once; that takes 0.4 ms."""
+
+ASKS_MAX = 32
+"""After so many look-ups a copy is hot: all of it is checked, and no more tests are needed."""
+
+_READ_BYTES = 256 << 10
+"""Bytes read at a time, always into the same memory, so that it stays in the CPU cache."""
+
+_TAIL = struct.Struct("<8sQQ16s")
+_MAGIC = b"CBPCOPY2"
+_ARROW_END = struct.Struct("<i6s")
+_ARROW_MAGIC = b"ARROW1"
+
+
+class CopyDamagedError(Exception):
+    """A copy does not hold what was written; the cache catches this and makes a new copy."""
+
+
+class CopyForeignError(Exception):
+    """The file is a copy in another format; it is not damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class MappedCopy:
+    """A mapped copy: its rows, which the guard has not checked yet, and the guard."""
+
+    batch: pa.RecordBatch
+    guard: Guard
+
+
+def write_copy(path: Path, name: str, batch: pa.RecordBatch) -> None:
+    """Write a copy with its checksums; the caller renames the file to its final name.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    with path.open("r+b") as file:
+        sums = bytearray()
+        size = 0
+        while part := file.read(_READ_BYTES):
+            sums += b"".join(_sum(block).to_bytes(8, "little") for block in _blocks(part))
+            size += len(part)
+        file.write(sums)
+        file.write(_TAIL.pack(_MAGIC, size, BLOCK, _seal(name, size, BLOCK, bytes(sums))))
+
+
+def map_copy(path: Path, name: str) -> MappedCopy:
+    """Map a copy; the metadata of the rows is checked, the rows are not.
+
+    Raises:
+        CopyForeignError: It is a copy of an earlier version, or has blocks of another size.
+        CopyDamagedError: It does not hold what was written under this name.
+        OSError: It does not exist, or maps are refused.
+    """
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        status = os.fstat(handle)
+        if status.st_size < _TAIL.size:
+            message = f"it has {status.st_size} bytes"
+            raise CopyDamagedError(message)
+        sums, size = _read_sums(handle, name, status.st_size)
+        memory = pa.memory_map(f"/dev/fd/{handle}").read_buffer(size)
+    finally:
+        os.close(handle)
+    guard = Guard(path, (status.st_dev, status.st_ino), memory, sums)
+    guard.span(max(0, size - _ARROW_END.size), size)
+    length, magic = _ARROW_END.unpack(memory[size - _ARROW_END.size :])
+    guard.span(max(0, size - _ARROW_END.size - length), size)
+    guard.span(0, min(size, BLOCK))
+    if magic != _ARROW_MAGIC:
+        message = "it does not end as an Arrow file"
+        raise CopyDamagedError(message)
+    try:
+        batch = _only_batch(memory)
+        # The metadata of the rows lies before the first row.
+        first = min((start for start, _ in _places(batch, memory)), default=0)
+        guard.span(0, first)
+    except pa.ArrowException as exc:
+        raise CopyDamagedError(str(exc)) from exc
+    if size <= WHOLE_BYTES:
+        guard.everything()
+    return MappedCopy(batch, guard)
+
+
+class Guard:
+    """Checks blocks of a mapped copy before their bytes are used.
+
+    Args:
+        path: Path of the copy; by now there may be another file, or none.
+        inode: Device and inode of the mapped file.
+        memory: All Arrow bytes.
+        sums: Checksum of each block.
+
+    Attributes:
+        path: As given.
+        inode: As given.
+        done: Whether every block was checked.
+    """
+
+    def __init__(
+        self, path: Path, inode: tuple[int, int], memory: pa.Buffer, sums: npt.NDArray[np.uint64]
+    ) -> None:
+        self.path, self.inode, self.done = path, inode, False
+        self._memory, self._sums = memory, sums
+        self._passed = np.zeros(len(sums), np.bool_)
+        self._asks = 0
+
+    def span(self, start: int, stop: int) -> None:
+        """Check the bytes from `start` to `stop`.
+
+        Raises:
+            CopyDamagedError: A block is not what was written; as for every method.
+        """
+        if stop > start:
+            self._check(np.arange(start // BLOCK, (stop - 1) // BLOCK + 1))
+
+    def everything(self) -> None:
+        """Check all blocks that were not checked yet."""
+        if not self.done:
+            self._check(np.arange(len(self._sums)))
+
+    def column(self, column: pa.Array) -> None:
+        """Check all rows of a column."""
+        if not self.done:
+            for buffer in column.buffers():
+                if buffer is not None:
+                    start = buffer.address - self._memory.address
+                    self.span(start, start + buffer.size)
+
+    def rows(self, column: pa.Array, positions: Int64s) -> None:
+        """Check some rows of a column; for a nested column, all rows."""
+        self._asks += 1
+        if self._asks > ASKS_MAX:
+            self.everything()
+        if self.done:
+            return
+        type_, buffers = column.type, column.buffers()
+        if pa.types.is_large_string(type_) or pa.types.is_large_binary(type_):
+            self._bytes(buffers[1], positions * 8, 16)
+            offsets = np.frombuffer(buffers[1], np.int64)
+            starts, sizes = offsets[positions], offsets[positions + 1] - offsets[positions]
+            if buffers[2] is not None:
+                self._bytes(buffers[2], starts, sizes)
+        elif pa.types.is_boolean(type_):
+            self._bytes(buffers[1], positions >> 3, 1)
+        elif pa.types.is_primitive(type_) or pa.types.is_decimal(type_):
+            width = type_.bit_width // 8
+            self._bytes(buffers[1], positions * width, width)
+        else:
+            self.column(column)
+            return
+        if buffers[0] is not None:
+            self._bytes(buffers[0], positions >> 3, 1)
+
+    def is_shorter(self) -> bool:
+        """Return whether the file was truncated under the map; touching it kills the process."""
+        try:
+            status = os.stat(self.path)
+        except OSError:
+            return False
+        mine = (status.st_dev, status.st_ino) == self.inode
+        return mine and status.st_size < self._memory.size
+
+    def _bytes(self, buffer: pa.Buffer, starts: Int64s, sizes: Int64s | int) -> None:
+        """Check some ranges of a buffer."""
+        first = starts + (buffer.address - self._memory.address)
+        last = (first + np.maximum(sizes, 1) - 1) // BLOCK
+        first //= BLOCK
+        # An empty text in the last row may begin after the last byte.
+        last, first = (np.minimum(x, len(self._sums) - 1) for x in (last, first))
+        if np.all(self._passed[first]) and np.all(self._passed[last]) and np.all(last - first < 2):
+            return
+        touched = np.zeros(len(self._sums) + 1, np.int64)
+        np.add.at(touched, first, 1)
+        np.add.at(touched, last + 1, -1)
+        self._check(np.flatnonzero(np.cumsum(touched[:-1])))
+
+    def _check(self, blocks: Int64s) -> None:
+        left = blocks[~self._passed[blocks]]
+        if len(left):
+            for start, stop in _runs(left):
+                self._read(start, stop)
+            passed = int(np.count_nonzero(self._passed))
+            self.done = passed == len(self._sums)
+            if not self.done and 2 * passed >= len(self._sums):
+                self.everything()
+
+    def _read(self, start: int, stop: int) -> None:
+        """Read blocks, a part at a time, and compare their checksums."""
+        handle = self._handle()
+        room = None if handle is None else memoryview(bytearray(_READ_BYTES))
+        try:
+            step = _READ_BYTES // BLOCK
+            for first in range(start, stop, step):
+                last = min(first + step, stop)
+                low, high = first * BLOCK, min(last * BLOCK, self._memory.size)
+                if handle is None or room is None:
+                    part = memoryview(self._memory)[low:high]
+                else:
+                    part = room[: os.preadv(handle, [room[: high - low]], low)]
+                if len(part) != high - low:
+                    message = f"it ends after {low + len(part)} bytes"
+                    raise CopyDamagedError(message)
+                found = np.fromiter(map(_sum, _blocks(part)), np.uint64, last - first)
+                wrong = np.flatnonzero(found != self._sums[first:last])
+                if len(wrong):
+                    message = f"the checksum of its block {first + int(wrong[0])} is wrong"
+                    raise CopyDamagedError(message)
+                self._passed[first:last] = True
+        except OSError as exc:
+            raise CopyDamagedError(exc.strerror or str(exc)) from exc
+        finally:
+            if handle is not None:
+                os.close(handle)
+
+    def _handle(self) -> int | None:
+        """Open the mapped file; `None` if its path now names another file, or none."""
+        try:
+            handle = os.open(self.path, os.O_RDONLY)
+        except OSError:
+            return None
+        status = os.fstat(handle)
+        if (status.st_dev, status.st_ino) == self.inode:
+            return handle
+        os.close(handle)
+        return None
+
+
+def _read_sums(handle: int, name: str, size: int) -> tuple[npt.NDArray[np.uint64], int]:
+    """Return the checksum of each block, and the number of bytes that they cover."""
+    end = os.pread(handle, _TAIL.size, size - _TAIL.size)
+    magic, bytes_, block, seal = _TAIL.unpack(end)
+    if magic != _MAGIC:
+        if end.endswith(_ARROW_MAGIC):
+            message = "it is of an earlier version"
+            raise CopyForeignError(message)
+        message = "its end is not that of a copy"
+        raise CopyDamagedError(message)
+    sums = os.pread(handle, max(0, size - _TAIL.size - bytes_), bytes_)
+    if seal != _seal(name, bytes_, block, sums):
+        # Either damage, or an intact copy that was written under another name: not to be used.
+        message = "its checksums are damaged, or those of another copy"
+        raise CopyDamagedError(message)
+    if block != BLOCK or len(sums) != 8 * -(-bytes_ // BLOCK):
+        message = f"it has blocks of {block} bytes"
+        raise CopyForeignError(message)
+    return np.frombuffer(sums, "<u8").astype(np.uint64), bytes_
+
+
+def _seal(name: str, size: int, block: int, sums: bytes) -> bytes:
+    """Return the checksum that binds the blocks' checksums to the name of their copy."""
+    return xxhash.xxh3_128_digest(b"%s\0%d\0%d\0%s" % (name.encode(), size, block, sums))
+
+
+def _only_batch(memory: pa.Buffer) -> pa.RecordBatch:
+    reader = pa.ipc.open_file(pa.BufferReader(memory))
+    if reader.num_record_batches != 1:
+        message = f"it has {reader.num_record_batches} batches"
+        raise CopyDamagedError(message)
+    return reader.get_batch(0)
+
+
+def _places(batch: pa.RecordBatch, memory: pa.Buffer) -> Iterator[tuple[int, int]]:
+    """Yield the byte range of each column buffer within the mapped memory."""
+    for column in batch.columns:
+        for buffer in column.buffers():
+            if buffer is not None and buffer.size:
+                start = buffer.address - memory.address
+                yield start, start + buffer.size
+
+
+def _blocks(part: bytes | memoryview) -> Iterator[memoryview]:
+    view = memoryview(part)
+    return (view[at : at + BLOCK] for at in range(0, len(view), BLOCK))
+
+
+def _sum(block: memoryview) -> int:
+    return xxhash.xxh3_64_intdigest(block)
+
+
+def _runs(blocks: Int64s) -> Iterator[tuple[int, int]]:
+    """Yield the runs of consecutive numbers, as (first, last + 1)."""
+    cuts = np.flatnonzero(np.diff(blocks) != 1) + 1
+    for part in np.split(blocks, cuts):
+        yield int(part[0]), int(part[-1]) + 1

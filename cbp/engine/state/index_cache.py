@@ -1,0 +1,432 @@
+"""Cache of index copies: local, memory-mapped copies of immutable data files, sorted by `_hash`.
+
+With random keys, every Parquet reader reads the whole file, whatever the hit rate. A
+mapped copy answers `searchsorted` by touching a few pages. A copy is only a cache:
+
+- It belongs to one data file. Its name holds table id, path and size, and data files
+  never change. The content holds the name too: if a copy of another file lies under this
+  name for any reason, the copy is made again. A copy is written under a temporary name and
+  renamed, never changed in place: a file that shrinks under a map kills the process.
+- Wrong data is never used: every block has a checksum, which is compared before the block is
+  used (`copies.py`). A damaged copy is dropped, noted in `damaged.jsonl` beside the folders
+  of the boots, and made again from the data file, even in the middle of a look-up.
+- It is not synced. Its folder is named after the boot of this machine instead, so
+  pages that were lost in a power cut are never trusted.
+- If anything fails (no space, truncated file, `mmap` refused), the Parquet
+  file is read instead: slower, never wrong.
+- If the address space of a process is bounded (`spark.executor.pyspark.memory`),
+  maps that are not in use are closed to make room.
+- The copies are bounded, by bytes and by half of their disk: before a copy is written, the least
+  recently used ones are unlinked; maps of them stay valid. A process touches the files that it
+  has mapped and uses, so that no process evicts another's hottest copies. A copy that was evicted
+  all the same is made again from its map.
+- If the disk is full all the same, half of the copies are removed, those of earlier boots
+  included, and the write is tried once more: the newest file is hotter than the removed ones.
+
+Strings are widened to `large_string`: above 2 GB a `string` column would be split
+into chunks, and reading only one of them would lose rows. The row count is checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import threading
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from cbp.engine.delta.deletion_vector_cache import VectorCache
+from cbp.engine.state.access_path import choose_rows, is_small
+from cbp.engine.state.cache_eviction import evict, other_boots, remove_boots, remove_older
+from cbp.engine.state.copies import CopyDamagedError, CopyForeignError, map_copy, write_copy
+from cbp.engine.state.damaged_copies import note_dropped
+from cbp.engine.state.lookup import IndexedFile, Int64s, RowGroups, StateRows, ascending
+from cbp.engine.storage.checked_parquet import CheckedFile, open_parquet
+from cbp.engine.storage.temp_files import map_is_refused
+from cbp.errors import DiskFullError, FileDamagedError, InvariantError
+
+__all__ = ["IndexCache", "index_cache"]
+
+BYTES_MAX_DEFAULT = 20 << 30
+MAPS_MAX = 4096
+HELD_OVERHEAD = 8 << 10
+"""Bytes of the objects around one file's rows; from a soak test with thousands of tiny files."""
+
+HELD_BYTES_MAX = 64 << 20
+"""For rows without a copy that are kept for the next run: small files, and files without space."""
+
+SCRATCH_SECONDS_MAX = 3600.0
+"""A scratch file that is older than this was left by a task that is gone."""
+
+TOUCH_SECONDS = 60.0
+"""A copy in use is touched once in this time; eviction needs no finer resolution."""
+
+_SWEEPS = 8
+"""A process sweeps again after it has written this fraction of the bytes that copies may have."""
+
+_ORDER, _PHYSICAL = b"cbp.order", b"physical"
+"""Marks a copy whose rows do not ascend by hash; only the black box writes such files."""
+
+
+_log = logging.getLogger(__name__)
+
+
+@lru_cache(maxsize=8)
+def index_cache(folder: str) -> IndexCache:
+    """Return this process's cache of a folder; reused workers keep their maps."""
+    return IndexCache(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A data file, and the name of its copy."""
+
+    name: str
+    source: str
+    rows: int
+
+
+@dataclass(slots=True)
+class _Mapped:
+    """A mapped copy, and when its file was last touched."""
+
+    rows: IndexedFile
+    touched: float
+
+
+class IndexCache:
+    """Index copies below one folder of this machine; many processes may use it at a time.
+
+    Args:
+        folder: Folder that holds a folder per boot.
+        bytes_max: Most bytes of copies on the disk after a sweep; a single copy may be larger.
+        clock: Current time in seconds, on the clock of the files' times.
+
+    Attributes:
+        held_bytes: Bytes of rows without a copy; at most `HELD_BYTES_MAX`.
+        vectors: Cache of the files' deletion vectors.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        *,
+        bytes_max: int = BYTES_MAX_DEFAULT,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._folder = Path(folder) / _boot_id()
+        self._scratch = self._folder.with_name(f"{self._folder.name}-scratch")
+        self._bytes_max = bytes_max
+        self._clock = clock
+        self._open: OrderedDict[str, _Mapped] = OrderedDict()
+        self._held: OrderedDict[str, IndexedFile] = OrderedDict()
+        self.held_bytes = 0
+        self.vectors = VectorCache()
+        self._spent: OrderedDict[str, int] = OrderedDict()
+        self._unswept: int | None = None
+        self._lock = threading.Lock()
+
+    def open(
+        self, table: str, table_id: str, path: str, *, size: int, rows: int, copy: bool = True
+    ) -> IndexedFile:
+        """Return all rows of a data file.
+
+        Args:
+            table: Folder of the table.
+            table_id: The table's id; part of the copy's name.
+            path: The data file, relative to the table.
+            size: The data file's bytes; part of the copy's name.
+            rows: Physical rows of the file, as the log states them.
+            copy: Whether to make a missing copy of a large file; pointless for
+                a file that is about to be replaced.
+
+        Raises:
+            FileDamagedError: The data file is gone, damaged, or has another number of rows.
+        """
+        wanted = _Wanted(_name(table_id, path, size), f"{table}/{path}", rows)
+        found = self._kept(wanted)
+        if found is None:
+            copy = copy and not is_small(rows=rows, size=size)
+            found = self._ready(wanted, copy=copy)
+        return found
+
+    def reader(
+        self,
+        table: str,
+        table_id: str,
+        path: str,
+        *,
+        size: int,
+        rows: int,
+        wanted: Int64s | None,
+    ) -> StateRows:
+        """Return the cheapest reader for one look-up of these hashes; see `access_path`.
+
+        Raises:
+            FileDamagedError: The data file is gone, damaged, or has another number of rows.
+        """
+        file = _Wanted(_name(table_id, path, size), f"{table}/{path}", rows)
+        found = self._kept(file)
+        if found is not None:
+            return found
+        small = is_small(rows=rows, size=size)
+        if wanted is not None and not small and not (self._folder / file.name).exists():
+            groups = RowGroups(_open_parquet(f"{table}/{path}", rows))
+            touched = groups.rows(groups.touched(wanted))
+            spent = self._spent.get(file.name, 0)
+            way = choose_rows(rows=rows, touched=touched, spent=spent)
+            if way == "groups":
+                self._spend(file.name, spent + touched)
+                return groups
+        return self._ready(file, copy=not small)
+
+    def put(self, table_id: str, path: str, *, size: int, content: pa.Table) -> None:
+        """Keep a copy of a file that was just written; `content` has the file's order."""
+        name = _name(table_id, path, size)
+        if is_small(rows=content.num_rows, size=size):
+            self._hold(name, IndexedFile(_one_batch(content)))
+            return
+        with contextlib.suppress(OSError):
+            self._write(name, _one_batch(content), in_order=True)
+
+    def scratch(self, name: str) -> Path:
+        """Return the path for a task's own scratch file; no other task uses the name.
+
+        The task removes the file. `tidy_scratch` removes what killed workers left.
+        """
+        return self._scratch / name
+
+    def tidy_scratch(self) -> None:
+        """Remove old scratch files; a process that still maps one keeps it."""
+        remove_older(self._scratch, seconds=SCRATCH_SECONDS_MAX, now=self._clock())
+
+    def _kept(self, wanted: _Wanted) -> IndexedFile | None:
+        name = wanted.name
+        with self._lock:
+            if name in self._held:
+                self._held.move_to_end(name)
+                return self._held[name]
+            mapped = self._open.get(name)
+            if mapped is None:
+                return None
+            self._open.move_to_end(name)
+            now = self._clock()
+            if 0 <= now - mapped.touched < TOUCH_SECONDS:
+                return mapped.rows
+            mapped.touched = now
+        return self._touched(wanted, mapped.rows, now)
+
+    def _touched(self, wanted: _Wanted, rows: IndexedFile, now: float) -> IndexedFile | None:
+        """Mark a copy as in use; if another process evicted it, make it again.
+
+        Returns:
+            The rows; `None` if the copy was truncated under the map.
+        """
+        name = wanted.name
+        path = self._folder / name
+        if rows.guard is not None and rows.guard.is_shorter():
+            self._drop(wanted, "it was cut off")
+            return None
+        try:
+            os.utime(path, (now, now))
+        except FileNotFoundError:
+            with contextlib.suppress(OSError, MemoryError):
+                self._write(name, rows.batch, in_order=rows.in_order)
+                # The old map still holds its bytes on the disk, invisible to every sweep.
+                return self._map(wanted) or rows
+        except OSError:
+            pass  # a file system that forbids it; the copy is still usable
+        return rows
+
+    def _hold(self, name: str, rows: IndexedFile) -> IndexedFile:
+        """Keep rows without a copy while there is room; the least recently used are dropped."""
+        with self._lock:
+            if name not in self._held and _held_bytes(rows) <= HELD_BYTES_MAX:
+                self._held[name] = rows
+                self.held_bytes += _held_bytes(rows)
+            while self.held_bytes > HELD_BYTES_MAX:
+                _, gone = self._held.popitem(last=False)
+                self.held_bytes -= _held_bytes(gone)
+        return rows
+
+    def _spend(self, name: str, rows: int) -> None:
+        with self._lock:
+            self._spent[name] = rows
+            self._spent.move_to_end(name)
+            if len(self._spent) > MAPS_MAX:
+                self._spent.popitem(last=False)
+
+    def _ready(self, wanted: _Wanted, *, copy: bool) -> IndexedFile:
+        try:
+            return self._map(wanted) or self._make(wanted, copy=copy)
+        except MemoryError:
+            with self._lock:
+                self._open.clear()
+                self._held.clear()
+                self.held_bytes = 0
+            return self._map(wanted) or self._make(wanted, copy=copy)
+
+    def _map(self, wanted: _Wanted) -> IndexedFile | None:
+        name = wanted.name
+        path = self._folder / name
+        try:
+            found = map_copy(path, name)
+            now = self._clock()
+            os.utime(path, (now, now))
+        except OSError as exc:
+            if map_is_refused(exc) and self._open:
+                raise MemoryError from exc
+            return None
+        except CopyForeignError:
+            return None
+        except CopyDamagedError as exc:
+            self._drop(wanted, str(exc))
+            return None
+        batch = found.batch
+        if batch.num_rows != wanted.rows:
+            return None
+        mapped = IndexedFile(
+            batch.replace_schema_metadata(),
+            sorted_=_ORDER not in (batch.schema.metadata or {}),
+            guard=found.guard,
+            replace=partial(self._replaced, wanted),
+        )
+        with self._lock:
+            self._open[name] = _Mapped(mapped, now)
+            self._open.move_to_end(name)
+            if len(self._open) > MAPS_MAX:
+                self._open.popitem(last=False)
+        return mapped
+
+    def _replaced(self, wanted: _Wanted, error: CopyDamagedError) -> IndexedFile:
+        """Drop a copy that turned out to be damaged; return the rows of the data file."""
+        self._drop(wanted, str(error))
+        return self._make(wanted, copy=True)
+
+    def _drop(self, wanted: _Wanted, why: str) -> None:
+        """Remove a damaged copy and record it; other processes detect the damage themselves."""
+        path = self._folder / wanted.name
+        with self._lock:
+            self._open.pop(wanted.name, None)
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+        told = note_dropped(self._folder.parent, copy=path, source=wanted.source, why=why)
+        _log.warning("index copy dropped and made anew: %s", told)
+
+    def _make(self, wanted: _Wanted, *, copy: bool) -> IndexedFile:
+        name = wanted.name
+        batch = _one_batch(_read(wanted.source, wanted.rows))
+        in_order = ascending(batch)
+        if copy:
+            with contextlib.suppress(OSError):
+                self._write(name, batch, in_order=in_order)
+                mapped = self._map(wanted)
+                if mapped is not None:
+                    return mapped
+        return self._hold(name, IndexedFile(batch, sorted_=in_order))
+
+    def _write(self, name: str, batch: pa.RecordBatch, *, in_order: bool) -> None:
+        told = {} if in_order else {_ORDER: _PHYSICAL}
+        batch, size = batch.replace_schema_metadata(told), batch.nbytes
+        if self._unswept is None or self._unswept < size:
+            self._sweep(size)
+        try:
+            self._put(name, batch)
+        except OSError as exc:
+            if not DiskFullError.is_told_by(exc) or not self._sweep(size, full=True):
+                raise
+            self._put(name, batch)
+        self._unswept = (self._unswept or 0) - size
+
+    def _put(self, name: str, batch: pa.RecordBatch) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        temporary = self._folder / f"{uuid.uuid4().hex}.tmp"
+        try:
+            write_copy(temporary, name, batch)
+            temporary.rename(self._folder / name)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def _sweep(self, room: int, *, full: bool = False) -> bool:
+        """Evict the least recently used copies and old boots; return whether any copy went."""
+        cache, own = self._folder.parent, self._folder.name
+        if self._unswept is None:
+            remove_boots(cache, own=own, now=self._clock())
+        folders = [self._folder, *(other_boots(cache, own=own) if full else ())]
+        gone, most = evict(folders, room=room, bytes_max=self._bytes_max, full=full)
+        self._unswept = most // _SWEEPS
+        with self._lock:
+            # An open map holds the bytes of its file on the disk, even after an unlink.
+            for name in list(self._open) if full else gone:
+                self._open.pop(name, None)
+        return bool(gone)
+
+
+def _held_bytes(rows: IndexedFile) -> int:
+    """Return the memory of held rows; for a few rows it is mostly overhead."""
+    return rows.memory + HELD_OVERHEAD
+
+
+def _name(table_id: str, path: str, size: int) -> str:
+    return f"{table_id}-{re.sub('[^A-Za-z0-9.=-]', '_', path)}-{size}.arrow"
+
+
+def _read(source: str, rows: int) -> pa.Table:
+    """Return a data file's rows.
+
+    Raises:
+        FileDamagedError: The file is gone or damaged, or has other rows than its log says.
+    """
+    return _open_parquet(source, rows).read()
+
+
+def _open_parquet(source: str, rows: int) -> CheckedFile:
+    """Open a data file, mapped if maps are allowed."""
+    try:
+        file = open_parquet(source, mapped=True)
+    except OSError as exc:
+        if not map_is_refused(exc):
+            raise
+        file = open_parquet(source)
+    if file.metadata.num_rows != rows:
+        raise FileDamagedError(source, f"it has {file.metadata.num_rows} rows, its log says {rows}")
+    return file
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    """Return all rows as one batch; strings widened so that any size fits."""
+    wide = pa.schema([f.with_type(_widen(f.type)) for f in table.schema])
+    table = table.cast(wide).combine_chunks()
+    batches = table.to_batches()
+    if not batches:
+        return pa.RecordBatch.from_pylist([], schema=wide)
+    if len(batches) != 1:
+        msg = f"{table.num_rows} rows fell apart into {len(batches)} batches"
+        raise InvariantError(msg)
+    return batches[0]
+
+
+def _widen(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_string(type_):
+        return pa.large_string()
+    if pa.types.is_binary(type_):
+        return pa.large_binary()
+    return type_
+
+
+def _boot_id() -> str:
+    """Return the id of this boot, or of this process if the system has no boot id."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return f"process-{os.getpid()}"

@@ -1,0 +1,97 @@
+"""Groups of state that are too large for a window: found as ranges of rows, read in pieces.
+
+A file is sorted by hash, so a group is one range of rows in each file. Ranges need no
+memory per record; the positions of a group of 20 M records would need 500 MB.
+
+To find the large groups, every `stride`-th hash of a file is sampled. A run of at least
+2 * `stride` equal hashes gives two equal neighbouring samples. This touches few pages of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cbp.engine.delta.deletion_vectors import live_in
+from cbp.engine.state.bucket_state import BucketState, Found
+
+__all__ = ["LargeGroup", "large_groups", "without"]
+
+Int64s = npt.NDArray[np.int64]
+_READ_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LargeGroup:
+    """The live records of one hash in one bucket.
+
+    Attributes:
+        ranges: (index of the file, first row, last row + 1), dead rows included.
+        rows: Number of live rows.
+    """
+
+    state: BucketState
+    hash: int
+    ranges: tuple[tuple[int, int, int], ...]
+    rows: int
+
+    def found(self) -> Iterator[Found]:
+        """Yield the places of the live records, in batches."""
+        for at, first, last in self.ranges:
+            file = self.state.whole(at)
+            step = max(1, _READ_BYTES * len(file.hashes) // max(file.memory, 1))
+            for start in range(first, last, step):
+                rows = live_in(self.state.dead_rows(at), start, min(start + step, last))
+                if len(rows):
+                    hashes = np.full(len(rows), self.hash, np.int64)
+                    yield Found(hashes, np.full(len(rows), at, np.int64), rows)
+
+    def tables(self, columns: Sequence[str]) -> Iterator[tuple[pa.Table, Found]]:
+        """Yield the records in batches, each batch with its places."""
+        for found in self.found():
+            yield self.state.whole(int(found.file[0])).take(found.position, columns), found
+
+
+def large_groups(state: BucketState, wanted: Int64s | None, above: int) -> dict[int, LargeGroup]:
+    """Return the groups of some buckets that have more than `above` live records, by hash.
+
+    Args:
+        state: The state of the buckets.
+        wanted: The only hashes that matter (ascending); `None`: all.
+        above: Number of records.
+    """
+    hashes: set[int] = set()
+    for bucket in state.buckets:
+        places = state.places(bucket)
+        if sum(state.files[at].rows - state.files[at].dead for at in places) > above:
+            stride = max(1, above // (2 * len(places)))
+            hashes.update(*(state.known(at, wanted).repeated(stride, wanted) for at in places))
+    if wanted is not None and hashes:
+        hashes &= set(np.intersect1d(wanted, np.array(sorted(hashes), np.int64)).tolist())
+    groups = (_group(state, hash_) for hash_ in sorted(hashes))
+    return {group.hash: group for group in groups if group.rows > above}
+
+
+def without(state: BucketState, groups: Sequence[int], wanted: Int64s | None) -> Found:
+    """Return the live records of `wanted` (`None`: all), except those of some groups."""
+    if not groups:
+        return state.find(wanted)
+    gone = np.array(groups, np.int64)
+    if wanted is not None:
+        return state.find(np.setdiff1d(wanted, gone, assume_unique=True))
+    every = [state.whole(at).others(gone) for at in range(len(state.files))]
+    return state.find(np.unique(np.concatenate(every)))
+
+
+def _group(state: BucketState, hash_: int) -> LargeGroup:
+    ranges, rows = [], 0
+    for at in range(len(state.files)):
+        first, last = state.whole(at).span(hash_)
+        if last > first:
+            ranges.append((at, first, last))
+            rows += last - first - state.dead_rows(at).range_cardinality(first, last)
+    return LargeGroup(state, hash_, tuple(ranges), rows)

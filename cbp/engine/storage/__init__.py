@@ -1,0 +1,1 @@
+"""Storage: file and table names, atomic writes, checksums, spill files, failpoints."""

@@ -1,0 +1,98 @@
+"""JSON records with a checksum: the last member is a digest of all the others.
+
+    {"stage":"count","epoch":7,...,"_name":"_intentions/count/7.json","_digest":"8f0c5d1be1a2c3f4"}
+
+Readers that access members by name see no difference. Records of earlier versions have no digest
+and are read without a check. A record whose digest does not fit is never believed: with one
+flipped digit in a number or in a name it would be a record of something else. The member `_name`
+detects an old copy, or the record of another epoch, under a record's name.
+
+Guaranteed: `parsed` returns what was given to `digested`, or raises an error that names the file
+(tests/cbp/engine/storage/test_checked_json.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import xxhash
+
+from cbp.engine.storage.files import Files
+from cbp.errors import CbpError, FileDamagedError, own_name
+
+__all__ = ["digested", "parsed", "read_record", "require_name"]
+
+Record = TypeVar("Record")
+
+_MARK = b',"_digest":"'
+_DIGITS = 16
+_END = len(_MARK) + _DIGITS + 2
+
+
+def digested(data: bytes, path: str) -> bytes:
+    """Return a JSON object with its name and digest added as the last members; pure.
+
+    Args:
+        data: The object; it has at least one member.
+        path: Where the record will be stored.
+    """
+    if name := own_name(path):
+        data = b"".join((data[:-1], b',"_name":', json.dumps(name).encode(), b"}"))
+    return b"".join((data[:-1], _MARK, _digest(data), b'"}'))
+
+
+def read_record(files: Files, path: str, parse: Callable[[Any], Record]) -> Record:
+    """Read a record and parse it; see `parsed`.
+
+    Raises:
+        NotFoundError: There is no such file.
+        FileDamagedError: The file is not what was written.
+    """
+    return parsed(files.read(path), path, parse)
+
+
+def parsed(
+    data: bytes, path: str, parse: Callable[[Any], Record], *, written_to: str = ""
+) -> Record:
+    """Return the record that `data` holds.
+
+    Args:
+        data: With or without a digest.
+        path: Where the record is stored, for errors.
+        parse: Builds the record from plain JSON values.
+        written_to: The path for which the record was written, if not `path`.
+
+    Raises:
+        FileDamagedError: The data is not what was written there, or `parse` rejects it.
+    """
+    try:
+        if data[-_END:].startswith(_MARK):
+            found, data = data[-_END + len(_MARK) : -2], data[:-_END] + b"}"
+            if found != _digest(data):
+                raise FileDamagedError(path, "its digest is wrong")
+        if not any(data):
+            raise FileDamagedError(path, f"it is {len(data)} bytes of nothing but zeros")
+        value = json.loads(data)
+        require_name(value.pop("_name", ""), written_to or path, at=path)
+        return parse(value)
+    except CbpError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as exc:
+        raise FileDamagedError(path, f"it cannot be read: {exc or type(exc).__name__}") from exc
+
+
+def require_name(name: str, path: str, *, at: str = "") -> None:
+    """Refuse data that was written under another name; an empty `name` is accepted.
+
+    Raises:
+        FileDamagedError: The names differ.
+    """
+    expected = own_name(path)
+    if name and expected and name != expected:
+        raise FileDamagedError(at or path, f"it is what was written as {name}")
+
+
+def _digest(data: bytes) -> bytes:
+    return xxhash.xxh3_64_hexdigest(data).encode()

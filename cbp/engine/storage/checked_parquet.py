@@ -1,0 +1,346 @@
+"""Parquet files with checksums: what we write is checked before it is believed.
+
+    pages | seal | footer | length of the footer | "PAR1"
+
+Parquet has a CRC-32 for each page. It covers neither the page headers nor the footer. A damaged
+page header can make a reader skip a page silently. A damaged footer has wrong statistics, which
+tell a look-up what it need not search. We therefore write a *seal* between pages and footer, a
+place that every reader skips. It holds a checksum of each block of 64 KiB of pages, one of the
+footer, one of the name for which the file was written (files of equal size can be swapped) and
+one of the seal itself. Nothing else changes in the file, or in what refers to it. CRCs are
+written too, for other readers.
+
+`CheckedFile` checks the footer when a file is opened, and blocks of pages just before they are
+read; small files are checked at once. Files of earlier versions and of other writers have no
+seal and perhaps no CRC: only their CRCs are checked, if there are any. Every error names the
+file.
+
+Source: Parquet format, "Checksumming"; the seal is ours.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from cbp.engine.storage.temp_files import map_is_refused
+from cbp.errors import (
+    FileDamagedError,
+    FileLostError,
+    IncrementDamagedError,
+    OperatingError,
+    own_name,
+)
+
+__all__ = [
+    "CHECKED",
+    "check_parquet",
+    "open_parquet",
+    "reading",
+    "reading_increment",
+    "seal",
+    "sealed",
+]
+
+CHECKED: dict[str, Any] = {"write_page_checksum": True}
+"""Options of a Parquet writer that make its pages checkable."""
+
+BLOCK = 64 << 10
+_SMALL_BYTES = 1 << 20
+"""Up to this size all pages are checked when the file is opened; that takes 0.1 ms."""
+
+_TOLD = struct.Struct("<QQQQ")
+_TAIL = struct.Struct("<QQQQQ8s")
+_MAGIC, _NAMELESS = b"CBPSEAL2", b"CBPSEAL1"
+"""The magic of current seals, and of an earlier version's seals, which hold no name."""
+_END = struct.Struct("<I4s")
+_PARQUET = b"PAR1"
+_READ_BYTES = 1 << 20
+_ENDS_BYTES = 16 << 10
+_DECODED_ROWS = 16_384
+
+Sums = npt.NDArray[np.uint64]
+
+
+def seal(path: str) -> int:
+    """Put the seal into a file that was just closed; return the file's new size."""
+    with open(path, "r+b") as file:
+        size = file.seek(0, 2)
+        file.seek(size - _END.size)
+        length, _ = _END.unpack(file.read(_END.size))
+        pages = size - _END.size - length
+        file.seek(0)
+        parts = (file.read(min(_READ_BYTES, pages - at)) for at in range(0, pages, _READ_BYTES))
+        sums = b"".join(map(_sums_of, parts))
+        footer = file.read()
+        file.seek(pages)
+        file.write(_seal_of(pages, sums, footer, path) + footer)
+        return file.tell()
+
+
+def sealed(data: bytes, path: str) -> bytes:
+    """Return a file's bytes with the seal for the path where the file will lie; pure."""
+    length, _ = _END.unpack(data[-_END.size :])
+    pages = len(data) - _END.size - length
+    head, footer = data[:pages], data[pages:]
+    return b"".join((head, _seal_of(pages, _sums_of(head), footer, path), footer))
+
+
+def _seal_of(pages: int, sums: bytes, footer: bytes, path: str) -> bytes:
+    told = _TOLD.pack(_name_sum(path), pages, BLOCK, xxhash.xxh3_64_intdigest(footer))
+    own = xxhash.xxh3_64_digest(sums + told)
+    return sums + told + own + _MAGIC
+
+
+def _name_sum(path: str) -> int:
+    """Return the checksum of a file's own name; 0 if it has none."""
+    name = own_name(path)
+    return xxhash.xxh3_64_intdigest(name.encode()) if name else 0
+
+
+def _sums_of(pages: bytes) -> bytes:
+    view = memoryview(pages)
+    sums = (xxhash.xxh3_64_intdigest(view[at : at + BLOCK]) for at in range(0, len(view), BLOCK))
+    return np.fromiter(sums, "<u8").tobytes()
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Turn whatever goes wrong while a file is read into an error that names the file.
+
+    Raises:
+        FileLostError: The file is not there.
+        FileDamagedError: The file cannot be parsed.
+        OperatingError: The system refuses to read the file.
+    """
+    try:
+        yield
+    except FileNotFoundError as exc:
+        raise FileLostError(path) from exc
+    except OSError as exc:
+        if map_is_refused(exc):
+            raise
+        if exc.errno is None or exc.errno == errno.EINVAL:
+            raise FileDamagedError(path, _said(exc)) from exc
+        message = f"{path}: {exc.strerror or exc}"
+        raise OperatingError(message, path=path, errno=exc.errno) from exc
+    except pa.ArrowMemoryError:
+        raise
+    except pa.ArrowException as exc:
+        raise FileDamagedError(path, _said(exc)) from exc
+
+
+@contextmanager
+def reading_increment(path: str, expected: int) -> Iterator[None]:
+    """Turn whatever goes wrong while an increment's file is read into an error that names it.
+
+    Raises:
+        IncrementDamagedError: The file is missing, or not what was written.
+    """
+    try:
+        with reading(path):
+            yield
+    except IncrementDamagedError:
+        raise
+    except FileDamagedError as exc:
+        raise IncrementDamagedError(path, expected=expected, found=exc.details["why"]) from exc
+
+
+class CheckedFile:
+    """A Parquet file that is checked before any of it is read; see the module header.
+
+    Attributes:
+        path: Full path.
+        metadata: The file's Parquet metadata.
+        is_sealed: Whether the file has a seal.
+
+    Raises:
+        FileDamagedError: By every method, if the file is not what was written.
+    """
+
+    def __init__(self, path: str, source: pa.NativeFile) -> None:
+        self.path, self._source = path, source
+        with reading(path):
+            self._sums, self._pages = _read_seal(source, path)
+            self.is_sealed = self._sums is not None
+            count = 0 if self._sums is None else len(self._sums)
+            self._passed = np.zeros(count, np.bool_)
+            if self._pages <= _SMALL_BYTES:
+                self._check(0, self._pages)
+            self._file = pq.ParquetFile(source, page_checksum_verification=not self.is_sealed)
+        self.metadata: pq.FileMetaData = self._file.metadata
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._file.close()
+
+    @property
+    def num_row_groups(self) -> int:
+        """The number of row groups."""
+        return int(self.metadata.num_row_groups)
+
+    @property
+    def schema_arrow(self) -> pa.Schema:
+        """Names and types of the columns."""
+        return self._file.schema_arrow
+
+    def check(self) -> None:
+        """Check all pages now."""
+        with reading(self.path):
+            self._check(0, self._pages)
+
+    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return all rows."""
+        return self.read_row_groups(range(self.num_row_groups), columns)
+
+    def read_row_group(self, group: int, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows of one row group."""
+        return self.read_row_groups([group], columns)
+
+    def read_row_groups(
+        self, groups: Iterable[int], columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Return the rows of some row groups."""
+        wanted, names = list(groups), None if columns is None else list(columns)
+        with reading(self.path):
+            for group in wanted:
+                self._check_group(group, names)
+            return self._file.read_row_groups(wanted, columns=names, use_threads=False)
+
+    def iter_batches(
+        self, rows: int, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield all rows in order, in batches of at most `rows` within one row group."""
+        names = None if columns is None else list(columns)
+        with reading(self.path):
+            for group in range(self.num_row_groups):
+                self._check_group(group, names)
+                yield from self._file.iter_batches(
+                    rows, row_groups=[group], columns=names, use_threads=False
+                )
+
+    def _check_group(self, group: int, columns: Sequence[str] | None) -> None:
+        """Check the pages of a row group."""
+        if self._passed.all():
+            return
+        told = self.metadata.row_group(group)
+        for at in range(told.num_columns):
+            chunk = told.column(at)
+            column = chunk.path_in_schema
+            if columns is None or column in columns or column.startswith(_prefixes(columns)):
+                starts = (chunk.dictionary_page_offset, chunk.data_page_offset)
+                start = min(start for start in starts if start)
+                self._check(start, start + chunk.total_compressed_size)
+
+    def _check(self, start: int, stop: int) -> None:
+        """Check the blocks of a byte range that were not checked before."""
+        if self._sums is None:
+            return
+        first, last = start // BLOCK, min(-(-stop // BLOCK), len(self._sums))
+        step = _READ_BYTES // BLOCK
+        for at in range(first, last, step):
+            end = min(at + step, last)
+            if not self._passed[at:end].all():
+                high = min(end * BLOCK, self._pages)
+                found = _sums_of(self._source.read_at(high - at * BLOCK, at * BLOCK))
+                if found != self._sums[at:end].tobytes():
+                    raise FileDamagedError(self.path, "a checksum of its pages is wrong")
+                self._passed[at:end] = True
+
+
+def open_parquet(path: str, *, mapped: bool = False, data: bytes | None = None) -> CheckedFile:
+    """Open a Parquet file; it is checked as it is read.
+
+    Args:
+        path: Full path.
+        mapped: Read through a memory map, for a reader that reads the whole file; not for a
+            process where maps are refused.
+        data: The file's bytes, if they were read already.
+
+    Raises:
+        FileLostError: The file is not there.
+        FileDamagedError: The file is not what was written.
+    """
+    with reading(path):
+        return CheckedFile(path, _source(path, mapped=mapped, data=data))
+
+
+def check_parquet(path: str) -> int:
+    """Read a whole file and check all that can be checked; return its number of rows.
+
+    Raises:
+        FileLostError: The file is not there.
+        FileDamagedError: The file is not what was written.
+    """
+    with open_parquet(path) as file:
+        file.check()
+        if not file.is_sealed:
+            # Only decoding tells whether a file without a seal can be read.
+            for batch in file.iter_batches(_DECODED_ROWS):
+                batch.validate(full=True)
+        return int(file.metadata.num_rows)
+
+
+def _source(path: str, *, mapped: bool, data: bytes | None) -> pa.NativeFile:
+    if data is None:
+        with open(path, "rb", buffering=0) as file:
+            # One read costs less than the seven reads that opening a file takes.
+            if os.fstat(file.fileno()).st_size <= _SMALL_BYTES:
+                data = file.read()
+    if data is not None:
+        return pa.BufferReader(data)
+    return pa.memory_map(path) if mapped else pa.OSFile(path, "rb")
+
+
+def _read_seal(source: pa.NativeFile, path: str) -> tuple[Sums | None, int]:
+    """Check footer and seal; return the checksums, if any, and the size of the pages in bytes."""
+    size = source.size()
+    if size < _END.size + 4:
+        raise FileDamagedError(path, f"it has {size} bytes")
+    end = source.read_at(min(size, _ENDS_BYTES), max(0, size - _ENDS_BYTES))
+    length, magic = _END.unpack(end[-_END.size :])
+    if magic != _PARQUET:
+        raise FileDamagedError(path, "it does not end as a Parquet file")
+    footer = length + _END.size
+    if size < footer + _TAIL.size + 4:
+        return None, 0
+    if len(end) < footer + _TAIL.size:
+        end = source.read_at(footer + _TAIL.size, size - footer - _TAIL.size)
+    tail = end[len(end) - footer - _TAIL.size : len(end) - footer]
+    name, pages, block, sum_, own, magic = _TAIL.unpack(tail)
+    if magic not in (_MAGIC, _NAMELESS):
+        return None, 0
+    named = magic == _MAGIC
+    told = tail[: _TOLD.size] if named else tail[8 : _TOLD.size]
+    count = -(-pages // BLOCK)
+    if block != BLOCK or pages + 8 * count + len(told) + 16 + footer != size:
+        raise FileDamagedError(path, "its seal is damaged")
+    sums = source.read_at(8 * count, pages)
+    if own != int.from_bytes(xxhash.xxh3_64_digest(sums + told), "little"):
+        raise FileDamagedError(path, "its seal is damaged")
+    if named and name and name != (_name_sum(path) or name):
+        raise FileDamagedError(path, "it is whole, but was written under another name")
+    if sum_ != xxhash.xxh3_64_intdigest(end[len(end) - footer :]):
+        raise FileDamagedError(path, "the checksum of its footer is wrong")
+    return np.frombuffer(sums, "<u8"), int(pages)
+
+
+def _prefixes(columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the prefixes of the leaf columns of nested columns."""
+    return tuple(f"{column}." for column in columns)
+
+
+def _said(exc: BaseException) -> str:
+    return str(exc).strip().partition("\n")[0][:300]

@@ -1,0 +1,60 @@
+"""Names of the files that runs write."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+
+__all__ = ["bucket_file", "file_epoch", "flow_file", "merged_file", "rewritten_file", "vectors_id"]
+
+
+def flow_file(index: int, part: int, run: str) -> str:
+    """Return the name of an increment's file; index and part have fixed width."""
+    return f"{index:012d}-{part:05d}-{run}.parquet"
+
+
+def merged_file(epoch: int, run: str) -> str:
+    """Return an output table's merged file, written by a run; relative to the table."""
+    return f"_runs/{flow_file(epoch, 0, f'{run}-merged')}"
+
+
+def rewritten_file(epoch: int, number: int, run: str) -> str:
+    """Return an output table's file that a change of version wrote; relative to the table."""
+    return f"_runs/{flow_file(epoch, number, f'{run}-change')}"
+
+
+def bucket_file(bucket: int, epoch: int, run: str, number: int) -> str:
+    """Return a run file of state, relative to the table."""
+    return f"_runs/_bucket={bucket}/{epoch:012d}-{number:05d}-{run}.parquet"
+
+
+def vectors_id(epoch: int, content: bytes) -> uuid.UUID:
+    """Return the id of a file of deletion vectors: 48 bits of epoch, then 80 of its content.
+
+    A repeated publication writes the same bytes under the same name. Other bytes get another
+    name.
+    """
+    digest = hashlib.sha256(content).digest()[: _CONTENT_BITS // 8]
+    return uuid.UUID(int=epoch << _CONTENT_BITS | int.from_bytes(digest))
+
+
+def file_epoch(path: str) -> int | None:
+    """Return the epoch in a file's name, or `None` if no run gives such a name.
+
+    For a data file or a file of deletes: the epoch whose run wrote it. For a file of deletion
+    vectors: the last epoch that it covers.
+    """
+    match = _WRITTEN.search(path)
+    if match is None:
+        return None
+    return int(match["data"]) if match["data"] else int(match["high"] + match["low"], 16)
+
+
+_CONTENT_BITS = 80
+
+
+_WRITTEN = re.compile(
+    r"(?:^|/)(?:(?P<data>\d{12})-\d{5}-[^/]*\.(?:parquet|deletes)"
+    r"|deletion_vector_(?P<high>[0-9a-f]{8})-(?P<low>[0-9a-f]{4})-[^/]*\.bin)\Z"
+)

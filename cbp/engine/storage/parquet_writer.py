@@ -1,0 +1,179 @@
+"""Writer of immutable Parquet files: written once, synced, never changed again.
+
+A file is created at its first row, so a task that emits nothing leaves no file.
+A closed file is durable only after `sync_files`, which a task calls once for all its files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cbp.engine.storage.checked_parquet import CHECKED, seal, sealed
+from cbp.engine.storage.failpoints import Faults
+from cbp.errors import DiskFullError
+
+__all__ = ["ROWS_PER_GROUP", "ParquetSink", "WrittenFile", "sync_files"]
+
+ROWS_PER_GROUP = 131_072
+BYTES_PER_GROUP = 64 << 20
+"""In Arrow. A row group ends at this many rows or bytes, so that wide rows do not fill memory."""
+
+SMALL_ROWS, SMALL_BYTES = 1_024, 64 << 10
+"""Up to this size a file is written at once, with Snappy. A whole file of 8 columns takes 0.17 ms
+so, and 0.41 ms with Zstandard, which makes a context per column. Small runs write many such files,
+and compaction merges them after a few runs."""
+
+_SYNC_THREADS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A closed file: its path as given, rows, bytes, and the number of buckets of its rows."""
+
+    path: str
+    rows: int
+    bytes: int
+    buckets: int = 0
+
+
+def sync_files(paths: Sequence[str], *, faults: Faults) -> None:
+    """Make closed files and their names durable, all at the same time.
+
+    A journal commits everything that waits for it together, so this costs about one flush.
+    Content and names are synced in any order, since nobody is told of a file before both are
+    durable.
+    """
+    if not paths:
+        return
+    faults("data_sync.before")
+    folders = {folder for path in paths for folder in _folders(path)}
+    list(_threads().map(_sync, [*paths, *folders]))
+    faults("data_sync.after")
+
+
+@lru_cache(maxsize=1)
+def _threads() -> ThreadPoolExecutor:
+    """Return this process's threads for waiting on the disk; a worker keeps them."""
+    return ThreadPoolExecutor(max_workers=_SYNC_THREADS, thread_name_prefix="cbp-sync")
+
+
+def _folders(path: str) -> Iterator[str]:
+    """Yield the folders whose names must be durable for a file, up to its table.
+
+    The table's own folder became durable with the table. The folders below it, such as `_runs`
+    and `_bucket=3`, are made by the first task that writes there, so their names must be synced.
+    """
+    folder = os.path.dirname(path)
+    yield folder
+    while os.path.basename(folder).startswith("_"):
+        folder = os.path.dirname(folder)
+        yield folder
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as exc:
+        raise _coded(exc, path) from exc
+    finally:
+        os.close(descriptor)
+
+
+class ParquetSink:
+    """Writes Arrow tables to one file, in row groups of bounded size."""
+
+    def __init__(self, path: str, schema: pa.Schema, *, faults: Faults) -> None:
+        self.schema = schema
+        self._path, self._fault = path, faults
+        self._pending: list[pa.Table] = []
+        self._pending_rows = self._pending_bytes = 0
+        self._rows = 0
+        self._file: pa.NativeFile | None = None
+        self._writer: pq.ParquetWriter | None = None
+
+    @property
+    def rows(self) -> int:
+        """The number of rows taken so far."""
+        return self._rows
+
+    def write(self, table: pa.Table) -> None:
+        """Take rows; they are written in row groups."""
+        self._pending.append(table)
+        self._pending_rows += table.num_rows
+        self._pending_bytes += table.nbytes
+        self._rows += table.num_rows
+        if self._full():
+            self._flush()
+
+    def close(self) -> WrittenFile | None:
+        """Write the remaining rows; `None` if there were none. Durable only after `sync_files`."""
+        if not self._rows:
+            return None
+        self._fault("data_file.before")
+        try:
+            self._flush(last=True)
+            assert self._writer is not None
+            assert self._file is not None
+            buckets = self._finish(self._writer)
+            self._writer.close()
+            size = self._seal(self._file)
+        except OSError as exc:
+            raise _coded(exc, self._path) from exc
+        self._fault("data_file.after")
+        return WrittenFile(self._path, self._rows, size, buckets)
+
+    def _seal(self, file: pa.NativeFile) -> int:
+        """Close the file and add its seal; return its size."""
+        if not isinstance(file, pa.BufferOutputStream):
+            file.close()
+            return seal(self._path)
+        data = sealed(file.getvalue().to_pybytes(), self._path)
+        with open(self._path, "wb", buffering=0) as whole:
+            return whole.write(data)
+
+    def _flush(self, *, last: bool = False) -> None:
+        if not self._pending:
+            return
+        try:
+            if self._writer is None:
+                os.makedirs(os.path.dirname(self._path), exist_ok=True)
+                # A small file is made in memory, with its seal, and written at once.
+                small = last and self._rows <= SMALL_ROWS and self._pending_bytes <= SMALL_BYTES
+                self._file = pa.BufferOutputStream() if small else pa.OSFile(self._path, "wb")
+                self._writer = pq.ParquetWriter(
+                    self._file,
+                    self.schema,
+                    compression="snappy" if small else "zstd",
+                    use_dictionary=False,
+                    **CHECKED,
+                )
+            for group in self._groups(pa.concat_tables(self._pending)):
+                self._writer.write_table(group)
+        except OSError as exc:
+            raise _coded(exc, self._path) from exc
+        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
+
+    def _full(self) -> bool:
+        """Return whether enough is pending to be written."""
+        return self._pending_rows >= ROWS_PER_GROUP or self._pending_bytes >= BYTES_PER_GROUP
+
+    def _groups(self, table: pa.Table) -> Iterator[pa.Table]:
+        """Yield the row groups for the pending rows."""
+        yield table
+
+    def _finish(self, writer: pq.ParquetWriter) -> int:
+        """Write metadata after the rows; return the number of buckets of the rows."""
+        return 0
+
+
+def _coded(exc: OSError, path: str) -> Exception:
+    """Return `DiskFullError` for a full disk, else the error itself."""
+    return DiskFullError(path) if DiskFullError.is_told_by(exc) else exc

@@ -1,0 +1,28 @@
+"""Folder names of the tables in a dataflow's folder."""
+
+from __future__ import annotations
+
+from cbp.model.dataflow.dataflow import StageNode
+
+__all__ = ["flow_table", "source_folder", "stage_tables", "state_table"]
+
+
+def state_table(stage: str, state: str) -> str:
+    """Return the folder of a state table, relative to the dataflow's folder."""
+    return f"state/{stage}.{state}"
+
+
+def flow_table(stage: str, output: str) -> str:
+    """Return the folder of an output flow's table, relative to the dataflow's folder."""
+    return f"flows/{stage}.{output}"
+
+
+def stage_tables(node: StageNode) -> list[str]:
+    """Return the folders of a stage's tables, state first."""
+    states = [state_table(node.name, state.name) for state in node.translator.states]
+    return states + [flow_table(node.name, output.name) for output in node.translator.outputs]
+
+
+def source_folder(source: str) -> str:
+    """Return the folder of a source's increments, relative to the dataflow's folder."""
+    return f"sources/{source}"

@@ -1,0 +1,196 @@
+"""A task of a record-wise stage (each record is a group): read, call the author, write.
+
+Nothing is shuffled. The files of all inputs, in the order of declaration, are cut into
+contiguous shares, one per task. The task's part of the output has the number of its share, so
+the output has the order of the inputs, whatever the number of tasks.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import count, repeat
+from typing import Any
+
+import pyarrow as pa
+
+from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.engine.columnar.author_errors import author_error
+from cbp.engine.columnar.file_slices import InputShare, Share, share_of, windows
+from cbp.engine.columnar.row_codec import (
+    ENCODE_ERRORS,
+    Row,
+    decode_columns,
+    encode_rows,
+    rows_maker,
+)
+from cbp.engine.interface.engine import RunPlan
+from cbp.engine.kernel.author_call import Emitted, calling_loop, group_type
+from cbp.engine.kernel.groupwise import WINDOW_ROWS
+from cbp.engine.shuffle.multicast_bindings import Binding
+from cbp.errors import CbpError, InvariantError, is_authors
+from cbp.model.author.read_once import read_freely
+from cbp.model.dataflow.call_rules import refuse_returned
+from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
+
+__all__ = ["RecordRun", "record_shares", "shares"]
+
+ROWS_PER_TASK_MIN = 20_000
+
+
+def shares(files: Sequence[InputShare], tasks_max: int) -> list[list[InputShare]]:
+    """Cut files, or slices of them, into contiguous shares of about equal size, one per task.
+
+    Args:
+        files: The files or slices, in order.
+        tasks_max: Maximum number of tasks.
+    """
+    total = sum(file.share.stop - file.share.start for file in files)
+    tasks = max(1, min(tasks_max, math.ceil(total / ROWS_PER_TASK_MIN)))
+    size = math.ceil(total / tasks)
+    cut: list[list[InputShare]] = [[] for _ in range(tasks)]
+    done = 0
+    for each in files:
+        file = each.share
+        start = file.start
+        while start < file.stop:
+            task = done // size
+            stop = min(file.stop, start + (task + 1) * size - done)
+            cut[task].append(InputShare(each.input, Share(file.path, file.rows, start, stop)))
+            done += stop - start
+            start = stop
+    return [part for part in cut if part]
+
+
+def record_shares(plan: RunPlan, tasks_max: int) -> list[list[InputShare]]:
+    """Return the shares of a record-wise stage's inputs, one list per task."""
+    files = [
+        InputShare(input_.name, share_of(plan.folder, file))
+        for input_ in plan.node.translator.inputs
+        for increment in plan.inputs.get(input_.name, ())
+        for file in increment.files
+    ]
+    return shares(files, tasks_max)
+
+
+@dataclass
+class RecordRun:
+    """Calls a translator once per record, in order: each record is a group of its own.
+
+    Attributes:
+        write_output: Takes an output's name and the columns of records, a window at a time.
+        write_remote: Takes a state's name and the columns of records, all for other groups.
+        write_bindings: Takes bindings of groups to addresses.
+        records: Input name to the number of its records read so far.
+    """
+
+    stage: str
+    spec: TranslatorSpec
+    emitted: Emitted
+    write_output: Callable[[str, list[pa.Array]], None]
+    write_remote: Callable[[str, list[pa.Array]], None] | None = None
+    write_bindings: Callable[[list[Binding]], None] | None = None
+    records: Counter[str] = field(init=False, default_factory=Counter)
+
+    def run(self, work: Iterable[InputShare]) -> None:
+        """Call the author for every record of the given files, in order."""
+        for each in work:
+            input_ = self.spec.input(each.input)
+            for window in windows(each.share, arrow_schema(input_.schema), WINDOW_ROWS):
+                self._work(input_, window)
+
+    def take(self, table: pa.Table) -> None:
+        """Call the author for every row of a table, in order; the stage has a single input."""
+        (input_,) = self.spec.inputs
+        for start in range(0, table.num_rows, WINDOW_ROWS):
+            self._work(input_, table.slice(start, WINDOW_ROWS))
+
+    def _work(self, input_: InputSpec, window: pa.Table) -> None:
+        self.records[input_.name] += window.num_rows
+        self._call(input_, window, self.emitted.out)
+        try:
+            self._write()
+        except ENCODE_ERRORS as exc:
+            raise self._explain(input_, window, exc) from exc
+        gc.collect(0)  # automatic collection is off in a task
+
+    def _call(self, input_: InputSpec, window: pa.Table, out: Any) -> None:
+        """Call the author for records of one input."""
+        translate, done, rows = self.spec.translate, count(), _rows(input_, window)
+        try:
+            if self.spec.takes_record:
+                for row, _ in zip(rows, done, strict=False):
+                    given = translate(row, out)
+                    if given is not None:
+                        refuse_returned(given)
+            else:
+                watched = read_freely(translate, (input_.name,))
+                loop = calling_loop((input_.name,), (), watched)
+                loop(
+                    repeat(None),
+                    [zip(rows, strict=True)],
+                    done,
+                    translate,
+                    self._group(),
+                    out,
+                    (),
+                    (),
+                )
+        except BaseException as exc:
+            if not is_authors(exc):
+                raise
+            # Read the record again: the author may have changed the object that was passed.
+            inputs = {input_.name: _rows(input_, window.slice(next(done) - 1, 1))}
+            raise author_error(exc, self.spec, stage=self.stage, inputs=inputs) from exc
+
+    def _group(self) -> Any:
+        """Return a group in which every input and every state is empty."""
+        spec = self.spec
+        inputs = (*spec.inputs, *spec.absent)
+        names = (*(each.name for each in inputs), *(state.name for state in spec.states))
+        group = group_type(names)()
+        for name in names:
+            setattr(group, name, iter(()))
+        return group
+
+    def _write(self) -> None:
+        """Pass what was emitted on to the writers."""
+        for name, schema in self.emitted.schemas.items():
+            emitted = self.emitted.buffers[name]
+            if emitted:
+                self._writer(name)(name, encode_rows(emitted, schema))
+                emitted.clear()
+        for name, emitted in self.emitted.remote.items():
+            if emitted:
+                self._writer(name)(name, encode_rows(emitted, self.emitted.schemas[name]))
+                emitted.clear()
+        if self.emitted.bindings:
+            assert self.write_bindings is not None, "only given to whom has no addresses"
+            self.write_bindings(self.emitted.bindings)
+            self.emitted.bindings.clear()
+
+    def _writer(self, name: str) -> Callable[[str, list[pa.Array]], None]:
+        if all(state.name != name for state in self.spec.states):
+            return self.write_output
+        assert self.write_remote is not None, "only whom has no state is given none"
+        return self.write_remote
+
+    def _explain(self, input_: InputSpec, window: pa.Table, exc: Exception) -> Exception:
+        """Call the author for the window again to find the record whose emission does not fit."""
+        try:
+            self._call(input_, window, Emitted(self.spec, checked=True).out)
+        except CbpError as again:
+            return again
+        return InvariantError(
+            f"stage {self.stage!r}: {self.spec.name} is not deterministic ({exc})"
+        )
+
+
+def _rows(input_: InputSpec, window: pa.Table) -> list[Row]:
+    """Return new row objects for records of an input, as an author reads them."""
+    types = [f.type for f in input_.schema.fields]
+    make = rows_maker(input_.name, input_.schema.names)
+    return make(decode_columns(window, input_.schema.names, types))

@@ -1,1 +1,0 @@
-"""Translators that work on Arrow tables of many groups: no record is touched in Python."""

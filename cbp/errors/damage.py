@@ -1,0 +1,183 @@
+"""Errors about damaged or lost files: which file, what it belongs to, and how to repair it.
+
+    FileDamagedError             a file is not what was written
+    |- FileLostError             a file is gone, though something names it
+    '- IncrementDamagedError     an increment's file is missing, damaged or has other records
+
+Guaranteed: the message names the file and the next step. `details` holds the dataflow, the table
+and the stage, if the path names them. No error here is retryable: a run that meets one stops its
+stage, since a disk that returned wrong data once will do so again, and no record is guessed.
+Absent on purpose: how damage is found (`cbp.engine.read.scrub`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from cbp.errors.base import InvariantError
+
+__all__ = [
+    "FileDamagedError",
+    "FileLostError",
+    "IncrementDamagedError",
+    "Place",
+    "own_name",
+    "place_of",
+]
+
+_AREAS = re.compile(
+    r"/?(?P<dataflow>[^/_.][^/]*)/(?:"
+    r"(?P<area>state|flows)/(?P<name>[A-Za-z_]\w*\.[A-Za-z_]\w*)(?P<below>/.*)?"
+    r"|(?P<source>sources)/(?P<of>[^/]+)(?P<part>/(?:_log(?:/.*)?|\d[^/]*))?"
+    r"|(?P<log>_intentions|_corrections|_punctuations|_description)(?:/(?P<rest>.*))?)$"
+)
+_PARTS = frozenset(
+    ["state", "flows", "sources", "_intentions", "_corrections", "_punctuations", "_description"]
+)
+_LOGS = ("/_delta_log/",)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a path in a dataflow's folder belongs to.
+
+    Attributes:
+        kind: `state`, `output`, `source`, `source log`, `table log`, `record`, `position`,
+            `generation`, `correction`, `punctuation` or `description`; `""` if unknown.
+        dataflow: Name of the dataflow; `""` if the path does not name it.
+        name: The table (`stage.state` or `stage.output`), the source or the stage.
+        stage: The stage that owns it; `""` for none.
+    """
+
+    kind: str
+    dataflow: str = ""
+    name: str = ""
+    stage: str = ""
+
+    @property
+    def next_step(self) -> str:
+        """How to repair damage at this place, as a sentence; `cbp help damage` says more."""
+        stage = f"{self.dataflow} {self.stage}".strip() or "DATAFLOW STAGE"
+        dataflow = self.dataflow or "DATAFLOW"
+        backup = "put the file back from a backup"
+        again = f"{backup}, or `cbp backfill {stage}` makes the state again from retained input"
+        back = f"{backup}, or `cbp rollback {dataflow}` goes behind it and lets runs make it again"
+        anew = f"{backup}, or delete {dataflow} and let it begin anew from its sources"
+        steps = {
+            "state": again,
+            "record": again,
+            "output": back,
+            "source": f"{backup}, or take it back with `cbp rollback {dataflow} --drop-later` and "
+            "drop the original again, which lies in `finished`",
+            "table log": anew,
+            "description": anew,
+            "position": f"{backup}, or remove it: an older one, or the database, stands for it",
+        }
+        step = steps.get(self.kind, backup)
+        return f"{step}; `cbp doctor` finds what else is damaged"
+
+
+def place_of(path: str) -> Place:
+    """Return what a path belongs to; folders above the dataflow's can have any names."""
+    found = _found(path)
+    if found is None:
+        return Place("")
+    dataflow = found["dataflow"]
+    if (area := found["area"]) is not None:
+        name = found["name"]
+        kind = "state" if area == "state" else "output"
+        kind = "table log" if (found["below"] or "").startswith(_LOGS) else kind
+        return Place(kind, dataflow, name, name.partition(".")[0])
+    if found["of"] is not None:
+        part = found["part"] or ""
+        return Place("source log" if part.startswith("/_log") else "source", dataflow, found["of"])
+    kind, rest = found["log"].removeprefix("_").removesuffix("s"), found["rest"] or ""
+    return _record_place(dataflow, rest) if kind == "intention" else Place(kind, dataflow)
+
+
+def own_name(path: str) -> str:
+    """Return a file's path relative to its dataflow's folder; `""` if it is in no such folder.
+
+    A file that was written under one such name and is read under another is the wrong file: an
+    old copy, or a file of another table. A copy of a dataflow's whole folder keeps the names.
+    """
+    folder, _, name = path.rpartition("/")
+    if name.startswith(".") and name.endswith(".tmp"):
+        path = f"{folder}/{name[1:-4]}"
+    found = _found(path)
+    return "" if found is None else path[found.end("dataflow") + 1 :]
+
+
+def _found(path: str) -> re.Match[str] | None:
+    """Return the match that begins last, since a folder above can also be named `state`."""
+    parts = path.split("/")
+    at = len(path)
+    for dataflow, area in zip(reversed(parts[:-1]), reversed(parts[1:]), strict=True):
+        at -= len(area) + 1
+        if area in _PARTS and (found := _AREAS.match(path, max(0, at - len(dataflow) - 1))):
+            return found
+    return None
+
+
+def _record_place(dataflow: str, rest: str) -> Place:
+    """Return what a path below `_intentions` belongs to."""
+    first, *more = rest.split("/")
+    if first == "_generations" and more:
+        if len(more) == 1:
+            return Place("generation", dataflow)
+        first = more[1]
+    if first == "_positions":
+        return Place("position", dataflow)
+    return Place("record", dataflow, first, first)
+
+
+class FileDamagedError(InvariantError):
+    """A file is not what was written."""
+
+    code = "file_damaged"
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path} is damaged: {why}. {_next(path)}", **_details(path, why))
+
+
+class FileLostError(FileDamagedError):
+    """A file is gone, although something names it."""
+
+    code = "file_lost"
+
+    def __init__(self, path: str, why: str = "it is not there") -> None:
+        InvariantError.__init__(
+            self,
+            f"{path} is gone, though it is needed: {why}. {_next(path)}",
+            **_details(path, why),
+        )
+
+
+class IncrementDamagedError(FileDamagedError):
+    """An increment's file is missing, damaged or has another number of rows."""
+
+    code = "increment_damaged"
+
+    def __init__(self, increment: str, *, expected: int, found: int | str) -> None:
+        InvariantError.__init__(
+            self,
+            f"increment {increment}: expected {expected} records, found {found}. "
+            f"{_next(increment)}",
+            **_details(increment, str(found)),
+            increment=increment,
+            expected=expected,
+            found=found,
+        )
+
+
+def _next(path: str) -> str:
+    step = place_of(path).next_step
+    return f"{step[0].upper()}{step[1:]}"
+
+
+def _details(path: str, why: str) -> dict[str, str]:
+    place = place_of(path)
+    told = {"dataflow": place.dataflow, "table": place.name, "stage": place.stage}
+    kind = {"kind": place.kind} if place.kind else {}
+    return {"path": path, "why": why, **kind, **{k: v for k, v in told.items() if v}}

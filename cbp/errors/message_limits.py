@@ -1,0 +1,31 @@
+"""Limits on the length of error messages: shortened texts, shortened lists, fewer mistakes.
+
+A wrong value can be as large as a document, and occur in it many times. A message that repeated
+all of it would be larger than the document itself.
+
+Guaranteed: `shortened` returns at most `most` characters (tests/controller/test_documents.py).
+"""
+
+from __future__ import annotations
+
+__all__ = ["MISTAKES_MAX", "listed", "shortened"]
+
+MISTAKES_MAX = 100
+"""Mistakes that one error reports; a check stops once it has found one more."""
+
+_CUT = " [...] "
+_LISTED_MAX = 20
+
+
+def shortened(text: str, most: int = 1000) -> str:
+    """Return a text; if it has more than `most` characters, its middle is cut out."""
+    if len(text) <= most:
+        return text
+    half = (most - len(_CUT)) // 2
+    return f"{text[:half]}{_CUT}{text[-half:]}"
+
+
+def listed(names: list[str] | tuple[str, ...]) -> str:
+    """Join names with commas; a long list ends with the number of names left out."""
+    more = f" and {len(names) - _LISTED_MAX} more" if len(names) > _LISTED_MAX else ""
+    return ", ".join(names[:_LISTED_MAX]) + more

@@ -1,0 +1,1 @@
+"""The author's code: its fingerprint, and checks on what it keeps between calls."""

@@ -1,0 +1,109 @@
+"""Bytecode as a canonical text, which is the same in every process of one interpreter.
+
+The text leaves out what does not change behaviour: line numbers, file names, comments, docstrings,
+and the order of a set of constants, which depends on the hash seed of the process.
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Iterator
+from types import CodeType
+from typing import Any
+
+__all__ = ["code_text", "constant_text", "imported", "names_of", "nested"]
+
+_SILENT = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "RESUME"})
+_NOTES = frozenset({"__doc__", "__firstlineno__", "__static_attributes__"})
+"""Metadata that a class body stores and that does not change behaviour."""
+
+_FLAGS = 0x0F | 0x20 | 0x80 | 0x100 | 0x200
+"""Code flags that matter for a call: arguments, generators, coroutines; no compiler flags."""
+
+_GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
+
+
+def code_text(code: CodeType) -> str:
+    """Return everything that decides what a code object does, nested code included."""
+    given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    shape = (code.co_name, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount)
+    kept = list(_kept(code))
+    ordinals = {one.offset: at for at, one in enumerate(kept)}
+
+    def ordinal(offset: int) -> int:
+        while offset not in ordinals and offset < len(code.co_code):
+            offset += 2  # skipped instructions do nothing: use the next one
+        return ordinals.get(offset, len(kept))
+
+    body = [f"{one.opname} {_argument(one, ordinal)}" for one in kept]
+    handlers = [
+        f"{ordinal(one.start)}-{ordinal(one.end)}:{ordinal(one.target)}:{one.depth}:{one.lasti}"
+        for one in getattr(dis.Bytecode(code), "exception_entries", ())
+    ]
+    head = f"{shape} {given} {code.co_flags & _FLAGS}"
+    return "\n".join((head, *body, *handlers))
+
+
+def constant_text(value: Any) -> str:
+    """Return a constant of a code object as text, with its type: `1`, `1.0` and `True` differ."""
+    if isinstance(value, CodeType):
+        return f"<{code_text(value)}>"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(constant_text, value))})"
+    if isinstance(value, frozenset):
+        return f"{{{', '.join(sorted(map(constant_text, value)))}}}"
+    return f"{type(value).__name__} {value!r}"
+
+
+def nested(code: CodeType) -> Iterator[CodeType]:
+    """Yield a code object and those of the functions and classes inside it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from nested(constant)
+
+
+def names_of(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the global names that a code object reads, and the attribute names that it uses."""
+    found: set[str] = set()
+    attributes: set[str] = set()
+    for one in nested(code):
+        attributes.update(one.co_names)
+        found.update(i.argval for i in dis.get_instructions(one) if i.opname in _GLOBAL)
+    return frozenset(found), frozenset(attributes)
+
+
+def imported(code: CodeType) -> Iterator[tuple[int, str, tuple[str, ...]]]:
+    """Yield each import in a code object: the level, the module, and the imported names."""
+    for one in nested(code):
+        before: list[Any] = [None, None]
+        for instruction in dis.get_instructions(one):
+            if instruction.opname == "IMPORT_NAME":
+                level, names = before[-2:]
+                yield level or 0, instruction.argval, tuple(names or ())
+            before.append(instruction.argval)
+
+
+def _kept(code: CodeType) -> Iterator[dis.Instruction]:
+    """Yield the instructions that affect behaviour, without the metadata of a class body."""
+    held: dis.Instruction | None = None
+    for one in dis.get_instructions(code):
+        if one.opname in _SILENT:
+            continue
+        if one.opname == "STORE_NAME" and one.argval in _NOTES and held is not None:
+            held = None
+            continue
+        if held is not None:
+            yield held
+        held = one
+    if held is not None:
+        yield held
+
+
+def _argument(one: dis.Instruction, ordinal: Any) -> str:
+    if one.opcode in dis.hasconst:
+        return constant_text(one.argval)
+    if one.opcode in dis.hasjrel or one.opcode in dis.hasjabs:
+        return f"to {ordinal(one.argval)}"
+    named = (*dis.hasname, *dis.haslocal, *dis.hasfree, *dis.hascompare)
+    return str(one.argval if one.opcode in named else one.arg)

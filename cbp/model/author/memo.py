@@ -1,0 +1,32 @@
+"""Memos: the JSON values that a Runnable or a FrameBy function keeps between its calls."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from cbp.errors import MemoInvalidError
+
+__all__ = ["json_memo"]
+
+
+def json_memo(value: Any, path: str = "memo") -> Any:
+    """Return a copy of a memo as JSON would restore it; tuples become lists.
+
+    Raises:
+        MemoInvalidError: JSON cannot hold the memo. Names the first part at fault.
+    """
+    if isinstance(value, list | tuple):
+        return [json_memo(item, f"{path}[{i}]") for i, item in enumerate(value)]
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                part = f"the key {key!r} of {path}"
+                raise MemoInvalidError(part, type(key).__name__)
+        return {key: json_memo(item, f"{path}.{key}") for key, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        raise MemoInvalidError(path, repr(value))
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    raise MemoInvalidError(path, type(value).__name__)

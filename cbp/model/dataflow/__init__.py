@@ -1,0 +1,1 @@
+"""The dataflow graph that an author declares: sources, stages, wiring, routing, Runnables."""

@@ -1,0 +1,247 @@
+"""Equality of results: when two runs over the same input, split differently, are equal.
+
+An incremental run must equal a run from scratch. This module defines what is compared:
+
+- *State*: exactly, as a multiset of records.
+- An *output* with a key: the last record per key. Without a key: all records of all epochs, as a
+  multiset. With `history`: epoch by epoch, each as a multiset. So a history differs if the input
+  is split differently; it is compared with an oracle that runs on the same split.
+- A *loopback* is not compared: messages depend on the split, their final effect does not.
+
+A state or an output can declare a weaker comparison (`Closeness`): numbers that an iteration
+computes until they change little may differ a little, and columns that only count rounds are left
+out.
+
+Guaranteed: the order of records never matters; NaN equals NaN, 0.0 equals -0.0.
+
+Source: ours; it defines the promise "incremental equals from scratch".
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cbp.model.dataflow.stage import OutputSpec, StateSpec
+
+__all__ = [
+    "EXACTLY",
+    "Closeness",
+    "closeness",
+    "identity",
+    "in_words",
+    "output_view",
+    "paired",
+    "state_view",
+    "view_difference",
+]
+
+_THEMSELVES = frozenset({int, str, bool, bytes, type(None)})
+"""Types whose values stand for themselves."""
+
+View = Counter[Hashable] | dict[Hashable, Hashable] | list[Counter[Hashable]]
+
+Numbers = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Closeness:
+    """How closely two records of one table must agree. With a tolerance, it is not transitive.
+
+    Attributes:
+        tolerance: Allowed difference of floating-point numbers: relative to the larger number,
+            absolute for numbers smaller than 1. 0: no difference.
+        exact: Positions of columns that must always agree exactly: those of a key.
+        left_out: Positions of columns that are not compared.
+    """
+
+    tolerance: float = 0.0
+    exact: frozenset[int] = frozenset()
+    left_out: frozenset[int] = frozenset()
+
+    def parts(self, row: Sequence[Any]) -> tuple[Hashable, Numbers]:
+        """Return the parts of a record that must be equal, and the numbers that must be near."""
+        numbers: list[float] = []
+        same: list[Hashable] = []
+        for at, value in enumerate(row):
+            if at not in self.left_out:
+                exact = not self.tolerance or at in self.exact
+                same.append(identity(value) if exact else _without(value, numbers))
+        return tuple(same), tuple(numbers)
+
+    def near(self, left: Numbers, right: Numbers) -> bool:
+        """Tell whether the numbers of two records are near, one by one."""
+        most = self.tolerance
+        return all(
+            math.isclose(one, other, rel_tol=most, abs_tol=most)
+            for one, other in zip(left, right, strict=True)
+        )
+
+    def agree(self, left: Sequence[Any], right: Sequence[Any]) -> bool:
+        """Tell whether two records are equal in the sense of this closeness."""
+        (same, numbers), (other, others) = self.parts(left), self.parts(right)
+        return same == other and self.near(numbers, others)
+
+
+EXACTLY = Closeness()
+
+
+def closeness(spec: OutputSpec | StateSpec, key: Sequence[str], *, behind: int = 0) -> Closeness:
+    """Return how closely records of a state or an output must agree, as it declares.
+
+    Args:
+        spec: The state or output.
+        key: Its columns that are compared exactly: the stage's key, or the output's.
+        behind: Number of additional exact columns in front of its own columns.
+    """
+
+    def positions(names: Iterable[str]) -> frozenset[int]:
+        return frozenset(spec.schema.index(name) + behind for name in names)
+
+    exact = positions(key) | frozenset(range(behind))
+    return Closeness(spec.tolerance, exact, positions(spec.not_compared))
+
+
+def in_words(spec: OutputSpec | StateSpec) -> str:
+    """Return the declared closeness as a text, `within 1e-09, without round`; `""`: exactly."""
+    said = [f"within {spec.tolerance:g}"] if spec.tolerance else []
+    if spec.not_compared:
+        said.append(f"without {', '.join(spec.not_compared)}")
+    return ", ".join(said)
+
+
+def paired(
+    closeness: Closeness, left: Sequence[Numbers], right: Sequence[Numbers]
+) -> tuple[list[int], list[int]]:
+    """Return the positions on each side that have no near counterpart on the other side.
+
+    Both sides are sorted by their numbers and paired greedily; each record is used once. For
+    records with one number each, no other pairing leaves fewer records alone.
+    """
+    lefts = sorted(range(len(left)), key=left.__getitem__)
+    rights = sorted(range(len(right)), key=right.__getitem__)
+    alone: tuple[list[int], list[int]] = [], []
+    i = j = 0
+    while i < len(lefts) and j < len(rights):
+        one, other = left[lefts[i]], right[rights[j]]
+        if closeness.near(one, other):
+            i, j = i + 1, j + 1
+        elif one < other:
+            alone[0].append(lefts[i])
+            i += 1
+        else:
+            alone[1].append(rights[j])
+            j += 1
+    alone[0].extend(lefts[i:])
+    alone[1].extend(rights[j:])
+    return alone
+
+
+def state_view(rows: Iterable[Sequence[Any]], close: Closeness = EXACTLY) -> View:
+    """Return the view of a state that is compared."""
+    return Counter(_stand_in(row, close) for row in rows)
+
+
+def output_view(
+    output: OutputSpec, epochs: Iterable[Iterable[Sequence[Any]]], close: Closeness = EXACTLY
+) -> View:
+    """Return the view of an output that is compared.
+
+    Args:
+        output: The declared output.
+        epochs: Its records by epoch, as tuples of its columns, in order.
+        close: How closely its records must agree.
+    """
+    if output.history:
+        return [Counter(_stand_in(tuple(row), close) for row in epoch) for epoch in epochs]
+    rows = [tuple(row) for epoch in epochs for row in epoch]
+    if not output.key:
+        return Counter(_stand_in(row, close) for row in rows)
+    at = [output.schema.index(name) for name in output.key]
+    return {identity([row[i] for i in at]): _stand_in(row, close) for row in rows}
+
+
+def view_difference(left: View, right: View, close: Closeness = EXACTLY) -> str:
+    """Return a text with the first difference between two views; `""` if they are equal.
+
+    Args:
+        left, right: Views of one state or output.
+        close: The closeness with which both views were made.
+    """
+    if isinstance(left, list) and isinstance(right, list):
+        if len(left) != len(right):
+            return f"{len(left)} epochs against {len(right)}"
+        for epoch, pair in enumerate(zip(left, right, strict=True)):
+            if found := view_difference(*pair, close):
+                return f"epoch {epoch}: {found}"
+        return ""
+    assert isinstance(left, dict), "both views are of one output"
+    assert isinstance(right, dict), "both views are of one output"
+    if close.tolerance:
+        left, right = _differing(left, right, close)
+    differing = (key for key in {**left, **right} if left.get(key) != right.get(key))
+    first = next(differing, None)
+    if first is None and left == right:
+        return ""
+    return f"{first!r}: {left.get(first, 'nothing')!r} against {right.get(first, 'nothing')!r}"
+
+
+def _differing(
+    left: dict[Any, Any], right: dict[Any, Any], close: Closeness
+) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """Return two views that were made with a tolerance, without the records near in both."""
+    if isinstance(left, Counter):
+        groups: dict[Hashable, tuple[list[Numbers], list[Numbers]]] = defaultdict(lambda: ([], []))
+        for side, view in enumerate((left, right)):
+            for (same, numbers), count in view.items():
+                groups[same][side].extend([numbers] * count)
+        alone: tuple[Counter[Hashable], Counter[Hashable]] = Counter(), Counter()
+        for same, sides in groups.items():
+            for side, places in enumerate(paired(close, *sides)):
+                alone[side].update((same, sides[side][at]) for at in places)
+        return alone
+    both = {
+        key
+        for key in left.keys() & right.keys()
+        if left[key][0] == right[key][0] and close.near(left[key][1], right[key][1])
+    }
+    return _except(left, both), _except(right, both)
+
+
+def _except(view: dict[Any, Any], keys: set[Any]) -> dict[Any, Any]:
+    return {key: value for key, value in view.items() if key not in keys}
+
+
+def _stand_in(row: Sequence[Any], close: Closeness) -> Hashable:
+    """Return the hashable form of a record in a view; with a tolerance, it has two parts."""
+    return close.parts(row) if close.tolerance else close.parts(row)[0]
+
+
+def _without(value: Any, numbers: list[float]) -> Hashable:
+    """Return the identity of a value without its floats, which are appended to `numbers`."""
+    if isinstance(value, float) and not math.isnan(value):
+        numbers.append(value)
+        return float
+    if isinstance(value, list | tuple):
+        return tuple(_without(item, numbers) for item in value)
+    if isinstance(value, dict):
+        pairs = [(identity(key), item) for key, item in value.items()]
+        # Equal keys have equal texts, so the numbers of equal maps come in the same order.
+        pairs.sort(key=lambda pair: repr(pair[0]))
+        return tuple((key, _without(item, numbers)) for key, item in pairs)
+    return identity(value)
+
+
+def identity(value: Any) -> Hashable:
+    """Return a hashable stand-in that is equal for equal values, nested ones included."""
+    if isinstance(value, list | tuple):
+        return tuple(value if _THEMSELVES.issuperset(map(type, value)) else map(identity, value))
+    if isinstance(value, dict):
+        return frozenset((identity(key), identity(item)) for key, item in value.items())
+    if isinstance(value, float) and math.isnan(value):
+        return "NaN"
+    result: Hashable = value
+    return result

@@ -1,0 +1,398 @@
+"""Explain: the physical plan of a dataflow, derived from its description alone; pure.
+
+The plan says which stages run together, and how the records of every input and state reach the
+groups: read in place, shuffled, handed over within a task, looked up by key, or scanned. Where an
+engine decides by the size of an increment, the plan shows the limit.
+
+    plan = explain(dataflow, leaders, PhysicalLimits(slots=4))
+    [unit.stages for unit in plan.units]
+
+Guaranteed: every stage, input, state and output occurs once
+(tests/cbp/model/dataflow/test_explain.py).
+Absent on purpose: sizes of real increments. The figures of a run show what was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from cbp.model.dataflow.dataflow import BUCKETS_MAX, Dataflow, StageNode
+from cbp.model.dataflow.equality import in_words
+from cbp.model.dataflow.fusion import PhysicalStage, physical_stages, split_phases
+from cbp.model.dataflow.lanes import Bypass
+from cbp.model.dataflow.stage import Computed, InputSpec, TranslatorSpec
+from cbp.model.flow.framing import FrameBy
+
+__all__ = [
+    "InputPlan",
+    "OutputPlan",
+    "PhysicalLimits",
+    "Plan",
+    "StagePlan",
+    "StatePlan",
+    "UnitPlan",
+    "Way",
+    "buckets_advised",
+    "explain",
+]
+
+Way = Literal["shares", "handed_over", "behind", "in_place", "by_size", "shuffled", "every_task"]
+"""How records of an input reach the groups:
+
+- `shares`: each task reads a part of the files, in order; nothing is shuffled.
+- `handed_over`: the task that writes the records hands them on; they are not read again.
+- `behind`: read once the first phase of the run has written them.
+- `in_place`: messages are stored by the bucket of their receiver; each task reads its own.
+- `by_size`: a small increment is read by every task, a large one is shuffled.
+- `shuffled`: always shuffled by Spark, since a key or order of an input of the stage is in SQL.
+- `every_task`: every task reads the increment and keeps its buckets; there is no shuffle.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PhysicalLimits:
+    """The limits by which an engine plans a run.
+
+    Attributes:
+        slots: Tasks that run at the same time.
+        rows_per_task: Maps the form of a translator to the number of records that are worth
+            another task.
+        arranged_reads: Records times tasks up to which every task reads the whole increment;
+            `None`: no limit.
+        arranged_bytes: Bytes of an increment up to which every task reads all of it.
+        bypass: Which jobs run without Spark; `None`: there is no Spark.
+    """
+
+    slots: int
+    rows_per_task: Mapping[str, int] = field(default_factory=dict)
+    arranged_reads: int | None = None
+    arranged_bytes: int | None = None
+    bypass: Bypass | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputPlan:
+    """The plan of one input.
+
+    Attributes:
+        route: What gives the group's key: columns, a function or an expression; `""`: nothing.
+        computed: Where the key or the order is computed; `""`: both are plain columns.
+        frame_by: What gives the framing key: a column or a function; `""`: each output
+            increment of the flow is one increment of the input.
+        memo: Whether the framing function has a memo, so that it reads records in order.
+        close_idle_seconds: Seconds without a record after which the open frame is closed;
+            0: never.
+        words: The way of its records, as a text for people.
+    """
+
+    input: str
+    flow: str
+    way: Way
+    route: str
+    computed: Literal["", "python", "sql"]
+    combined: bool
+    broadcast: bool
+    loopback: bool
+    framed: bool
+    frame_by: str
+    memo: bool
+    close_idle_seconds: float
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatePlan:
+    """The plan of one state: called groups are looked up, or the whole state is scanned."""
+
+    state: str
+    columns: str
+    access: Literal["looked_up", "scanned"]
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPlan:
+    """The plan of one output, with the inputs (`stage.input`) that read it."""
+
+    flow: str
+    columns: str
+    compared: str
+    readers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """The plan of one stage.
+
+    Attributes:
+        form: `record-wise`, `groupwise`, `arrow` or `sql`.
+        buckets: Hash partitions of groups and state; 0: record-wise.
+        tasks_max: Maximum number of tasks of a run.
+        runnable: The rule or function that says when it runs. It has no effect on a stage that
+            does not lead; there, the leader's counts.
+    """
+
+    name: str
+    translator: str
+    place: str
+    form: str
+    buckets: int
+    tasks_max: int
+    rows_per_task: int
+    runnable: str
+    inputs: tuple[InputPlan, ...]
+    states: tuple[StatePlan, ...]
+    outputs: tuple[OutputPlan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UnitPlan:
+    """A physical stage: one run, one epoch, one intention.
+
+    Attributes:
+        jobs: Maximum number of jobs of a run.
+        cycle: Stages of the cycle on which it lies.
+    """
+
+    leader: str
+    stages: tuple[StagePlan, ...]
+    jobs: int
+    cycle: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A dataflow's physical plan; units in the order of the stages.
+
+    Attributes:
+        lanes: Which processes carry out its jobs, and up to which size, as a text for people.
+    """
+
+    dataflow: str
+    sources: Mapping[str, str]
+    units: tuple[UnitPlan, ...]
+    limits: PhysicalLimits
+    lanes: str
+
+
+def explain(dataflow: Dataflow, leaders: Collection[str], limits: PhysicalLimits) -> Plan:
+    """Return the physical plan of a dataflow.
+
+    Args:
+        dataflow: A checked dataflow.
+        leaders: The leaders of its physical stages, as chosen at registration.
+        limits: Limits of the engine that runs it.
+
+    Raises:
+        InvariantError: These cannot be the leaders of this dataflow.
+    """
+    cycles = dataflow.cycles()
+    units = []
+    for name, unit in physical_stages(dataflow, leaders).items():
+        phases = split_phases(unit.members)
+        stages = tuple(_stage(dataflow, unit, node, phases, limits) for node in unit.members)
+        jobs = len(phases) + len(unit.leader.translator.parts()) - 1
+        units.append(UnitPlan(name, stages, jobs, cycles.get(name, ())))
+    sources = {name: str(source.schema) for name, source in dataflow.sources.items()}
+    return Plan(dataflow.name, sources, tuple(units), limits, _lanes(limits))
+
+
+def buckets_advised(buckets: int, slots: int) -> int | None:
+    """Return how many buckets would use an engine's slots evenly; `None` if `buckets` do.
+
+    One task works on a bucket, so fewer than two buckets per slot leave slots idle while the last
+    tasks end. About four per slot is the optimum: with more, the cost of small files outweighs the
+    gain.
+
+    Args:
+        buckets: Buckets of the stage; 0: it has none.
+        slots: Tasks that run at the same time.
+    """
+    if buckets == 0 or buckets >= 2 * slots:
+        return None
+    return min(BUCKETS_MAX, 1 << (4 * slots - 1).bit_length())
+
+
+def _stage(
+    dataflow: Dataflow,
+    unit: PhysicalStage,
+    node: StageNode,
+    phases: list[tuple[StageNode, ...]],
+    limits: PhysicalLimits,
+) -> StagePlan:
+    spec = node.translator
+    own = dataflow.own_messages()
+    inputs = tuple(_input(unit, node, input_, phases, limits, own) for input_ in spec.inputs)
+    return StagePlan(
+        name=node.name,
+        translator=spec.name,
+        place=spec.place,
+        form="record-wise" if spec.record_wise else spec.form,
+        buckets=0 if spec.record_wise else node.buckets,
+        tasks_max=limits.slots if spec.record_wise else min(limits.slots, node.buckets),
+        rows_per_task=0 if spec.record_wise else limits.rows_per_task.get(spec.form, 0),
+        runnable=node.runnable.name,
+        inputs=inputs,
+        states=tuple(_states(spec)),
+        outputs=tuple(_outputs(dataflow, node)),
+    )
+
+
+def _states(spec: TranslatorSpec) -> Iterator[StatePlan]:
+    for state in spec.states:
+        scanned = state.grouping == "outer"
+        words = (
+            "scanned: every key in it is called in every epoch"
+            if scanned
+            else "looked up by the keys that the inputs bring; by index or scan, whatever is "
+            "cheaper per file"
+        )
+        if state.route_by is not None:
+            words += f"; its key is in {', '.join(state.route_by)}"
+        if state.order_by:
+            words += f"; a group reads it by {', '.join(state.order_by)}"
+        yield StatePlan(state.name, str(state.schema), "scanned" if scanned else "looked_up", words)
+
+
+def _outputs(dataflow: Dataflow, node: StageNode) -> Iterator[OutputPlan]:
+    loopbacks = {spec.name for spec in node.translator.loopbacks}
+    for output in node.translator.outputs:
+        flow = f"{node.name}.{output.name}"
+        readers = tuple(f"{stage}.{input_}" for stage, input_ in dataflow.consumers(flow))
+        if output.name in loopbacks:
+            compared = "messages: not compared"
+        elif output.history:
+            compared = "history: epoch by epoch"
+        elif output.key:
+            compared = f"view: the last record per ({', '.join(output.key)})"
+        else:
+            compared = "all records of all epochs"
+        compared = ", ".join(filter(None, (compared, in_words(output))))
+        yield OutputPlan(flow, str(output.schema), compared, readers)
+
+
+def _input(
+    unit: PhysicalStage,
+    node: StageNode,
+    spec: InputSpec,
+    phases: list[tuple[StageNode, ...]],
+    limits: PhysicalLimits,
+    own_messages: Collection[str],
+) -> InputPlan:
+    flow = node.wiring[spec.name]
+    computed: Literal["", "python", "sql"] = (
+        "sql" if spec.in_sql else "python" if spec.computed else ""
+    )
+    broadcast = isinstance(spec.route_by, Computed) and spec.route_by.many
+    way = _way(unit, node, spec, phases, limits, own_messages)
+    words = [_WORDS[way].format(by=flow.partition(".")[0], limit=_limit(limits))]
+    if computed == "python" and way in ("by_size", "shuffled"):
+        words.append("its key or order is computed in Python before the shuffle")
+    if spec.combine is not None:
+        words.append("combined before the shuffle")
+    if broadcast:
+        words.append("what goes to ALL or to an address reaches each task in one copy")
+    if spec.frame_by is not None:
+        words.append(_framing(spec.frame_by, spec.close_idle_seconds))
+    return InputPlan(
+        input=spec.name,
+        flow=flow,
+        way=way,
+        route=_route(spec),
+        computed=computed,
+        combined=spec.combine is not None,
+        broadcast=broadcast,
+        loopback=spec.loopback,
+        framed=spec.frame_by is not None,
+        frame_by="" if spec.frame_by is None else _frame_by(spec.frame_by),
+        memo=spec.frame_by is not None and spec.frame_by.memo,
+        close_idle_seconds=spec.close_idle_seconds,
+        words="; ".join(words),
+    )
+
+
+def _way(
+    unit: PhysicalStage,
+    node: StageNode,
+    spec: InputSpec,
+    phases: list[tuple[StageNode, ...]],
+    limits: PhysicalLimits,
+    own_messages: Collection[str],
+) -> Way:
+    writer = node.wiring[spec.name].partition(".")[0]
+    if node is not unit.leader and writer in unit.names:
+        heads = {phase[0].name for phase in phases[1:]}
+        return "behind" if node.name in heads else "handed_over"
+    if spec.route_by is None:
+        return "shares"
+    if node.wiring[spec.name] in own_messages and spec.lies_by_bucket:
+        return "in_place"
+    if any(input_.in_sql for input_ in node.translator.inputs):
+        return "shuffled"  # only Spark evaluates SQL; all inputs of a run take one way
+    return "every_task" if limits.arranged_reads is None else "by_size"
+
+
+def _lanes(limits: PhysicalLimits) -> str:
+    """Return a text that says which lane a job takes; see `cbp.model.dataflow.lanes`."""
+    bypass = limits.bypass
+    if bypass is None:
+        return "every job: `local`, in the service's process"
+    always = "`sql` where the author gives SELECTs, else `spark`"
+    tasks = bypass.tasks_max
+    if not tasks or not bypass.seconds_max:
+        return f"every job is a Spark job: {always}"
+    return (
+        f"a job of up to {tasks} task(s) without a shuffle is `resident`, without Spark, while the "
+        f"start of a Spark job ({bypass.job_start_seconds:g} s) is more than a tenth of its "
+        f"estimated time: up to some {bypass.records_max('groupwise', tasks):,} small records "
+        f"({bypass.records_max('arrow', tasks):,} with Arrow); else a Spark job: {always}"
+    )
+
+
+def _limit(limits: PhysicalLimits) -> str:
+    return (
+        f"{limits.arranged_reads or 0:,} records times tasks and "
+        f"{(limits.arranged_bytes or 0) / 1e6:,.0f} MB"
+    )
+
+
+_WORDS: Mapping[Way, str] = {
+    "shares": "each task reads a part of its files; nothing is shuffled",
+    "handed_over": "handed on by the task that runs `{by}`; not read again",
+    "behind": "read when `{by}` is complete: by the same task if there was one only, "
+    "else in a second job of the run",
+    "in_place": "messages lie by the bucket of the group that gets them, and each task reads its "
+    "own; nothing is shuffled (few of a task are read by every task)",
+    "by_size": "up to {limit} every task reads it and keeps its buckets; beyond, shuffled",
+    "shuffled": "Spark brings records of one key together, whatever their number",
+    "every_task": "every task reads it and keeps its buckets; nothing is shuffled",
+}
+
+
+def _route(spec: InputSpec) -> str:
+    by = spec.route_by
+    if by is None:
+        return ""
+    if isinstance(by, Computed):
+        return ", ".join(by.sql) if by.sql else _named(by.function, by.place)
+    return ", ".join(by)
+
+
+def _frame_by(by: FrameBy) -> str:
+    return by.column or _named(by.function, by.place)
+
+
+def _framing(by: FrameBy, close_idle_seconds: float) -> str:
+    """Return a text that says how an input's frames are made and when a frame ends."""
+    order = "in the order of its records" if by.memo else "each output increment grouped by it"
+    ends = "one ends where another key follows, or is closed"
+    if close_idle_seconds:
+        ends += f" (by itself after {close_idle_seconds:g} s without a record)"
+    return f"cut into frames by {_frame_by(by)}, {order}; {ends}"
+
+
+def _named(function: Callable[..., Any], place: str) -> str:
+    name = getattr(function, "__name__", "function")
+    return f"{name} ({place})" if place else name

@@ -1,0 +1,214 @@
+"""Fusion: which stages of a dataflow run together, as one physical stage.
+
+A physical stage is a leader and the stages behind it, each of which reads one flow of a stage
+before it. One run of it is one epoch of all its members, under one intention. Every member's output
+is written and numbered as if the member ran by itself, so the increments of every flow are the same
+with and without fusion.
+
+    pages -> extract -> count -+-> merge -> score -> threshold     (extract, score and
+                '--------------'                                    threshold record-wise)
+    [extract count] [merge score threshold]
+
+The rules ensure that a member reads exactly what it would read alone:
+
+1. A record-wise stage runs behind the stage that writes its input.
+2. A groupwise stage runs behind a record-wise stage if that is its only input, if no other
+   groupwise stage is in the same physical stage, and if every other reader of the flows written
+   there has to wait for the groupwise stage anyway. Otherwise fusion would delay those readers.
+3. These stages stay apart: stages on a cycle, since their increments may be numbered differently;
+   stages of the form `sql`, since their records are in none of our tasks; and stages that the
+   author wants apart (`StageNode.fuse`).
+4. These stages can only lead: stages with a Runnable or FrameBy other than the default, since they
+   decide themselves when they run and on what; and stages with several inputs. The latter holds
+   for record-wise stages too, since they read all of one input before any of the next.
+
+The fusion is chosen once, when a dataflow is registered, and stored with it as the names of the
+leaders, which own the epochs, queues and intentions. `physical_stages` derives the members: a stage
+that does not lead runs with the stage that writes its input.
+
+Invariants (tests/cbp/model/dataflow/test_fusion.py): every stage is a member of exactly one
+physical stage; all but the leader have one input, from an earlier member.
+
+Source: ours; the idea is from Dryad and FlumeJava, the limits come from increments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from cbp.errors import InvariantError
+from cbp.model.dataflow.dataflow import Dataflow, StageNode
+
+__all__ = ["PhysicalStage", "choose_leaders", "keep_leaders", "physical_stages", "split_phases"]
+
+
+@dataclass(frozen=True, slots=True)
+class PhysicalStage:
+    """Stages that run together.
+
+    Attributes:
+        members: The leader, then the others, each after the stage that writes its input.
+    """
+
+    members: tuple[StageNode, ...]
+
+    @property
+    def leader(self) -> StageNode:
+        """The member that reads the inputs; the physical stage has its name."""
+        return self.members[0]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the members."""
+        return tuple(member.name for member in self.members)
+
+
+def choose_leaders(dataflow: Dataflow) -> tuple[str, ...]:
+    """Return the leaders of the physical stages, in the order of the stages.
+
+    Args:
+        dataflow: A checked dataflow.
+    """
+    apart = _on_cycles(dataflow) | {
+        stage.name
+        for stage in dataflow.stages.values()
+        if not stage.fuse or stage.translator.form == "sql"
+    }
+    producers = {
+        name: flow.partition(".")[0]
+        for name, stage in dataflow.stages.items()
+        if (flow := _only_input(stage)) and flow.partition(".")[0] in dataflow.stages
+    }
+    own = {
+        name
+        for name, stage in dataflow.stages.items()
+        if not stage.runnable.default or stage.translator.framed
+    }
+    behind = {name for name, by in producers.items() if not {name, by} & apart} - own
+    record_wise = {n for n, s in dataflow.stages.items() if s.translator.record_wise}
+    leaders = dataflow.stages.keys() - (behind & record_wise)
+    for unit in physical_stages(dataflow, leaders).values():
+        if all(member.translator.record_wise for member in unit.members):
+            leaders = leaders - _follower(dataflow, unit, leaders & behind)
+    return tuple(name for name in dataflow.stages if name in leaders)
+
+
+def keep_leaders(
+    dataflow: Dataflow,
+    units: Mapping[str, str],
+    epochs: Mapping[str, int],
+    *,
+    apart: Collection[str] = (),
+) -> tuple[str, ...]:
+    """Return the leaders of a new version, so that its epochs continue those of the old version.
+
+    A stage can run behind another one only if it did so before, or if both are new. Only then do
+    the flows of both have equally many increments. Stages that could run together now but did not
+    before stay apart. A stage that can no longer follow becomes a leader and continues at its
+    old leader's epoch.
+
+    Args:
+        dataflow: The new version, checked.
+        units: Maps each stage of the version before to the stage that led it.
+        epochs: Maps each stage to its next epoch; a follower has its leader's.
+        apart: Stages that must read increments which the stage before them does not write in
+            the same run, so that they need a queue.
+    """
+
+    def together(name: str) -> bool:
+        if name in apart:
+            return False
+        writer = _only_input(dataflow.stages[name]).partition(".")[0]
+        if name in units or writer in units:
+            return name in units and units[name] == units.get(writer)
+        return epochs.get(name, 0) == epochs.get(writer, 0)
+
+    wanted = choose_leaders(dataflow)
+    return tuple(name for name in dataflow.stages if name in wanted or not together(name))
+
+
+def physical_stages(dataflow: Dataflow, leaders: Collection[str]) -> dict[str, PhysicalStage]:
+    """Return the physical stages by their leaders, in the order of the stages.
+
+    Raises:
+        InvariantError: These cannot be the leaders of this dataflow.
+    """
+    members = {name: [dataflow.stages[name]] for name in dataflow.stages if name in leaders}
+    unit_of = {name: name for name in members}
+    waiting = [stage for name, stage in dataflow.stages.items() if name not in unit_of]
+    while waiting:
+        ready = [s for s in waiting if _only_input(s).partition(".")[0] in unit_of]
+        if not ready:
+            names = ", ".join(stage.name for stage in waiting)
+            message = f"{names} of dataflow {dataflow.name!r} run with no other stage"
+            raise InvariantError(message, dataflow=dataflow.name)
+        for stage in ready:
+            unit_of[stage.name] = unit_of[_only_input(stage).partition(".")[0]]
+            members[unit_of[stage.name]].append(stage)
+        waiting = [stage for stage in waiting if stage.name not in unit_of]
+    return {name: PhysicalStage(tuple(stages)) for name, stages in members.items()}
+
+
+def split_phases(members: Iterable[StageNode]) -> list[tuple[StageNode, ...]]:
+    """Return the members in one or two phases, each led by its first stage.
+
+    A groupwise member that does not lead begins the second phase, since its input must be complete
+    and ordered by key.
+    """
+    first: list[StageNode] = []
+    second: list[StageNode] = []
+    for member in members:
+        behind = any(_reads(member, before) for before in second)
+        grouped = bool(first) and not member.translator.record_wise
+        (second if behind or grouped else first).append(member)
+    return [tuple(phase) for phase in (first, second) if phase]
+
+
+def _follower(
+    dataflow: Dataflow, unit: PhysicalStage, candidates: Collection[str]
+) -> frozenset[str]:
+    """Return the groupwise stage that runs behind a record-wise unit; see rule 2."""
+    readers = {
+        stage.name
+        for stage in dataflow.stages.values()
+        if stage.name not in unit.names and any(_reads(stage, member) for member in unit.members)
+    }
+    for name in sorted(readers & set(candidates)):
+        if readers - {name} <= _waiting_for(dataflow, name):
+            return frozenset({name})
+    return frozenset()
+
+
+def _waiting_for(dataflow: Dataflow, stage: str) -> set[str]:
+    """Return the stages behind this one, which cannot run before it has run."""
+    found: set[str] = set()
+    edge = {stage}
+    while edge:
+        edge = {
+            reader.name
+            for reader in dataflow.stages.values()
+            for name in edge
+            if reader.name not in found and _reads(reader, dataflow.stages[name])
+        }
+        found |= edge
+    return found
+
+
+def _on_cycles(dataflow: Dataflow) -> set[str]:
+    return {name for name in dataflow.stages if name in _waiting_for(dataflow, name)}
+
+
+def _only_input(stage: StageNode) -> str:
+    """Return the flow that a stage reads if it is the only one; otherwise `""`."""
+    flows: Mapping[str, str] = stage.wiring
+    return next(iter(flows.values())) if len(flows) == 1 else ""
+
+
+def _reads(stage: StageNode, producer: StageNode) -> bool:
+    return producer.name in _producers(stage)
+
+
+def _producers(stage: StageNode) -> Iterator[str]:
+    """Yield the stages and sources that write the inputs of a stage."""
+    return (flow.partition(".")[0] for flow in stage.wiring.values())

@@ -1,0 +1,575 @@
+"""Runnables: ready-made rules for when a stage runs and what it reads.
+
+    class Difference(Translate):
+        runnable = Align()              # in a document: `runnable: align`
+
+A rule is called with the connectors of all inputs and its memo, and returns a `Decision`. `RunAll`
+is the default. For anything else, an author writes a method `runnable(self, connectors, memo)` of
+the translator.
+
+`RULES` maps the names in documents to the rules: `runnable: {count_window: {size: 3}}`.
+
+Absent on purpose: clocks. A rule sees what waits, never the time.
+
+Source: CBP (SoCC'10), sections 2.2, 2.4 and 4.1; phases: section 3.1.2; windows: ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from itertools import pairwise, takewhile
+from typing import Any, ClassVar, Protocol
+
+from cbp.errors import AlignmentError
+from cbp.model.flow.connector import Connector, Decision
+from cbp.model.flow.increment import FramingKey, Increment
+
+__all__ = [
+    "RULES",
+    "Align",
+    "CountWindow",
+    "KeyWindow",
+    "Phase",
+    "Phases",
+    "Rule",
+    "RunAll",
+    "RunAny",
+    "StaticTable",
+    "can_start",
+    "is_ready_rule",
+    "rule_text",
+]
+
+Connectors = Mapping[str, Connector]
+
+
+class Rule(Protocol):
+    """A Runnable that is a plain value and knows the inputs it names."""
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Inputs that the rule names; each must exist."""
+        ...
+
+    @property
+    def timeless(self) -> bool:
+        """Whether every run reads the same increments, whenever runs are started.
+
+        The rule's decision depends on what is queued and in which order, never on when it
+        arrived.
+        """
+        ...
+
+    @property
+    def split_free(self) -> bool:
+        """Whether all runs together read each record once, however the input is split."""
+        ...
+
+    def __call__(self, connectors: Connectors, memo: Any) -> Decision:
+        """Decide; see `cbp.model.flow.connector.Runnable`."""
+        ...
+
+
+@dataclass(frozen=True)
+class RunAll:
+    """Run when every input has an increment; read and remove the oldest of each.
+
+    Args:
+        batch: Maximum number of increments of each input in one run (>= 1). A run reads the
+            same number from each input, so that inputs stay in step.
+
+    Source: CBP (SoCC'10), section 2.4, `RunnableAll`, the default.
+    """
+
+    split_free: ClassVar[bool] = True  # every increment is read, once
+
+    batch: int = 1
+
+    def __post_init__(self) -> None:
+        _at_least(1, batch=self.batch)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Name no input."""
+        return ()
+
+    @property
+    def timeless(self) -> bool:
+        """Tell whether the batch is 1; a larger batch depends on how much is queued."""
+        return self.batch == 1
+
+    def __call__(self, connectors: Connectors, memo: Any) -> Decision:
+        """Take as many of each input as the emptiest one holds."""
+        missing = _empty(connectors)
+        if missing or not connectors:
+            return Decision(memo=memo, waits_for=_waits(missing))
+        count = min(self.batch, *(len(connector.unread) for connector in connectors.values()))
+        return _consume({n: c.unread[:count] for n, c in connectors.items()}, memo)
+
+
+@dataclass(frozen=True)
+class RunAny:
+    """Run when any input has an increment; read and remove the oldest of each that has one.
+
+    Args:
+        batch: Maximum number of increments of each input in one run (>= 1).
+    """
+
+    timeless: ClassVar[bool] = False  # it takes what is queued
+    split_free: ClassVar[bool] = True  # every increment is read, once
+
+    batch: int = 1
+
+    def __post_init__(self) -> None:
+        _at_least(1, batch=self.batch)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Name no input."""
+        return ()
+
+    def __call__(self, connectors: Connectors, memo: Any) -> Decision:
+        """Take what is queued, up to `batch` increments of each input."""
+        found = {n: c.unread[: self.batch] for n, c in connectors.items() if c.unread}
+        if not found:
+            return Decision(memo=memo, waits_for=_waits(connectors, any_of=True))
+        return _consume(found, memo)
+
+
+@dataclass(frozen=True)
+class StaticTable:
+    """Read some inputs, the tables, in every run and keep them; the others decide when to run.
+
+    A table is all increments of its input. New increments of a table do not start a run; the next
+    run reads them.
+
+    Args:
+        tables: Names of the inputs that are tables.
+        rule: Decides over the other inputs.
+        latest: Whether a newer increment replaces the table instead of adding to it. Empty
+            increments replace nothing.
+    """
+
+    timeless: ClassVar[bool] = False  # a run reads as much of the tables as is queued
+    split_free: ClassVar[bool] = False  # a table counts only for the runs after it arrived
+
+    tables: tuple[str, ...]
+    rule: Rule = field(default_factory=RunAll)
+    latest: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tables", _names(self.tables))
+        _at_least(1, tables=len(self.tables))
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Name the tables, and the inputs that the other rule names."""
+        return (*self.tables, *self.rule.named)
+
+    def __call__(self, connectors: Connectors, memo: Any) -> Decision:
+        """Ask the other rule, and add the tables to what it reads."""
+        tables = {name: connectors[name] for name in self.tables}
+        moving = {name: c for name, c in connectors.items() if name not in tables}
+        decision = self.rule(moving, memo)
+        if not decision.runnable:
+            return decision
+        if missing := [name for name, table in tables.items() if not table.queue]:
+            return Decision(memo=memo, waits_for=f"waits for the table {_quoted(missing)}")
+        read, remove = dict(decision.read), dict(decision.remove)
+        for name, table in tables.items():
+            read[name] = _indexes(table.waiting)
+            if self.latest:
+                filled = _indexes(i for i in table.waiting if i.records) or read[name]
+                remove[name] = tuple(i for i in read[name] if i != filled[-1])
+                read[name] = filled[-1:]
+        return Decision(read, remove, decision.memo)
+
+
+@dataclass(frozen=True)
+class Align:
+    """Read together the increments with equal framing keys; the smallest key first.
+
+    Runs once every aligned input has an increment. Each input that begins with the smallest key
+    has its oldest increment read and removed; the other inputs are not read. Once all aligned
+    inputs are closed, empty inputs no longer hold up the others. Keys of an input can repeat but
+    not go backwards. Memo: the last key that was read.
+
+    Args:
+        inputs: The aligned inputs; empty: all inputs. Other inputs are never read.
+
+    Source: CBP (SoCC'10), section 2.2, figure 4.
+    """
+
+    timeless: ClassVar[bool] = True  # it waits until nothing smaller can come
+    split_free: ClassVar[bool] = True  # every increment is read, once
+
+    inputs: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", _names(self.inputs))
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Name the aligned inputs."""
+        return self.inputs
+
+    def __call__(self, connectors: Connectors, memo: Any) -> Decision:
+        """Compare the first key of each input; raise `AlignmentError` if keys go backwards."""
+        aligned = {n: c for n, c in connectors.items() if n in (self.inputs or connectors)}
+        for connector in aligned.values():
+            _check_ascending(connector.input, connector.framing_keys, memo)
+        heads = {n: c.framing_keys[0] for n, c in aligned.items() if c.unread}
+        missing = _empty(aligned)
+        if not heads:
+            return Decision(memo=memo, waits_for=_waits(missing))
+        smallest = _smallest(heads)
+        if missing and not _all_closed(aligned):
+            words = f"waits for {_quoted(missing)} to reach {smallest}; {_are_there(heads)}"
+            return Decision(memo=memo, waits_for=words)
+        found = {n: aligned[n].unread[:1] for n, key in heads.items() if key == smallest}
+        return _consume(found, smallest)
+
+
+@dataclass(frozen=True)
+class CountWindow:
+    """Read the last `size` increments of an input, `slide` new ones at a time.
+
+    Args:
+        size: Number of increments in the window of each windowed input (>= 1).
+        slide: How many of them are removed after a run; 0: all, so that windows do not overlap.
+        inputs: The windowed inputs; empty: all inputs. Other inputs are never read.
+    """
+
+    timeless: ClassVar[bool] = True  # it waits until its windows are full
+    split_free: ClassVar[bool] = False  # another split gives other windows
+
+    size: int
+    slide: int = 0
+    inputs: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", _names(self.inputs))
+        _at_least(1, size=self.size)
+        _at_least(0, slide=self.slide)
+        _at_least(self.slide, size=self.size)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Name the windowed inputs."""
+        return self.inputs
+
+    def __call__(self, connectors: Connectors, memo: Any) -> Decision:
+        """Run once the window of every input is full."""
+        windows = {
+            n: c.waiting[: self.size]
+            for n, c in connectors.items()
+            if n in (self.inputs or connectors)
+        }
+        short = {n: self.size - len(w) for n, w in windows.items() if len(w) < self.size}
+        if short or not windows:
+            wanted = ", ".join(f"{count} more on {name}" for name, count in short.items())
+            return Decision(memo=memo, waits_for=f"waits for increments: {wanted}")
+        out = self.slide or self.size
+        return Decision(
+            {name: _indexes(window) for name, window in windows.items()},
+            {name: _indexes(window[:out]) for name, window in windows.items()},
+            memo,
+        )
+
+
+@dataclass(frozen=True)
+class KeyWindow:
+    """Read together the consecutive increments with framing keys in one window.
+
+    A window is complete once an increment of another window follows it. With several inputs,
+    windows are aligned as in `Align`: once every input has an increment, the smallest window is
+    read from all inputs that begin with it, and the other inputs are not read. The windows of an
+    input must then not go backwards. Memo: the last window that was read.
+
+    Args:
+        width: For numbers: keys with equal `key // width` are one window (>= 1).
+        prefix: For texts: keys with this many equal first characters are one window; 0: only
+            equal keys are. For keys such as `2026-11-21 10:00`, 10 characters are the day.
+        inputs: The windowed inputs; empty: all inputs. Other inputs are never read.
+    """
+
+    timeless: ClassVar[bool] = True  # it waits until its windows are complete
+    split_free: ClassVar[bool] = False  # windows hold increments, and the last one stays queued
+
+    width: int = 1
+    prefix: int = 0
+    inputs: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", _names(self.inputs))
+        _at_least(1, width=self.width)
+        _at_least(0, prefix=self.prefix)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Name the windowed inputs."""
+        return self.inputs
+
+    def __call__(self, connectors: Connectors, memo: Any) -> Decision:
+        """Run once the smallest window is complete; raise `AlignmentError` as `Align` does."""
+        windowed = {n: c for n, c in connectors.items() if n in (self.inputs or connectors)}
+        labels = {n: tuple(map(self._label, c.unread)) for n, c in windowed.items()}
+        heads = {n: found[0] for n, found in labels.items() if found}
+        if not heads:
+            return Decision(memo=memo, waits_for=f"waits for a later window on {_quoted(labels)}")
+        if len(windowed) == 1:  # no other input to align with: any order
+            return self._read(windowed, memo)
+        for name, found in labels.items():
+            _check_ascending(name, found, memo)
+        smallest = _smallest(heads)
+        first = [name for name, label in heads.items() if label == smallest]
+        if (missing := _empty(windowed)) and not _all_closed(windowed):
+            key = windowed[first[0]].framing_keys[0]
+            words = f"waits for {_quoted(missing)} to reach {key}; {_are_there(heads)}"
+            return Decision(memo=memo, waits_for=words)
+        decision = self._read({name: windowed[name] for name in first}, memo)
+        return replace(decision, memo=smallest) if decision.runnable else decision
+
+    def _read(self, inputs: Connectors, memo: Any) -> Decision:
+        """Read the oldest window of these inputs, once all of them are complete."""
+        windows = {name: self._oldest(c) for name, c in inputs.items()}
+        if open_ := [name for name, window in windows.items() if not window]:
+            return Decision(memo=memo, waits_for=f"waits for a later window on {_quoted(open_)}")
+        return _consume(windows, memo)
+
+    def _oldest(self, connector: Connector) -> tuple[Increment, ...]:
+        """Return the increments of the oldest window; none while it can still grow.
+
+        A close ends a frame, and so a window of one key. A wider window can continue after it.
+        """
+        waiting = connector.unread
+        window = tuple(takewhile(lambda i: self._label(i) == self._label(waiting[0]), waiting))
+        ends = connector.is_closed and self.width == 1 and not self.prefix
+        return window if ends or len(window) < len(waiting) else ()
+
+    def _label(self, increment: Increment) -> FramingKey:
+        key = increment.framing_key
+        if isinstance(key, int):
+            return key // self.width
+        return key[: self.prefix] if self.prefix else key
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase of `Phases`: only its inputs are read while it lasts.
+
+    Args:
+        reads: Inputs of the phase. The oldest increments of each are read and removed.
+        until: Input that ends the phase: the phase lasts, even without work, until this input
+            has an increment, which is then read alone. Without `until`, the phase ends when
+            its inputs are empty.
+        drop: Inputs whose increments are removed unread when `until` ends the phase.
+        batch: Maximum number of increments of each input in one run; 0: all that wait, so that
+            messages that several runs sent for this phase are read together.
+    """
+
+    reads: tuple[str, ...]
+    until: str = ""
+    drop: tuple[str, ...] = ()
+    batch: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reads", _names(self.reads))
+        object.__setattr__(self, "drop", _names(self.drop))
+        _at_least(1, reads=len(self.reads))
+        _at_least(0, batch=self.batch)
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Go through phases in a circle; inputs of other phases wait.
+
+    The memo is the number of the phase. The next phase is the first one, from the present one
+    on, that has an increment on an input. So a phase without work is skipped, and new input of the
+    first phase waits until the other phases are done.
+
+    Args:
+        phases: In order. One or several input names stand for `Phase(reads=...)`.
+
+    Source: CBP (SoCC'10), section 3.1.2, incremental PageRank.
+    """
+
+    timeless: ClassVar[bool] = False  # a phase whose input is not there yet is skipped
+    split_free: ClassVar[bool] = True  # every increment is read once, or dropped by `Phase.drop`
+
+    phases: tuple[Phase, ...]
+
+    def __post_init__(self) -> None:
+        made = tuple(map(_phase, self.phases))
+        object.__setattr__(self, "phases", made)
+        _at_least(1, phases=len(made))
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Name every input of every phase."""
+        return tuple(
+            name
+            for phase in self.phases
+            for name in (*phase.reads, *phase.drop, *([phase.until] if phase.until else ()))
+        )
+
+    def __call__(self, connectors: Connectors, memo: Any) -> Decision:
+        """Find the phase that has something to read."""
+        now = memo if isinstance(memo, int) and memo < len(self.phases) else 0
+        present = self.phases[now]
+        if present.until and memo is not None:
+            return self._bounded(present, now, connectors)
+        for step in range(len(self.phases)):
+            number = (now + step) % len(self.phases)
+            if found := self._reads(self.phases[number], connectors):
+                return _consume(found, number)
+        every = [name for phase in self.phases for name in phase.reads]
+        return Decision(memo=memo, waits_for=_waits(dict.fromkeys(every), any_of=True))
+
+    def _bounded(self, phase: Phase, now: int, connectors: Connectors) -> Decision:
+        """Decide in a phase that only the increment of `until` ends."""
+        if end := connectors[phase.until].unread[:1]:
+            # After the last phase comes the first one, which can be this one again.
+            decision = _consume({phase.until: end}, (now + 1) % len(self.phases))
+            dropped = {name: _indexes(connectors[name].unread) for name in phase.drop}
+            return Decision(decision.read, {**decision.remove, **dropped}, decision.memo)
+        if found := self._reads(phase, connectors):
+            return _consume(found, now)
+        words = f"waits in phase {now + 1} of {len(self.phases)} for an increment on "
+        return Decision(memo=now, waits_for=words + " or ".join((*phase.reads, phase.until)))
+
+    def _reads(self, phase: Phase, connectors: Connectors) -> dict[str, tuple[Increment, ...]]:
+        most = phase.batch or None
+        return {n: connectors[n].unread[:most] for n in phase.reads if connectors[n].unread}
+
+
+RULES: Mapping[str, type] = {
+    "align": Align,
+    "count_window": CountWindow,
+    "key_window": KeyWindow,
+    "phases": Phases,
+    "run_all": RunAll,
+    "run_any": RunAny,
+    "static_table": StaticTable,
+}
+
+
+_NAMES: Mapping[type, str] = {**{rule: name for name, rule in RULES.items()}, Phase: "phase"}
+
+
+def is_ready_rule(function: object) -> bool:
+    """Tell whether a Runnable, and every rule inside it, is one of these: it answers at once."""
+    return type(function) in RULES.values() and all(
+        is_ready_rule(part) for part in vars(function).values() if callable(part)
+    )
+
+
+def can_start(rule: Any, fed: Collection[str], inputs: Sequence[str]) -> bool:
+    """Tell whether a ready-made rule can start a run if only some inputs have increments.
+
+    Args:
+        rule: A ready-made rule.
+        fed: Inputs that can have an increment.
+        inputs: All inputs of the stage, in order.
+    """
+    if isinstance(rule, RunAny):
+        return bool(fed)
+    if isinstance(rule, Phases):
+        return any(name in fed for phase in rule.phases for name in phase.reads)
+    if isinstance(rule, StaticTable):
+        moving = [name for name in inputs if name not in rule.tables]
+        tables = all(name in fed for name in rule.tables)
+        return tables and can_start(rule.rule, [n for n in fed if n in moving], moving)
+    wanted = getattr(rule, "inputs", ()) or inputs
+    return all(name in fed for name in wanted)
+
+
+def rule_text(value: Any) -> str:
+    """Return a ready-made rule as a stable text, such as `count_window(size=3)`.
+
+    Arguments with their default value are left out, so that a new argument in a later release does
+    not change the text.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(rule_text, value))}]"
+    if type(value) not in _NAMES:
+        return str(value)
+    given = {f.name: getattr(value, f.name) for f in fields(value)}
+    plain = {
+        f.name: f.default if f.default_factory is MISSING else f.default_factory()
+        for f in fields(value)
+    }
+    told = [f"{name}={rule_text(v)}" for name, v in given.items() if v != plain[name]]
+    return f"{_NAMES[type(value)]}({', '.join(told)})" if told else _NAMES[type(value)]
+
+
+def _consume(found: Mapping[str, Sequence[Increment]], memo: Any) -> Decision:
+    """Read and remove the same increments."""
+    chosen = {name: _indexes(increments) for name, increments in found.items()}
+    return Decision(chosen, chosen, memo)
+
+
+def _indexes(increments: Iterable[Increment]) -> tuple[int, ...]:
+    return tuple(increment.index for increment in increments)
+
+
+def _empty(connectors: Connectors) -> list[str]:
+    return [name for name, connector in connectors.items() if not connector.unread]
+
+
+def _all_closed(connectors: Connectors) -> bool:
+    """Tell whether every input is closed, so that no smaller key can still come."""
+    return all(connector.is_closed for connector in connectors.values())
+
+
+def _waits(names: Iterable[str], *, any_of: bool = False) -> str:
+    return "waits for an increment on " + (" or " if any_of else ", ").join(names)
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _are_there(names: Iterable[str]) -> str:
+    found = list(names)
+    return f"{_quoted(found)} {'is' if len(found) == 1 else 'are'} there"
+
+
+def _check_ascending(input_: str, keys: Sequence[FramingKey], last: Any) -> None:
+    """Refuse a key that is smaller than the key before it or than the last key read."""
+    for before, key in pairwise(keys if last is None else (last, *keys)):
+        if type(before) is not type(key) or key < before:
+            raise AlignmentError(input_, key=key, before=before)
+
+
+def _smallest(heads: Mapping[str, FramingKey]) -> FramingKey:
+    """Return the smallest key; refuse a mix of numbers and texts, which has no order."""
+    (first, smallest), *others = heads.items()
+    for name, key in others:
+        if type(key) is not type(smallest):
+            raise AlignmentError(name, key=key, before=smallest, of=first)
+        if key < smallest:  # type: ignore[operator]
+            first, smallest = name, key
+    return smallest
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _phase(value: Any) -> Phase:
+    if isinstance(value, Phase):
+        return value
+    if isinstance(value, Mapping):
+        return Phase(**value)
+    return Phase(reads=value)
+
+
+def _at_least(least: int, **value: int) -> None:
+    ((name, given),) = value.items()
+    if not isinstance(given, int) or isinstance(given, bool) or given < least:
+        message = f"{name} is {given!r}; it takes a number from {least} on"
+        raise ValueError(message)

@@ -1,0 +1,231 @@
+"""DataflowShape: the compiled form of a registered version, for comparison with the next one.
+
+A document only names translators, so the same document means something else once a package is
+upgraded. The description of a version therefore also holds the *shape* of what was registered:
+schemas, keys and wiring as compiled, and the fingerprint of each author's code.
+
+    DataflowShape -> sources: SourceShape     stages: StageShape -> inputs, outputs, states
+
+Invariant: `DataflowShape.from_json(s.to_json()) == s`
+(tests/cbp/model/version/test_version_change.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cbp.model.author.registered_code import UNKNOWN_CODE, Code
+from cbp.model.dataflow.dataflow import Dataflow, SourceNode, StageNode
+from cbp.model.dataflow.stage import Computed, InputSpec, StateSpec
+from cbp.model.flow.schema import Schema
+
+__all__ = ["RULE", "DataflowShape", "InputShape", "SourceShape", "StageShape", "shape_of"]
+
+RULE = "runnable"
+"""Name of the detail that says when a stage runs; its value is `RunnableSpec.text`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceShape:
+    """The shape of a source: its columns, and the format and options of its files."""
+
+    schema: Schema
+    format: str
+    options: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "schema": str(self.schema),
+            "format": self.format,
+            "options": dict(self.options),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> SourceShape:
+        """Read what `to_json` wrote."""
+        return cls(Schema.parse(value["schema"]), value["format"], value["options"])
+
+
+@dataclass(frozen=True, slots=True)
+class InputShape:
+    """The shape of an input: the flow that it reads, and how it routes, orders and frames it.
+
+    Attributes:
+        rules: `route_by`, `order_by`, `frame_by` and `combine` as text, if set.
+        framing_code: Fingerprint of its framing function; unknown if there is none.
+    """
+
+    flow: str
+    schema: Schema
+    loopback: bool
+    rules: Mapping[str, str]
+    framing_code: Code = UNKNOWN_CODE
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "flow": self.flow,
+            "schema": str(self.schema),
+            "loopback": self.loopback,
+            "rules": dict(self.rules),
+            "framing_code": self.framing_code.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> InputShape:
+        """Read what `to_json` wrote."""
+        return cls(
+            value["flow"],
+            Schema.parse(value["schema"]),
+            value["loopback"],
+            value["rules"],
+            Code.from_json(value.get("framing_code", "")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StageShape:
+    """The shape of a stage: everything that decides what its state and outputs mean.
+
+    Attributes:
+        code: Fingerprint of the author's class; an unknown one is not compared.
+        key: Columns of the group's key; `None`: record-wise.
+        outputs, states: Map names to columns.
+        details: Other facts that make it another translator if they differ: grouping of
+            states, declared keys of outputs, and `RULE`. A detail that the description of an
+            earlier release lacks is not compared.
+        state_rules: Maps each state that has some to its `route_by` and `order_by`, as text.
+    """
+
+    reference: str
+    parameters: Mapping[str, Any]
+    code: Code
+    form: str
+    key: Schema | None
+    inputs: Mapping[str, InputShape]
+    outputs: Mapping[str, Schema]
+    states: Mapping[str, Schema]
+    buckets: int
+    details: Mapping[str, str] = field(default_factory=dict)
+    state_rules: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; without `state_rules`, the same as earlier releases wrote."""
+        rules = {name: dict(each) for name, each in self.state_rules.items()}
+        return {
+            "reference": self.reference,
+            "parameters": dict(self.parameters),
+            "code": self.code.to_json(),
+            "form": self.form,
+            "key": None if self.key is None else str(self.key),
+            "inputs": {name: shape.to_json() for name, shape in self.inputs.items()},
+            "outputs": {name: str(schema) for name, schema in self.outputs.items()},
+            "states": {name: str(schema) for name, schema in self.states.items()},
+            "buckets": self.buckets,
+            "details": dict(self.details),
+            **({"state_rules": rules} if rules else {}),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> StageShape:
+        """Read what `to_json` wrote."""
+        return cls(
+            value["reference"],
+            value["parameters"],
+            Code.from_json(value["code"]),
+            value["form"],
+            None if value["key"] is None else Schema.parse(value["key"]),
+            {name: InputShape.from_json(shape) for name, shape in value["inputs"].items()},
+            {name: Schema.parse(text) for name, text in value["outputs"].items()},
+            {name: Schema.parse(text) for name, text in value["states"].items()},
+            value["buckets"],
+            value["details"],
+            value.get("state_rules", {}),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DataflowShape:
+    """The shape of a dataflow: its sources and stages, by name."""
+
+    sources: Mapping[str, SourceShape]
+    stages: Mapping[str, StageShape]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        return {
+            "sources": {name: shape.to_json() for name, shape in self.sources.items()},
+            "stages": {name: shape.to_json() for name, shape in self.stages.items()},
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> DataflowShape:
+        """Read what `to_json` wrote."""
+        return cls(
+            {name: SourceShape.from_json(shape) for name, shape in value["sources"].items()},
+            {name: StageShape.from_json(shape) for name, shape in value["stages"].items()},
+        )
+
+
+def shape_of(dataflow: Dataflow) -> DataflowShape:
+    """Return the shape of a checked dataflow."""
+    return DataflowShape(
+        {name: _of_source(source) for name, source in dataflow.sources.items()},
+        {name: _of_stage(stage) for name, stage in dataflow.stages.items()},
+    )
+
+
+def _of_source(source: SourceNode) -> SourceShape:
+    return SourceShape(source.schema, source.format, dict(source.options))
+
+
+def _of_stage(stage: StageNode) -> StageShape:
+    spec = stage.translator
+    details: dict[str, str] = {RULE: stage.runnable.text}
+    details |= {f"grouping of {state.name}": state.grouping for state in spec.states}
+    for output in spec.outputs:
+        history = " history" if output.history else ""
+        details[f"key of {output.name}"] = ",".join(output.key) + history
+    return StageShape(
+        stage.reference,
+        dict(stage.parameters),
+        spec.code,
+        spec.form,
+        spec.key,
+        {input_.name: _of_input(stage, input_) for input_ in spec.inputs},
+        {output.name: output.schema for output in spec.outputs},
+        {state.name: state.schema for state in spec.states},
+        stage.buckets,
+        details,
+        {state.name: rules for state in spec.states if (rules := _of_state(state))},
+    )
+
+
+def _of_state(state: StateSpec) -> dict[str, str]:
+    rules = {"route_by": _rule(state.route_by), "order_by": _rule(state.order_by)}
+    return {name: text for name, text in rules.items() if text}
+
+
+def _of_input(stage: StageNode, input_: InputSpec) -> InputShape:
+    rules = {
+        "route_by": _rule(input_.route_by),
+        "order_by": _rule(input_.order_by),
+        "frame_by": "" if input_.frame_by is None else input_.frame_by.column or "function",
+        "combine": "function" if input_.combine else "",
+    }
+    kept = {name: text for name, text in rules.items() if text}
+    code = UNKNOWN_CODE if input_.frame_by is None else input_.frame_by.code
+    return InputShape(stage.wiring[input_.name], input_.schema, input_.loopback, kept, code)
+
+
+def _rule(rule: tuple[str, ...] | Computed | None) -> str:
+    """Return columns, or the result types of a function, whose code has its own fingerprint."""
+    if rule is None:
+        return ""
+    if not isinstance(rule, Computed):
+        return ", ".join(rule)
+    types = ", ".join(map(str, rule.types))
+    return f"{'sql' if rule.sql else 'function'} -> {types}{' (many)' if rule.many else ''}"

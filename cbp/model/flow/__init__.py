@@ -1,0 +1,1 @@
+"""Flows: schemas, increments, connectors, framing, positions, generations, retention."""

@@ -1,0 +1,104 @@
+"""Back-pressure: a stage is held while its readers have too much waiting; without deadlocks.
+
+A flow has a limit on how much can wait at each of its readers. A stage is *held* while every reader
+of its outputs outside its own cycle has reached the limit. Readers inside the cycle do not count,
+since a cycle must be able to drain itself.
+
+That rule alone could stop a dataflow for good: a reader may need more than the limit before it runs
+(a window of 100 increments, a limit of 10). So a *hungry* reader never counts as over its limit. A
+reader is hungry if every input from outside its cycle holds something, it still cannot run, and no
+other stage of its cycle runs or can run. Only more input helps it.
+
+At a framed input, increments that wait to be framed count too: framing needs no run, so they drain
+by themselves. The open frame does not count: only more input ends it.
+
+Why this cannot deadlock: let P be held. Then some reader R of P is over its limit and not hungry.
+Either R can start. Or R is itself held; then the same argument applies to R, and ends where the
+graph of components ends. Or an input of R is empty. The stage that feeds this input is not held,
+since R is not over the limit there: it can start, or it waits for a stage before it, and that ends
+at the sources (tests/cbp/model/test_simulation.py).
+
+Source: CBP (SoCC'10), section 4.2; limits and hunger are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cbp.model.flow.connector import Connector
+
+__all__ = ["DEFAULT_LIMIT", "FlowLimit", "Reader", "held"]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowLimit:
+    """How much of a flow can wait at one reader, unread or to be framed; `None`: any amount.
+
+    Attributes:
+        increments, records, bytes: Each >= 1; the first limit that is reached counts.
+    """
+
+    increments: int | None = None
+    records: int | None = None
+    bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in self.to_json().items():
+            if type(value) is not int or value < 1:
+                message = f"{name} is {value!r}; a limit is a number from 1 on"
+                raise ValueError(message)
+
+    def to_json(self) -> dict[str, int]:
+        """Return the limits that are set."""
+        values = (("increments", self.increments), ("records", self.records), ("bytes", self.bytes))
+        return {name: value for name, value in values if value is not None}
+
+    def reached(self, connector: Connector) -> str:
+        """Return a text that says what waits if it reaches a limit, else `""`."""
+        found = (*connector.unread, *connector.arrived)
+        waiting = {
+            "increments": len(found),
+            "records": sum(increment.records for increment in found),
+            "bytes": sum(increment.bytes for increment in found),
+        }
+        for name, limit in self.to_json().items():
+            if waiting[name] >= limit:
+                return f"{waiting[name]} {name} (limit {limit})"
+        return ""
+
+
+DEFAULT_LIMIT = FlowLimit(increments=1000)
+"""The limit of flows without one: high enough for batching, low enough to notice a backlog."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """One input outside a stage's own cycle that reads one of its flows.
+
+    Attributes:
+        name: `stage.input`.
+        hungry: Whether only more input can make its stage run; see the module header.
+    """
+
+    name: str
+    flow: str
+    connector: Connector
+    hungry: bool = False
+
+
+def held(readers: Iterable[Reader], limits: Mapping[str, FlowLimit]) -> str:
+    """Return a text that says why a stage is held; `""` if it is not.
+
+    Args:
+        readers: The readers of all its outputs, outside its own cycle. Without readers it is
+            never held.
+        limits: Maps each flow to its limit.
+    """
+    full = []
+    for reader in readers:
+        waiting = limits.get(reader.flow, DEFAULT_LIMIT).reached(reader.connector)
+        if reader.hungry or not waiting:
+            return ""
+        full.append(f"`{reader.name}` holds {waiting}")
+    return "waits until its readers take more: " + ", ".join(full) if full else ""

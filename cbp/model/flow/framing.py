@@ -1,0 +1,292 @@
+"""Framing (FrameBy): how one consumer cuts a flow into its own input increments, the frames.
+
+Every record has a *framing key*. A *frame* is an input increment whose records all have one key.
+It is a list of slices of output increments (`DataFile.start`, `stop`): nothing is copied, and
+another consumer can frame the same flow differently.
+
+- A FrameBy function with a memo is called once per record, in order: the keys `A A B A` give
+  three frames. A function without a memo, or a column, groups each output increment by key, since
+  its records may have been written in parallel. The keys then ascend, numbers before texts.
+- A frame continues into the next output increment if that one begins with its key. The frame is
+  *eligible*, and enters the connector, once a record with another key follows or a *punctuation*
+  closes it. Later records with the same key begin a new frame.
+- Keys need no order, except for alignment (`cbp.model.dataflow.runnable.Align`).
+
+`Framing` is what a connector remembers between output increments, as plain JSON. It depends only on
+the flow and its punctuations (`cbp.model.flow.punctuation`), so it can be computed again after a
+loss.
+
+Invariant: the eligible frames and the open frame together hold each record of the flow once, in
+order within a file (tests/cbp/model/flow/test_framing.py).
+
+Source: CBP (SoCC'10), sections 2.2 and 4.1; punctuations: its footnote 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
+from itertools import groupby
+from typing import Any
+
+from cbp.errors import (
+    AuthorCodeError,
+    AuthorStateError,
+    DecisionInvalidError,
+    FramingKeyError,
+    author_cause,
+    author_line,
+    is_authors,
+)
+from cbp.model.author.memo import json_memo
+from cbp.model.author.registered_code import UNKNOWN_CODE, Code
+from cbp.model.author.translator_state import Watch
+from cbp.model.flow.increment import DataFile, FramingKey, Increment
+
+__all__ = [
+    "FrameBy",
+    "FrameNote",
+    "Framing",
+    "Keyed",
+    "Segment",
+    "extend_runs",
+    "framing_keys",
+    "segments",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameBy:
+    """How to compute a record's framing key.
+
+    Attributes:
+        function: `record -> key`; with memo, `(record, memo) -> (key, memo)`. A key is a
+            number, a text, a date or a time. A time with a zone is converted to UTC.
+        memo: Whether the function has a memo. A memo is JSON and begins as `None`.
+        column: Name of the column, if the key is a column and not computed by a function.
+        place: `file.py:12` of the function.
+        code: Fingerprint of the author's function; unknown for a column.
+    """
+
+    function: Callable[..., Any]
+    memo: bool = False
+    column: str = ""
+    place: str = ""
+    code: Code = field(default=UNKNOWN_CODE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """A file of an output increment with the framing keys of its rows.
+
+    Attributes:
+        runs: Pairs of a framing key and the number of successive rows that have it, in order.
+    """
+
+    file: DataFile
+    runs: Sequence[tuple[FramingKey, int]]
+
+    @classmethod
+    def of(cls, file: DataFile, keys: Iterable[FramingKey]) -> Keyed:
+        """Return a file with one key per row."""
+        runs: list[tuple[FramingKey, int]] = []
+        extend_runs(runs, keys)
+        return cls(file, runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Successive records with one framing key, as slices of files."""
+
+    key: FramingKey
+    files: tuple[DataFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameNote:
+    """A note on a consumed frame; the frame itself is gone, unlike an increment of a flow.
+
+    Attributes:
+        index: Its number among the frames of its input.
+        bytes: Size; slices count their share of their files.
+    """
+
+    index: int
+    framing_key: FramingKey
+    records: int
+    bytes: int
+
+    @classmethod
+    def of(cls, frame: Increment) -> FrameNote:
+        """Return the note on a frame."""
+        return cls(frame.index, frame.framing_key, frame.records, frame.bytes)
+
+    def to_json(self) -> list[Any]:
+        """Return plain JSON values: `[index, framing key, records, bytes]`."""
+        return [self.index, self.framing_key, self.records, self.bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """The state of one connector's framing.
+
+    Attributes:
+        memo: Memo of the FrameBy function.
+        next: Number of the next frame.
+        open: The frame that can still grow; it is not eligible.
+        last: Index of the output increment that brought the last record; -1 before the first.
+        closed: Whether a punctuation came last, so that no frame is open.
+    """
+
+    memo: Any = None
+    next: int = 0
+    open: Increment | None = None
+    last: int = -1
+    closed: bool = False
+
+    def take(
+        self, increment: Increment, found: Iterable[Segment], memo: Any
+    ) -> tuple[Framing, tuple[Increment, ...]]:
+        """Frame one output increment.
+
+        Args:
+            increment: The next output increment of the flow.
+            found: Its segments, in order.
+            memo: The memo of the FrameBy function after this increment.
+
+        Returns:
+            The framing after this increment, and the frames that became eligible, in order.
+        """
+        done: list[Increment] = []
+        open_, number, last = self.open, self.next, self.last
+        for segment in found:
+            last = increment.index
+            if open_ is not None and open_.framing_key == segment.key:
+                open_ = replace(open_, files=_joined((*open_.files, *segment.files)))
+                continue
+            if open_ is not None:
+                done.append(open_)
+            open_ = Increment(increment.flow, number, segment.key, segment.files)
+            number += 1
+        closed = self.closed and open_ is None
+        return Framing(memo, number, open_, last, closed), tuple(done)
+
+    def close(self) -> tuple[Framing, tuple[Increment, ...]]:
+        """Apply a punctuation: make the open frame eligible, if there is one."""
+        return replace(self, open=None, closed=True), () if self.open is None else (self.open,)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        open_ = None if self.open is None else self.open.to_json()
+        plain = {"memo": self.memo, "next": self.next, "open": open_, "last": self.last}
+        return {**plain, "closed": True} if self.closed else plain
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Framing:
+        """Read what `to_json` wrote."""
+        open_ = None if value["open"] is None else Increment.from_json(value["open"])
+        return cls(
+            value["memo"], value["next"], open_, value.get("last", -1), value.get("closed", False)
+        )
+
+
+def framing_keys(
+    records: Iterable[Any], frame_by: FrameBy, memo: Any, *, stage: str, input_: str
+) -> tuple[list[FramingKey], Any]:
+    """Return the framing key of every record, and the memo after the last one.
+
+    Raises:
+        AuthorCodeError: The function failed.
+        FramingKeyError: It returned something other than a number, a text, a date or a time.
+        MemoInvalidError: Its memo is not JSON.
+    """
+    function, keys = f"{input_}.frame_by", []
+    try:
+        memo = json_memo(memo)
+        with Watch(frame_by.function, stage=stage, name=function, place=frame_by.place) as fresh:
+            for record in records:
+                if frame_by.memo:
+                    key, memo = fresh.function(record, memo)
+                else:
+                    key = fresh.function(record)
+                keys.append(_framing_key(key))
+        return keys, json_memo(memo)
+    except AuthorStateError:
+        raise
+    except DecisionInvalidError as error:
+        raise error.at(stage=stage, function=function, place=frame_by.place) from error
+    except BaseException as error:  # author's code may raise anything
+        if not is_authors(error):
+            raise
+        raise AuthorCodeError(
+            stage=stage,
+            function=function,
+            place=author_line(error, frame_by.place),
+            cause=author_cause(error),
+        ) from error
+
+
+def segments(files: Iterable[Keyed], *, ordered: bool) -> list[Segment]:
+    """Cut one output increment into segments; pure.
+
+    Args:
+        files: In order; a file without rows gives no segment.
+        ordered: Whether to keep the order of the records (FrameBy with memo) instead of
+            grouping them by key.
+    """
+    runs = [run for file in files for run in _runs(file)]
+    if not ordered:
+        # Stable: slices of one key stay in the order of the records.
+        runs.sort(key=lambda run: (isinstance(run[0], str), run[0]))
+    return [
+        Segment(key, _joined(tuple(file for _, file in run)))
+        for key, run in groupby(runs, key=lambda run: run[0])
+    ]
+
+
+def extend_runs(runs: list[tuple[FramingKey, int]], keys: Iterable[FramingKey]) -> None:
+    """Add keys, one per row, to the end of a list of runs."""
+    for key, same in groupby(keys):
+        rows = sum(1 for _ in same)
+        if runs and runs[-1][0] == key:
+            rows += runs.pop()[1]
+        runs.append((key, rows))
+
+
+def _runs(keyed: Keyed) -> Iterable[tuple[FramingKey, DataFile]]:
+    """Yield the slices of one file whose rows have one key each, in order."""
+    start = 0
+    for key, rows in keyed.runs:
+        stop = start + rows
+        yield key, keyed.file.slice(start, stop)
+        start = stop
+
+
+def _joined(files: Sequence[DataFile]) -> tuple[DataFile, ...]:
+    """Join slices that follow each other in one file."""
+    joined: list[DataFile] = []
+    for file in files:
+        last = joined[-1] if joined else None
+        if last is not None and last.path == file.path and last.stop == file.start:
+            joined[-1] = replace(last, stop=file.stop)
+        else:
+            joined.append(file)
+    return tuple(joined)
+
+
+def _framing_key(value: Any) -> FramingKey:
+    """Return a key as it is stored: dates and times become texts, times with a zone in UTC.
+
+    The texts sort like the dates and times.
+    """
+    if type(value) in (int, str):
+        key: FramingKey = value
+        return key
+    if isinstance(value, datetime):
+        # A local time occurs twice when clocks go back. In UTC, each instant is one key.
+        utc = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+        return utc.isoformat(" ", "auto")
+    if isinstance(value, date):
+        return value.isoformat()
+    raise FramingKeyError(value)

@@ -1,0 +1,192 @@
+"""Generations: each roll-back of a dataflow begins a new one. Pure.
+
+A roll-back returns a dataflow to an earlier position. Epochs continue from there, so that
+increments are numbered, aligned and named as if the undone epochs had never run.
+
+    generation 0   0 -- 1 -- 2 -- 3 -- 4 -- 5         3, 4 and 5 are undone
+    generation 1              '--- 3 -- 4 -- 5 -- 6   rolled back to behind epoch 2
+
+Records of runs and transactions of tables are numbered by epoch, so they are kept apart by
+generation. The record of a roll-back is the `Generation` that it begins. It holds the whole
+position: everything else is redo and can be repeated any number of times.
+
+Invariant: an epoch of a stage belongs to exactly one generation, the newest one that began at or
+before it (tests/cbp/model/flow/test_generation.py).
+
+Source: ours; timelines of PostgreSQL's recovery are the same idea.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cbp.errors import InvariantError
+from cbp.model.flow.position import Position
+
+__all__ = [
+    "Generation",
+    "closes_dropped",
+    "home_of",
+    "increments_dropped",
+    "kept_positions",
+]
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A roll-back, and the generation that it began.
+
+    Attributes:
+        number: From 1, without gaps.
+        position: The position to which the dataflow returned.
+        undone: Maps each stage to the epoch after its last undone one.
+        prepared_ms: Time of the roll-back, in milliseconds since 1970; later than every record
+            before it.
+        who, why: The person who asked for it, and the reason given.
+        dropped: Maps each source to the number of its increments that arrived after the
+            position and are not queued again.
+        superseded: Maps each source to increments that an earlier roll-back dropped and whose
+            files arrived again since. They are not queued again, or their records would count
+            twice.
+        closes_dropped: Numbers of closes that were made after the position and no longer close
+            anything.
+        request: Id of the request, so that it is done only once; `""`: none.
+    """
+
+    number: int
+    position: Position
+    undone: Mapping[str, int]
+    prepared_ms: int
+    who: str = ""
+    why: str = ""
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    request: str = ""
+    closes_dropped: tuple[int, ...] = ()
+    superseded: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def taken(self) -> Iterator[tuple[str, range]]:
+        """Yield, by source, the increments that this roll-back took out of the queues."""
+        newest = {one.flow: one.index + 1 for one in self.position.newest}
+        for source, count in self.dropped.items():
+            yield source, range(newest[source] - count, newest[source])
+        for source, indexes in self.superseded.items():
+            yield from ((source, range(index, index + 1)) for index in indexes)
+
+    def start(self, stage: str) -> int:
+        """Return the first epoch of a stage in this generation; 0 for one that came later."""
+        found = self.position.stages.get(stage)
+        return 0 if found is None else found.epoch
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        return {
+            "format": FORMAT,
+            "number": self.number,
+            "position": self.position.to_json(),
+            "undone": dict(self.undone),
+            "prepared_ms": self.prepared_ms,
+            "who": self.who,
+            "why": self.why,
+            "dropped": dict(self.dropped),
+            "request": self.request,
+            "closes_dropped": list(self.closes_dropped),
+            **(
+                {"superseded": {s: list(i) for s, i in self.superseded.items()}}
+                if self.superseded
+                else {}
+            ),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Generation:
+        """Read what `to_json` wrote.
+
+        Raises:
+            InvariantError: The format is unknown to this release.
+        """
+        if value.get("format") != FORMAT:
+            msg = f"generation has format {value.get('format')}, expected {FORMAT}"
+            raise InvariantError(msg)
+        return cls(
+            value["number"],
+            Position.from_json(value["position"]),
+            value["undone"],
+            value["prepared_ms"],
+            value["who"],
+            value["why"],
+            value["dropped"],
+            value["request"],
+            tuple(value.get("closes_dropped", ())),
+            {s: tuple(i) for s, i in value.get("superseded", {}).items()},
+        )
+
+
+def home_of(generations: Sequence[Generation], stage: str, epoch: int) -> int:
+    """Return the number of the generation that an epoch of a stage belongs to.
+
+    Args:
+        generations: All generations of the dataflow, ascending; generation 0 has no record.
+        stage: A stage that leads.
+        epoch: An epoch of the stage. One that has not run yet belongs to the newest generation.
+    """
+    homes = (one.number for one in reversed(generations) if one.start(stage) <= epoch)
+    return next(homes, 0)
+
+
+def closes_dropped(generations: Sequence[Generation]) -> frozenset[int]:
+    """Return the numbers of the closes that no longer close anything.
+
+    Args:
+        generations: All generations of the dataflow, ascending. A roll-back to before another
+            roll-back also undoes what that one dropped.
+    """
+    return frozenset(
+        number
+        for one in generations
+        if kept_positions(generations, one.number, [one.position])
+        for number in one.closes_dropped
+    )
+
+
+def increments_dropped(generations: Sequence[Generation]) -> dict[str, list[range]]:
+    """Return, by source, the increments that roll-backs took out of the queues and that stay out.
+
+    Args:
+        generations: As in `closes_dropped`.
+    """
+    found: dict[str, list[range]] = {}
+    for one in generations:
+        if kept_positions(generations, one.number, [one.position]):
+            for source, part in one.taken():
+                found.setdefault(source, []).append(part)
+    return found
+
+
+def kept_positions(
+    generations: Sequence[Generation], number: int, positions: Sequence[Position]
+) -> list[Position]:
+    """Return those positions of a generation that no later roll-back has undone, ascending.
+
+    A roll-back stays within one version: it does not undo positions of an earlier version, which
+    may have other stages.
+
+    Args:
+        generations: All generations of the dataflow, ascending.
+        number: The generation that recorded these positions.
+        positions: Ascending.
+    """
+    later = [one for one in generations if one.number > number]
+    return [
+        position
+        for position in positions
+        if all(
+            stage.epoch <= one.start(name)
+            for one in later
+            if one.position.version == position.version
+            for name, stage in position.stages.items()
+        )
+    ]

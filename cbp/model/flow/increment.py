@@ -1,0 +1,134 @@
+"""Increments: immutable, named parts of a flow.
+
+An *output increment* is what one epoch of a stage wrote to one flow. For a source, it is what one
+accepted file brought. It is named by (flow, index) and never changes. An empty increment has no
+files; it keeps consumers aligned.
+
+An *input increment* that a consumer's framing made (`cbp.model.flow.framing`) is an `Increment`
+too: its index counts the consumer's frames, and its files are slices.
+
+Invariant: `records == sum(file.rows)`; slices lie inside their files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cbp.errors import InvariantError
+
+__all__ = ["DataFile", "FramingKey", "Increment"]
+
+FramingKey = int | str
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One immutable Parquet file, or a slice of its rows.
+
+    Attributes:
+        path: Relative to the dataflow's folder; `/` separated; made of ids only.
+        records: Rows of the whole file.
+        bytes: Size of the whole file.
+        start, stop: The selected rows, `start <= row < stop`; all by default.
+        buckets: For messages that were written by the bucket of their receiver: the number of
+            buckets. 0: the rows are in the order in which they were emitted.
+    """
+
+    path: str
+    records: int
+    bytes: int
+    start: int = 0
+    stop: int = -1
+    buckets: int = 0
+
+    def __post_init__(self) -> None:
+        if self.stop == -1:
+            object.__setattr__(self, "stop", self.records)
+        if self.records < 0 or self.bytes < 0 or not 0 <= self.start <= self.stop <= self.records:
+            msg = f"file {self.path} of {self.records} rows cannot hold {self.start}:{self.stop}"
+            raise InvariantError(msg)
+
+    @property
+    def rows(self) -> int:
+        """Number of selected rows."""
+        return self.stop - self.start
+
+    @property
+    def whole(self) -> bool:
+        """Whether all rows are selected."""
+        return self.rows == self.records
+
+    @property
+    def share_bytes(self) -> int:
+        """Bytes of the selected rows; for a slice, its share of the file."""
+        return self.bytes if self.whole else self.bytes * self.rows // self.records
+
+    def slice(self, start: int, stop: int) -> DataFile:
+        """Return a slice of the selected rows, counted from 0."""
+        return DataFile(self.path, self.records, self.bytes, self.start + start, self.start + stop)
+
+    def to_json(self) -> list[Any]:
+        """Return plain JSON values: `[path, records, bytes]`, then the slice, then the buckets."""
+        slice_ = [] if self.whole and not self.buckets else [self.start, self.stop]
+        buckets = [self.buckets] if self.buckets else []
+        return [self.path, self.records, self.bytes, *slice_, *buckets]
+
+
+@dataclass(frozen=True, slots=True)
+class Increment:
+    """One immutable part of a flow.
+
+    Attributes:
+        flow: `source` or `stage.output`.
+        index: Position in the flow, from 0 without gaps.
+        framing_key: Its label; the upstream epoch by default (FrameByPrior).
+        files: In order; records are ordered by (file, row).
+        bindings: For messages: files that map addresses to keys (`cbp.model.dataflow.routing`).
+            They are kept as long as the increment.
+    """
+
+    flow: str
+    index: int
+    framing_key: FramingKey
+    files: tuple[DataFile, ...] = ()
+    bindings: tuple[DataFile, ...] = ()
+
+    @property
+    def kept(self) -> tuple[DataFile, ...]:
+        """All files that must be kept while the increment waits."""
+        return (*self.files, *self.bindings)
+
+    @property
+    def name(self) -> str:
+        """`flow/index`, unique within a dataflow."""
+        return f"{self.flow}/{self.index}"
+
+    @property
+    def records(self) -> int:
+        """Number of selected records over all files."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        """Size of all files in bytes; slices count their share."""
+        return sum(file.share_bytes for file in self.files)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        return {
+            "flow": self.flow,
+            "index": self.index,
+            "framing_key": self.framing_key,
+            "files": [file.to_json() for file in self.files],
+            **({"bindings": [f.to_json() for f in self.bindings]} if self.bindings else {}),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Increment:
+        """Read what `to_json` wrote."""
+        files, bindings = (
+            tuple(DataFile(*file) for file in value.get(name, ())) for name in ("files", "bindings")
+        )
+        return cls(value["flow"], value["index"], value["framing_key"], files, bindings)

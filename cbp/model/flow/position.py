@@ -1,0 +1,162 @@
+"""Position: the complete logical state of a dataflow at one moment, as one plain value.
+
+For every stage it holds the next epoch, the Runnable's memo, and the increments that wait at its
+inputs; for every flow, the last increment. A position and the records after it carry the same
+information as all records since the first one, so older records can be deleted.
+
+Invariant: a position is a consistent cut: it was true at one moment, between two commits.
+`Position.from_json(p.to_json()) == p` (tests/cbp/model/flow/test_position.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cbp.errors import InvariantError
+from cbp.model.flow.connector import Connector, Queued
+from cbp.model.flow.framing import Framing
+from cbp.model.flow.increment import Increment
+
+__all__ = ["Position", "StagePosition"]
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StagePosition:
+    """The position of one stage.
+
+    Attributes:
+        epoch: Number of its next run.
+        memo: The memo of its Runnable.
+        connectors: Maps each input name to its connector.
+        turns: Epochs in a row that read nothing from outside its cycle.
+    """
+
+    epoch: int
+    memo: Any
+    connectors: Mapping[str, Connector]
+    turns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The position of a dataflow; see the module header.
+
+    Attributes:
+        stages: By name. Where stages run together, only the leader is here.
+        newest: The last increment of each flow that has one.
+        punctuations: Number of the next punctuation; earlier ones are in the connectors.
+        version: The version of the dataflow. The position is valid for this version only.
+    """
+
+    dataflow: str
+    stages: Mapping[str, StagePosition]
+    newest: tuple[Increment, ...]
+    punctuations: int = 0
+    version: int = 1
+
+    @property
+    def number(self) -> int:
+        """The number of the position, which rises with every commit of the dataflow."""
+        return sum(stage.epoch for stage in self.stages.values())
+
+    def framed_less(self, other: Position) -> bool:
+        """Tell whether `other` has framed, at any input, an increment that is not framed here.
+
+        The files of such an increment may be gone, since `other` already holds its frames.
+        """
+        return any(
+            there.framing is not None and _framed_to(self, name, input_) < there.framing.last
+            for name, stage in other.stages.items()
+            for input_, there in stage.connectors.items()
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        return {
+            "format": FORMAT,
+            "dataflow": self.dataflow,
+            "version": self.version,
+            "stages": {
+                name: {
+                    "epoch": stage.epoch,
+                    "memo": stage.memo,
+                    "turns": stage.turns,
+                    "connectors": {
+                        input_: [[q.increment.to_json(), q.read] for q in connector.queue]
+                        for input_, connector in stage.connectors.items()
+                    },
+                    "framed": {
+                        input_: _framed_to_json(connector)
+                        for input_, connector in stage.connectors.items()
+                        if connector.framing is not None
+                    },
+                }
+                for name, stage in self.stages.items()
+            },
+            "newest": [increment.to_json() for increment in self.newest],
+            "punctuations": self.punctuations,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Position:
+        """Read what `to_json` wrote.
+
+        Raises:
+            InvariantError: The format is unknown to this release.
+        """
+        if value.get("format") != FORMAT:
+            msg = f"position has format {value.get('format')}, expected {FORMAT}"
+            raise InvariantError(msg)
+        stages = {
+            name: StagePosition(
+                stage["epoch"],
+                stage["memo"],
+                {
+                    input_: _connector(input_, queue, stage.get("framed", {}).get(input_))
+                    for input_, queue in stage["connectors"].items()
+                },
+                stage["turns"],
+            )
+            for name, stage in value["stages"].items()
+        }
+        newest = tuple(Increment.from_json(increment) for increment in value["newest"])
+        return cls(
+            value["dataflow"],
+            stages,
+            newest,
+            value.get("punctuations", 0),
+            value.get("version", 1),
+        )
+
+
+def _framed_to(position: Position, stage: str, input_: str) -> int:
+    """Return the index of the last increment framed at an input; -1 if there is none."""
+    found = position.stages.get(stage)
+    connector = None if found is None else found.connectors.get(input_)
+    framing = None if connector is None else connector.framing
+    return -1 if framing is None else framing.last
+
+
+def _framed_to_json(connector: Connector) -> dict[str, Any]:
+    assert connector.framing is not None
+    return {
+        "framing": connector.framing.to_json(),
+        "arrived": [increment.to_json() for increment in connector.arrived],
+        "closes": list(connector.closes),
+    }
+
+
+def _connector(name: str, queue: Any, framed: Mapping[str, Any] | None) -> Connector:
+    found = Connector(name, tuple(Queued(Increment.from_json(i), read) for i, read in queue))
+    if framed is None:
+        return found
+    return replace(
+        found,
+        framing=Framing.from_json(framed["framing"]),
+        arrived=tuple(map(Increment.from_json, framed["arrived"])),
+        closes=tuple(framed["closes"]),
+    )

@@ -1,0 +1,205 @@
+"""Retention of flows: which increments expire, oldest first, and why the others stay. Pure.
+
+    0  1  2  3 | 4  5  6  7         kept: the first increment that must stay, and all after it,
+    go           stay               without gaps, so that one number says what is left
+
+An increment stays while something needs its files: a queue, or a position to which a roll-back can
+return. A roll-back reads again everything that came after its position, so all increments after the
+oldest kept position are needed. An increment that nothing needs expires once it is older than the
+retention time, or while all kept increments together are larger than the retention size.
+
+Sources expire by increment, since each has its own files. Outputs expire by table file, since
+compaction merges many increments into one file: a file expires when all of its increments do.
+
+Invariant: whatever is needed stays; what is left and not needed fits the retention
+(tests/cbp/model/flow/test_retention.py).
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from cbp.model.flow.position import Position
+
+__all__ = [
+    "FOREVER",
+    "NO_WISH",
+    "Expiry",
+    "FlowRetention",
+    "Held",
+    "KeptFlow",
+    "RetentionWish",
+    "expire",
+    "kept_flow",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRetention:
+    """How long increments of a flow are kept once all readers have read them.
+
+    Attributes:
+        seconds: Age, since they arrived.
+        bytes: Total size above which the oldest expire, however young they are; 0: no limit.
+    """
+
+    seconds: float
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionWish:
+    """The retention that a dataflow declares for one flow; values can be left open.
+
+    For a source, the service's settings decide what is left open. An output without a wish is
+    kept for good.
+
+    Attributes:
+        seconds, bytes: As in `FlowRetention`; `None`: left open.
+    """
+
+    seconds: float | None = None
+    bytes: int | None = None
+
+    def over(self, others: FlowRetention) -> FlowRetention:
+        """Return the retention that results if `others` fills in what is left open."""
+        return FlowRetention(
+            others.seconds if self.seconds is None else self.seconds,
+            others.bytes if self.bytes is None else self.bytes,
+        )
+
+
+NO_WISH = RetentionWish()
+FOREVER = FlowRetention(math.inf)
+_NEVER = sys.maxsize
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An increment, or a table file, that still exists.
+
+    Attributes:
+        index: Index of the increment; for a file with several increments, of the last one; for
+            anything else, any number that rises.
+        arrived: When it arrived.
+        paths: Paths of its files.
+    """
+
+    index: int
+    bytes: int
+    arrived: datetime
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """What expires of one flow, oldest first, and why the next increment stays.
+
+    Attributes:
+        because: Why the first ones expire; `""` if none does.
+        stays: Why the first one that stays does so; `""` if all that were given expire.
+    """
+
+    gone: tuple[Held, ...]
+    because: str
+    stays: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFlow:
+    """What must be kept of an output, as plain data.
+
+    Attributes:
+        retention: As its stage declares.
+        first_replayed: The first increment after the oldest kept position.
+        first_waiting: The first increment that waited at a reader at that position.
+    """
+
+    retention: FlowRetention
+    first_replayed: int = 0
+    first_waiting: int = _NEVER
+
+
+def kept_flow(
+    flow: str,
+    retention: FlowRetention,
+    *,
+    readers: Iterable[tuple[str, str]],
+    oldest: Position | None,
+    epoch_of: Callable[[str], int | None],
+) -> KeptFlow:
+    """Return what must be kept of an output.
+
+    Only the oldest kept position is examined: what waits now already waited there, or came after
+    it.
+
+    Args:
+        flow: `stage.output`.
+        retention: As its stage declares.
+        readers: The (stage, input) pairs that read the flow.
+        oldest: The oldest position to which a roll-back can return; `None`: there is none yet.
+        epoch_of: Returns the epoch that wrote a file. Frames need it, since the number of a
+            frame is not the index of an increment.
+    """
+    if oldest is None:
+        return KeptFlow(retention)
+    newest = {increment.flow: increment.index for increment in oldest.newest}
+    waiting = [_NEVER]
+    for stage, input_ in readers:
+        stood = oldest.stages.get(stage)
+        if stood is None or input_ not in stood.connectors:
+            continue  # the reader runs together with the stage that it reads
+        connector = stood.connectors[input_]
+        for one in connector.held:
+            waiting += [one.index] if connector.framing is None else []
+            written = (epoch_of(file.path) for file in one.files)
+            waiting += [epoch for epoch in written if epoch is not None]
+    return KeptFlow(retention, newest.get(flow, -1) + 1, min(waiting))
+
+
+def expire(
+    held: Sequence[Held],
+    *,
+    total_bytes: int,
+    first_replayed: int,
+    needed: Collection[str],
+    retention: FlowRetention,
+    now: datetime,
+    first_waiting: int = _NEVER,
+) -> Expiry:
+    """Decide what expires.
+
+    Args:
+        held: The oldest increments, ascending and without gaps.
+        total_bytes: Size of all increments of the flow, including those not in `held`.
+        first_replayed: The first increment that the longest roll-back would read again.
+        needed: Paths of files that are still needed.
+        retention: The retention of the flow.
+        now: Aware time in UTC.
+        first_waiting: Increments from this one on are still needed.
+    """
+    gone: list[Held] = []
+    left, because, stays = total_bytes, "", ""
+    for one in held:
+        old = (now - one.arrived).total_seconds() >= retention.seconds
+        large = bool(retention.bytes) and left > retention.bytes
+        waits = one.index >= first_waiting or any(path in needed for path in one.paths)
+        stays = _stays(one, first_replayed, waits=waits, old=old or large)
+        if stays:
+            break
+        because = because or ("is older than it is kept" if old else "is more than is kept")
+        gone.append(one)
+        left -= one.bytes
+    return Expiry(tuple(gone), because, stays)
+
+
+def _stays(one: Held, first_replayed: int, *, waits: bool, old: bool) -> str:
+    if waits:
+        return "waits in a queue, or did at a position that is kept"
+    if one.index >= first_replayed:
+        return "would be read again by a roll-back to the oldest position"
+    return "" if old else "is younger and less than is kept"

@@ -1,0 +1,1 @@
+"""One run of a stage: its intention, its publication, its account, and corrections."""

@@ -1,0 +1,227 @@
+"""Account of one run: why it ran, what it consumed, and what it produced; pure.
+
+It is made from what is recorded: the increments that the run read and removed, as the stage's
+Runnable decided, and the intention, as long as the log keeps it. Nothing is guessed: values that
+the log no longer has are shown as unknown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.flow.framing import FrameNote
+from cbp.model.flow.increment import FramingKey, Increment
+from cbp.model.run.correction import CorrectionNote
+from cbp.model.run.intention import Intention
+
+__all__ = ["Account", "Change", "Consumed", "changes_of", "consumed", "reason"]
+
+SHOWN_MAX = 10
+"""Maximum number of increments that a sentence lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """An increment that a run read, removed, or both.
+
+    Attributes:
+        frame: Whether `index` counts the frames of the input instead of the flow's increments.
+        framing_key, records, bytes: `None` if no longer known.
+    """
+
+    input: str
+    flow: str
+    index: int
+    read: bool
+    removed: bool
+    frame: bool = False
+    framing_key: FramingKey | None = None
+    records: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How a run changed one table.
+
+    Attributes:
+        rows_added: Rows in new files, including files of a compaction.
+        rows_deleted: Rows deleted from files that stay.
+        compaction: Whether only the layout changed.
+    """
+
+    table: str
+    files_added: int
+    files_dropped: int
+    rows_added: int
+    rows_deleted: int
+    compaction: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What is known of one run.
+
+    Attributes:
+        why: The decision of the Runnable, in words.
+        produced: The increments of its epoch, of all stages that ran.
+        changes: How its tables changed; empty if `recorded` is false.
+        versions: Maps each table to the oldest readable version that shows the epoch; tables
+            that do not show it yet are left out.
+        recorded: Whether the log still holds the run's record.
+        version: The version of the dataflow that ran.
+        codes: Maps each stage that ran to the fingerprint of its code; empty for runs of an
+            earlier release.
+    """
+
+    run: str
+    why: str
+    consumed: tuple[Consumed, ...]
+    produced: tuple[Increment, ...]
+    changes: tuple[Change, ...]
+    versions: Mapping[str, int]
+    recorded: bool
+    version: int
+    codes: Mapping[str, str]
+
+
+def reason(
+    node: StageNode,
+    read: Mapping[str, Sequence[int]],
+    remove: Mapping[str, Sequence[int]],
+    correction: CorrectionNote | None = None,
+    frames: Mapping[str, Sequence[FrameNote]] = {},
+) -> str:
+    """Return a text with the decision of a stage's Runnable, or with who corrected its state.
+
+    Args:
+        node: The stage that leads the run.
+        read: Maps inputs to the indexes of increments that were read.
+        remove: Maps inputs to the indexes of increments that were removed from the queues.
+        correction: The note of a run that is a correction.
+        frames: Maps framed inputs to notes on the frames that the run took.
+    """
+    if correction is not None:
+        where = f"{correction.keys} key(s) of {correction.stage}.{correction.state}"
+        return f"{correction.who or 'somebody'} corrected {where}: {correction.why}"
+    rule = node.runnable
+    at = f" ({rule.place})" if rule.place and not rule.default else ""
+    taken = {name: tuple(indexes) for name, indexes in read.items() if indexes}
+    gone = {name: tuple(indexes) for name, indexes in remove.items() if indexes}
+    keys = {
+        spec.name: {note.index: note.framing_key for note in frames.get(spec.name, ())}
+        for spec in node.translator.framed
+    }
+    said = [f"{rule.name}{at} answered: read {_listed(taken, keys) or 'nothing'}"]
+    if gone == taken:
+        said[0] += ", and remove what was read"
+    else:
+        if unread := _without(gone, taken):
+            said.append(f"remove {_listed(unread, keys)} without reading it in this run")
+        if kept := _without(taken, gone):
+            said.append(f"keep {_listed(kept, keys)} for later runs")
+    if idle := [spec.name for spec in node.translator.inputs if spec.name not in taken]:
+        said.append(f"to the groups, {_names(idle)} looked empty")
+    return "; ".join(said)
+
+
+def consumed(
+    node: StageNode,
+    read: Mapping[str, Sequence[int]],
+    remove: Mapping[str, Sequence[int]],
+    known: Mapping[tuple[str, int], Increment],
+    frames: Mapping[str, Sequence[FrameNote]],
+) -> list[Consumed]:
+    """Return the increments that a run read or removed, by input and index.
+
+    Args:
+        node: The stage that leads the run.
+        read: As in `reason`.
+        remove: As in `reason`.
+        known: Maps (flow, index) to the increments that are still known.
+        frames: Maps framed inputs to notes on the frames that the run took, since the number of
+            a frame is not the index of an increment.
+    """
+    taken = []
+    for spec in node.translator.inputs:
+        flow, frame = node.wiring[spec.name], spec.frame_by is not None
+        notes = {note.index: note for note in frames.get(spec.name, ())}
+        reads, removes = set(read.get(spec.name, ())), set(remove.get(spec.name, ()))
+        for index in sorted(reads | removes):
+            found = notes.get(index) if frame else known.get((flow, index))
+            taken.append(
+                Consumed(
+                    input=spec.name,
+                    flow=flow,
+                    index=index,
+                    read=index in reads,
+                    removed=index in removes,
+                    frame=frame,
+                    framing_key=None if found is None else found.framing_key,
+                    records=None if found is None else found.records,
+                    bytes=None if found is None else found.bytes,
+                )
+            )
+    return taken
+
+
+def changes_of(intention: Intention) -> list[Change]:
+    """Return how a recorded run changed its tables, in order."""
+    return [
+        Change(
+            table=change.table,
+            files_added=len(change.adds),
+            files_dropped=len(change.drops),
+            rows_added=sum(_rows(add) for add in change.adds),
+            rows_deleted=sum(int(deletes["rows"]) for deletes in change.deletes.values()),
+            compaction=not change.data_change,
+        )
+        for change in intention.changes
+    ]
+
+
+def _rows(add: Mapping[str, Any]) -> int:
+    """Return the number of rows of a new file, from its statistics."""
+    found = json.loads(add.get("stats") or "{}").get("numRecords", 0)
+    return int(found)
+
+
+def _listed(
+    chosen: Mapping[str, Sequence[int]], keys: Mapping[str, Mapping[int, FramingKey]]
+) -> str:
+    """Return a text that lists the chosen increments of each input; `keys` are framing keys."""
+    return ", ".join(
+        f"{_span(indexes, keys.get(name))} of `{name}`" for name, indexes in chosen.items()
+    )
+
+
+def _span(indexes: Sequence[int], keys: Mapping[int, FramingKey] | None) -> str:
+    """Return indexes as words: `3`, `3 to 7`, `3, 5 and 9`; for frames, with their keys."""
+    found, one = sorted(indexes), "increment" if keys is None else "frame"
+    told = [_with_key(index, keys or {}) for index in found]
+    if len(found) == 1:
+        return f"{one} {told[0]}"
+    if found[-1] - found[0] == len(found) - 1:
+        return f"{one}s {told[0]} to {told[-1]}"
+    if len(found) > SHOWN_MAX:
+        return f"{one}s {', '.join(told[:SHOWN_MAX])} and {len(found) - SHOWN_MAX} more"
+    return f"{one}s {', '.join(told[:-1])} and {told[-1]}"
+
+
+def _with_key(index: int, keys: Mapping[int, FramingKey]) -> str:
+    return f"{index} (key {keys[index]})" if index in keys else str(index)
+
+
+def _without(
+    some: Mapping[str, tuple[int, ...]], others: Mapping[str, tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    left = {n: tuple(i for i in many if i not in others.get(n, ())) for n, many in some.items()}
+    return {name: many for name, many in left.items() if many}
+
+
+def _names(inputs: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in inputs)

@@ -1,0 +1,227 @@
+"""Corrections: an operator replaces the records of some keys in a state. Pure.
+
+    Correction(key, "records", (...))   the key gets exactly these records; none: it is removed
+    Correction(key, "set", ({...},))    sets columns of each record of the key, or of a new record
+
+A correction runs as an epoch of its stage, with a translator that is made here in place of the
+author's. That translator reads the corrections as a flow, keeps the keys' records in other states,
+and writes no output. So a correction is computed, recorded, published and recovered like any run.
+
+Invariant: keys that are not named keep every record. In a named key, exactly what is named changes
+(tests/cbp/model/run/test_correction.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from cbp.errors import DefinitionError, Mistake
+from cbp.model.dataflow.stage import InputSpec, StateSpec, TranslatorSpec
+from cbp.model.flow.schema import DataType, Field, Schema
+
+__all__ = [
+    "CORRECTIONS_MAX",
+    "Correction",
+    "CorrectionNote",
+    "check_corrections",
+    "correcting",
+    "correction_rows",
+]
+
+CORRECTIONS_MAX = 10_000
+"""Maximum number of keys and of records in one correction, since it is made in memory."""
+
+Kind = Literal["records", "set"]
+
+_AT, _OP, _NAMES = "at", "op", "names"
+_REMOVE, _ADD, _SET = "remove", "add", "set"
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """The correction of one key.
+
+    Attributes:
+        key: Every column of the state that holds the key, with values of its types.
+        kind: See the module header.
+        records: Columns and values, without the key's. Columns that are left out become null
+            with `records`, and keep their values with `set`.
+    """
+
+    key: Mapping[str, Any]
+    kind: Kind
+    records: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectionNote:
+    """Who corrected what, and why; a part of the run's record.
+
+    Attributes:
+        stage: The stage that has the state; another stage may lead it.
+        keys: Number of corrected keys.
+        path: Parquet file with the corrections, relative to the dataflow's folder.
+        request: Id of the request, so that it is done only once; `""`: none.
+    """
+
+    stage: str
+    state: str
+    keys: int
+    path: str
+    who: str
+    why: str
+    request: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> CorrectionNote:
+        """Read what `to_json` wrote."""
+        return cls(**value)
+
+
+def check_corrections(
+    spec: TranslatorSpec, state: StateSpec, corrections: Sequence[Correction], *, where: str
+) -> None:
+    """Refuse invalid corrections, such as unknown columns or a key that is named twice.
+
+    Raises:
+        DefinitionError: With code `correction_invalid` and the place of the first mistake.
+    """
+    key = spec.key_of(state)
+    if not 0 < len(corrections) <= CORRECTIONS_MAX:
+        raise _invalid(where, f"expected 1 to {CORRECTIONS_MAX} keys, got {len(corrections)}")
+    keys = set(key.names)
+    others = [name for name in state.schema.names if name not in keys]
+    seen: set[tuple[Any, ...]] = set()
+    for number, one in enumerate(corrections):
+        place = f"{where}[{number}]"
+        if set(one.key) != keys:
+            message = f"the key has the columns ({key}), got ({', '.join(one.key)})"
+            raise _invalid(place, message)
+        for record in one.records:
+            if unknown := sorted(set(record) - set(others)):
+                message = f"{unknown[0]!r} is none of the columns ({', '.join(others)})"
+                raise _invalid(place, message)
+            for name in others if one.kind == "records" else record:
+                if record.get(name) is None and not state.schema[name].nullable:
+                    raise _invalid(place, f"column {name!r} is NOT NULL and has no value")
+        if one.kind == "set" and (len(one.records) != 1 or not one.records[0]):
+            raise _invalid(place, "names no column to set")
+        values = tuple(one.key[name] for name in key.names)
+        if values in seen:
+            raise _invalid(place, "names a key that another one names")
+        seen.add(values)
+    if sum(len(one.records) for one in corrections) > CORRECTIONS_MAX:
+        raise _invalid(where, f"writes more than {CORRECTIONS_MAX} records")
+
+
+def correcting(spec: TranslatorSpec, state: str) -> TranslatorSpec:
+    """Return the translator of a correction: it reads the corrections of one state as input."""
+    assert spec.key is not None, "only groups have state"
+    name, taken = "corrections", {one.name for one in spec.states}
+    while name in taken:
+        name += "_"
+    corrected = spec.state(state)
+    schema, columns = _schema(corrected.schema), _columns(corrected.schema)
+    key = spec.key_of(corrected).names
+    return replace(
+        spec,
+        name=f"{spec.name} (corrected)",
+        inputs=(InputSpec(name, schema, tuple(columns[one] for one in key), (_AT,)),),
+        # Outer states would call every key in state.
+        states=tuple(replace(one, grouping="inner") for one in spec.states),
+        outputs=(),
+        form="groupwise",
+        translate=_Correct(
+            name,
+            state,
+            tuple((one.name, one.schema.names) for one in spec.states),
+            tuple(zip(key, spec.key.names, strict=True)),
+        ),
+    )
+
+
+def correction_rows(
+    schema: Schema, corrections: Sequence[Correction]
+) -> tuple[Schema, list[tuple[Any, ...]]]:
+    """Return corrections of a state as the flow that `correcting` reads.
+
+    Args:
+        schema: Schema of the state.
+        corrections: Checked corrections.
+    """
+    rows = [
+        (at, op, ",".join(record), *(values.get(name) for name in schema.names))
+        for at, (op, record, values) in enumerate(_steps(corrections))
+    ]
+    return _schema(schema), rows
+
+
+def _steps(
+    corrections: Sequence[Correction],
+) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
+    for one in corrections:
+        if one.kind == "records":
+            yield _REMOVE, {}, one.key
+        for record in one.records:
+            yield _SET if one.kind == "set" else _ADD, record, {**one.key, **record}
+
+
+def _columns(schema: Schema) -> dict[str, str]:
+    """Map the state's columns to their names in the flow of corrections."""
+    return {name: f"c{number}" for number, name in enumerate(schema.names)}
+
+
+def _schema(schema: Schema) -> Schema:
+    columns = _columns(schema)
+    fields = [Field(columns[one.name], one.type) for one in schema.fields]
+    text = DataType("STRING")
+    return Schema((Field(_AT, DataType("BIGINT")), Field(_OP, text), Field(_NAMES, text), *fields))
+
+
+@dataclass(frozen=True, slots=True)
+class _Correct:
+    """The translate function of a correction; picklable by name, so that any worker can load it.
+
+    Attributes:
+        key: For each key column: its name in the state, and its name in the group's key.
+    """
+
+    input: str
+    state: str
+    states: tuple[tuple[str, tuple[str, ...]], ...]
+    key: tuple[tuple[str, str], ...]
+
+    def __call__(self, key: Any, group: Any, out: Any) -> None:
+        """Write the records of a key after its correction."""
+        for name, columns in self.states:
+            records = [dict(zip(columns, row, strict=True)) for row in getattr(group, name)]
+            if name == self.state:
+                records = self._corrected(key, records, getattr(group, self.input), columns)
+            for record in records:
+                getattr(out, name)(**record)
+
+    def _corrected(
+        self, key: Any, records: list[dict[str, Any]], steps: Any, columns: tuple[str, ...]
+    ) -> list[dict[str, Any]]:
+        named_key = {column: getattr(key, name) for column, name in self.key}
+        empty = {**dict.fromkeys(columns), **named_key}
+        for step in steps:
+            values = dict(zip(columns, step[3:], strict=True))
+            named = {name: values[name] for name in step.names.split(",") if name}
+            if step.op == _REMOVE:
+                records = []
+            elif step.op == _ADD:
+                records = [*records, {**empty, **named}]
+            else:
+                records = [{**record, **named} for record in records or [empty]]
+        return records
+
+
+def _invalid(where: str, message: str) -> DefinitionError:
+    return DefinitionError(Mistake("correction_invalid", where, message))

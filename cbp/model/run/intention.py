@@ -1,0 +1,209 @@
+"""The intention: the write-ahead record of one run, and its state machine.
+
+    INTENDED ----job done, files synced, record put----> PREPARED ----> COMMITTED
+       |                                                (commit point)
+       '--job failed--> FAILED   (the read set stays queued; a new attempt may follow)
+
+INTENDED exists in the SQL store only: a crash there leaves orphan files, and the epoch runs again
+with the same read set. The record written at PREPARED is the truth: what was read and removed, what
+was written, and how every table changes. Everything after it is idempotent redo. A record names no
+table version and does not depend on what its tables show when it is put, since one publication can
+cover many records (`cbp.model.run.publication`). Until the publication, the records define the
+state.
+
+Invariant: `Intention.from_json(i.to_json()) == i`; one record is put per (stage, epoch)
+(tests/cbp/model/run/test_intention.py).
+
+Source: CBP (SoCC'10), section 4.3, "Failure recovery".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from cbp.errors import InvariantError
+from cbp.model.flow.connector import Connector
+from cbp.model.flow.framing import FrameNote
+from cbp.model.flow.increment import Increment
+from cbp.model.run.correction import CorrectionNote
+
+__all__ = ["Intention", "RunStatus", "TableChange"]
+
+FORMAT = 2
+
+
+class RunStatus(StrEnum):
+    """The status of a run; see the diagram in the module header."""
+
+    INTENDED = "INTENDED"
+    PREPARED = "PREPARED"
+    COMMITTED = "COMMITTED"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """How one run changes one table, independent of what the table shows by then.
+
+    Paths are relative to the table. Later runs can delete rows of a run's file, or drop the file,
+    before any reader of the table has seen it.
+
+    Attributes:
+        table: Folder relative to the dataflow's root.
+        adds: New data files as `add` actions (JSON values), one per path, all rows live.
+        drops: Data files that are no longer live.
+        deletes: Maps each data file to the rows of it that this run deleted, as the engine
+            writes them (`cbp.engine.state.pending_deletes`); rows that were deleted before are
+            left out.
+        data_change: False if only the layout changes (compaction).
+        below: For a retention, whose drops remove records for good: the first epoch that is
+            kept. 0: the change is no retention.
+    """
+
+    table: str
+    adds: tuple[Mapping[str, Any], ...] = ()
+    drops: tuple[str, ...] = ()
+    deletes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    data_change: bool = True
+    below: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        return {
+            "table": self.table,
+            "adds": list(self.adds),
+            "drops": list(self.drops),
+            "deletes": dict(self.deletes),
+            "data_change": self.data_change,
+            **({"below": self.below} if self.below else {}),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> TableChange:
+        """Read what `to_json` wrote."""
+        return cls(
+            value["table"],
+            tuple(value["adds"]),
+            tuple(value["drops"]),
+            value["deletes"],
+            value["data_change"],
+            value.get("below", 0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Intention:
+    """What one run read, removed, wrote, and how it changes its tables.
+
+    Attributes:
+        run: Unique id of the attempt that prepared it.
+        prepared_ms: Milliseconds since 1970 (UTC); rises from record to record of a dataflow.
+        read, remove: Map input names to increment indexes, as decided.
+        outputs: Maps output names to their new increments, empty ones included.
+        changes: In order; a table's compaction comes after its change of records.
+        unpublished_from: First epoch of the stage that was not published when this was put.
+        leader_epoch: Lease epoch of the controller that put this; 0: from before leases.
+        figures: Counts and seconds for people; no decision uses them.
+        generation: Generation of the dataflow in which its epoch counts
+            (`cbp.model.flow.generation`).
+        correction: For a run that is a correction: who corrected what, and why.
+        frames: Maps framed inputs to notes on the frames that it read or removed; for people.
+        codes: Maps each stage that ran to the fingerprint of its code; for people.
+    """
+
+    dataflow: str
+    stage: str
+    epoch: int
+    run: str
+    prepared_ms: int
+    read: Mapping[str, tuple[int, ...]]
+    remove: Mapping[str, tuple[int, ...]]
+    outputs: Mapping[str, Increment]
+    changes: tuple[TableChange, ...]
+    dataflow_version: int = 1
+    unpublished_from: int = 0
+    leader_epoch: int = 0
+    memo: Any = None
+    figures: Mapping[str, float] = field(default_factory=dict)
+    generation: int = 0
+    correction: CorrectionNote | None = None
+    frames: Mapping[str, tuple[FrameNote, ...]] = field(default_factory=dict)
+    codes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """`dataflow/stage/epoch`, which log entries name as their cause."""
+        return f"{self.dataflow}/{self.stage}/{self.epoch}"
+
+    def finds_what_it_read(self, connectors: Mapping[str, Connector]) -> bool:
+        """Tell whether all increments that it read and removed wait in the stage's connectors."""
+        return all(
+            set(indexes) <= {one.index for one in connectors.get(name, Connector(name)).waiting}
+            for chosen in (self.read, self.remove)
+            for name, indexes in chosen.items()
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        return {
+            "format": FORMAT,
+            "dataflow": self.dataflow,
+            "dataflow_version": self.dataflow_version,
+            "stage": self.stage,
+            "epoch": self.epoch,
+            "run": self.run,
+            "prepared_ms": self.prepared_ms,
+            "read": {name: list(indexes) for name, indexes in self.read.items()},
+            "remove": {name: list(indexes) for name, indexes in self.remove.items()},
+            "outputs": {name: value.to_json() for name, value in self.outputs.items()},
+            "unpublished_from": self.unpublished_from,
+            "leader_epoch": self.leader_epoch,
+            "changes": [change.to_json() for change in self.changes],
+            "memo": self.memo,
+            "figures": dict(self.figures),
+            "generation": self.generation,
+            "correction": None if self.correction is None else self.correction.to_json(),
+            **({"frames": self._frames_json()} if self.frames else {}),
+            **({"codes": dict(self.codes)} if self.codes else {}),
+        }
+
+    def _frames_json(self) -> dict[str, list[Any]]:
+        return {name: [note.to_json() for note in notes] for name, notes in self.frames.items()}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Intention:
+        """Read what `to_json` wrote.
+
+        Raises:
+            InvariantError: The record's format is unknown to this release.
+        """
+        if value.get("format") != FORMAT:
+            msg = f"intention has format {value.get('format')}, expected {FORMAT}"
+            raise InvariantError(msg)
+        note = value.get("correction")
+        return cls(
+            dataflow=value["dataflow"],
+            stage=value["stage"],
+            epoch=value["epoch"],
+            run=value["run"],
+            prepared_ms=value["prepared_ms"],
+            read={name: tuple(indexes) for name, indexes in value["read"].items()},
+            remove={name: tuple(indexes) for name, indexes in value["remove"].items()},
+            outputs={n: Increment.from_json(v) for n, v in value["outputs"].items()},
+            changes=tuple(TableChange.from_json(change) for change in value["changes"]),
+            dataflow_version=value["dataflow_version"],
+            unpublished_from=value["unpublished_from"],
+            leader_epoch=value.get("leader_epoch", 0),
+            memo=value["memo"],
+            figures=value["figures"],
+            generation=value.get("generation", 0),
+            correction=CorrectionNote.from_json(note) if note else None,
+            frames={
+                name: tuple(FrameNote(*one) for one in notes)
+                for name, notes in value.get("frames", {}).items()
+            },
+            codes=value.get("codes", {}),
+        )

@@ -1,0 +1,79 @@
+"""Back-off: how long to wait before a failed operation is tried again.
+
+    the pauses in `delays` first, then twice the last one, and so on, up to `most`
+
+A part of each doubled pause is random, so that many operations that failed together are not all
+retried together. The caller draws the random number; this module is pure.
+
+A `Rest` is one pause, from its begin to its end. It is over if the time is outside of it, also
+before its begin. So a clock that is set back, even across a restart, delays nothing for longer than
+its pause.
+
+Source: "Exponential Backoff And Jitter", AWS Architecture Blog (2015), "equal jitter".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+__all__ = ["Backoff", "Rest"]
+
+_DOUBLINGS_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Pauses that grow up to a limit.
+
+    Attributes:
+        delays: Seconds to wait after the first, second... failure; at least one.
+        most: Longest pause that doubling leads to, in seconds.
+    """
+
+    delays: tuple[float, ...] = (1.0,)
+    most: float = 300.0
+
+    def seconds(self, failures: int, drawn: float = 1.0) -> float:
+        """Return how many seconds to wait.
+
+        Args:
+            failures: Number of failures in a row (>= 1).
+            drawn: Random number from 0 to 1; half of a doubled pause is multiplied by it.
+        """
+        if failures <= len(self.delays):
+            return self.delays[max(failures, 1) - 1]
+        doublings = min(failures - len(self.delays), _DOUBLINGS_MAX)
+        pause = min(max(self.delays[-1], 0.001) * 2.0**doublings, max(self.most, self.delays[-1]))
+        return pause * (0.5 + 0.5 * drawn)
+
+    def rest(self, failures: int, now: datetime, drawn: float = 1.0) -> Rest:
+        """Return the pause that begins now; for the other arguments see `seconds`."""
+        return Rest(now, now + timedelta(seconds=self.seconds(failures, drawn)))
+
+    def rest_until(self, failures: int, end: datetime) -> Rest:
+        """Return the longest pause that can end at `end`, if only the end was stored.
+
+        Args:
+            failures: At least the number of failures before the pause.
+            end: When it ends.
+        """
+        most = max((self.seconds(failures), *self.delays[:failures]))
+        return Rest(end - timedelta(seconds=most), end)
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """A pause from `begin` to `end`; a time before `begin` means that the clock was set back."""
+
+    begin: datetime
+    end: datetime
+
+    def words(self, tries: int) -> str:
+        """Return how often something failed in a row, and when it is tried again."""
+        count = "once" if tries == 1 else f"{tries} times in a row"
+        return f"{count}, again at {self.end:%Y-%m-%d %H:%M:%S} UTC"
+
+    def lasts(self, now: datetime) -> bool:
+        """Tell whether the pause is still going on."""
+        return self.begin <= now < self.end

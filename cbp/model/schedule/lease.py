@@ -1,0 +1,135 @@
+"""The lease: leader election among controller instances, and the next step of an instance.
+
+    follows --(the lease is free: taken, epoch + 1)--> leads --(another epoch)--> retires
+       ^                                                |  ^                         |
+       |                              no news in time   v  | renewed                 |
+       |                                              unsure                         |
+       '-----------------------(its runs have ended)---------------------------------'
+
+Only the clock of the database decides about the row. An instance also keeps, by its own clock which
+never goes back, the time until which it may act. That time counts from before it asked and is
+shorter than the lease. So no other instance leads while it acts, as long as both clocks run at
+nearly the same speed. An instance whose time ran out is *unsure*: it starts and records nothing,
+keeps its runs, and goes on if it renews the lease before another instance takes it.
+
+Invariants (tests/cbp/model/schedule/test_lease.py): at most one instance may act at a time; epochs
+only rise; a replaced instance never acts under its old epoch again. If the clocks fail, the epoch
+still protects the store: every write names it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+__all__ = ["ACTING_SHARE", "Lease", "Role", "Standing", "Step", "Term", "next_step", "role_of"]
+
+ACTING_SHARE = 0.8
+"""Share of a lease's time in which an instance acts, by its own clock; the rest is for drift."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The row of the store that names the leader.
+
+    Attributes:
+        epoch: Rises by one whenever the lease is taken; 0: it never was.
+        holder: Id of the instance that took it.
+        address: Address at which that instance answers.
+        expires_ms: When it becomes free, in milliseconds since 1970 by the database's clock.
+    """
+
+    epoch: int = 0
+    holder: str = ""
+    address: str = ""
+    expires_ms: int = 0
+
+    def taken(self, holder: str, address: str, *, now_ms: int, milliseconds: int) -> Lease | None:
+        """Return the lease taken by `holder`; `None` if it is not free."""
+        if self.expires_ms > now_ms:
+            return None
+        return Lease(self.epoch + 1, holder, address, now_ms + milliseconds)
+
+    def renewed(self, epoch: int, *, now_ms: int, milliseconds: int) -> Lease | None:
+        """Return the lease extended, even if it ran out; `None` if another instance took it."""
+        if self.epoch != epoch:
+            return None
+        return replace(self, expires_ms=now_ms + milliseconds)
+
+    def released(self, epoch: int) -> Lease:
+        """Return the lease free from now on, if this epoch still holds it."""
+        return replace(self, expires_ms=0) if self.epoch == epoch else self
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A lease from the view of the instance that holds it.
+
+    Attributes:
+        epoch: Epoch of the lease.
+        until: Until when the instance may act, in seconds of its own clock.
+    """
+
+    epoch: int
+    until: float
+
+    @classmethod
+    def granted(cls, epoch: int, *, asked_at: float, seconds: float) -> Term:
+        """Return the term of a lease of `seconds` that was requested at `asked_at`."""
+        return cls(epoch, asked_at + ACTING_SHARE * seconds)
+
+
+class Role(StrEnum):
+    """The role of an instance; see the diagram in the module header."""
+
+    FOLLOWS = "follows"
+    LEADS = "leads"
+    UNSURE = "unsure"
+    RETIRES = "retires"
+
+
+class Step(StrEnum):
+    """What an instance does about the lease each time it checks."""
+
+    STAND = "stand"
+    RENEW = "renew"
+    REST = "rest"
+
+
+def role_of(term: Term | None, *, retiring: bool, now: float) -> Role:
+    """Return the role of an instance, by its own clock; it acts only while it `LEADS`."""
+    if retiring:
+        return Role.RETIRES
+    if term is None:
+        return Role.FOLLOWS
+    return Role.LEADS if now < term.until else Role.UNSURE
+
+
+def next_step(role: Role, *, now: float, not_before: float) -> Step:
+    """Return what to do about the lease now.
+
+    Args:
+        role: See `role_of`.
+        now: Seconds of the instance's clock.
+        not_before: When it may try to take the lease again; an instance that gave it up lets
+            others try first.
+    """
+    if role in (Role.LEADS, Role.UNSURE):
+        return Step.RENEW
+    if role is Role.RETIRES:
+        return Step.REST  # it follows once no run of its term is under way
+    return Step.STAND if now >= not_before else Step.REST
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The role of an instance as shown to people and to other instances.
+
+    Attributes:
+        epoch: Epoch of the lease, as last seen.
+        leader: Address of the leader; `""` if there is none or it is not known.
+    """
+
+    role: Role
+    epoch: int
+    leader: str

@@ -1,0 +1,47 @@
+"""Quiescence: whether a dataflow has anything left to do before something new arrives. Pure.
+
+A stage has something left to do if it runs, can run, or has something to frame. A stage that waits
+for other input, for the rest of a frame or for another phase has nothing left, since nothing
+happens there by itself. If a stage is stopped, or its Runnable fails, its unfinished work still
+counts as left.
+
+Invariant: with nothing left, and without arrivals, closes or changes, no tick starts anything
+(tests/cbp/model/schedule/test_quiescence.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from cbp.errors import CbpError
+from cbp.model.dataflow.stage import RunnableSpec
+from cbp.model.flow.position import Position, StagePosition
+from cbp.model.schedule.runnable_call import consult
+
+__all__ = ["left_to_do"]
+
+
+def left_to_do(
+    rules: Mapping[str, RunnableSpec], position: Position, running: Collection[str]
+) -> dict[str, str]:
+    """Return the stages that have something left to do, and what, in words.
+
+    Args:
+        rules: Maps each leading stage to its Runnable.
+        position: Position of the dataflow.
+        running: Stages with a run under way.
+    """
+    found = dict.fromkeys(running, "runs")
+    for name, stage in position.stages.items():
+        if any(one.arrived or one.closes for one in stage.connectors.values()):
+            found.setdefault(name, "frames what arrived")
+        elif name not in found and (what := _asked(name, rules[name], stage)):
+            found[name] = what
+    return found
+
+
+def _asked(name: str, rule: RunnableSpec, stage: StagePosition) -> str:
+    try:
+        return "may run" if consult(name, rule, stage.connectors, stage.memo).runnable else ""
+    except CbpError as error:
+        return error.message

@@ -1,0 +1,128 @@
+"""Call a Runnable and check its decision: the only place where rules are called.
+
+Every engine and the controller use `consult`, so every decision is checked before a run starts:
+
+- it names existing inputs and increments that wait there, each once;
+- a decision that reads nothing removes nothing;
+- its memo is JSON, so that it is the same after a crash.
+
+A violation is a coded error that names the stage, the function and its file and line.
+
+Source: ours; what is checked follows from CBP (SoCC'10), section 4.1.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from cbp.errors import (
+    AuthorCodeError,
+    AuthorStateError,
+    DecisionInvalidError,
+    IncrementAbsentError,
+    RemovalRefusedError,
+    author_cause,
+    author_line,
+    is_authors,
+)
+from cbp.model.author.memo import json_memo
+from cbp.model.author.translator_state import Watch
+from cbp.model.dataflow.stage import RunnableSpec
+from cbp.model.flow.connector import Connector, Decision
+
+__all__ = ["consult"]
+
+
+def consult(
+    stage: str, runnable: RunnableSpec, connectors: Mapping[str, Connector], memo: Any
+) -> Decision:
+    """Return what a stage would read now.
+
+    Args:
+        stage: Name of the stage, for errors.
+        runnable: The rule or the author's function.
+        connectors: All inputs of the stage, in order.
+        memo: The memo of the last run; the function gets a copy.
+
+    Returns:
+        A checked decision, whose memo is plain JSON values. One that reads nothing keeps
+        the old memo.
+
+    Raises:
+        AuthorCodeError: The function failed.
+        DecisionInvalidError: It did not return a valid decision.
+        IncrementAbsentError: It reads an increment that is not queued.
+        RemovalRefusedError: It removes an increment that it must not.
+        MemoInvalidError: Its memo is not JSON.
+        AlignmentError: An aligned input's keys go backwards.
+    """
+    try:
+        with Watch(
+            runnable.function, stage=stage, name=runnable.name, place=runnable.place
+        ) as fresh:
+            decision: Decision = fresh.function(connectors, json_memo(memo))
+        _check(decision, connectors)
+        kept = json_memo(decision.memo if decision.runnable else memo)
+        return replace(decision, memo=kept)
+    except AuthorStateError:
+        raise
+    except DecisionInvalidError as error:
+        raise error.at(stage=stage, function=runnable.name, place=runnable.place) from error
+    except BaseException as error:  # author's code may raise anything
+        if not is_authors(error):
+            raise
+        raise AuthorCodeError(
+            stage=stage,
+            function=runnable.name,
+            place=author_line(error, runnable.place),
+            cause=author_cause(error),
+        ) from error
+
+
+def _check(decision: Any, connectors: Mapping[str, Connector]) -> None:
+    if not isinstance(decision, Decision):
+        message = f"it must return a Decision, and returned {_shown(decision)}"
+        raise DecisionInvalidError(message)
+    taken: tuple[tuple[str, Any], ...] = (("reads", decision.read), ("removes", decision.remove))
+    for verb, chosen in taken:
+        if not isinstance(chosen, Mapping):
+            message = f"it {verb} {_shown(chosen)}; expected a mapping of inputs to indexes"
+            raise DecisionInvalidError(message)
+        for name, indexes in chosen.items():
+            _check_input(verb, name, indexes, connectors)
+    if not decision.runnable and any(decision.remove.values()):
+        message = "it removes increments in a decision that reads nothing: only a run removes"
+        raise RemovalRefusedError(message)
+
+
+def _check_input(verb: str, name: str, indexes: Any, connectors: Mapping[str, Connector]) -> None:
+    if name not in connectors:
+        has = ", ".join(connectors)
+        message = f"it {verb} from the input {name!r}, which does not exist; there is {has}"
+        raise _refusal(verb)(message, input=name)
+    if not isinstance(indexes, list | tuple):
+        message = f"it {verb} {_shown(indexes)} of input {name!r}; expected a tuple of indexes"
+        raise DecisionInvalidError(message, input=name)
+    waiting = [increment.index for increment in connectors[name].waiting]
+    if len(set(indexes)) != len(indexes):
+        message = f"it {verb} an increment of input {name!r} twice: {_shown(indexes)}"
+        raise DecisionInvalidError(message, input=name)
+    absent = [index for index in indexes if index not in waiting]
+    if absent:
+        message = (
+            f"it {verb} increment {absent[0]!r} of input {name!r}, which is not there; "
+            f"there is {_shown(waiting) if waiting else 'none'}"
+        )
+        raise _refusal(verb)(message, input=name, index=absent[0])
+
+
+def _refusal(verb: str) -> type[DecisionInvalidError]:
+    return IncrementAbsentError if verb == "reads" else RemovalRefusedError
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, default=repr)
+    return text if len(text) <= 200 else text[:200] + "..."

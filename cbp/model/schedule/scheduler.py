@@ -1,0 +1,386 @@
+"""The scheduler: choose the runs to start next, from a picture of all stages. Pure.
+
+`decide` is called at every tick with a view of each stage, and returns the runs to start. Its
+rules:
+
+- Epochs of one stage are serial. `cbp.model.schedule.slots` limits the runs at a time, per dataflow
+  and in total, and chooses the run that gives way.
+- Priorities age: the stage that has waited longest since its last start goes first; among equals,
+  upstream first (`cbp.model.dataflow.graph`). So between two starts of a stage, every other stage
+  that can run starts too: that is a *phase*, and no stage starves.
+- A stage is held while no stage behind it can take more (`cbp.model.flow.back_pressure`).
+- For each stage that does not start, there is a reason on which an operator can act; it names the
+  stage that keeps it waiting.
+
+Absent on purpose: clocks, threads and stores. `now` is an argument.
+
+Source: CBP (SoCC'10), section 4.2, "Scheduling with bottleneck detection".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from cbp.errors import CbpError, CycleUndrainedError
+from cbp.model.dataflow.graph import components, cycles
+from cbp.model.dataflow.stage import RunnableSpec
+from cbp.model.flow.back_pressure import FlowLimit, Reader, held
+from cbp.model.flow.connector import Connector, Decision
+from cbp.model.schedule.runnable_call import consult
+from cbp.model.schedule.slots import Places, Taken
+from cbp.model.schedule.waiting import Kind, Wait, open_frames
+
+__all__ = ["TURNS_MAX", "Answer", "Schedule", "StageView", "Start", "decide"]
+
+TURNS_MAX = 1000
+"""Number of epochs without new input after which a cycle is reported as not draining."""
+
+StageId = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer of a Runnable that was asked elsewhere; without both, there is no answer yet.
+
+    Attributes:
+        decision: The checked decision; see `cbp.model.schedule.runnable_call`.
+        error: Why there is no decision.
+    """
+
+    decision: Decision | None = None
+    error: CbpError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StageView:
+    """Everything that decides whether one stage may run.
+
+    Attributes:
+        epoch: Number of the next run.
+        waiting_since: When it could first have run, or last started; orders the starts.
+        running: Whether a run of it is under way.
+        work: That run, for `cbp.model.schedule.slots`; `None`: it began just now.
+        active: Whether the dataflow and the stage should run.
+        paused_because: Why it is not active, in words.
+        stopped: Whether it stopped by itself, without being paused.
+        finishing: Whether it is inactive only until its last run is finished.
+        retry_at: After a failed run: the earliest time of the next (UTC); `None`: at once.
+        gave_way: How often runs of its next epoch gave way.
+        wiring: Maps input names to flow names.
+        members: Stages that run in its epochs, itself included (`cbp.model.dataflow.fusion`);
+            empty: itself alone.
+        limits: Maps each flow that it writes to how much of it can wait at a reader; flows
+            without one have the default.
+        turns: Epochs in a row that read nothing from outside its cycle; 0 if on no cycle.
+        function, place: The author's code that it runs, and its `file.py:12`.
+        answer: The answer of its Runnable, if it was asked already; `None`: `decide` asks it.
+    """
+
+    dataflow: str
+    stage: str
+    epoch: int
+    connectors: Mapping[str, Connector]
+    waiting_since: datetime
+    running: bool = False
+    work: Taken | None = None
+    active: bool = True
+    paused_because: str = ""
+    stopped: bool = False
+    finishing: bool = False
+    retry_at: datetime | None = None
+    gave_way: int = 0
+    memo: Any = None
+    runnable: RunnableSpec = field(default=RunnableSpec())
+    wiring: Mapping[str, str] = field(default_factory=dict)
+    members: tuple[str, ...] = ()
+    limits: Mapping[str, FlowLimit] = field(default_factory=dict)
+    turns: int = 0
+    function: str = "translate"
+    place: str = ""
+    answer: Answer | None = None
+
+    @property
+    def id(self) -> StageId:
+        """The dataflow and the stage."""
+        return self.dataflow, self.stage
+
+    @property
+    def by_author(self) -> bool:
+        """Whether its Runnable is an author's code."""
+        return self.runnable.by_author
+
+    def may_start(self, now: datetime) -> bool:
+        """Tell whether to ask its Runnable now."""
+        return not self.running and self.active and not self._rests(now)
+
+    def _rests(self, now: datetime) -> bool:
+        return self.retry_at is not None and now < self.retry_at
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A run to start: the stage, its epoch, and what it reads."""
+
+    dataflow: str
+    stage: str
+    epoch: int
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The answer of `decide`.
+
+    Attributes:
+        starts: Runs to start, in this order.
+        waits: Maps each (dataflow, stage) that does not start now to the reason.
+        failed: Maps waiting stages whose Runnable failed to the error; they must not be asked
+            again.
+        circling: Maps each stage on a cycle that does not drain to an error that says so.
+        gives_way: The run that gives way now, and the dataflow to which; `None`: no run does.
+    """
+
+    starts: tuple[Start, ...]
+    waits: Mapping[StageId, Wait]
+    failed: Mapping[StageId, CbpError] = field(default_factory=dict)
+    circling: Mapping[StageId, CycleUndrainedError] = field(default_factory=dict)
+    gives_way: tuple[Taken, str] | None = None
+
+    @property
+    def waiting(self) -> dict[StageId, str]:
+        """The reasons, in words."""
+        return {id_: wait.words for id_, wait in self.waits.items()}
+
+
+@dataclass(slots=True)
+class _Case:
+    """One stage during `decide`.
+
+    Attributes:
+        position: Place of its component in the order of the dataflow.
+        decision: What it would read, if it can run.
+        reason: Why it does not start; `""` if it does.
+        kind: Kind of the reason.
+        behind: The stage before it that keeps it waiting.
+        idle: Whether it lacks only input.
+        writers: Maps each input to the stage whose runs write it; sources are left out.
+    """
+
+    view: StageView
+    position: int = 0
+    cycle: tuple[str, ...] = ()
+    decision: Decision | None = None
+    reason: str = ""
+    kind: Kind = "input"
+    behind: str = ""
+    idle: bool = False
+    error: CbpError | None = None
+    writers: Mapping[str, str] = field(default_factory=dict)
+
+
+def decide(stages: Iterable[StageView], *, now: datetime, places: Places) -> Schedule:
+    """Choose the runs to start now, and explain why the other stages wait.
+
+    Args:
+        stages: The stages of all dataflows.
+        now: Aware, in UTC.
+        places: The limits on runs, over all dataflows.
+    """
+    cases = {view.id: _judged(view, now) for view in stages}
+    for dataflow in sorted({dataflow for dataflow, _ in cases}):
+        _place({case.view.stage: case for id_, case in cases.items() if id_[0] == dataflow})
+    # Among stages that started at the same instant, the one with fewer epochs goes first, so that
+    # no stage starves even if the clock stands still.
+    order = sorted(
+        cases.values(),
+        key=lambda c: (c.view.waiting_since, c.view.epoch, c.position, *c.view.id),
+    )
+    starts, gives_way = _placed(order, now, places)
+    return Schedule(
+        tuple(_start(case) for case in starts),
+        {
+            id_: Wait(case.kind, case.reason, case.view.waiting_since, case.behind, case.error)
+            for id_, case in cases.items()
+            if case.reason
+        },
+        {id_: case.error for id_, case in cases.items() if case.error is not None},
+        {id_: error for id_, case in cases.items() if (error := _circling(case)) is not None},
+        gives_way,
+    )
+
+
+def _placed(
+    order: Sequence[_Case], now: datetime, places: Places
+) -> tuple[list[_Case], tuple[Taken, str] | None]:
+    """Give places to the stages that can run, in this order; set the reasons of the others.
+
+    Returns:
+        The stages that start; and the run that gives way, with the dataflow to which it does.
+    """
+    could = [case for case in order if case.decision is not None and not case.reason]
+    ready = [case for case in could if not case.view.gave_way]
+    # They take turns: the one that gave way last comes last.
+    narrow = [case for case in could if case.view.gave_way]
+    narrow.sort(key=lambda case: case.view.retry_at or case.view.waiting_since)
+    running = [case.view for case in order if case.view.running]
+    taken = [view.work or Taken(*view.id) for view in running]
+    starts = []
+    while (chosen := places.next(taken, _dataflows(ready), now)) is not None:
+        starts.append(ready.pop(chosen))
+        taken.append(Taken(*starts[-1].view.id))
+    if (chosen := places.next_narrow(taken, _dataflows(narrow))) is not None:
+        starts.append(narrow.pop(chosen))
+        taken.append(Taken(*starts[-1].view.id, gave_way=starts[-1].view.gave_way))
+    slow = {(work.dataflow, work.stage) for work in places.slow(taken, now)}
+    for before, case in enumerate(ready):
+        case.kind = "place"
+        if slow and places.used_up(case.view.dataflow, taken):
+            case.reason = f"waits for one of the {places.most} runs of its dataflow to end"
+        else:
+            case.reason = f"waits for one of {places.most} places for runs{_behind(before)}"
+    for before, case in enumerate(narrow):
+        case.kind = "place"
+        case.reason = f"gave way {_times(case.view.gave_way)}, waits for the narrow place"
+        case.reason += _behind(before)
+    for case in order:
+        if case.view.id in slow:
+            case.reason += f", for more than {places.slow_seconds:g} s: it holds no place"
+        if case.view.work is not None and case.view.work.gave_way:
+            gave_way = f"after it gave way {_times(case.view.work.gave_way)}"
+            case.reason += f" in the narrow place, with half of the slots, {gave_way}"
+    return starts, places.gives_way(taken, _dataflows(ready), _dataflows(narrow), now)
+
+
+def _dataflows(cases: Sequence[_Case]) -> list[str]:
+    return [case.view.dataflow for case in cases]
+
+
+def _behind(before: int) -> str:
+    return f", behind {before} other" + "s" * (before != 1) if before else ""
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _start(case: _Case) -> Start:
+    view, decision = case.view, case.decision
+    assert decision is not None, "only who can run starts"
+    return Start(view.dataflow, view.stage, view.epoch, decision)
+
+
+def _judged(view: StageView, now: datetime) -> _Case:
+    """Judge one stage by itself."""
+    if view.running:
+        return _Case(view, reason=f"runs epoch {view.epoch}", kind="running")
+    if not view.active:
+        kind: Kind = "stopped" if view.stopped else "paused"
+        kind = "retry" if view.finishing else kind
+        return _Case(view, reason=view.paused_because or "is paused", kind=kind)
+    if view.retry_at is not None and not view.may_start(now):
+        words = f"tries again at {view.retry_at:%Y-%m-%d %H:%M:%S} UTC"
+        return _Case(view, reason=words, kind="retry")
+    answer = view.answer or _asked(view)
+    if answer.error is not None:
+        return _Case(view, reason=answer.error.message, kind="stopped", error=answer.error)
+    if (decision := answer.decision) is None:
+        words = f"waits for the answer of {view.runnable.name} ({view.runnable.place})"
+        return _Case(view, reason=words, kind="asking")
+    if not decision.runnable:
+        kind, frames = open_frames(view.connectors.values())
+        words = "; ".join(
+            part for part in (decision.waits_for or "waits for input", frames) if part
+        )
+        return _Case(view, reason=words, kind=kind, idle=True)
+    return _Case(view, decision=decision)
+
+
+def _asked(view: StageView) -> Answer:
+    try:
+        return Answer(consult(view.stage, view.runnable, view.connectors, view.memo))
+    except CbpError as error:
+        return Answer(error=error)
+
+
+def _place(cases: Mapping[str, _Case]) -> None:
+    """Judge the stages of one dataflow together: their order, back-pressure, and blockers."""
+    led_by = {m: name for name, case in cases.items() for m in (name, *case.view.members)}
+    for case in cases.values():
+        writers = {i: flow.partition(".")[0] for i, flow in case.view.wiring.items()}
+        case.writers = {i: led_by[name] for i, name in writers.items() if name in led_by}
+    before = {name: frozenset(case.writers.values()) for name, case in cases.items()}
+    for position, component in enumerate(components(before)):
+        for stage in component:
+            cases[stage].position = position
+    for stage, cycle in cycles(before).items():
+        cases[stage].cycle = cycle
+    readers = _readers(cases)
+    holds = {name: held(readers[name], case.view.limits) for name, case in cases.items()}
+    blockers = {name: _blocker(name, cases, holds, set()) for name in cases}
+    for name, case in cases.items():
+        if case.decision is not None:
+            case.reason, case.kind = holds[name], "readers"
+        elif case.idle and blockers[name][0]:
+            case.behind, words = blockers[name]
+            case.reason += f"; {words}"
+
+
+def _readers(cases: Mapping[str, _Case]) -> dict[str, list[Reader]]:
+    """Return the readers of each stage's flows outside of its own cycle."""
+    readers: dict[str, list[Reader]] = {name: [] for name in cases}
+    for name, case in cases.items():
+        hungry = _hungry(case, cases)
+        for input_, writer in case.writers.items():
+            if writer not in (name, *case.cycle):
+                flow, connector = case.view.wiring[input_], _connector(case, input_)
+                readers[writer].append(Reader(f"{name}.{input_}", flow, connector, hungry))
+    return readers
+
+
+def _hungry(case: _Case, cases: Mapping[str, _Case]) -> bool:
+    """Tell whether only more input can make a stage run; see `cbp.model.flow.back_pressure`."""
+    inside = (*case.cycle, case.view.stage)
+    others = (cases[name] for name in case.cycle if name != case.view.stage)
+    if not case.idle or any(o.view.running or o.decision is not None for o in others):
+        return False
+    outer = (i for i in case.view.wiring if case.writers.get(i) not in inside)
+    return all(_connector(case, input_).queue for input_ in outer)
+
+
+def _connector(case: _Case, input_: str) -> Connector:
+    return case.view.connectors.get(input_, Connector(input_))
+
+
+def _blocker(
+    name: str, cases: Mapping[str, _Case], holds: Mapping[str, str], seen: set[str]
+) -> tuple[str, str]:
+    """Return the stage before an idle stage that is stopped, held or failed; else empty texts."""
+    seen.add(name)
+    for input_, writer in cases[name].writers.items():
+        if writer in seen or _connector(cases[name], input_).unread:
+            continue
+        case = cases[writer]
+        if case.idle:
+            found = _blocker(writer, cases, holds, seen)
+            if found[0]:
+                return found
+        elif not case.view.running and (why := case.reason or holds[writer]):
+            return writer, f"before it, `{writer}`: {why}"
+    return "", ""
+
+
+def _circling(case: _Case) -> CycleUndrainedError | None:
+    """Return an error if the stage's cycle ran for `TURNS_MAX` epochs without new input."""
+    if not case.cycle or case.view.turns < TURNS_MAX:
+        return None
+    view = case.view
+    return CycleUndrainedError(
+        stage=view.stage,
+        function=view.function,
+        place=view.place,
+        cycle=case.cycle,
+        turns=view.turns,
+    )

@@ -1,0 +1,87 @@
+"""Wait: why a stage does not start now, by kind and in words.
+
+    input       its Runnable wants more than is queued; the words name the input
+    frame       as `input`, and an input has an open frame
+    framing     as `input`, and what arrived is still being framed
+    asking      its author's Runnable has not answered yet
+    readers     back-pressure: no stage behind it can take more
+    place       it can run, but runs that waited longer have all places
+    running     it runs
+    retry       its last try failed, and the time of the next one has not come
+    paused      an operator paused it or its dataflow
+    stopped     it stopped by itself, or its Runnable failed
+
+Absent on purpose: decisions. `cbp.model.schedule.scheduler` decides and explains itself with these
+values.
+
+Source: ours; eligibility of frames: CBP (SoCC'10), section 4.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from cbp.errors import CbpError
+from cbp.model.flow.connector import Connector
+
+__all__ = ["Kind", "Wait", "open_frames"]
+
+Kind = Literal[
+    "input",
+    "frame",
+    "framing",
+    "asking",
+    "readers",
+    "place",
+    "running",
+    "retry",
+    "paused",
+    "stopped",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Why one stage does not start.
+
+    Attributes:
+        kind: See the module header.
+        words: The reason, for an operator.
+        since: When it could first have run, or last started. The stage that waited longest is
+            the next to get a place.
+        behind: The stage before it that keeps it waiting; `""`: none.
+        error: The error that stopped it, or that its cycle does not drain; `None`: neither.
+    """
+
+    kind: Kind
+    words: str
+    since: datetime
+    behind: str = ""
+    error: CbpError | None = None
+
+
+def open_frames(connectors: Iterable[Connector]) -> tuple[Kind, str]:
+    """Return which inputs have no eligible frame although something arrived there.
+
+    Returns:
+        The kind `framing` or `frame` with a text, or `input` with an empty text.
+    """
+    kind: Kind = "input"
+    words = []
+    for connector in connectors:
+        if connector.unread or connector.framing is None:
+            continue
+        if connector.arrived:
+            kind, count = "framing", len(connector.arrived)
+            what = "increment is" if count == 1 else "increments are"
+            words.append(f"`{connector.input}`: {count} {what} being framed")
+        elif (open_ := connector.framing.open) is not None:
+            kind = "frame" if kind == "input" else kind
+            words.append(
+                f"`{connector.input}`: frame {open_.framing_key} is open with {open_.records} "
+                "records, and ends with a record of another key or a close"
+            )
+    return kind, "; ".join(words)

@@ -1,0 +1,1 @@
+"""Versions of a dataflow: changing to a new one, code drift, and roll-back."""

@@ -1,0 +1,86 @@
+"""Code drift: the loaded translators differ from those that a version was registered with. Pure.
+
+A document only names translators, so a package can be upgraded without a new registration. But one
+version is one code. A stage has *drifted* if its loaded tables, keys, inputs or code
+(`cbp.model.author.registered_code`) differ from the registered ones. It does not run until the
+document is registered again, where the change is planned and decided like any other.
+
+    registered "word STRING, n INT"     loaded "word STRING, n BIGINT"     drifted
+    registered def translate: a         loaded def translate: b            drifted
+    registered def translate: a         loaded the same, with a comment    goes on
+    registered by an earlier release with another fingerprint scheme               adopted
+
+Invariant (tests/cbp/model/version/test_code_drift.py): a version has not drifted from itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from cbp.errors import Mistake
+from cbp.model.author.registered_code import UNKNOWN_CODE
+from cbp.model.dataflow.shape import DataflowShape, StageShape
+from cbp.model.version.version_change import NodeChange, compare_versions
+
+__all__ = ["drift", "unfingerprinted", "with_codes", "without_codes"]
+
+
+def drift(
+    registered: DataflowShape, loaded: DataflowShape, *, code: bool = True
+) -> tuple[Mistake, ...]:
+    """Return the differences, one mistake per stage; empty if runs can go on.
+
+    Args:
+        registered: The shape at registration.
+        loaded: The shape of the loaded translators.
+        code: Whether to compare code too, besides tables, keys and inputs.
+    """
+    plan = compare_versions(registered if code else without_codes(registered), loaded)
+    return tuple(
+        Mistake("code_drifted", f"stages.{name}", "; ".join(_differences(node)))
+        for name, node in plan.stages.items()
+        if node.changed
+    )
+
+
+def unfingerprinted(registered: DataflowShape) -> bool:
+    """Tell whether some stage was registered with another fingerprint scheme."""
+    return any(not stage.code for stage in registered.stages.values())
+
+
+def without_codes(shape: DataflowShape) -> DataflowShape:
+    """Return a shape without fingerprints, so that code is not compared."""
+    return replace(shape, stages={n: _without_code(stage) for n, stage in shape.stages.items()})
+
+
+def with_codes(registered: DataflowShape, loaded: DataflowShape) -> DataflowShape:
+    """Return a shape that adopts the loaded fingerprints where its own have another scheme."""
+    stages = {
+        name: _with_codes(stage, loaded.stages[name]) if name in loaded.stages else stage
+        for name, stage in registered.stages.items()
+    }
+    return replace(registered, stages=stages)
+
+
+def _without_code(stage: StageShape) -> StageShape:
+    inputs = {name: replace(i, framing_code=UNKNOWN_CODE) for name, i in stage.inputs.items()}
+    return replace(stage, code=UNKNOWN_CODE, inputs=inputs)
+
+
+def _with_codes(stage: StageShape, loaded: StageShape) -> StageShape:
+    inputs = {
+        name: replace(shape, framing_code=loaded.inputs[name].framing_code)
+        if name in loaded.inputs and not shape.framing_code
+        else shape
+        for name, shape in stage.inputs.items()
+    }
+    return replace(stage, code=stage.code or loaded.code, inputs=inputs)
+
+
+def _differences(node: NodeChange) -> Iterator[str]:
+    yield from node.differences
+    for flow, changes in node.columns.items():
+        yield from (f"{flow}: {change}" for change in changes)
+    if node.buckets is not None:
+        yield f"buckets: {node.buckets[0]} -> {node.buckets[1]}"

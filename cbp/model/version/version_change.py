@@ -1,0 +1,419 @@
+"""Plan of a version change: what happens to every stage, decided before anything is done.
+
+    compare_versions(before, after, choice) -> ChangePlan
+
+A stage is *kept*, *added*, *removed* or *replaced*. It is replaced if its code, parameters, keys or
+inputs differ. For a replaced stage with state or messages, the author must choose: keep the state
+as it is, or rebuild it from the retained input. A change that would lose values, or change the
+meaning of old records, is refused, with the differences column by column.
+
+    kept      replaced, keep      state, memo and queues stay
+    added     replaced, rebuild   state is empty; a rebuilt stage reads its input again from
+                                  the first increment on, an added one from the next
+    removed                       its queues go; its tables stay for readers
+
+A rebuilt stage emits again what it emitted before. So every stage behind it must be rebuilt too, or
+the author chooses `keep` for it, which is safe for a stage that only overwrites.
+
+Absent on purpose: the contents of queues; see `cbp.model.version.succession`.
+Invariant (tests/cbp/model/version/test_version_change.py): a version compared with itself keeps
+everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from cbp.errors import Mistake
+from cbp.model.dataflow.graph import cycles, predecessors
+from cbp.model.dataflow.shape import RULE, DataflowShape, InputShape, SourceShape, StageShape
+from cbp.model.flow.schema import Schema
+from cbp.model.flow.schema_evolution import ColumnChange, compare, refused
+
+__all__ = [
+    "NO_CHOICE",
+    "ChangePlan",
+    "Choice",
+    "NodeChange",
+    "compare_versions",
+    "flow_schemas",
+]
+
+Kind = Literal["kept", "added", "removed", "replaced"]
+StateFate = Literal["none", "kept", "new", "rebuilt"]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The author's choices for stages that the document alone does not decide.
+
+    Attributes:
+        keep: Replaced stages that keep their state, memo and queues.
+        rebuild: Stages whose state is emptied and rebuilt from the retained input.
+        retained: Added stages that begin with the retained input instead of the next
+            increment.
+    """
+
+    keep: frozenset[str] = frozenset()
+    rebuild: frozenset[str] = frozenset()
+    retained: frozenset[str] = frozenset()
+
+
+NO_CHOICE = Choice()
+_NO_PAST: Mapping[str, Schema] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChange:
+    """The change of one source or stage.
+
+    Attributes:
+        state: For a stage: what happens to its state; `none`: it has no state.
+        buckets: Numbers before and after, if records have to move; `None`: they stay.
+        columns: Maps the names of flows and states to their changed columns.
+        differences: Other differences, in words.
+        rewired: Inputs that read another flow now, or are new; they begin with an empty queue.
+        reframed: Inputs that are known to be framed differently now.
+        other_rule: Whether its Runnable is another one now, so that the old memo is dropped.
+    """
+
+    name: str
+    kind: Kind
+    state: StateFate = "none"
+    buckets: tuple[int, int] | None = None
+    columns: Mapping[str, tuple[ColumnChange, ...]] = field(default_factory=dict)
+    differences: tuple[str, ...] = ()
+    rewired: tuple[str, ...] = ()
+    reframed: tuple[str, ...] = ()
+    other_rule: bool = False
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything is different."""
+        return self.kind != "kept" or bool(self.columns) or self.buckets is not None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values, for users and their programs."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "state": self.state,
+            "buckets": None if self.buckets is None else list(self.buckets),
+            "columns": {name: [str(c) for c in found] for name, found in self.columns.items()},
+            "differences": list(self.differences),
+            "rewired": list(self.rewired),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePlan:
+    """What a new version does to a dataflow.
+
+    Attributes:
+        refused: Why the change cannot be made; empty if it can.
+    """
+
+    sources: Mapping[str, NodeChange]
+    stages: Mapping[str, NodeChange]
+    refused: tuple[Mistake, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether any source or stage is different."""
+        return any(node.changed for node in (*self.sources.values(), *self.stages.values()))
+
+    @property
+    def rebuilt(self) -> frozenset[str]:
+        """Stages whose state is rebuilt."""
+        return frozenset(n for n, stage in self.stages.items() if stage.state == "rebuilt")
+
+    def of_kind(self, kind: Kind) -> frozenset[str]:
+        """Return the stages of a kind."""
+        return frozenset(name for name, stage in self.stages.items() if stage.kind == kind)
+
+
+def flow_schemas(shape: DataflowShape) -> dict[str, Schema]:
+    """Return the columns of every flow: sources, and outputs as `stage.output`."""
+    sources = {name: source.schema for name, source in shape.sources.items()}
+    return sources | {
+        f"{name}.{output}": schema
+        for name, stage in shape.stages.items()
+        for output, schema in stage.outputs.items()
+    }
+
+
+def compare_versions(
+    before: DataflowShape,
+    after: DataflowShape,
+    choice: Choice = NO_CHOICE,
+    past: Mapping[str, Schema] = _NO_PAST,
+) -> ChangePlan:
+    """Return the change of every source and stage, and every reason to refuse it.
+
+    Args:
+        before, after: The two versions.
+        choice: The author's choices.
+        past: Maps flows that only earlier versions had to their last columns. Their increments
+            still exist, and a flow that comes back continues after them.
+    """
+    mistakes = list(_choice_mistakes(before, after, choice))
+    sources = {
+        name: _source(name, before.sources.get(name), after.sources.get(name), mistakes)
+        for name in dict.fromkeys((*before.sources, *after.sources))
+    }
+    stages = {
+        name: _stage(name, before.stages.get(name), after.stages.get(name), choice, mistakes)
+        for name in dict.fromkeys((*before.stages, *after.stages))
+    }
+    mistakes += _back(before, after, past)
+    plan = ChangePlan(sources, stages)
+    mistakes += _behind_rebuilt(after, plan, choice)
+    mistakes += _cycles_in_part(after, plan)
+    return ChangePlan(sources, stages, tuple(mistakes))
+
+
+def _choice_mistakes(
+    before: DataflowShape, after: DataflowShape, choice: Choice
+) -> Iterator[Mistake]:
+    both = before.stages.keys() & after.stages.keys()
+    for word, names, allowed in (
+        ("keep", choice.keep, both),
+        ("rebuild", choice.rebuild, both),
+        # A stage that exists by now is allowed: the request is then a repetition.
+        ("retained", choice.retained, after.stages.keys()),
+    ):
+        for name in sorted(names - allowed):
+            there = ", ".join(sorted(allowed)) or "none"
+            message = f"{word} names {name!r}; it may name {there}"
+            yield Mistake("choice_unknown", f"stages.{name}", message)
+    for name in sorted(choice.keep & choice.rebuild):
+        yield Mistake("choice_twice", f"stages.{name}", "is to keep its state and to rebuild it")
+
+
+def _source(
+    name: str, before: SourceShape | None, after: SourceShape | None, mistakes: list[Mistake]
+) -> NodeChange:
+    if before is None or after is None:
+        return NodeChange(name, "added" if before is None else "removed")
+    columns = compare(before.schema, after.schema)
+    mistakes += _column_mistakes(f"sources.{name}.schema", columns, "rename the source")
+    differences = tuple(
+        f"{what}: {old} -> {new}"
+        for what, old, new in (
+            ("format", before.format, after.format),
+            ("options", dict(before.options), dict(after.options)),
+        )
+        if old != new
+    )
+    kind: Kind = "replaced" if differences else "kept"
+    return NodeChange(
+        name, kind, columns={name: columns} if columns else {}, differences=differences
+    )
+
+
+def _stage(
+    name: str,
+    before: StageShape | None,
+    after: StageShape | None,
+    choice: Choice,
+    mistakes: list[Mistake],
+) -> NodeChange:
+    if after is None:
+        return NodeChange(name, "removed", "kept" if before and before.states else "none")
+    if before is None:
+        return NodeChange(
+            name, "added", "new" if after.states else "none", rewired=tuple(after.inputs)
+        )
+    differences = tuple(_differences(before, after))
+    rewired = tuple(
+        input_
+        for input_, shape in after.inputs.items()
+        if input_ not in before.inputs or before.inputs[input_].flow != shape.flow
+    )
+    holds = bool(before.states) or any(shape.loopback for shape in before.inputs.values())
+    rebuilt = name in choice.rebuild
+    if differences and holds and not rebuilt and name not in choice.keep:
+        shown = "; ".join(differences)
+        message = (
+            f"is another translator now ({shown}), and has state: say whether to keep it as it "
+            f"is (keep={name}), or to rebuild it from the retained input (rebuild={name})"
+        )
+        mistakes.append(Mistake("state_undecided", f"stages.{name}", message))
+    columns = {
+        f"{name}.{output}": found
+        for output in before.outputs.keys() & after.outputs.keys()
+        if (found := compare(before.outputs[output], after.outputs[output]))
+    }
+    states = {
+        state: found
+        for state in before.states.keys() & after.states.keys()
+        if (found := compare(before.states[state], after.states[state]))
+    }
+    for flow, found in sorted(columns.items()):
+        advice = "old increments stay readable only by a new name: rename the output"
+        mistakes += _column_mistakes(f"stages.{name}.outputs.{flow}", found, advice)
+    if not rebuilt:
+        advice = f"rebuild the state (rebuild={name}), or rename it"
+        for state, found in sorted(states.items()):
+            mistakes += _column_mistakes(f"stages.{name}.states.{state}", found, advice)
+        mistakes += _key_mistakes(name, before, after)
+    moved = before.buckets != after.buckets and bool(before.states) and not rebuilt
+    kind: Kind = "replaced" if differences or rebuilt or rewired else "kept"
+    fate: StateFate = "rebuilt" if rebuilt else "kept" if before.states else "none"
+    if fate == "none" and after.states:
+        fate = "new"
+    return NodeChange(
+        name,
+        kind,
+        fate,
+        (before.buckets, after.buckets) if moved else None,
+        {**columns, **{f"{name}.{state}": found for state, found in states.items()}},
+        differences,
+        rewired,
+        tuple(name for name, shape in after.inputs.items() if _reframed(before, name, shape)),
+        RULE in before.details and before.details[RULE] != after.details.get(RULE),
+    )
+
+
+def _differences(before: StageShape, after: StageShape) -> Iterator[str]:
+    """Yield the differences that make it another translator, without wiring, buckets, columns."""
+    for what, old, new in (
+        ("translator", before.reference, after.reference),
+        ("parameters", dict(before.parameters), dict(after.parameters)),
+        ("form", before.form, after.form),
+        ("key", _text(before.key), _text(after.key)),
+    ):
+        if old != new:
+            yield f"{what}: {old or 'none'} -> {new or 'none'}"
+    yield from before.code.differences(after.code)
+    for what, olds, news in (
+        ("input", before.inputs, after.inputs),
+        ("output", before.outputs, after.outputs),
+        ("state", before.states, after.states),
+    ):
+        yield from (f"{what} {name} is new" for name in news.keys() - olds.keys())
+        yield from (f"{what} {name} is gone" for name in olds.keys() - news.keys())
+    for name in before.inputs.keys() & after.inputs.keys():
+        yield from _input_differences(name, before.inputs[name], after.inputs[name])
+    for name in before.states.keys() & after.states.keys():
+        yield from _rule_differences(
+            f"state {name}", before.state_rules.get(name, {}), after.state_rules.get(name, {})
+        )
+    for name in before.details.keys() & after.details.keys():
+        if before.details[name] != after.details[name]:
+            yield f"{name}: {before.details[name] or 'none'} -> {after.details[name] or 'none'}"
+
+
+def _reframed(before: StageShape, name: str, after: InputShape) -> bool:
+    if name not in before.inputs:
+        return False
+    was = before.inputs[name]
+    other = any(was.framing_code.differences(after.framing_code))
+    return other or was.rules.get("frame_by") != after.rules.get("frame_by")
+
+
+def _input_differences(name: str, before: InputShape, after: InputShape) -> Iterator[str]:
+    if before.loopback != after.loopback:
+        yield f"input {name} {'is' if after.loopback else 'was'} a loopback"
+    for difference in before.framing_code.differences(after.framing_code):
+        yield f"frame_by of input {name}: {difference}"
+    yield from _rule_differences(f"input {name}", before.rules, after.rules)
+
+
+def _rule_differences(
+    flow: str, before: Mapping[str, str], after: Mapping[str, str]
+) -> Iterator[str]:
+    for rule in sorted(before.keys() | after.keys()):
+        old, new = before.get(rule, "none"), after.get(rule, "none")
+        if old != new:
+            yield f"{rule} of {flow}: {old} -> {new}"
+
+
+def _column_mistakes(
+    where: str, columns: tuple[ColumnChange, ...], advice: str
+) -> Iterator[Mistake]:
+    wrong = refused(columns)
+    if wrong:
+        shown = "; ".join(str(change) for change in wrong)
+        message = f"does not hold what was written before: {shown}; {advice}"
+        yield Mistake("schema_incompatible", where, message)
+
+
+def _back(
+    before: DataflowShape, after: DataflowShape, past: Mapping[str, Schema]
+) -> Iterator[Mistake]:
+    """Yield a mistake for each flow that comes back with columns that old records do not fit."""
+    known = flow_schemas(before)
+    for flow, schema in flow_schemas(after).items():
+        if flow not in known and flow in past:
+            stage, _, output = flow.partition(".")
+            where = f"stages.{stage}.outputs.{output}" if output else f"sources.{flow}.schema"
+            advice = "an earlier version had a flow of this name: take another one"
+            yield from _column_mistakes(where, compare(past[flow], schema), advice)
+
+
+def _key_mistakes(name: str, before: StageShape, after: StageShape) -> Iterator[Mistake]:
+    if before.states and after.states and before.key != after.key:
+        message = (
+            f"its state is stored by the key ({_text(before.key)}), but would be looked up by "
+            f"({_text(after.key)}); rebuild it (rebuild={name})"
+        )
+        yield Mistake("key_changed", f"stages.{name}", message)
+        return
+    for state in sorted(before.states.keys() & after.states.keys()):
+        old, new = _lies_by(before, state), _lies_by(after, state)
+        if old != new:
+            message = (
+                f"its records lie by the columns ({old}), they are to be looked up by ({new}); "
+                f"rebuild the state (rebuild={name}), or rename it"
+            )
+            yield Mistake("key_changed", f"stages.{name}.states.{state}", message)
+
+
+def _lies_by(stage: StageShape, state: str) -> str:
+    """Return the columns of a state that hold the key."""
+    named = "" if stage.key is None else ", ".join(stage.key.names)
+    return stage.state_rules.get(state, {}).get("route_by", named)
+
+
+def _behind_rebuilt(after: DataflowShape, plan: ChangePlan, choice: Choice) -> Iterator[Mistake]:
+    """Yield a mistake for each reader of a rebuilt stage that would apply its records twice."""
+    for name, stage in after.stages.items():
+        if plan.stages[name].kind == "added" or name in choice.keep | choice.rebuild:
+            continue
+        for input_, shape in stage.inputs.items():
+            writer = shape.flow.partition(".")[0]
+            if writer in plan.rebuilt and writer != name:
+                message = (
+                    f"reads {shape.flow!r}, which will be emitted again, as its stage is rebuilt: "
+                    f"rebuild this stage too (rebuild={name}), or keep its state (keep={name})"
+                )
+                yield Mistake("behind_rebuilt", f"stages.{name}.inputs.{input_}", message)
+
+
+def _cycles_in_part(after: DataflowShape, plan: ChangePlan) -> Iterator[Mistake]:
+    """Yield a mistake for each stage with memory on a cycle that is rebuilt only in part.
+
+    The stages of a cycle answer each other in rounds, and each remembers the earlier rounds. A
+    stage that begins again would get answers from rounds that it has forgotten.
+    """
+    wiring = {
+        name: {input_: shape.flow for input_, shape in stage.inputs.items()}
+        for name, stage in after.stages.items()
+    }
+    for name, cycle in cycles(predecessors(wiring)).items():
+        again = sorted(plan.rebuilt.intersection(cycle))
+        stage = after.stages[name]
+        holds = stage.states or any(shape.loopback for shape in stage.inputs.values())
+        if again and holds and name not in plan.rebuilt | plan.of_kind("added"):
+            message = (
+                f"lies on a cycle with {', '.join(again)}, which begins again, and remembers what "
+                f"it was told before: rebuild it too (rebuild={name}), or keep all of the cycle"
+            )
+            yield Mistake("cycle_rebuilt_in_part", f"stages.{name}", message)
+
+
+def _text(key: Schema | None) -> str:
+    return "" if key is None else str(key)

@@ -1,0 +1,75 @@
+"""The service's clock and timers, on a machine whose clock may be set.
+
+    the machine's clock    goes on              this clock does, too
+                           is set ahead         this clock follows
+                           is set back          this clock runs at half speed until they meet
+                           back by over a day   this clock follows: it was wrong before
+
+So a comparison of two moments of this clock (a pause, a time limit, an idle time) takes at most
+twice its time. Times that outlive the process are compared as `cbp.model.schedule.backoff.Rest`.
+
+Guaranteed (tests/controller/test_clock.py): no moment is before an earlier one, except after a
+correction by over a day; safe to use from several threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+
+__all__ = ["LEAD_MAX", "SteadyClock", "bring_forward"]
+
+LEAD_MAX = timedelta(days=1)
+
+_PACE = 0.5
+_TOLD_SECONDS = 1.0
+
+_log = structlog.get_logger(__name__)
+
+
+class SteadyClock:
+    """Returns the time, aware and in UTC; see the module header.
+
+    Args:
+        wall: The machine's clock, aware and in UTC.
+        seconds: Returns seconds that never go back and that pass while the machine sleeps.
+    """
+
+    def __init__(self, wall: Callable[[], datetime], seconds: Callable[[], float]) -> None:
+        self._wall, self._seconds = wall, seconds
+        self._lock = threading.Lock()
+        self._last, self._at, self._ahead = wall(), seconds(), False
+
+    def __call__(self) -> datetime:
+        """Return the time."""
+        with self._lock:
+            wall, at = self._wall(), self._seconds()
+            held = self._last + timedelta(seconds=max(0.0, at - self._at) * _PACE)
+            lead = held - wall
+            self._last = held if timedelta(0) < lead <= LEAD_MAX else wall
+            self._at = at
+            self._tell(lead)
+            return self._last
+
+    def _tell(self, lead: timedelta) -> None:
+        ahead = lead > timedelta(seconds=_TOLD_SECONDS if not self._ahead else 0)
+        if ahead and not self._ahead:
+            _log.warning("clock.set_back", seconds=round(lead.total_seconds(), 1))
+        self._ahead = ahead and lead <= LEAD_MAX
+
+
+def bring_forward(jobs: Iterable[Any], now: datetime) -> None:
+    """Start jobs at once that are due later than two intervals from now: the clock was set back.
+
+    Args:
+        jobs: Jobs of APScheduler, which uses the machine's clock; each has an interval.
+        now: By the machine's clock.
+        now: By the machine's clock.
+    """
+    for job in jobs:
+        if job.next_run_time is not None and job.next_run_time - now > 2 * job.trigger.interval:
+            job.modify(next_run_time=now)

@@ -1,0 +1,45 @@
+"""Groups of files that are claimed together and moved away together.
+
+Each of these steps costs one or two syncs of the disk, whatever the number of files. A large file
+takes long, so it is claimed only when its turn comes. Groups are small, so that a file that fails
+keeps few others claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from controller.ingest.folders import told_by_copy
+from controller.ingest.listing import CLOSE_NAME, Candidate
+from controller.store.base import ClaimRecord
+
+__all__ = ["GROUP_BYTES", "GROUP_FILES", "groups"]
+
+GROUP_FILES = 64
+GROUP_BYTES = 1 << 20
+
+_F = TypeVar("_F", Candidate, ClaimRecord)
+
+
+def groups(files: Sequence[_F]) -> Iterator[list[_F]]:
+    """Yield files in order, in groups of at most `GROUP_FILES` files and `GROUP_BYTES` bytes."""
+    group, total = list[_F](), 0
+    for file in files:
+        alone = _is_alone(file)
+        full = len(group) == GROUP_FILES or total + file.bytes > GROUP_BYTES
+        if group and (alone or full):
+            yield group
+            group, total = [], 0
+        group.append(file)
+        total += file.bytes
+        if alone:
+            yield group
+            group, total = [], 0
+    if group:
+        yield group
+
+
+def _is_alone(file: Candidate | ClaimRecord) -> bool:
+    """Return whether a file needs its own group: it is a marker, or its name is very long."""
+    return file.path == CLOSE_NAME or not told_by_copy(file.path)

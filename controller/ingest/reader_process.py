@@ -1,0 +1,168 @@
+"""Main program of a reader process: it reads one claimed file after the other.
+
+`reader_pool` starts the process, holds the other ends of two pipes, and kills the process when a
+file takes too long: a regular expression or a native decoder cannot be asked to stop. The process
+imports nothing from the working directory and holds no secret of the service.
+
+    request   a pickled `ReadRequest`
+    answers   any number of `Worked`, then one of `FileRead`, `Rejected`, `Failed`
+
+It ends with the service: the kernel signals it when the other end of a pipe is closed, even
+while a file holds the interpreter.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import gc
+import os
+import pickle
+import resource
+import signal
+import sys
+import threading
+import time
+import traceback
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from controller.ingest import parquet as _parquet  # imported before the first file
+from controller.ingest.reading import FileRead, ReadRequest, read_file
+from controller.ingest.rejection import FileRejectedError, unforeseen
+
+__all__ = ["Failed", "Rejected", "Worked", "answer", "main", "memory_bytes"]
+
+NICENESS = 3
+TELL_SECONDS = 0.2
+COLLECT_SECONDS = 1.0
+PREPARED = (_parquet,)
+
+
+@dataclass(frozen=True, slots=True)
+class Worked:
+    """Bytes that were read, and decoded, so far."""
+
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A rejection: the arguments of the `FileRejectedError`."""
+
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The device failed."""
+
+    errno: int
+    text: str
+    path: str
+
+
+class _Progress:
+    """Reports to the parent from time to time how much was read."""
+
+    def __init__(self, link: Connection) -> None:
+        self._link, self._bytes, self._told = link, 0, time.monotonic()
+
+    def add(self, count: int) -> None:
+        self._bytes += count
+        now = time.monotonic()
+        if now - self._told >= TELL_SECONDS:
+            self._told = now
+            self._link.send_bytes(pickle.dumps(Worked(self._bytes)))
+
+
+def answer(request: ReadRequest, progress: _Progress) -> FileRead | Rejected | Failed:
+    """Read one file; return its result, rejection or failure."""
+    limit_memory(request.limits.memory_bytes_max)
+    try:
+        return read_file(request, worked=progress.add)
+    except FileRejectedError as error:
+        return Rejected(error.arguments())
+    except MemoryError:
+        limit_memory(None)
+        return Rejected(_too_large(request.limits.memory_bytes_max).arguments())
+    except OSError as error:
+        return Failed(error.errno or errno.EIO, error.strerror or str(error), request.path)
+    except Exception as error:  # whatever failed, this file is rejected; see `unforeseen`
+        traceback.print_exc()
+        return Rejected(unforeseen(error).arguments())
+    finally:
+        limit_memory(None)
+
+
+def _too_large(memory_bytes_max: int) -> FileRejectedError:
+    message = (
+        f"reading it takes more than {memory_bytes_max >> 20} MiB of memory; "
+        "write smaller records, row groups or files, or raise CBP_FILE_MEMORY_BYTES_MAX"
+    )
+    return FileRejectedError(rule="file_too_large_in_memory", message=message)
+
+
+def limit_memory(more: int | None) -> None:
+    """Limit this process to `more` bytes beyond what it has; None: no limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    soft = resource.RLIM_INFINITY if more is None else memory_bytes(os.getpid())[0] + more
+    if hard != resource.RLIM_INFINITY:
+        soft = hard if soft == resource.RLIM_INFINITY else min(soft, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def memory_bytes(pid: int) -> tuple[int, int]:
+    """Return a process's address space and resident memory in bytes; zeros where unknown."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            size, resident = map(int, file.read().split()[:2])
+    except OSError:
+        return 0, 0
+    page = os.sysconf("SC_PAGE_SIZE")
+    return size * page, resident * page
+
+
+def _end_with(alive: int) -> None:
+    """End this process when the other end is closed, as it is when the parent is gone."""
+    with suppress(OSError, AttributeError):
+        # The default action of the signal ends the process, whatever holds the interpreter.
+        fcntl.fcntl(alive, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(alive, fcntl.F_SETFL, fcntl.fcntl(alive, fcntl.F_GETFL) | os.O_ASYNC)
+
+    def watch() -> None:
+        with suppress(OSError):
+            os.read(alive, 1)
+        os._exit(0)
+
+    threading.Thread(target=watch, name="cbp-alive", daemon=True).start()
+
+
+def _serve(link: Connection) -> None:
+    link.send_bytes(b"ready")
+    while True:
+        try:
+            request = pickle.loads(link.recv_bytes())
+        except EOFError:
+            return
+        begun = time.monotonic()
+        link.send_bytes(pickle.dumps(answer(request, _Progress(link))))
+        if time.monotonic() - begun > COLLECT_SECONDS:
+            gc.collect()  # frees what a large file left, while nobody waits
+
+
+def main(link: int, alive: int) -> None:
+    """Serve until the parent closes its ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal signals the whole group
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    with suppress(OSError):
+        os.nice(NICENESS)
+    _end_with(alive)
+    gc.collect()
+    gc.freeze()
+    with suppress(BrokenPipeError, ConnectionResetError):
+        _serve(Connection(link))
+    os._exit(0)

@@ -1,0 +1,123 @@
+"""Reads one claimed file: checks every record and writes the parts of its increment.
+
+The reader is an interface (`FileReader`), since a file may cost any time and memory. A service
+reads in a process that it can end (`reader_pool`); a simulation reads in its own thread
+(`read_file`).
+
+Guaranteed: a reader returns parts that are whole and synced under temporary names. If it raises,
+`PartNames.discard` removes whatever it left. Nothing of it is visible before the intake names the
+parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from cbp.model.dataflow.dataflow import SourceNode
+from cbp.model.flow.schema import Schema
+from controller.ingest.content import ClaimedContent, never, untold
+from controller.ingest.formats import read_batches
+from controller.ingest.increments import PartWriter, WrittenPart
+from controller.ingest.limits import IngestLimits
+from controller.ingest.notes import Notes
+from controller.ingest.rejection import FileRejectedError
+
+__all__ = ["FileRead", "FileReader", "ReadRequest", "read_file"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """What to read, and where to write it; plain values, so that it can be sent.
+
+    Attributes:
+        path: The claimed copy.
+        size: Its bytes when it was claimed.
+        source: Name of the source.
+        format, schema, options: As the source declares them.
+        folder: The source's folder of increments; a local path.
+        index: Index of the increment that the file becomes.
+        claim: Names the parts.
+    """
+
+    path: str
+    size: int
+    source: str
+    format: str
+    schema: Schema
+    options: Mapping[str, str]
+    folder: str
+    index: int
+    claim: str
+    limits: IngestLimits
+
+
+@dataclass(frozen=True, slots=True)
+class FileRead:
+    """What was read: the parts, the content's SHA-256 in hex, and remarks as JSON values."""
+
+    parts: tuple[WrittenPart, ...]
+    sha256: str
+    notes: Mapping[str, Any]
+
+
+class FileReader(Protocol):
+    """Reads files; called by several threads at once."""
+
+    def __call__(self, request: ReadRequest, stopping: Callable[[], bool] = never) -> FileRead:
+        """Read one file; blocks.
+
+        Raises:
+            FileRejectedError: The file is not what its source declares, or costs too much.
+            IntakeStoppedError: `stopping` returned true.
+            OSError: The device failed, or is full.
+        """
+        ...
+
+
+def read_file(
+    request: ReadRequest,
+    stopping: Callable[[], bool] = never,
+    *,
+    worked: Callable[[int], object] = untold,
+) -> FileRead:
+    """Read one file in this thread; `FileReader` lists the errors.
+
+    Args:
+        request: What to read.
+        stopping: Returns whether to stop.
+        worked: Called with the number of bytes read or decoded since its last call.
+    """
+    notes = Notes()
+    source = SourceNode(request.source, request.schema, request.format, request.options)
+    writer = PartWriter(
+        request.folder,
+        index=request.index,
+        claim=request.claim,
+        schema=request.schema,
+        limits=request.limits,
+    )
+    try:
+        with ClaimedContent(request.path, request.limits, stopping, worked) as content:
+            if content.size != request.size:
+                message = f"had {request.size} bytes when it was claimed, now {content.size}"
+                raise FileRejectedError(rule="file_changed", message=message)
+            batches = read_batches(content, source, request.limits, notes)
+            writer.write(_until_stopped(batches, content))
+            found = content.finish()
+        return FileRead(writer.finish(), found, notes.to_json())
+    except Exception:
+        writer.discard()
+        raise
+
+
+def _until_stopped(
+    batches: Iterator[pa.RecordBatch], content: ClaimedContent
+) -> Iterator[pa.RecordBatch]:
+    """Check for a stop between batches too: Parquet and highly compressed files cause few reads."""
+    for batch in batches:
+        content.go_on(batch.nbytes)
+        yield batch

@@ -1,0 +1,342 @@
+"""Constructs the parts of a controller and connects them.
+
+All parts share one catalog, one list of the runs under way and one ticker. Only this module
+knows which part needs which.
+
+Guaranteed: `assemble` reads and writes nothing.
+Absent on purpose: what the parts do. Threads are absent too; the environment supplies them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from datetime import datetime
+
+from cbp.engine.commit.garbage_collection import ONE_DAY
+from cbp.engine.interface.engine import Engine
+from cbp.engine.interface.tables import Retention
+from cbp.engine.storage.failpoints import NO_FAULTS, Faults
+from cbp.engine.storage.files import Files
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.schedule.slots import Places
+from controller.loop.author.framing import Framer
+from controller.loop.author.punctuations import Punctuations
+from controller.loop.author.runnables import Answers
+from controller.loop.housekeeping.collector import Housekeeping
+from controller.loop.housekeeping.input_retention import SEVEN_DAYS, Inputs, Keep
+from controller.loop.housekeeping.scrubber import Scrubbing
+from controller.loop.housekeeping.scrubs import Scrubs
+from controller.loop.leadership.terms import Terms
+from controller.loop.operations.amendments import Amendments
+from controller.loop.operations.deletion import Deletion
+from controller.loop.operations.registration import Arrivals, Versions
+from controller.loop.operations.version_change import Changes
+from controller.loop.reading.explain import Explaining
+from controller.loop.reading.reader import Reading
+from controller.loop.reading.snapshots import Snapshots
+from controller.loop.records.catalog import Catalog
+from controller.loop.records.description_log import Descriptions
+from controller.loop.recovery.corrections import Corrections
+from controller.loop.recovery.redo import Recovery
+from controller.loop.recovery.rollback import Rollbacks
+from controller.loop.runs.dataflow_locks import Exclusion
+from controller.loop.runs.isolation import Isolation
+from controller.loop.runs.retry import RetryPolicy
+from controller.loop.runs.runner import Runs
+from controller.loop.runs.starvation import Starving
+from controller.loop.runs.threads import Here
+from controller.loop.tick import Ticker
+from controller.loop.verification.jobs import Verifications
+from controller.registry import Registry
+from controller.store.base import DataflowRecord, Store
+
+__all__ = ["Environment", "Parts", "assemble"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """What a controller works with, and its limits.
+
+    Attributes:
+        registry: The translators that a document may name.
+        clock: Returns the time, aware and in UTC.
+        tables_root: Folder or URI of all tables, without a slash at the end.
+        places: Concurrent runs over all dataflows; framing has as many again.
+        executor: Carries out runs.
+        random_hex: Returns the given number of random bytes, in hexadecimal.
+        draw: Returns a random number from 0 to 1 that shortens pauses; by default no pause is
+            shortened.
+        retention: How long old versions of a table stay readable.
+        keep: How long inputs and runs are kept.
+        collect_every: Epochs of a dataflow between two garbage collections.
+        scrub_seconds: Period in which everything on disk is read once; 0: never.
+        framers: Carries out framing; `None`: `executor` does.
+        answerers: Carries out calls of authors' Runnables; `None`: the thread that ticks does.
+        verifier: Carries out verifications; `None`: `executor` does.
+        removers: Removes purged folders that a crash left; `None`: the recovering thread does.
+        run_seconds_max: Time limit of a run, and of framing one increment; 0: no limit.
+        runnable_seconds_max: Time limit of one call of an author's Runnable; 0: no limit.
+    """
+
+    store: Store
+    engine: Engine
+    registry: Registry
+    files: Files
+    clock: Callable[[], datetime]
+    tables_root: str
+    places: Places
+    retry: RetryPolicy
+    executor: Executor
+    faults: Faults = NO_FAULTS
+    random_hex: Callable[[int], str] = secrets.token_hex
+    draw: Callable[[], float] = lambda: 1.0
+    retention: Retention = ONE_DAY
+    keep: Keep = SEVEN_DAYS
+    collect_every: int = 100
+    scrub_seconds: float = 0.0
+    framers: Executor | None = None
+    answerers: Executor | None = None
+    verifier: Executor | None = None
+    removers: Executor | None = None
+    run_seconds_max: float = 0.0
+    runnable_seconds_max: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The parts of a controller; each part's module describes it."""
+
+    catalog: Catalog
+    isolation: Isolation
+    runs: Runs
+    terms: Terms
+    punctuations: Punctuations
+    framer: Framer
+    answers: Answers
+    recovery: Recovery
+    ticker: Ticker
+    versions: Versions
+    deletion: Deletion
+    amendments: Amendments
+    housekeeping: Housekeeping
+    reading: Reading
+    explaining: Explaining
+    snapshots: Snapshots
+    verifications: Verifications
+    scrubs: Scrubs
+
+
+def assemble(
+    given: Environment,
+    *,
+    wake: Callable[[], None],
+    exclusion: Exclusion,
+    arrivals: Callable[[], Arrivals | None],
+) -> Parts:
+    """Construct the parts of one controller.
+
+    Args:
+        given: What the parts work with.
+        wake: Lets the next tick start at once.
+        exclusion: The locks of the dataflows.
+        arrivals: Returns where increments come from; `None`: nothing arrives.
+    """
+    store, engine, files, clock = given.store, given.engine, given.files, given.clock
+    catalog = Catalog(store, given.registry, Descriptions(files))
+    isolation = Isolation(
+        clock=clock, on_conflict=lambda reason: runs.depose(reason), draw=given.draw
+    )
+    runs = Runs(
+        store=store,
+        engine=engine,
+        files=files,
+        clock=clock,
+        retry=given.retry,
+        executor=given.executor,
+        catalog=catalog,
+        wake=wake,
+        isolation=isolation,
+        draw=given.draw,
+        faults=given.faults,
+        seconds_max=given.run_seconds_max,
+    )
+    terms = Terms(
+        store=store,
+        files=files,
+        root=given.tables_root,
+        random_hex=given.random_hex,
+        faults=given.faults,
+    )
+    punctuations = Punctuations(store=store, files=files, terms=terms, clock=clock, catalog=catalog)
+    framer = Framer(
+        store=store,
+        engine=engine,
+        punctuations=punctuations,
+        clock=clock,
+        threads=given.framers or given.executor,
+        wake=wake,
+        places=given.places,
+        isolation=isolation,
+        seconds_max=given.run_seconds_max,
+    )
+    answers = Answers(
+        store=store,
+        clock=clock,
+        threads=given.answerers or Here(),
+        wake=wake,
+        isolation=isolation,
+        seconds_max=given.runnable_seconds_max,
+    )
+    rollbacks = Rollbacks(store, engine, files, catalog, runs, framer, punctuations, terms, clock)
+    recovery = Recovery(
+        store=store,
+        engine=engine,
+        catalog=catalog,
+        runs=runs,
+        framer=framer,
+        punctuations=punctuations,
+        rollbacks=rollbacks,
+        isolation=isolation,
+        clock=clock,
+    )
+    ticker = Ticker(
+        store=store,
+        clock=clock,
+        catalog=catalog,
+        runs=runs,
+        recovery=recovery,
+        framer=framer,
+        answers=answers,
+        places=given.places,
+        starving=Starving(engine=engine, clock=clock, places=given.places),
+        terms=terms,
+        isolation=isolation,
+        random_hex=given.random_hex,
+    )
+
+    def prepare(record: DataflowRecord, dataflow: Dataflow) -> None:
+        versions.prepare(record, dataflow)
+
+    changes = Changes(
+        store=store,
+        engine=engine,
+        files=files,
+        catalog=catalog,
+        runs=runs,
+        terms=terms,
+        clock=clock,
+        compile_=given.registry.compile,
+        prepare=prepare,
+        new_id=ticker.new_id,
+    )
+    versions = Versions(
+        store=store,
+        files=files,
+        catalog=catalog,
+        changes=changes,
+        runs=runs,
+        ticker=ticker,
+        framer=framer,
+        answers=answers,
+        punctuations=punctuations,
+        recovery=recovery,
+        exclusion=exclusion,
+        isolation=isolation,
+        arrivals=arrivals,
+    )
+    amendments = Amendments(
+        store=store,
+        runs=runs,
+        ticker=ticker,
+        rollbacks=rollbacks,
+        corrections=Corrections(store, engine, files, catalog, runs, clock, ticker.new_id),
+        exclusion=exclusion,
+        wake=wake,
+    )
+    deletion = Deletion(
+        store=store,
+        engine=engine,
+        files=files,
+        catalog=catalog,
+        runs=runs,
+        ticker=ticker,
+        framer=framer,
+        answers=answers,
+        punctuations=punctuations,
+        amendments=amendments,
+        exclusion=exclusion,
+        isolation=isolation,
+        faults=given.faults,
+    )
+    housekeeping = Housekeeping(
+        store=store,
+        engine=engine,
+        catalog=catalog,
+        runs=runs,
+        punctuations=punctuations,
+        exclusion=exclusion,
+        isolation=isolation,
+        held=lambda: ticker.held,
+        retention=given.retention,
+        inputs=Inputs(store, engine, files, catalog, runs, clock, given.keep),
+        every=given.collect_every,
+        scrubbing=lambda needed: Scrubbing(
+            files=files,
+            root=given.tables_root,
+            clock=clock,
+            dataflows=store.dataflows,
+            needed=needed,
+            round_seconds=given.scrub_seconds,
+            executor=given.removers or Here(),
+        ),
+    )
+    snapshots = Snapshots(
+        engine=engine, catalog=catalog, runs=runs, retention=given.retention, clock=clock
+    )
+    verifications = Verifications(
+        store=store,
+        engine=engine,
+        catalog=catalog,
+        runs=runs,
+        snapshots=snapshots,
+        files=files,
+        tables_root=given.tables_root,
+        random_hex=given.random_hex,
+        faults=given.faults,
+        executor=given.verifier or given.executor,
+        retained=changes.retained,
+    )
+    return Parts(
+        catalog=catalog,
+        isolation=isolation,
+        runs=runs,
+        terms=terms,
+        punctuations=punctuations,
+        framer=framer,
+        answers=answers,
+        recovery=recovery,
+        ticker=ticker,
+        versions=versions,
+        deletion=deletion,
+        amendments=amendments,
+        housekeeping=housekeeping,
+        reading=Reading(store=store, engine=engine, catalog=catalog, snapshots=snapshots),
+        explaining=Explaining(
+            store=store,
+            engine=engine,
+            catalog=catalog,
+            runs=runs,
+            descriptions=Descriptions(files),
+        ),
+        snapshots=snapshots,
+        verifications=verifications,
+        scrubs=Scrubs(
+            store=store,
+            scrubbing=housekeeping.scrubbing,
+            clock=clock,
+            executor=given.removers or Here(),
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Calls of author's code outside of runs: Runnables, framing, punctuations."""

@@ -1,0 +1,336 @@
+"""Framing: cuts what arrived at framed inputs into frames, in threads beside the tick.
+
+Each output increment is read once per framed input, in order, and replaced by the frames that
+end in it; a punctuation stands between two increments. Frames are a function of the flow and its
+punctuations alone. So after a loss of the store the same frames come again, with the same
+numbers, before records that name them are redone.
+
+One piece of work is everything that waits at one stage. Places are assigned as for runs
+(`cbp.model.schedule.slots`); the stage that had no turn for longest comes first. Reading may take
+long. The result is recorded in one short step, if the work is still wanted then. Work beyond its
+time limit is given up: its stage stops, and its result is dropped.
+
+Guaranteed (tests/controller/test_time_limit.py): an author's function that fails or hangs stops
+its stage only, and the error names its line; nothing of a deleted dataflow is recorded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from datetime import datetime
+from functools import partial
+from typing import Any, Protocol
+
+import structlog
+
+from cbp.errors import CbpError
+from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.dataflow.stage import InputSpec
+from cbp.model.flow.connector import Connector
+from cbp.model.flow.framing import Segment
+from cbp.model.flow.increment import Increment
+from cbp.model.flow.punctuation import idle_at
+from cbp.model.schedule.slots import Places, Taken
+from controller.loop.author.punctuations import Punctuations
+from controller.loop.author.timed_calls import Question, Questions
+from controller.loop.runs.in_flight import StageId
+from controller.loop.runs.isolation import Isolation
+from controller.store.base import DataflowRecord, Store
+
+__all__ = ["Framer"]
+
+SETTING = "run_seconds_max"
+
+FRAMED, FRAMED_ASIDE = "framed", "framed beside the tick"
+
+_log = structlog.get_logger(__name__)
+
+
+class Frames(Protocol):
+    """Finds frames: the part of an engine that framing needs."""
+
+    def frame(
+        self, folder: str, stage: str, spec: InputSpec, increment: Increment, memo: Any
+    ) -> tuple[list[Segment], Any]:
+        """See `cbp.engine.interface.engine.Engine.frame`."""
+        ...
+
+
+class Framer:
+    """Frames what arrived; every method may be called from any thread.
+
+    Args:
+        threads: Carries out pieces of work.
+        wake: Called when a piece of work has ended.
+        places: Concurrent pieces of work.
+        isolation: Keeps failures inside their dataflow.
+        seconds_max: Time limit of one output increment; 0: none.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        engine: Frames,
+        punctuations: Punctuations,
+        clock: Callable[[], datetime],
+        threads: Executor,
+        wake: Callable[[], None],
+        places: Places,
+        isolation: Isolation,
+        seconds_max: float = 0.0,
+    ) -> None:
+        self._store, self._engine, self._punctuations = store, engine, punctuations
+        self._clock, self._wake, self._seconds_max = clock, wake, seconds_max
+        self._questions = Questions(threads=threads, clock=clock)
+        self._places, self._isolation = places, isolation
+        self._lock = threading.Lock()
+        self._turns: dict[StageId, int] = {}
+        self._idle_since: dict[tuple[str, str, str, int], datetime] = {}
+
+    # beside the tick
+
+    def start(self, found: Iterable[tuple[DataflowRecord, StageNode]]) -> None:
+        """Begin to frame what waits at these stages, as far as there are free places."""
+        asked, rests = self._questions.busy(), self._isolation.resting
+        waiting = [one for one in found if (one[0].name, one[1].name) not in asked]
+        waiting = [one for one in waiting if rests(one[0].name, FRAMED_ASIDE) is None]
+        waiting.sort(key=lambda one: self._turns.get((one[0].name, one[1].name), -1))
+        while (chosen := self._next(waiting)) is not None:
+            record, node = waiting.pop(chosen)
+            question = self._question(record, node)
+            if self._questions.ask(question, partial(self._work, record, node, question)):
+                with self._lock:
+                    self._turns[question.key] = max(self._turns.values(), default=0) + 1
+
+    def _next(self, waiting: Sequence[tuple[DataflowRecord, StageNode]]) -> int | None:
+        taken = [Taken(*key, since) for key, since in self._questions.busy().items()]
+        return self._places.next(taken, [record.name for record, _ in waiting], self._clock())
+
+    def waits(
+        self, record: DataflowRecord, node: StageNode, connectors: Mapping[str, Connector]
+    ) -> bool:
+        """Return whether a stage has something to frame."""
+        framed = (connectors[spec.name] for spec in node.translator.framed)
+        return any(
+            connector.arrived or self._close_is_due(record, node, connector) for connector in framed
+        )
+
+    def busy(self) -> set[StageId]:
+        """Return the stages that are being framed."""
+        return set(self._questions.busy())
+
+    def forget(self, dataflow: str) -> None:
+        """Drop the work of a dataflow that was deleted, or that another instance leads now."""
+        self._quiet(self._questions.drop(lambda key: key[0] == dataflow))
+        with self._lock:
+            self._turns = {key: turn for key, turn in self._turns.items() if key[0] != dataflow}
+            for key in [key for key in self._idle_since if key[0] == dataflow]:
+                del self._idle_since[key]
+
+    def begin(self) -> None:
+        """Begin a term: frame again after `stop`, and keep nothing of before."""
+        self._questions.begin()
+        with self._lock:
+            self._turns.clear()
+            self._idle_since.clear()
+
+    def stop(self) -> None:
+        """Drop all work; what is under way records nothing."""
+        self._quiet(self._questions.stop())
+
+    def _quiet(self, dropped: Iterable[StageId]) -> None:
+        for dataflow in {name for name, _ in dropped}:
+            with self._punctuations.lock(dataflow):
+                pass  # a thread that was recording has ended; a later one finds itself unwanted
+
+    def _question(self, record: DataflowRecord, node: StageNode) -> Question:
+        """Return a stage's question; `_frame` fills in the input."""
+        own = node.run_seconds_max
+        limit = self._seconds_max if own is None else own
+        return Question((record.name, node.name), "frame_by", "", limit, SETTING)
+
+    def _work(self, record: DataflowRecord, node: StageNode, question: Question) -> None:
+        frame = partial(self._frame, record, node, question)
+        try:
+            self._isolation.attempt(record.name, FRAMED_ASIDE, frame)
+        finally:
+            self._questions.drop_one(question)
+            self._wake()
+
+    def keep_time(self) -> None:
+        """Pause the stages whose author's function hangs; their threads are left alone."""
+        for question, error in self._questions.give_up_late():
+            told = error.as_dict()
+            _log.warning("framing.gave_up", dataflow=question.key[0], error=told)
+            stop = partial(self._store.pause_stage, *question.key, error.message, told)
+            self._isolation.attempt(question.key[0], "stopped", stop)
+
+    # one stage
+
+    def frame(self, record: DataflowRecord, node: StageNode) -> None:
+        """Frame everything that waits at a stage, in the caller's thread.
+
+        An author's error, or damaged data, pauses the stage with its reason.
+        """
+        self._frame(record, node, None)
+
+    def advance(
+        self,
+        record: DataflowRecord,
+        node: StageNode,
+        *,
+        wanted: Callable[[], bool],
+        begins: Callable[[InputSpec], None] = lambda spec: None,
+    ) -> None:
+        """Frame what waits at a stage, step by step, as long as that is wanted.
+
+        Args:
+            record: The dataflow.
+            node: The stage.
+            wanted: Asked before each step, and again before the step is recorded.
+            begins: Called with the input of each step.
+
+        Raises:
+            CbpError: On an author's error, or damaged data.
+        """
+        for spec in node.translator.framed:
+            while wanted():
+                begins(spec)
+                if not self._step(record, node, spec, wanted):
+                    break
+
+    def _frame(self, record: DataflowRecord, node: StageNode, question: Question | None) -> None:
+        def wanted() -> bool:
+            return question is None or self._questions.wanted(question)
+
+        def begins(spec: InputSpec) -> None:
+            assert spec.frame_by is not None, "only what frames is framed"
+            if question is not None:
+                place = spec.frame_by.place
+                self._questions.goes_on(question, f"{spec.name}.frame_by", place)
+
+        try:
+            self.advance(record, node, wanted=wanted, begins=begins)
+        except CbpError as error:
+            if wanted():
+                told = error.as_dict()
+                _log.warning("framing.failed", dataflow=record.name, error=told)
+                self._store.pause_stage(record.name, node.name, error.message, told)
+
+    def _step(
+        self,
+        record: DataflowRecord,
+        node: StageNode,
+        spec: InputSpec,
+        wanted: Callable[[], bool],
+    ) -> bool:
+        """Apply one punctuation or frame one output increment; return whether there was one."""
+        if self._close_what_is_due(record, node, spec, wanted):
+            return True
+        connector = self._connector(record, node, spec)
+        if not connector.arrived:
+            return False
+        increment, framing = connector.arrived[0], connector.framing
+        assert framing is not None, "the store knows this input as framed"
+        # A close that is requested meanwhile stands behind this increment, which has arrived.
+        found, memo = self._engine.frame(record.folder, node.name, spec, increment, framing.memo)
+        with self._punctuations.lock(record.name):
+            if not wanted():
+                return False
+            framing, done = framing.take(increment, found, memo)
+            self._store.frame(
+                record.name,
+                node.name,
+                spec.name,
+                index=increment.index,
+                framing=framing,
+                frames=done,
+            )
+        return True
+
+    def _close_what_is_due(
+        self,
+        record: DataflowRecord,
+        node: StageNode,
+        spec: InputSpec,
+        wanted: Callable[[], bool],
+    ) -> bool:
+        """Apply the punctuations that come before everything that waits; return whether any did."""
+        moved = False
+        with self._punctuations.lock(record.name):
+            if not wanted():
+                return False
+            self._punctuations.catch_up(record)
+            while True:
+                end = self._store.next_index(record.name, node.wiring[spec.name])
+                connector = self._connector(record, node, spec)
+                if not connector.close_is_due(end):
+                    return moved
+                assert connector.framing is not None, "the store knows this input as framed"
+                framing, done = connector.framing.close()
+                self._store.frame(
+                    record.name, node.name, spec.name, index=None, framing=framing, frames=done
+                )
+                moved = True
+
+    def _connector(self, record: DataflowRecord, node: StageNode, spec: InputSpec) -> Connector:
+        return self._store.connectors(record.name)[node.name][spec.name]
+
+    # idle time
+
+    def close_idle(
+        self, record: DataflowRecord, node: StageNode, connectors: Mapping[str, Connector]
+    ) -> bool:
+        """Close the inputs of a stage that were idle too long; return whether there were any."""
+        closed = False
+        for spec in node.translator.framed:
+            connector, flow = connectors[spec.name], node.wiring[spec.name]
+            seconds = node.close_idle_seconds(spec.name)
+            if not seconds or connector.framing is None or connector.framing.open is None:
+                continue
+            with self._punctuations.lock(record.name):
+                # Load again: what came meanwhile is framed first.
+                connector = self._connector(record, node, spec)
+                if self._close_is_due(record, node, connector):
+                    continue  # what has arrived comes first
+                due = idle_at(connector, self._since(record, node, connector), seconds)
+                if due is None or self._clock() < due or connector.framing is None:
+                    continue
+                # One key per frame: the open frame's number is the next one minus 1. After a
+                # roll-back the numbers begin anew, so the generation is part of the key.
+                name = f"{node.name}.{spec.name}"
+                life = f"@{record.generation}" if record.generation else ""
+                key = f"idle/{name}/{connector.framing.next - 1}{life}"
+                self._punctuations.close(record, flow, key=key, reason="idle", input_=name)
+                closed = True
+        return closed
+
+    def _close_is_due(self, record: DataflowRecord, node: StageNode, connector: Connector) -> bool:
+        """Return whether a close waits that no increment still to come precedes.
+
+        After a roll-back a close may stand behind increments that its stage has not made again.
+        """
+        if not connector.closes:
+            return False
+        flow = node.wiring[connector.input]
+        return connector.close_is_due(self._store.next_index(record.name, flow))
+
+    def _since(self, record: DataflowRecord, node: StageNode, connector: Connector) -> datetime:
+        """Return when the last record came; now, if a lost store does not know its increment."""
+        assert connector.framing is not None, "asked of framed inputs only"
+        flow, last = node.wiring[connector.input], connector.framing.last
+        key = record.name, node.name, connector.input, last
+        with self._lock:
+            since = self._idle_since.get(key)
+        if since is None:
+            try:
+                since = self._store.increment(record.name, flow, last).created_at
+            except CbpError:
+                since = self._clock()
+            with self._lock:
+                others = {k: v for k, v in self._idle_since.items() if k[:3] != key[:3]}
+                self._idle_since = {**others, key: since}
+        return since

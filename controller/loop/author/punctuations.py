@@ -1,0 +1,187 @@
+"""Punctuations: each is made durable once, between two increments of a flow.
+
+    (1) its place is decided         at = index of the flow's next increment
+    (2) log entry put                <dataflow>/_punctuations/<number>.json: the truth
+    (3) store: row, and a place at every framed input of the flow
+
+Nothing is framed between these steps (`lock`), so no later frame can hold records of both sides.
+After a crash `recover` does step (3) before anything is framed. If the store fails at step (3)
+and the service lives on, nothing of the dataflow is framed until `catch_up` has done the step.
+The same holds in a new process or term whose recovery failed.
+
+Guaranteed: a second request with the same key makes no second punctuation, also after a restart
+(tests/controller/test_punctuations.py). If the store is lost, the keys of punctuations before the
+newest position are forgotten.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+import structlog
+
+from cbp.engine.storage.checked_json import digested, parsed, read_record
+from cbp.engine.storage.files import Exists, Files
+from cbp.errors import FlowUnframedError, LogConflictError, NotFoundError
+from cbp.model.flow.punctuation import Punctuation, Reason
+from controller.loop.leadership.terms import Terms
+from controller.loop.records.catalog import Catalog
+from controller.store.base import DataflowRecord, Store
+
+__all__ = ["PunctuationLog", "Punctuations"]
+
+_log = structlog.get_logger(__name__)
+
+
+class PunctuationLog:
+    """Reads and puts the entries in `<folder>/_punctuations`."""
+
+    def __init__(self, folder: str, files: Files) -> None:
+        self._folder, self._files = f"{folder}/_punctuations", files
+
+    def put(self, punctuation: Punctuation, *, staged: str = "") -> None:
+        """Make a punctuation durable; repeating it for the same one succeeds.
+
+        Args:
+            punctuation: The next one.
+            staged: As in `Files.put_if_absent`.
+
+        Raises:
+            LogConflictError: If another one is already recorded under this number, or another
+                controller leads now.
+        """
+        path = self._path(punctuation.number)
+        self._files.make_dirs(self._folder)
+        data = digested(json.dumps(punctuation.to_json(), separators=(",", ":")).encode(), path)
+        result = self._files.put_if_absent(path, data, what="punctuation", staged=staged)
+        if isinstance(result, Exists) and (
+            parsed(result.data, path, Punctuation.from_json) != punctuation
+        ):
+            raise LogConflictError(path)
+
+    def since(self, number: int) -> Iterator[Punctuation]:
+        """Yield the punctuations from `number` on, in order, up to the first missing number."""
+        while self._files.exists(path := self._path(number)):
+            yield read_record(self._files, path, Punctuation.from_json)
+            number += 1
+
+    def trim(self, number: int) -> None:
+        """Remove the entries before `number`; a durable position replaces them."""
+        for name in self._files.list_names(self._folder):
+            if name.endswith(".json") and int(name.removesuffix(".json")) < number:
+                self._files.remove(f"{self._folder}/{name}", what="dead_record")
+
+    def _path(self, number: int) -> str:
+        return f"{self._folder}/{number:020d}.json"
+
+
+class Punctuations:
+    """Makes punctuations in the leader's term; safe to use from several threads."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        files: Files,
+        terms: Terms,
+        clock: Callable[[], datetime],
+        catalog: Catalog,
+    ) -> None:
+        self._store, self._files, self._clock, self._catalog = store, files, clock, catalog
+        self.terms = terms
+        self._guard = threading.Lock()
+        self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+        # Dataflows whose store is known to have everything that the log has; empty in a new term.
+        self._current: set[str] = set()
+
+    def lock(self, dataflow: str) -> threading.RLock:
+        """Return the lock that guards making punctuations and recording frames."""
+        with self._guard:
+            return self._locks[dataflow]
+
+    def log(self, folder: str) -> PunctuationLog:
+        """Return the log of a dataflow's folder."""
+        return PunctuationLog(folder, self._files)
+
+    def close(
+        self, record: DataflowRecord, flow: str, *, key: str, reason: Reason, input_: str = ""
+    ) -> Punctuation:
+        """Close the open frames of a flow; durable once this returns.
+
+        Args:
+            record: The dataflow.
+            flow: `source` or `stage.output`.
+            key: Idempotency key; a request with a known key gets the first answer.
+            reason: What asks for the punctuation.
+            input_: `stage.input`, the only input that is closed; `""`: all.
+
+        Raises:
+            NotFoundError: If there is no such flow.
+            FlowUnframedError: If no input frames it.
+            LogConflictError: If another controller wrote the entry.
+        """
+        self.require_framed(record, flow)
+        with self.lock(record.name):
+            self.catch_up(record)
+            found = self._store.punctuation(record.name, key)
+            if found is not None:
+                return found
+            made = Punctuation(
+                number=self._store.next_punctuation(record.name),
+                flow=flow,
+                at=self._store.next_index(record.name, flow),
+                reason=reason,
+                key=key,
+                closed_ms=int(self._clock().timestamp() * 1000),
+                input=input_,
+            )
+            self._current.discard(record.name)
+            self.log(record.folder).put(made, staged=self.terms.folder)
+            self._store.punctuate(record.name, made)
+            self._current.add(record.name)
+        _log.info("flow.closed", dataflow=record.name, flow=flow, at=made.at, reason=reason)
+        return made
+
+    def catch_up(self, record: DataflowRecord) -> None:
+        """Bring the store up to the log, if it may lag; the caller holds the lock."""
+        if record.name not in self._current:
+            self.recover(record)
+
+    def recover(self, record: DataflowRecord) -> None:
+        """Bring the store up to the log; idempotent."""
+        with self.lock(record.name):
+            self._current.discard(record.name)
+            number = self._store.next_punctuation(record.name)
+            for punctuation in self.log(record.folder).since(number):
+                self._store.punctuate(record.name, punctuation)
+            self._current.add(record.name)
+
+    def forget(self, dataflow: str) -> None:
+        """Drop what is kept about a dataflow that was deleted, or led by another instance since."""
+        with self._guard:
+            self._current.discard(dataflow)
+
+    def inputs(self, record: DataflowRecord, flow: str) -> list[str]:
+        """Return the framed inputs that read a flow, as `stage.input`.
+
+        Raises:
+            NotFoundError: If there is no such flow.
+        """
+        dataflow = self._catalog.compiled(record)
+        if flow not in dataflow.flows():
+            raise NotFoundError(kind="flow", name=f"{record.name}/{flow}")
+        return [
+            f"{stage}.{input_}"
+            for stage, input_ in dataflow.consumers(flow)
+            if dataflow.stages[stage].translator.input(input_).frame_by is not None
+        ]
+
+    def require_framed(self, record: DataflowRecord, flow: str) -> None:
+        """Raise `FlowUnframedError` if no input frames a flow, `NotFoundError` without a flow."""
+        if not self.inputs(record, flow):
+            flows = self._catalog.compiled(record).flows()
+            raise FlowUnframedError(flow, [f for f in flows if self.inputs(record, f)])

@@ -1,0 +1,182 @@
+"""Runnables: calls authors' Runnables in threads beside the tick, and keeps their answers.
+
+A tick asks all Runnables at once and waits `GRACE_SECONDS` at most; most answer in microseconds.
+The tick does not wait for late ones: their stages say so, the other stages go on, and a late
+answer wakes the next tick. Built-in rules only look at lists and are called in place.
+
+An answer belongs to its question: version, generation and epoch of a dataflow, and the increments
+that waited then. By the time it comes more increments may wait, but none are gone: only the commit
+of an epoch takes from a queue. So a decision to read is as good as one of an earlier tick; a
+decision to read nothing yet is asked again.
+
+Guaranteed (tests/controller/test_answers.py): a Runnable that never returns stops its stage only,
+and the error names its line; no tick waits for it twice; an answer to an outdated question starts
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor, Future, wait
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import structlog
+
+from cbp.errors import AuthorCodeError, CbpError
+from cbp.model.flow.connector import Connector, Decision
+from cbp.model.schedule.runnable_call import consult
+from cbp.model.schedule.scheduler import Answer, StageView
+from controller.loop.author.timed_calls import Question, Questions
+from controller.loop.runs.in_flight import StageId
+from controller.loop.runs.isolation import Isolation
+from controller.store.base import Store
+
+__all__ = ["GRACE_SECONDS", "Answers"]
+
+GRACE_SECONDS = 0.05
+"""How long a tick waits for all answers together, in real time."""
+
+SETTING = "runnable_seconds_max"
+
+Life = tuple[int, int]
+"""Version and generation of a dataflow."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A question to a Runnable, and its answer.
+
+    Attributes:
+        of: Life of the dataflow, and epoch of the stage.
+        answer: The decision, or why there is none.
+    """
+
+    of: tuple[Life, int]
+    connectors: Mapping[str, Connector]
+    memo: Any
+    answer: Future[Decision]
+
+
+class Answers:
+    """Calls Runnables; used by one thread at a time, except `forget` and `stop`.
+
+    Args:
+        threads: Carries out the calls.
+        wake: Called when an answer came too late for its tick.
+        isolation: Keeps failures inside their dataflow.
+        seconds_max: Time limit of one answer; 0: none.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Callable[[], datetime],
+        threads: Executor,
+        wake: Callable[[], None],
+        isolation: Isolation,
+        seconds_max: float = 0.0,
+    ) -> None:
+        self._store, self._wake, self._seconds_max = store, wake, seconds_max
+        self._isolation = isolation
+        self._questions = Questions(threads=threads, clock=clock)
+        self._asked: dict[StageId, _Asked] = {}
+
+    def keep_time(self) -> None:
+        """Pause the stages whose Runnable hangs; their threads are left alone."""
+        late = self._questions.give_up_late()
+        for question, _ in late:  # first, for all of them: the store may fail below
+            self._asked.pop(question.key, None)
+        for question, error in late:
+            told = error.as_dict()
+            _log.warning("runnable.gave_up", dataflow=question.key[0], error=told)
+            stop = partial(self._store.pause_stage, *question.key, error.message, told)
+            self._isolation.attempt(question.key[0], "stopped", stop)
+
+    def given(self, views: Iterable[tuple[StageView, Life]]) -> dict[StageId, StageView]:
+        """Call the Runnables that may be called; return the views with their answers.
+
+        Args:
+            views: Stages whose Runnable is called now, with the lives of their dataflows.
+        """
+        found = list(views)
+        mine = {view.id: self._ask(view, life) for view, life in found if view.by_author}
+        # Questions of earlier ticks have had their grace.
+        fresh = [asked.answer for asked, new in mine.values() if new]
+        for late in wait(fresh, timeout=GRACE_SECONDS).not_done:
+            late.add_done_callback(lambda _: self._wake())
+        return {
+            view.id: replace(view, answer=self._answer(view, mine[view.id][0]))
+            if view.id in mine
+            else view
+            for view, _ in found
+        }
+
+    def forget(self, dataflow: str) -> None:
+        """Drop the questions of a dataflow that was deleted or replaced."""
+        self._questions.drop(lambda key: key[0] == dataflow)
+        for key in [key for key in list(self._asked) if key[0] == dataflow]:
+            self._asked.pop(key, None)
+
+    def begin(self) -> None:
+        """Begin a term: ask again after `stop`, and keep nothing of before."""
+        self._asked.clear()
+        self._questions.begin()
+
+    def stop(self) -> None:
+        """Drop all questions."""
+        self._questions.stop()
+
+    def _ask(self, view: StageView, life: Life) -> tuple[_Asked, bool]:
+        """Return the stage's open question if it still counts, else a new one; and whether new."""
+        of = life, view.epoch
+        known = self._asked.get(view.id)
+        if known is not None and _counts(known, of, view):
+            return known, False
+        self._questions.drop(lambda key: key == view.id)
+        runnable, connectors, memo = view.runnable, view.connectors, view.memo
+        question = Question(view.id, runnable.name, runnable.place, self._seconds_max, SETTING)
+        answer = self._questions.ask(
+            question, lambda: consult(view.stage, runnable, connectors, memo)
+        )
+        if answer is None:  # the service stops
+            answer = Future()
+        asked = _Asked(of, connectors, memo, answer)
+        self._asked[view.id] = asked
+        return asked, True
+
+    def _answer(self, view: StageView, asked: _Asked) -> Answer:
+        if not asked.answer.done():
+            return Answer()
+        error = asked.answer.exception()
+        if error is None:
+            return Answer(decision=asked.answer.result())
+        # Report an error once: after a repair and a retry the Runnable is asked again.
+        self._asked.pop(view.id, None)
+        return Answer(error=error if isinstance(error, CbpError) else _ended(view, error))
+
+
+def _ended(view: StageView, error: BaseException) -> AuthorCodeError:
+    """Return the error for a Runnable that ended its thread."""
+    return AuthorCodeError(
+        stage=view.stage,
+        function=view.runnable.name,
+        place=view.runnable.place,
+        cause=f"{type(error).__name__}: {error}",
+    )
+
+
+def _counts(asked: _Asked, of: tuple[Life, int], view: StageView) -> bool:
+    """Return whether a question is unchanged, and its answer, if there is one, still valid."""
+    if (asked.of, asked.memo) != (of, view.memo):
+        return False
+    if not asked.answer.done() or asked.answer.exception() is not None:
+        return True
+    decision = asked.answer.result()
+    # More may have come meanwhile, but nothing is gone: what it reads still waits.
+    return decision.runnable or asked.connectors == view.connectors

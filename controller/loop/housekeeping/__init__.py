@@ -1,0 +1,1 @@
+"""Garbage collection, retention of inputs, scrubbing."""

@@ -1,0 +1,271 @@
+"""Garbage collection: a dataflow keeps on disk only what is still needed.
+
+A collection is due every `every` epochs of a dataflow, at the first tick that starts nothing;
+after twice as many epochs, at any tick. First the dataflow's position is put beside the records of
+its runs. Then its tables are collected (`cbp.engine.commit.garbage_collection`): a bounded part
+at a time, on the thread that ticks, beside the runs under way. Finally it removes the records that
+the position replaces, and inputs that were kept for long enough. Outputs beyond their retention
+are removed by runs of their stages.
+
+Invariant: nothing is removed that a connector or an unfinished record still needs, wherever a
+crash happens (tests/controller/test_housekeeping.py). Nothing is stored about collections:
+after a restart every dataflow is looked at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from cbp.engine.commit.intention_log import RECORDS_KEPT
+from cbp.engine.interface.engine import Engine
+from cbp.engine.interface.tables import Retention, TablePlan
+from cbp.errors import CbpError
+from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.flow.connector import Connector
+from cbp.model.flow.position import Position
+from cbp.model.flow.retention import Expiry
+from controller.loop.author.punctuations import Punctuations
+from controller.loop.housekeeping.input_retention import Inputs
+from controller.loop.housekeeping.scrubber import Scrubbing
+from controller.loop.records.catalog import Catalog
+from controller.loop.runs.dataflow_locks import Exclusion
+from controller.loop.runs.isolation import Isolation
+from controller.loop.runs.runner import Runs
+from controller.store.base import DataflowRecord, Store
+
+__all__ = ["Garbage", "Housekeeping"]
+
+BUSY_TICKS = 32
+"""While every tick starts something, only one tick in this many looks whether much is due."""
+
+_COLLECTED = "is collected"
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """What a collection of one dataflow removes, and what it keeps, with the reasons.
+
+    Attributes:
+        tables: Table folder -> what is removed from it and what stays.
+        inputs: Source -> which of its increments are removed, and why the first other one stays.
+        outputs: Flow -> the same for the files of outputs that are not kept for good; a run of
+            their stage removes them, not this collection.
+    """
+
+    tables: Mapping[str, TablePlan]
+    inputs: Mapping[str, Expiry]
+    outputs: Mapping[str, Expiry]
+
+
+class Housekeeping:
+    """Collects garbage; called by one thread.
+
+    Args:
+        store: Holds the connectors.
+        engine: Collects its tables.
+        catalog: The compiled dataflows.
+        runs: The runs under way.
+        punctuations: The punctuations of framed flows.
+        exclusion: The locks of the dataflows; a locked dataflow is left to a later tick.
+        isolation: Keeps failures inside their dataflow.
+        held: Returns the dataflows that are being changed or amended; they are skipped.
+        retention: How long old versions of a table stay readable.
+        inputs: Decides which inputs are removed.
+        every: Epochs of a dataflow between two collections, over all its stages.
+        scrubbing: Makes the scrubber, given a function that returns a dataflow's needed files.
+
+    Attributes:
+        scrubbing: The scrubber.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        engine: Engine,
+        catalog: Catalog,
+        runs: Runs,
+        punctuations: Punctuations,
+        exclusion: Exclusion,
+        isolation: Isolation,
+        held: Callable[[], Collection[str]],
+        retention: Retention,
+        inputs: Inputs,
+        every: int,
+        scrubbing: Callable[[Callable[[DataflowRecord], Collection[str]]], Scrubbing],
+    ) -> None:
+        self._store, self._engine, self._catalog, self._runs = store, engine, catalog, runs
+        self._exclusion, self._retention, self._every = exclusion, retention, every
+        self._punctuations, self._inputs = punctuations, inputs
+        self._held, self._isolation = held, isolation
+        self._kept_at: dict[str, int] = {}
+        self._ticks = 0
+        self.scrubbing = scrubbing(lambda record: self._needed(record.name, self._past(record)))
+
+    def keep(self, *, calm: bool) -> None:
+        """Collect what is due.
+
+        Args:
+            calm: Whether the tick just now started nothing.
+        """
+        self._ticks += 1
+        if calm:
+            self.scrubbing.step()
+        if not calm and self._ticks % BUSY_TICKS:
+            return
+        patience = self._every if calm else 2 * self._every
+        for name, epochs in self._store.epochs().items():
+            # A change may remove stages and thus epochs: then look at once.
+            since = epochs - self._kept_at.get(name, -patience)
+            if name in self._held() or not epochs or 0 <= since < patience:
+                continue
+            with self._exclusion.attempt(name, _COLLECTED) as free:
+                if free:
+                    self._kept_at[name] = epochs
+                    self._isolation.attempt(name, "collected", partial(self._keep, name))
+
+    def look(self, name: str) -> Garbage:
+        """Return what a collection of a dataflow would remove now, and why the rest stays.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+        """
+        record = self._store.dataflow(name)
+        past = self._past(record)
+        nodes = [node for unit in self._catalog.units(record).values() for node in unit.members]
+        return Garbage(
+            {
+                table: plan
+                for node in nodes
+                for table, plan in self._planned(record, node, past, dry_run=True).items()
+            },
+            self._inputs.plan(record, self._needed(name, past)),
+            self._engine.expired(record.folder, self._runs.keeping.of(record, nodes)),
+        )
+
+    def collect(self, name: str) -> Garbage:
+        """Collect a dataflow now; return what `look` found before.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+        """
+        with self._exclusion.hold(name, _COLLECTED):
+            found = self.look(name)
+            self._kept_at[name] = self._store.epochs().get(name, 0)
+            self._keep(name)
+            return found
+
+    def _keep(self, name: str) -> None:
+        try:
+            record = self._store.dataflow(name)
+            # First: what was framed before the position is never framed again, so its files may go.
+            position = self._keep_position(record)
+            past = self._past(record)
+            parked = self._runs.parked()
+            for leader, unit in self._catalog.units(record).items():
+                # The files of a publication that stopped half-way are in no table yet.
+                if (record.name, leader) not in parked:
+                    for node in unit.members:
+                        self._collect(record, node, past)
+            self._trim(record, position)
+            self._inputs.remove(record, self._inputs.plan(record, self._needed(name, past)))
+            self._inputs.forget(record, position)
+        except CbpError as error:
+            # Waiting loses nothing: the next collection finds the same, and more.
+            _log.warning("collection.failed", dataflow=name, error=error.as_dict())
+
+    def _collect(self, record: DataflowRecord, node: StageNode, past: Set[str]) -> None:
+        for table, plan in self._planned(record, node, past, dry_run=False).items():
+            if plan.dead or plan.entries:
+                figures = {"files": len(plan.dead), "bytes": sum(f.bytes for f in plan.dead)}
+                figures |= {"entries": plan.entries, "base": plan.base}
+                _log.info("table.collected", dataflow=record.name, table=table, **figures)
+
+    def _planned(
+        self, record: DataflowRecord, node: StageNode, past: Set[str], *, dry_run: bool
+    ) -> Mapping[str, TablePlan]:
+        return self._engine.collect(
+            record.folder,
+            node,
+            queued=lambda: self._needed(record.name, past),
+            retention=self._retention,
+            dry_run=dry_run,
+        )
+
+    def _needed(self, dataflow: str, past: Set[str]) -> set[str]:
+        """Return the files that unpublished records name, or that wait in connectors.
+
+        Called anew for each table, after the table was read.
+
+        Args:
+            dataflow: The name of the dataflow.
+            past: Files that waited in connectors at kept positions; a roll-back needs them.
+        """
+        waiting = self._store.connectors(dataflow).values()
+        return self._runs.publisher.files_needed(dataflow) | _files_of(waiting) | past
+
+    def _past(self, record: DataflowRecord) -> Set[str]:
+        """Return the files that waited at kept positions; only this thread puts positions."""
+        kept = self._runs.log(record.folder).positions()
+        return _files_of(stage.connectors for one in kept for stage in one.stages.values())
+
+    def _keep_position(self, record: DataflowRecord) -> Position:
+        """Put and return the dataflow's position, if it frames or has records to spare."""
+        log = self._runs.log(record.folder)
+        position = self._store.position(record.name)
+        frames = any(
+            connector.framing is not None
+            for stage in position.stages.values()
+            for connector in stage.connectors.values()
+        )
+        if frames or self._limits(record, position):
+            return log.put_position(position, keep_seconds=self._retention.seconds)
+        return position
+
+    def _trim(self, record: DataflowRecord, position: Position) -> None:
+        """Remove the records that a position replaces.
+
+        A record stays while its tables may not show it. The newest record always stays: it says
+        which records are unpublished. Records after the oldest kept position stay too, since a
+        roll-back may go there.
+        """
+        limits = self._limits(record, position)
+        if not limits:
+            return
+        oldest = self._runs.log(record.folder).oldest_position() or position
+        for name in limits:
+            kept = oldest.stages[name].epoch if name in oldest.stages else 0
+            limits[name] = min(limits[name], kept - RECORDS_KEPT)
+        # Closes made since then stay as well: a roll-back restores them.
+        closes = min(position.punctuations, oldest.punctuations)
+        self._punctuations.log(record.folder).trim(closes)
+        removed = self._runs.log(record.folder).trim(limits)
+        if removed:
+            _log.info("records.trimmed", dataflow=record.name, records=removed)
+
+    def _limits(self, record: DataflowRecord, position: Position) -> dict[str, int]:
+        """Return stage -> the first epoch whose record stays; empty if all stay."""
+        log = self._runs.log(record.folder)
+        limits: dict[str, int] = {}
+        for name, stage in position.stages.items():
+            newest = log.read(name, stage.epoch - 1) if stage.epoch else None
+            if newest is not None:
+                limits[name] = min(newest.unpublished_from, newest.epoch) - RECORDS_KEPT
+        return limits if any(limit > 0 for limit in limits.values()) else {}
+
+
+def _files_of(stages: Iterable[Mapping[str, Connector]]) -> set[str]:
+    """Return the files of everything that connectors hold, stage by stage."""
+    return {
+        file.path
+        for connectors in stages
+        for connector in connectors.values()
+        for increment in connector.held
+        for file in increment.kept
+    }

@@ -1,0 +1,138 @@
+"""Input retention: removes increments of sources that every reader has read, oldest first.
+
+    files of an increment -> its row in the store         either step may be repeated
+
+The increment's entry in the source's log stays. It holds the fingerprint that identifies the same
+file when it comes again, and the number that the next increment follows. Rows of old runs and of
+old increments of stages are removed too; the tables hold what they said about tables. The same
+goes for rows of increments that their own retention has removed from a table
+(`cbp.engine.outputs.retention`).
+
+Invariants (tests/controller/test_retention.py): whatever a queue or a roll-back needs stays,
+wherever a crash happens; a flow is read from the oldest increment that exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from cbp.engine.interface.engine import Engine
+from cbp.engine.storage.files import Files
+from cbp.engine.storage.table_names import source_folder
+from cbp.model.dataflow.dataflow import SourceNode
+from cbp.model.flow.position import Position
+from cbp.model.flow.retention import Expiry, FlowRetention, Held, expire
+from controller.loop.records.catalog import Catalog
+from controller.loop.runs.runner import Runs
+from controller.store.base import DataflowRecord, IncrementRecord, Store
+
+__all__ = ["SEVEN_DAYS", "Inputs", "Keep"]
+
+INCREMENTS_MAX = 500
+"""How many increments of a source are examined at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """What is kept of the past, except of tables (see `garbage_collection.Retention`).
+
+    Attributes:
+        inputs: Increments of sources that everything has read; a source's own declaration in
+            the dataflow takes precedence.
+        runs: Rows in the store of a stage's runs, and of increments of its flows.
+    """
+
+    inputs: FlowRetention
+    runs: int
+
+
+SEVEN_DAYS = Keep(FlowRetention(7 * 86_400.0), 10_000)
+"""The default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Decides which inputs are removed, and removes them."""
+
+    store: Store
+    engine: Engine
+    files: Files
+    catalog: Catalog
+    runs: Runs
+    clock: Callable[[], datetime]
+    keep: Keep
+
+    def plan(self, record: DataflowRecord, needed: Collection[str]) -> dict[str, Expiry]:
+        """Return source -> what is removed of it; reads only.
+
+        Args:
+            record: The dataflow.
+            needed: Files that connectors and positions name, relative to its folder.
+        """
+        oldest = self.runs.log(record.folder).oldest_position()
+        replayed = {} if oldest is None else {i.flow: i.index + 1 for i in oldest.newest}
+        return {
+            name: self._expiry(record, source, replayed.get(name, 0), needed)
+            for name, source in self.catalog.compiled(record).sources.items()
+        }
+
+    def remove(self, record: DataflowRecord, plans: Mapping[str, Expiry]) -> None:
+        """Carry out a plan; may be interrupted anywhere, and repeated."""
+        for source, plan in plans.items():
+            if not plan.gone:
+                continue
+            for one in plan.gone:
+                for path in one.paths:
+                    self.files.remove(f"{record.folder}/{path}", what="dead_file")
+            self.store.forget_increments(record.name, source, below=plan.gone[-1].index + 1)
+
+    def forget(self, record: DataflowRecord, position: Position) -> int:
+        """Forget rows of old runs, and of old increments of stages; return how many."""
+        forgotten = 0
+        for leader, unit in self.catalog.units(record).items():
+            if leader not in position.stages:
+                continue
+            below = max(0, position.stages[leader].epoch - self.keep.runs)
+            if below:
+                forgotten += self.store.forget_runs(record.name, leader, below=below)
+            for member in unit.members:
+                for output in member.translator.outputs:
+                    flow = f"{member.name}.{output.name}"
+                    gone = max(below, self.engine.horizon(record.folder, flow))
+                    if gone:
+                        forgotten += self.store.forget_increments(record.name, flow, below=gone)
+        return forgotten
+
+    def _expiry(
+        self, record: DataflowRecord, node: SourceNode, replayed: int, needed: Collection[str]
+    ) -> Expiry:
+        source, retention = node.name, node.keep.over(self.keep.inputs)
+        # The newest one always stays: it tells which number was last.
+        found = self.store.oldest_increments(record.name, source, limit=INCREMENTS_MAX)
+        newest = self.store.next_index(record.name, source) - 1
+        held = [_held(one) for one in found if one.increment.index < newest]
+        total = 0
+        if retention.bytes:
+            folder = f"{record.folder}/{source_folder(source)}"
+            stored = self.files.list_files(folder)
+            total = sum(file.bytes for file in stored if not file.path.startswith("_log/"))
+        return expire(
+            held,
+            total_bytes=total,
+            first_replayed=replayed,
+            needed=needed,
+            retention=retention,
+            now=self.clock(),
+        )
+
+
+def _held(record: IncrementRecord) -> Held:
+    files = record.increment.files
+    return Held(
+        record.increment.index,
+        sum(file.bytes for file in files),
+        record.created_at,
+        tuple(file.path for file in files),
+    )

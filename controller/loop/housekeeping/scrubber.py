@@ -1,0 +1,262 @@
+"""Scrubbing: reads everything on disk again, slowly, to find damage early.
+
+Damage in a file that is rarely read is found before the copy that could repair it is gone. A
+*round* reads the folders of all dataflows, file by file, at `RATE_BYTES` a second, or faster if
+needed to end within its time. The next round begins an hour later, or after the time of a round if
+that is shorter. A finding stands until a later round finds the file repaired. It is written beside
+the tables, so that a restart knows it, and it is a trouble of its dataflow: `status`, `ready` and
+the metrics show it. No stage stops for it; a run stops only when it reads the damaged file.
+
+Guaranteed: no tick waits for it; one step reads at most `STEP_BYTES` and one file; nothing is
+changed except the note.
+Absent on purpose: how a file is checked (`cbp.engine.read.scrub`).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+
+from cbp.engine.read.scrub import Damage, Looked, scrub
+from cbp.engine.storage.checked_json import digested, read_record
+from cbp.engine.storage.files import Files
+from cbp.errors import CbpError, FileDamagedError, FileLostError, NotFoundError
+from cbp.model.schedule.backoff import Rest
+from controller.loop.runs.isolation import Trouble
+from controller.store.base import DataflowRecord
+
+__all__ = ["Progress", "Scrubbing"]
+
+RATE_BYTES = 2 << 20
+STEP_BYTES = 8 << 20
+_BETWEEN = timedelta(hours=1)
+_FOLDER = ".scrub"
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far the round is with one dataflow.
+
+    Attributes:
+        began_at: When this round began to read it; `None`: not yet.
+        ended_at: When a round last finished reading all of it.
+        files: Files that this round has read.
+        bytes: Bytes that this round has read.
+        damages: By path; those of the last round until this round has read everything.
+    """
+
+    began_at: datetime | None = None
+    ended_at: datetime | None = None
+    files: int = 0
+    bytes: int = 0
+    damages: dict[str, Damage] = field(default_factory=dict)
+
+
+class Scrubbing:
+    """Reads on at each step; `step` is called by one thread, other methods by any.
+
+    Args:
+        files: Access to the tables.
+        root: Folder of all dataflows.
+        clock: Returns the time, aware and in UTC.
+        dataflows: Returns the dataflows.
+        needed: Returns the files of a dataflow that something waits for.
+        round_seconds: Time within which a round ends; 0: nothing is read.
+        executor: Carries out the reading; a step begins when the one before has ended.
+    """
+
+    def __init__(
+        self,
+        *,
+        files: Files,
+        root: str,
+        clock: Callable[[], datetime],
+        dataflows: Callable[[], Collection[DataflowRecord]],
+        needed: Callable[[DataflowRecord], Collection[str]],
+        round_seconds: float,
+        executor: Executor,
+    ) -> None:
+        self._files, self._root, self._clock = files, root, clock
+        self._dataflows, self._needed = dataflows, needed
+        self._round = timedelta(seconds=round_seconds)
+        self._looks: Iterator[tuple[str, Looked | None]] | None = None
+        self._rate = float(RATE_BYTES)
+        self._rest: Rest | None = None
+        self._read_at: datetime | None = None
+        self._progress: dict[str, Progress] = {}
+        self._found: dict[str, Damage] = {}
+        self._executor = executor
+        self._step: Future[None] | None = None
+        self._taking = threading.Lock()
+
+    def step(self) -> None:
+        """Start to read as much as is due by now, in another thread; returns at once."""
+        if self._round and (self._step is None or self._step.done()):
+            try:
+                self._step = self._executor.submit(self._read)
+            except RuntimeError:
+                return  # the service stops
+
+    def _read(self) -> None:
+        try:
+            self._read_on()
+        except Exception:  # idle work: if the error lasts, the next step logs it again
+            self._looks = None
+            self._rest_from(self._clock())
+            _log.exception("scrub.failed")
+
+    def _read_on(self) -> None:
+        now = self._clock()
+        if self._looks is None:
+            if self._rest is not None and self._rest.lasts(now):
+                return
+            self._begin(now)
+        assert self._read_at is not None
+        self._read_at = min(self._read_at, now)  # the clock was set back: begin anew
+        left = min((now - self._read_at).total_seconds() * self._rate, STEP_BYTES)
+        if left <= 0:
+            return
+        self._read_at = now
+        assert self._looks is not None
+        for name, looked in self._looks:
+            if looked is None:
+                self.take(name, self._found, now)
+                continue
+            self._take(name, looked)
+            left -= max(looked.bytes, 4096)
+            if left <= 0:
+                return
+        self._looks = None
+        self._rest_from(now)
+
+    def _rest_from(self, now: datetime) -> None:
+        self._rest = Rest(now, now + min(_BETWEEN, self._round))
+
+    def begin_now(self) -> None:
+        """Let the next round begin at once, if none is under way."""
+        self._rest = None
+
+    def progress(self, name: str) -> Progress:
+        """Return how far the round is with a dataflow, and what is damaged in it."""
+        if name not in self._progress:
+            self._progress[name] = self._remembered(name)
+        return self._progress[name]
+
+    def trouble(self, name: str) -> Trouble | None:
+        """Return the damage of a dataflow as a trouble, or `None`."""
+        progress = self.progress(name)
+        if not progress.damages:
+            return None
+        first = min(list(progress.damages.values()), key=lambda damage: damage.path)
+        kind = FileLostError if first.code == FileLostError.code else FileDamagedError
+        since = progress.began_at or self._clock()
+        again = self._rest or Rest(self._clock(), self._clock())
+        damages = len(progress.damages)
+        return DamageTrouble(name, "scrubbed", kind(first.path, first.why), since, damages, again)
+
+    def forget(self, name: str) -> None:
+        """Drop what is known about a deleted dataflow."""
+        self._progress.pop(name, None)
+        self._files.remove(self._note(name))
+
+    def _begin(self, now: datetime) -> None:
+        records = sorted(self._dataflows(), key=lambda record: record.name)
+        for name in self._progress.keys() - {record.name for record in records}:
+            self.forget(name)
+        sizes = (file.bytes for r in records for file in self._files.list_files(r.folder))
+        self._rate = max(RATE_BYTES, 2 * sum(sizes) / self._round.total_seconds())
+        self._looks, self._read_at = self._look(records), self._read_at or now
+
+    def _look(self, records: Collection[DataflowRecord]) -> Iterator[tuple[str, Looked | None]]:
+        for record in records:
+            progress = self.progress(record.name)
+            progress.began_at, progress.files, progress.bytes = self._clock(), 0, 0
+            self._found = {}
+            try:
+                for looked in self.looks(record):
+                    yield record.name, looked
+            except CbpError as error:
+                # Most likely the folder was removed; otherwise the next round reports it again.
+                _log.warning("scrub.failed", dataflow=record.name, error=error.as_dict())
+                continue
+            yield record.name, None
+
+    def _take(self, name: str, looked: Looked) -> None:
+        progress = self.progress(name)
+        progress.files += 1
+        progress.bytes += looked.bytes
+        if looked.damage is None:
+            return
+        self._found[looked.damage.path] = looked.damage
+        if looked.damage.path not in progress.damages:
+            progress.damages[looked.damage.path] = looked.damage
+            _log.error("scrub.damage", **looked.damage.to_json())
+            self._remember(name, progress)
+
+    def looks(self, record: DataflowRecord) -> Iterator[Looked]:
+        """Check every file of a dataflow, as fast as the result is iterated.
+
+        Raises:
+            CbpError: If its folder cannot be read.
+        """
+        return scrub(record.folder, self._files, needed=self._needed(record))
+
+    def take(self, name: str, found: Mapping[str, Damage], now: datetime) -> None:
+        """Replace the findings of a dataflow by those of a complete reading."""
+        with self._taking:
+            progress = self.progress(name)
+            for path in found.keys() - progress.damages.keys():
+                _log.error("scrub.damage", **found[path].to_json())
+            for path in progress.damages.keys() - found.keys():
+                _log.info("scrub.mended", dataflow=name, path=path)
+            progress.damages, progress.ended_at = dict(found), now
+            self._remember(name, progress)
+
+    def _note(self, name: str) -> str:
+        return f"{self._root}/{_FOLDER}/{name}.json"
+
+    def _remember(self, name: str, progress: Progress) -> None:
+        value = {
+            "damages": [damage.to_json() for damage in progress.damages.values()],
+            "ended_at": progress.ended_at and progress.ended_at.isoformat(),
+        }
+        path = self._note(name)
+        try:
+            data = digested(json.dumps(value).encode(), path)
+            self._files.write_durable(path, data, what="clean_up")
+        except CbpError as error:
+            _log.warning("scrub.not_noted", dataflow=name, error=error.as_dict())
+
+    def _remembered(self, name: str) -> Progress:
+        try:
+            return read_record(self._files, self._note(name), _progress_of)
+        except (NotFoundError, FileDamagedError):
+            return Progress()
+
+
+class DamageTrouble(Trouble):
+    """Damaged files of a dataflow; `tries` is their number."""
+
+    @property
+    def words(self) -> str:
+        """The trouble in words, for an operator."""
+        files = "a file is" if self.tries == 1 else f"{self.tries} files are"
+        return f"{files} damaged (`cbp scrub {self.dataflow}` lists what is): {self.error.message}"
+
+
+def _progress_of(value: Mapping[str, Any]) -> Progress:
+    damages = (Damage(**damage) for damage in value["damages"])
+    ended_at = value.get("ended_at")  # notes of earlier versions lack it
+    return Progress(
+        ended_at=datetime.fromisoformat(ended_at) if ended_at else None,
+        damages={damage.path: damage for damage in damages},
+    )

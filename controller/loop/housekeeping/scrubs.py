@@ -1,0 +1,163 @@
+"""Requested scrubs: one dataflow is read at once, as fast as the disk allows.
+
+The background scrubber reads everything too, slowly (`controller.loop.housekeeping.scrubber`).
+Both keep their findings in one place, so that `ready`, state and metrics agree.
+
+Guaranteed: at most one requested scrub per dataflow is under way; a second request returns that
+one. A scrub changes nothing except the note (tests/controller/test_scrubs.py).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Literal
+
+import structlog
+
+from cbp.engine.read.scrub import Damage
+from cbp.errors import CbpError, InvariantError
+from controller.loop.housekeeping.scrubber import Scrubbing
+from controller.store.base import DataflowRecord, Store
+
+__all__ = ["Scrub", "Scrubs"]
+
+Status = Literal["never", "running", "whole", "damaged", "failed"]
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Scrub:
+    """The progress or the result of a scrub.
+
+    Attributes:
+        status: `never`: no complete reading was ever noted for this dataflow.
+        by: What began it: a request, or the background scrubber.
+        began_at, ended_at: Aware, in UTC; `ended_at` is that of the last complete reading.
+        files, bytes: How much was read.
+        damages: The damages known so far.
+        error: Why it did not finish.
+    """
+
+    dataflow: str
+    status: Status
+    by: Literal["request", "idle work"]
+    began_at: datetime | None = None
+    ended_at: datetime | None = None
+    files: int = 0
+    bytes: int = 0
+    damages: tuple[Damage, ...] = ()
+    error: CbpError | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is no longer running."""
+        return self.status != "running"
+
+
+class Scrubs:
+    """Starts scrubs and reports their progress; safe to use from several threads.
+
+    Args:
+        scrubbing: Reads the files and keeps the damages.
+        executor: Carries out the reading.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        scrubbing: Scrubbing,
+        clock: Callable[[], datetime],
+        executor: Executor,
+    ) -> None:
+        self._store, self._scrubbing, self._clock = store, scrubbing, clock
+        self._executor, self._lock = executor, threading.Lock()
+        self._asked: dict[str, Scrub] = {}
+
+    def start(self, name: str) -> Scrub:
+        """Start to read a dataflow's folder; returns at once.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+        """
+        record = self._store.dataflow(name)
+        with self._lock:
+            known = self._asked.get(name)
+            if known is not None and not known.ended:
+                return known
+            begun = self._asked[name] = Scrub(name, "running", "request", self._clock())
+        try:
+            self._executor.submit(self._read, record)
+        except RuntimeError:  # no thread can be started, or the service stops
+            with self._lock:
+                del self._asked[name]
+            raise
+        return begun
+
+    def show(self, name: str) -> Scrub:
+        """Return the last requested scrub, or the background scrubber's if that is newer.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+        """
+        self._store.dataflow(name)
+        return self.last(name)
+
+    def last(self, name: str) -> Scrub:
+        """Like `show`, for a dataflow that is known to exist."""
+        progress = self._scrubbing.progress(name)
+        with self._lock:
+            asked = self._asked.get(name)
+        damages = tuple(sorted(progress.damages.values(), key=lambda damage: damage.path))
+        if asked is not None and (
+            not asked.ended
+            or asked.status == "failed"
+            or progress.ended_at is None
+            or asked.ended_at == progress.ended_at
+        ):
+            return replace(asked, damages=damages, ended_at=asked.ended_at or progress.ended_at)
+        status: Status = "damaged" if damages else "whole"
+        if progress.ended_at is None and not damages:
+            status = "never"
+        figures = (progress.began_at, progress.ended_at, progress.files, progress.bytes)
+        return Scrub(name, status, "idle work", *figures, damages)
+
+    def _read(self, record: DataflowRecord) -> None:
+        name, found = record.name, dict[str, Damage]()
+        try:
+            for looked in self._scrubbing.looks(record):
+                if looked.damage is not None:
+                    found[looked.damage.path] = looked.damage
+                self._note(name, files=1, bytes_=looked.bytes)
+            self._scrubbing.take(name, found, now := self._clock())
+        except CbpError as error:
+            _log.warning("scrub.failed", dataflow=name, error=error.as_dict())
+            self._settle(name, status="failed", error=error)
+        except Exception as unforeseen:
+            _log.exception("scrub.failed", dataflow=name)
+            told = InvariantError(f"{type(unforeseen).__name__}: {unforeseen}")
+            self._settle(name, status="failed", error=told)
+        else:
+            self._settle(name, status="damaged" if found else "whole", ended_at=now)
+
+    def _note(self, name: str, *, files: int, bytes_: int) -> None:
+        with self._lock:
+            one = self._asked[name]
+            self._asked[name] = replace(one, files=one.files + files, bytes=one.bytes + bytes_)
+
+    def _settle(
+        self,
+        name: str,
+        *,
+        status: Status,
+        ended_at: datetime | None = None,
+        error: CbpError | None = None,
+    ) -> None:
+        with self._lock:
+            one = self._asked[name]
+            self._asked[name] = replace(one, status=status, ended_at=ended_at, error=error)

@@ -1,0 +1,1 @@
+"""Leadership: the lease, and the terms in which an instance leads."""

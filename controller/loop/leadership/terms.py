@@ -1,0 +1,133 @@
+"""Terms: once another instance leads, late writes of the former leader to the logs are refused.
+
+    <tables>/.terms/00000000000000000007-1f0c/    the one folder of the instance that leads
+
+    (1) a folder with the next number is made
+    (2) the database is asked whether this instance still leads; if not, (1) is undone
+    (3) the folders with other numbers are removed; only then are the logs read
+
+A version, a roll-back and a close are valid at one moment only: put after a take-over they would
+undo the successor's work. A lease cannot prevent that, since a process may stall between the
+check that it leads and its put. So the bytes of such a put are staged in the folder of the term.
+link(2) gives them their name on two conditions: the number is free, and the folder exists. The
+successor removes the folder before it reads any log.
+
+Guaranteed (tests/controller/test_terms.py): a put of a term that has ended raises, and leaves
+nothing. An instance that stalls in (1) to (3) cuts off no other: after (2) its folder's number is
+below that of any instance which took the lease later, and before (2) it removes only its own.
+Not guaranteed: anything about records of runs; the first one put stands
+(controller/loop/README.md, "A zombie's record stands if it was first").
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import structlog
+
+from cbp.engine.storage.failpoints import Faults
+from cbp.engine.storage.files import Files, local_path
+from cbp.errors import LeaseLostError, OperatingError
+from controller.store.base import Store
+
+__all__ = ["Terms"]
+
+_FOLDER = ".terms"
+_NONE = "none"
+"""A folder that is never made: between two terms nothing can be put."""
+
+_ENDED = "ended-"
+
+_log = structlog.get_logger(__name__)
+
+
+class Terms:
+    """Begins the terms of one instance; see the header.
+
+    Args:
+        store: Knows which instance leads.
+        files: Access to the tables.
+        root: Folder of all dataflows.
+        random_hex: Returns the given number of random bytes, in hexadecimal.
+        faults: Called at every durable effect.
+
+    Attributes:
+        folder: Where puts of this term are staged; `""` before the first term: no other instance
+            can lead.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        files: Files,
+        root: str,
+        random_hex: Callable[[int], str],
+        faults: Faults,
+    ) -> None:
+        self._store, self._files, self._root = store, files, f"{root}/{_FOLDER}"
+        self._random_hex, self._faults = random_hex, faults
+        self.folder = ""
+
+    def begin(self, epoch: int) -> None:
+        """End the terms of all other instances; called before any log is read.
+
+        Args:
+            epoch: The epoch of the lease that this instance holds.
+
+        Raises:
+            LeaseLostError: If another instance has taken the lease meanwhile.
+            OperatingError: If a folder cannot be made or removed; to be tried again.
+        """
+        self.folder = f"{self._root}/{_NONE}"
+        known = [name for name in self._files.list_names(self._root) if name[0].isdigit()]
+        number = max((int(name.partition("-")[0]) for name in known), default=0) + 1
+        mine = f"{number:020d}-{self._random_hex(4)}"
+        self._make(mine)
+        lease, _ = self._store.lease()
+        if lease.epoch != epoch:
+            self._end(mine)
+            raise LeaseLostError(epoch, f"epoch {lease.epoch} leads at {lease.address}")
+        for name in self._files.list_names(self._root):
+            if name.startswith(_ENDED):
+                self._remove(name)
+            elif name[0].isdigit() and int(name.partition("-")[0]) < number:
+                self._end(name)
+        self.folder = f"{self._root}/{mine}"
+        _log.info("term.begun", term=mine, epoch=epoch)
+
+    def _make(self, name: str) -> None:
+        self._files.make_dirs(self._root)
+        with _operating(path := self._path(name)):
+            self._faults("term.before")
+            os.mkdir(path)
+            self._files.sync_dir(self._root)
+            self._faults("term.after")
+
+    def _end(self, name: str) -> None:
+        """Rename a folder: from then on nothing in it can be linked or made."""
+        with _operating(path := self._path(name)):
+            self._faults("term.before")
+            os.rename(path, self._path(_ENDED + name))
+            self._files.sync_dir(self._root)
+            self._faults("term.after")
+        self._remove(_ENDED + name)
+
+    def _remove(self, name: str) -> None:
+        """Remove a folder of an ended term, as far as possible; the next term does the rest."""
+        shutil.rmtree(self._path(name), ignore_errors=True)
+
+    def _path(self, name: str) -> str:
+        return local_path(f"{self._root}/{name}")
+
+
+@contextmanager
+def _operating(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        message = f"{path} cannot be made or removed: {error.strerror or error}"
+        raise OperatingError(message, path=path) from error

@@ -1,0 +1,1 @@
+"""Registration, version changes, rebuilds, deletion."""

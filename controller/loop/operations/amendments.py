@@ -1,0 +1,213 @@
+"""Amendments: roll-backs and corrections of a dataflow's past, while none of its runs is active.
+
+    hold     none of its runs starts or is published in the background; other dataflows go on
+    quiet    runs under way are cancelled or waited for, and what is finished is published
+    amend    one commit point beside the tables, then redo
+    release  the dataflow runs on from there
+
+Guaranteed: one amendment at a time per dataflow. If an amendment was begun and could not be
+finished, the dataflow stays held, and its stages show the reason, until `resume` or a restart
+finishes it (tests/controller/test_rollback.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+from cbp.errors import DataflowBusyError
+from cbp.model.flow.generation import Generation
+from cbp.model.run.correction import Correction, CorrectionNote
+from cbp.model.version.rollback import Moment
+from controller.loop.records.correction_log import Corrected
+from controller.loop.recovery.corrections import Corrections
+from controller.loop.recovery.rollback import RollbackPlan, Rollbacks
+from controller.loop.runs.dataflow_locks import Exclusion
+from controller.loop.runs.runner import Runs
+from controller.loop.tick import Ticker
+from controller.store.base import DataflowRecord, Store
+
+__all__ = ["CANCEL_SECONDS", "Amendments"]
+
+CANCEL_SECONDS = 60.0
+"""How long an amendment waits for runs under way, cancelled or not."""
+
+UNFINISHED = "has a roll-back that is not finished; resume it"
+
+
+class Amendments:
+    """Amends dataflows; safe to use from several threads."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        runs: Runs,
+        ticker: Ticker,
+        rollbacks: Rollbacks,
+        corrections: Corrections,
+        exclusion: Exclusion,
+        wake: Callable[[], None],
+    ) -> None:
+        self._store, self._runs, self._ticker = store, runs, ticker
+        self._rollbacks, self._corrections = rollbacks, corrections
+        self._exclusion, self._wake = exclusion, wake
+
+    def roll_back(
+        self,
+        name: str,
+        to: str,
+        *,
+        who: str,
+        why: str,
+        drop_later: bool = False,
+        pause: bool = False,
+        request: str = "",
+    ) -> Generation:
+        """Take a dataflow back to an earlier point of its past, and let it run on from there.
+
+        Args:
+            name: The dataflow.
+            to: See `cbp.model.version.rollback`.
+            who: The person or program that asks for it.
+            why: The reason, kept with the roll-back.
+            drop_later: Do not queue again what arrived at sources since then, and do not repeat
+                closes made since then.
+            pause: Leave the dataflow paused.
+            request: Idempotency key: a request that was carried out is not repeated; `""`: none.
+
+        Returns:
+            The generation that begins: its position, and who undid what, and why.
+
+        Raises:
+            NotFoundError: If there is no such dataflow or stage.
+            DefinitionError: Rule `rollback_target_invalid`.
+            RollbackImpossibleError: If something that it needs is no longer kept; nothing changed.
+            DataflowBusyError: If a run does not end, or another amendment is under way.
+            OperatingError: If the roll-back was begun and cannot be finished; the dataflow then
+                waits for `resume` or a restart.
+        """
+        for done in self.rollbacks(name):
+            if request and done.request == request:
+                return done
+        look = partial(
+            self._rollbacks.plan, to=to, who=who, why=why, drop_later=drop_later, request=request
+        )
+        self._ticker.require_free(name)  # an unfinished amendment has no position yet
+        look(self._store.dataflow(name))  # refuse before anything is cancelled
+        with self._quiet(name, "is being rolled back", cancel=True) as record:
+            if pause:
+                self._store.set_desired(name, "paused")
+            self._runs.finish_all(record)
+            # Plan again: a run may have ended by itself meanwhile.
+            plan = look(record)
+            with self._runs.deposing():
+                self._rollbacks.carry_out(record, plan)
+        return plan.generation
+
+    def plan_roll_back(self, name: str, to: str, *, drop_later: bool = False) -> RollbackPlan:
+        """Return the plan of a roll-back; same errors as `roll_back`, changes nothing."""
+        record = self._store.dataflow(name)
+        return self._rollbacks.plan(record, to, who="", why="", drop_later=drop_later)
+
+    def moments(self, name: str, *, limit: int) -> Sequence[Moment]:
+        """Return the newest moments to which a dataflow can be rolled back.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+        """
+        return self._rollbacks.moments(self._store.dataflow(name), limit)
+
+    def rollbacks(self, name: str) -> Sequence[Generation]:
+        """Return the roll-backs of a dataflow, oldest first: who, why, from where, to where.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+        """
+        return self._runs.log(self._store.dataflow(name).folder).generations
+
+    def correct(
+        self,
+        name: str,
+        stage: str,
+        state: str,
+        corrections: Sequence[Correction],
+        *,
+        who: str,
+        why: str,
+        request: str = "",
+    ) -> Corrected:
+        """Correct records of a state, as an epoch of its own; published once this returns.
+
+        Runs under way are waited for. The stage may be paused; a correction does not start it.
+
+        Args:
+            name: The dataflow.
+            stage: The stage that keeps the state.
+            state: The name of the state.
+            corrections: The new records of each corrected key.
+            who: The person or program that asks for it.
+            why: The reason, kept for good.
+            request: Idempotency key: a request that was carried out is not repeated; `""`: none.
+
+        Raises:
+            NotFoundError: If there is no such dataflow, stage or state.
+            DefinitionError: Rule `correction_invalid`.
+            DataflowBusyError: If a run does not end, or an earlier amendment is unfinished.
+            OperatingError: If the correction cannot be prepared; nothing changed.
+        """
+        self._corrections.check(name, stage, state, corrections)
+        for made in self.corrections(name):
+            if request and made.note.request == request:
+                return made
+        note = CorrectionNote(stage, state, len(corrections), "", who, why, request)
+        with self._quiet(name, "is being corrected", cancel=False):
+            # Check again: the dataflow may have changed meanwhile.
+            record = self._corrections.check(name, stage, state, corrections)
+            self._runs.publish(record)
+            return self._corrections.make(record, note, corrections)
+
+    def corrections(self, name: str) -> Sequence[Corrected]:
+        """Return the corrections of a dataflow, oldest first; raises `NotFoundError`."""
+        return self._corrections.of(self._store.dataflow(name))
+
+    def finish(self, name: str) -> None:
+        """Finish a roll-back that was begun and could not be finished, if there is one."""
+        with self._exclusion.hold(name, "is resumed"):
+            if self._ticker.held.get(name) == UNFINISHED:
+                self._rollbacks.finish(self._store.dataflow(name))
+                self._ticker.release(name)
+
+    def hold_unfinished(self) -> None:
+        """Hold the dataflows with roll-backs that recovery could not finish."""
+        for record in self._store.dataflows():
+            if self._open(record):
+                self._ticker.held.setdefault(record.name, UNFINISHED)
+
+    def cancel_all(self, name: str | None) -> None:
+        """Ask the runs of one or all dataflows to stop; returns at once."""
+        for (dataflow, _), run in self._runs.busy().items():
+            if run and name in (None, dataflow):
+                self._runs.cancel(run)
+
+    @contextmanager
+    def _quiet(self, name: str, reason: str, *, cancel: bool) -> Iterator[DataflowRecord]:
+        self._ticker.hold(name, reason)
+        try:
+            if cancel:
+                self.cancel_all(name)
+            if not self._runs.wait(name, timeout=CANCEL_SECONDS):
+                why = f"a run has not ended within {CANCEL_SECONDS:.0f} s"
+                raise DataflowBusyError(name, why)
+            with self._exclusion.hold(name, reason):
+                yield self._store.dataflow(name)
+        finally:
+            # If the store does not answer now, the dataflow stays held.
+            self._ticker.held[name] = UNFINISHED
+            if not self._open(self._store.dataflow(name)):
+                self._ticker.release(name)
+            self._wake()
+
+    def _open(self, record: DataflowRecord) -> bool:
+        return self._runs.log(record.folder).generation > record.generation

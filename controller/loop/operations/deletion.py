@@ -1,0 +1,112 @@
+"""Deletion of a dataflow: its runs, its rows in the store, and its folder if requested.
+
+Guaranteed: what is finished is published before the store forgets the dataflow, unless the folder
+is removed. A folder is renamed before it is removed: after a crash it is either whole, or removed
+by the next start (tests/controller/test_publication.py, test_recovery.py). Other dataflows are
+ticked meanwhile, however large the folder is (test_stalls.py).
+Not guaranteed: deletion of a dataflow whose runs do not end; it then runs on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from cbp.engine.interface.engine import Engine
+from cbp.engine.storage.failpoints import Faults
+from cbp.engine.storage.files import Files
+from cbp.errors import OperatingError
+from controller.loop.author.framing import Framer
+from controller.loop.author.punctuations import Punctuations
+from controller.loop.author.runnables import Answers
+from controller.loop.operations.amendments import CANCEL_SECONDS, Amendments
+from controller.loop.records.catalog import Catalog
+from controller.loop.records.dataflow_folder import remove_purged, set_aside
+from controller.loop.runs.dataflow_locks import Exclusion
+from controller.loop.runs.isolation import UNRECOVERED, Isolation
+from controller.loop.runs.runner import PUBLISHED, Runs
+from controller.loop.tick import Ticker
+from controller.store.base import Store
+
+__all__ = ["Deletion"]
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion:
+    """Deletes dataflows; safe to use from several threads.
+
+    Attributes:
+        exclusion: The locks of the dataflows.
+    """
+
+    store: Store
+    engine: Engine
+    files: Files
+    catalog: Catalog
+    runs: Runs
+    ticker: Ticker
+    framer: Framer
+    answers: Answers
+    punctuations: Punctuations
+    amendments: Amendments
+    exclusion: Exclusion
+    isolation: Isolation
+    faults: Faults
+
+    def delete(self, name: str, *, purge: bool) -> None:
+        """Cancel the runs of a dataflow, wait for them, publish, and delete it.
+
+        Args:
+            name: The dataflow.
+            purge: Remove its folder too, and publish nothing.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+            OperatingError: If a run does not end, or the folder cannot be removed.
+        """
+        folder = self.store.dataflow(name).folder
+        with self.ticker.lock:
+            self.ticker.deleting.add(name)
+        try:
+            self.amendments.cancel_all(name)
+            if not self.runs.wait(name, timeout=CANCEL_SECONDS):
+                message = f"a run of {name!r} has not ended after {CANCEL_SECONDS:.0f} s; try again"
+                raise OperatingError(message, dataflow=name)
+            with self.exclusion.hold(name, "is deleted"):
+                away = self._take_out(name, folder, purge=purge)
+        finally:
+            self.ticker.deleting.discard(name)
+        if away:
+            remove_purged(away)
+        _log.info("dataflow.deleted", dataflow=name, purged=purge)
+
+    def _take_out(self, name: str, folder: str, *, purge: bool) -> str:
+        """Delete a dataflow without runs; return the folder's new path if it is to be removed.
+
+        Publishing and removing may take long, so neither holds the lock of the ticker.
+        """
+        if not purge:
+            # If this fails, the records stay; a later registration of the folder publishes them.
+            publish = partial(self.runs.publish, self.store.dataflow(name))
+            self.isolation.attempt(name, PUBLISHED, publish)
+        with self.ticker.lock:
+            self.store.delete(name)
+            self._forget(name, folder)
+            if not purge:
+                return ""
+            return set_aside(self.files, folder, run=self.ticker.new_id(), faults=self.faults)
+
+    def _forget(self, name: str, folder: str) -> None:
+        self.runs.forget(name)
+        self.isolation.forget(name)
+        if self.ticker.held.get(name) == UNRECOVERED:
+            del self.ticker.held[name]
+        self.framer.forget(name)
+        self.answers.forget(name)
+        self.punctuations.forget(name)
+        self.catalog.forget(name)
+        self.engine.forget(folder)

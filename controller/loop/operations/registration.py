@@ -1,0 +1,273 @@
+"""Registration, version changes and recovery of dataflows, while other dataflows go on.
+
+`version_change`, `dataflow_folder` and `redo` decide what is written, and in which order. This
+module decides what must stand still meanwhile. A dataflow that changes is *held*: it starts no
+runs, frames nothing and takes in no files. It stays held until its store is that of its newest
+version. Other dataflows are never waited for.
+
+Invariant: every dataflow in `held` is finished later, or shown as the reason why its stages wait
+(tests/controller/test_change.py, test_change_crashes.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+import structlog
+
+from cbp.engine.storage.files import Files
+from cbp.errors import AlreadyExistsError, CbpError, DataflowBusyError, LogConflictError
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.fusion import choose_leaders
+from cbp.model.dataflow.shape import shape_of
+from cbp.model.version.version_change import Choice
+from controller.loop.author.framing import Framer
+from controller.loop.author.punctuations import Punctuations
+from controller.loop.author.runnables import Answers
+from controller.loop.operations.version_change import (
+    Changed,
+    Changes,
+    require_planned,
+    stage_wiring,
+)
+from controller.loop.records.catalog import Catalog
+from controller.loop.records.dataflow_folder import claim_folder
+from controller.loop.records.description_log import Description
+from controller.loop.recovery.redo import Recovery
+from controller.loop.runs.dataflow_locks import Exclusion
+from controller.loop.runs.isolation import RECOVERED, UNRECOVERED, Isolation
+from controller.loop.runs.runner import Runs
+from controller.loop.tick import Ticker
+from controller.store.base import DataflowRecord, Store
+
+__all__ = ["CHANGE_SECONDS", "Arrivals", "Versions"]
+
+CHANGE_SECONDS = 60.0
+"""How long a change waits for the runs under way."""
+
+ARRIVALS = "told of what arrived"
+"""Trouble of a dataflow whose drop folders could not be read at the start."""
+
+UNFINISHED = "has a new version that is not finished; the log says why"
+
+_log = structlog.get_logger(__name__)
+
+
+class Arrivals(Protocol):
+    """The source of increments, as far as registration and recovery need it."""
+
+    def prepare(self, record: DataflowRecord, dataflow: Dataflow) -> object:
+        """Prepare for arrivals; idempotent."""
+        ...
+
+    def recover(self, record: DataflowRecord, dataflow: Dataflow) -> object:
+        """Finish arrivals that a crash interrupted; bring back those that the store lost."""
+        ...
+
+
+@dataclass(slots=True)
+class Versions:
+    """Registers dataflows and changes their versions; safe to use from several threads.
+
+    Attributes:
+        exclusion: The locks of the dataflows.
+        arrivals: Returns where increments come from; `None`: nothing arrives.
+    """
+
+    store: Store
+    files: Files
+    catalog: Catalog
+    changes: Changes
+    runs: Runs
+    ticker: Ticker
+    framer: Framer
+    answers: Answers
+    punctuations: Punctuations
+    recovery: Recovery
+    exclusion: Exclusion
+    isolation: Isolation
+    arrivals: Callable[[], Arrivals | None]
+
+    def register(self, record: DataflowRecord, dataflow: Dataflow) -> DataflowRecord:
+        """Register a dataflow, or take its folder over with its contents.
+
+        Raises:
+            AlreadyExistsError: If the name is taken.
+            TableForeignError: If the dataflow's folder holds anything else.
+            CodeDriftedError: If the folder holds tables that other code made.
+        """
+        with self.exclusion.hold(record.name, "is registered"):
+            if any(known.name == record.name for known in self.store.dataflows()):
+                raise AlreadyExistsError(kind="dataflow", name=record.name)
+            leaders, shape = choose_leaders(dataflow), shape_of(dataflow)
+            first = Description(1, record.document, leaders, shape)
+            claimed = claim_folder(self.files, record.folder, first)
+            found = claimed.description
+            generation = self.runs.log(record.folder).generation_before(found.version)
+            record = replace(record, version=found.version, generation=generation)
+            require_planned(record, dataflow, found)
+            self.changes.bring_tables(record, dataflow, found)
+            self.prepare(record, dataflow)
+            # One version behind until the store stands where it began: a crash is then finished.
+            early = replace(record, version=found.version - (found.begin is not None))
+            with self.ticker.lock:
+                self._record(early, dataflow, found)
+                if claimed.before:
+                    try:
+                        self._take_over(record, dataflow, found)
+                    except Exception:
+                        # A caller with an error has registered nothing; the next try finds all.
+                        with suppress(CbpError):
+                            self.store.delete(record.name)
+                        raise
+        _log.info("dataflow.registered", dataflow=record.name, taken_over=claimed.before)
+        return record
+
+    def _record(self, record: DataflowRecord, dataflow: Dataflow, description: Description) -> None:
+        """Register with the store; if its answer is lost, ask whether it has registered."""
+        try:
+            self.store.register(record, *stage_wiring(dataflow, description.leaders))
+        except Exception:
+            if not self._is_recorded(record):
+                raise
+
+    def _is_recorded(self, record: DataflowRecord) -> bool:
+        try:
+            found = self.store.dataflow(record.name)
+        except CbpError:
+            return False
+        return found.created_at == record.created_at
+
+    def change(
+        self,
+        document: Any,
+        dataflow: Dataflow,
+        choice: Choice,
+        *,
+        expected_version: int | None,
+        dry_run: bool,
+    ) -> Changed:
+        """Change to a checked new version, or return what that would do.
+
+        Raises:
+            NotFoundError: If no dataflow of this name is registered.
+            ChangeRefusedError: With every reason; nothing changed.
+            DataflowBusyError: If the runs do not end in time, or another change is under way.
+            OperatingError: If the change could not be finished: every tick tries again.
+        """
+        name = dataflow.name
+        record = self._expected(name, expected_version)
+        if dry_run:
+            return self.changes.plan(record, document, dataflow, choice)
+        self.ticker.hold(name, "is changed to a new version")
+        try:
+            if not self.runs.wait(name, timeout=CHANGE_SECONDS):
+                why = f"a run has not ended after {CHANGE_SECONDS:.0f} s"
+                raise DataflowBusyError(name, why)
+            self.framer.forget(name)
+            self.answers.forget(name)
+            with (
+                self.exclusion.hold(name, "is changed"),
+                self.punctuations.lock(name),
+                self.runs.deposing(),
+            ):
+                record = self._expected(name, expected_version)
+                return self.changes.carry_out(record, document, dataflow, choice)
+        finally:
+            # If the store does not answer now, every tick asks it again.
+            self.ticker.held[name] = UNFINISHED
+            if not self.changes.unfinished(self.store.dataflow(name)):
+                self.ticker.release(name)
+
+    def recover_all(self) -> None:
+        """Recover every dataflow; one that cannot be recovered does nothing until it is.
+
+        The caller holds the lock of the ticker, so that nothing runs before.
+        """
+        for record in self.store.dataflows():
+            self._recover(record.name, nullcontext())
+
+    def finish_late(self) -> None:
+        """Try again to finish or recover dataflows; never waits for a lock."""
+        late = {name for name, why in self.ticker.held.items() if why in (UNFINISHED, UNRECOVERED)}
+        late |= {one.dataflow for one in self.isolation.troubles() if one.doing == ARRIVALS}
+        known = {record.name for record in self.store.dataflows()} if late else late
+        for name in sorted(late - known):  # deleted meanwhile
+            self.ticker.held.pop(name, None)
+            self.isolation.forget(name)
+        for name in sorted(late & known):
+            with self.exclusion.attempt(name, "is finished") as free:
+                if free and name in self.ticker.held:
+                    self._recover(name, self.ticker.lock)
+                elif free:
+                    self._recover_arrivals(name)
+
+    def _recover(self, name: str, lock: AbstractContextManager[object]) -> None:
+        self.ticker.held.setdefault(name, UNRECOVERED)
+        self.isolation.attempt(name, RECOVERED, partial(self._recover_in_order, name, lock))
+
+    def _recover_in_order(self, name: str, lock: AbstractContextManager[object]) -> None:
+        """Finish a change that a crash interrupted, then bring arrivals back, then redo runs."""
+        if not self._finish(self.store.dataflow(name)):
+            return
+        self._recover_arrivals(name)
+        if self.ticker.held.get(name) == UNRECOVERED:
+            with lock:
+                self.recovery.recover_dataflow(self.store.dataflow(name))
+                del self.ticker.held[name]
+
+    def prepare(self, record: DataflowRecord, dataflow: Dataflow) -> None:
+        """Prepare for arrivals, if anything arrives; idempotent."""
+        arrivals = self.arrivals()
+        if arrivals is not None:
+            arrivals.prepare(record, dataflow)
+
+    def _take_over(
+        self, record: DataflowRecord, dataflow: Dataflow, description: Description
+    ) -> None:
+        arrivals = self.arrivals()
+        if arrivals is not None:
+            arrivals.recover(record, dataflow)
+        self.runs.log(record.folder).forget_positions(description.version)
+        self.changes.bring_store(record, dataflow, description)
+        self.recovery.recover_dataflow(record)
+
+    def _expected(self, name: str, version: int | None) -> DataflowRecord:
+        record = self.store.dataflow(name)
+        if version is not None and record.version != version:
+            raise DataflowBusyError(name, f"it is at version {record.version}, not {version}")
+        return record
+
+    def _finish(self, record: DataflowRecord) -> bool:
+        """Finish a change that a crash interrupted; return whether the dataflow may run."""
+        try:
+            if self.changes.cut_short(record):
+                # The version's start position names these; afterwards they would be queued anew.
+                self._bring_arrivals(record)
+            self.changes.finish(record)
+        except LogConflictError as error:
+            self.runs.depose(error.message)
+            return False
+        except CbpError as error:
+            self.ticker.held[record.name] = UNFINISHED
+            _log.error("change.not_finished", dataflow=record.name, error=error.as_dict())
+            return False
+        if self.ticker.held.get(record.name) == UNFINISHED:
+            self.ticker.held[record.name] = UNRECOVERED
+        return True
+
+    def _bring_arrivals(self, record: DataflowRecord) -> None:
+        arrivals = self.arrivals()
+        if arrivals is not None:
+            dataflow = self.catalog.compiled(record)
+            arrivals.prepare(record, dataflow)
+            arrivals.recover(record, dataflow)
+
+    def _recover_arrivals(self, name: str) -> None:
+        """Bring arrivals back; if that fails, what is already there runs."""
+        bring = partial(self._bring_arrivals, self.store.dataflow(name))
+        self.isolation.attempt(name, ARRIVALS, bring)

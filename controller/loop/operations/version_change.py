@@ -1,0 +1,353 @@
+"""Version change: a new version of a dataflow takes over between two epochs, in one step.
+
+    (1) the dataflow starts nothing; runs under way end; what is recorded is published
+    (2) compared: what becomes of every stage, and where the new version begins   (pure)
+    (3) files of altered tables are written; no reader sees them
+    (4) the description is put                                          <- the commit point
+    (5) redo: tables altered, new ones made, drop folders made, the store brought over
+
+A crash before (4) leaves the old version, and files that no record names. A later crash lets
+recovery go on at (5), whose steps may all be repeated. If (5) fails, the dataflow starts nothing
+until (5) has succeeded: it never runs an outdated version.
+
+Invariants (tests/controller/test_change_crashes.py): killed at any point, a restart leads to the
+old version or to the new one; kept stages lose and repeat no increment.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import structlog
+
+from cbp.engine.interface.engine import Engine
+from cbp.engine.storage.files import Files
+from cbp.errors import ChangeRefusedError, CodeDriftedError
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.fusion import physical_stages
+from cbp.model.dataflow.shape import DataflowShape, shape_of
+from cbp.model.flow.generation import increments_dropped
+from cbp.model.flow.increment import Increment
+from cbp.model.flow.schema import Schema
+from cbp.model.run.intention import TableChange
+from cbp.model.version.code_drift import drift, without_codes
+from cbp.model.version.succession import Succession, succeed
+from cbp.model.version.version_change import ChangePlan, Choice, compare_versions, flow_schemas
+from controller.loop.leadership.terms import Terms
+from controller.loop.records.catalog import Catalog
+from controller.loop.records.description_log import Begin, Description, Descriptions
+from controller.loop.runs.runner import Runs
+from controller.store.base import DataflowRecord, Store
+
+__all__ = ["Changed", "Changes", "require_planned", "stage_wiring"]
+
+_PAGE = 500
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A new version, planned or in force.
+
+    Attributes:
+        version: Its number; the old number if nothing changes.
+        done: Whether the new version is in force.
+    """
+
+    dataflow: str
+    version: int
+    plan: ChangePlan
+    succession: Succession
+    changed: bool
+    done: bool = False
+
+    def require_allowed(self) -> None:
+        """Raise `ChangeRefusedError` if the plan cannot be carried out."""
+        refused = (*self.plan.refused, *self.succession.refused)
+        if refused:
+            raise ChangeRefusedError(self.dataflow, refused)
+
+
+class Changes:
+    """Plans, carries out and finishes changes; the caller keeps the dataflow still.
+
+    Args:
+        prepare: Makes the drop folders of a dataflow; idempotent.
+        new_id: Returns unique ids.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        engine: Engine,
+        files: Files,
+        catalog: Catalog,
+        runs: Runs,
+        terms: Terms,
+        clock: Callable[[], datetime],
+        compile_: Callable[[Any], Dataflow],
+        prepare: Callable[[DataflowRecord, Dataflow], object],
+        new_id: Callable[[], str],
+    ) -> None:
+        self._store, self._engine, self._files, self._catalog = store, engine, files, catalog
+        self._runs, self._terms, self._clock, self._compile = runs, terms, clock, compile_
+        self._prepare, self._new_id = prepare, new_id
+        self._descriptions = Descriptions(files)
+
+    def plan(
+        self, record: DataflowRecord, document: Mapping[str, Any], after: Dataflow, choice: Choice
+    ) -> Changed:
+        """Return what a new version would do; reads only.
+
+        Raises:
+            DataflowInvalidError: If the shape of the old version is unknown.
+        """
+        description = self._descriptions.of(record)
+        now, then = self._shape(record, description), shape_of(after)
+        plan = compare_versions(now, then, choice, self._past(record, now, then))
+        units = self._catalog.units(record)
+        succession = succeed(
+            plan,
+            choice,
+            before=self._store.position(record.name),
+            version=record.version + 1,
+            units={name: leader for leader, unit in units.items() for name in unit.names},
+            after=after,
+            next_epochs=self._runs.log(record.folder).next_epochs(),
+            retained=lambda flow: self.retained(record, flow),
+            dropped=self._dropped(record),
+        )
+        changed = plan.changed or dict(description.document) != dict(document)
+        version = record.version + changed
+        return Changed(record.name, version, plan, succession, changed)
+
+    def carry_out(
+        self, record: DataflowRecord, document: Mapping[str, Any], after: Dataflow, choice: Choice
+    ) -> Changed:
+        """Let a new version take over; no run is active, and nothing arrives.
+
+        Raises:
+            ChangeRefusedError: With every reason; nothing changed.
+            DataflowBusyError: If what is recorded cannot be finished now; nothing changed.
+            LogConflictError: If another controller changed the dataflow, or leads now.
+            OperatingError: If the change is committed and could not be finished: see `finish`.
+        """
+        self._runs.finish_all(record)
+        self._runs.require_finished(record.name)
+        found = self.plan(record, document, after, choice)
+        found.require_allowed()
+        if not found.changed:
+            return replace(found, done=True)
+        leads = _leads(after, found.succession.leaders)
+        begin = Begin(
+            self._runs.publisher.next_ms(record.name, int(self._clock().timestamp() * 1000)),
+            found.succession.position,
+            self._rewritten(record, after, found, leads),
+            tuple(n for n in found.succession.leaders if found.plan.stages[n].kind != "kept"),
+            tuple(
+                name
+                for name in after.stages
+                if found.plan.stages[name].kind != "kept" or name in found.plan.rebuilt
+            ),
+        )
+        description = Description(
+            found.version, document, found.succession.leaders, shape_of(after), begin
+        )
+        self._descriptions.put(record.folder, description, staged=self._terms.folder)
+        _log.info("dataflow.changed", dataflow=record.name, version=found.version)
+        self.finish(record)
+        return replace(found, done=True)
+
+    def unfinished(self, record: DataflowRecord) -> bool:
+        """Return whether the newest version of a dataflow is ahead of the store."""
+        return self._ahead(record) is not None
+
+    def _ahead(self, record: DataflowRecord) -> Description | None:
+        """Return the newest version if it is ahead of the store."""
+        newest = self._descriptions.newest(record.folder)
+        return newest if newest is not None and newest.version > record.version else None
+
+    def cut_short(self, record: DataflowRecord) -> bool:
+        """Return whether the store has the newest version's document, but not its start position.
+
+        This is so after a registration died while it took over a folder.
+        """
+        newest = self._ahead(record)
+        return newest is not None and dict(newest.document) == dict(record.document)
+
+    def finish(self, record: DataflowRecord) -> DataflowRecord:
+        """Redo what follows the newest description; does nothing if that is done.
+
+        Raises:
+            CodeDriftedError: If the installed code is not what the new version was planned for.
+            CbpError: Anything else that prevents it; to be tried again.
+        """
+        newest = self._ahead(record)
+        if newest is None or newest.begin is None:
+            return record
+        now = replace(record, version=newest.version, document=newest.document)
+        dataflow = self._compile(newest.document)
+        require_planned(now, dataflow, newest)
+        try:
+            self.bring_tables(now, dataflow, newest)
+            self._prepare(now, dataflow)
+            self._runs.log(record.folder).forget_positions(newest.version)
+            self.bring_store(now, dataflow, newest)
+        finally:
+            # Also if the store's answer was lost: then it is never finished again.
+            self._catalog.forget(record.name)
+            self._engine.forget(record.folder)
+            self._runs.forget(record.name, since_ms=newest.begin.at_ms)
+        _log.info("dataflow.change_finished", dataflow=record.name, version=newest.version)
+        return now
+
+    def bring_tables(
+        self, record: DataflowRecord, dataflow: Dataflow, description: Description
+    ) -> None:
+        """Alter the tables of a version and create missing ones; idempotent.
+
+        All table entries carry the version's time, and later records a later time.
+        """
+        at_ms = int(record.created_at.timestamp() * 1000)
+        if description.begin is not None:
+            begin, leads = description.begin, _leads(dataflow, description.leaders)
+            at_ms = begin.at_ms
+            for name, changes in begin.tables.items():
+                self._engine.alter(
+                    record.folder,
+                    record.name,
+                    dataflow.stages[name],
+                    changes,
+                    epoch=begin.position.stages[leads[name]].epoch,
+                    version=description.version,
+                    timestamp_ms=begin.at_ms,
+                )
+        stages = tuple(dataflow.stages.values())
+        self._engine.create_tables(record.folder, record.name, stages, timestamp_ms=at_ms)
+
+    def bring_store(
+        self, record: DataflowRecord, dataflow: Dataflow, description: Description
+    ) -> None:
+        """Bring the store to where a version began; idempotent."""
+        if description.begin is not None:
+            self._store.change(
+                record,
+                *stage_wiring(dataflow, description.leaders),
+                position=description.begin.position,
+                fresh=description.begin.fresh,
+                at=self._clock(),
+            )
+
+    def retained(self, record: DataflowRecord, flow: str) -> tuple[Increment, ...]:
+        """Return the increments of a flow that can be read, without gaps up to the newest.
+
+        If the files of a stage's increment are gone, it is located in the stage's table.
+        """
+        found: list[Increment] = []
+        cursor: str | None = None
+        dropped = self._dropped(record).get(flow, ())
+
+        def stands(increment: Increment) -> bool:
+            # A roll-back dropped some; nothing reads those again, whether they are there or not.
+            gone = any(increment.index in part for part in dropped)
+            return gone or self._there(record, increment)
+
+        while True:
+            page = self._store.increments(record.name, flow, cursor=cursor, limit=_PAGE)
+            readable = self._located(record, flow, [item.increment for item in page.items])
+            there = list(itertools.takewhile(stands, readable))
+            found += there
+            cursor = page.cursor
+            if cursor is None or len(there) < len(readable):
+                return tuple(reversed(found))
+
+    def _dropped(self, record: DataflowRecord) -> dict[str, list[range]]:
+        return increments_dropped(self._runs.log(record.folder).generations)
+
+    def _located(
+        self, record: DataflowRecord, flow: str, increments: list[Increment]
+    ) -> list[Increment]:
+        gone = [i for i in increments if not self._there(record, i)]
+        if not gone or "." not in flow:  # a source has no table to find lost files in
+            return increments
+        known = {increment.index: increment for increment in increments}
+        known |= {i.index: i for i in self._engine.locate(record.folder, flow, gone)}
+        return list(known.values())
+
+    def _there(self, record: DataflowRecord, increment: Increment) -> bool:
+        return all(self._files.exists(f"{record.folder}/{file.path}") for file in increment.kept)
+
+    def _shape(self, record: DataflowRecord, description: Description) -> DataflowShape:
+        if description.shape is not None:
+            return description.shape
+        # Registered before shapes were kept: take the installed code for the old one.
+        return without_codes(shape_of(self._catalog.compiled(record)))
+
+    def _past(
+        self, record: DataflowRecord, now: DataflowShape, then: DataflowShape
+    ) -> dict[str, Schema]:
+        """Return the last columns of new flows that earlier versions had."""
+        new = flow_schemas(then).keys() - flow_schemas(now).keys()
+        past: dict[str, Schema] = {}
+        for description in self._descriptions.before(record) if new else ():
+            if description.shape is not None:
+                past |= flow_schemas(description.shape)
+        return {flow: schema for flow, schema in past.items() if flow in new}
+
+    def _rewritten(
+        self,
+        record: DataflowRecord,
+        after: Dataflow,
+        found: Changed,
+        leads: Mapping[str, str],
+    ) -> dict[str, tuple[TableChange, ...]]:
+        run, changes = self._new_id(), {}
+        for name, node in after.stages.items():
+            made = self._engine.rewrite(
+                record.folder,
+                record.name,
+                node,
+                epoch=found.succession.position.stages[leads[name]].epoch,
+                run=run,
+                anew=name in found.plan.rebuilt | found.plan.of_kind("added"),
+            )
+            if made:
+                changes[name] = tuple(made)
+        return changes
+
+
+def require_planned(record: DataflowRecord, dataflow: Dataflow, description: Description) -> None:
+    """Refuse to make the tables of a description with code that declares other tables.
+
+    Code with the same tables and a different function makes them, but does not run.
+
+    Raises:
+        CodeDriftedError: With every difference.
+    """
+    loaded = shape_of(dataflow)
+    mistakes = drift(description.shape, loaded, code=False) if description.shape else ()
+    if mistakes:
+        raise CodeDriftedError(record.name, description.version, mistakes)
+
+
+def stage_wiring(
+    dataflow: Dataflow, leaders: tuple[str, ...] | None
+) -> tuple[dict[str, dict[str, str]], set[tuple[str, str]]]:
+    """Return what the store keeps of the stages that lead: their wiring, and framed inputs."""
+    units = physical_stages(dataflow, leaders or tuple(dataflow.stages))
+    wiring = {name: dict(unit.leader.wiring) for name, unit in units.items()}
+    framed = {
+        (name, spec.name) for name, unit in units.items() for spec in unit.leader.translator.framed
+    }
+    return wiring, framed
+
+
+def _leads(dataflow: Dataflow, leaders: tuple[str, ...] | None) -> dict[str, str]:
+    units = physical_stages(dataflow, leaders or tuple(dataflow.stages))
+    return {name: leader for leader, unit in units.items() for name in unit.names}

@@ -1,0 +1,1 @@
+"""Reads for users: states, outputs, snapshots, explanations, recovery preview."""

@@ -1,0 +1,212 @@
+"""Explanations: the physical plan of a dataflow, and what one run did and why.
+
+The plan follows from the description and from the figures on which the engine bases its decisions
+(`cbp.model.dataflow.explain`). A run is explained from its records: the store, its intention while
+the log holds it, and the tables' logs. Reads only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+from cbp.engine.interface.engine import Engine
+from cbp.errors import NotFoundError
+from cbp.model.dataflow.explain import Plan, explain
+from cbp.model.dataflow.fusion import PhysicalStage
+from cbp.model.dataflow.picture import dot, mermaid, picture
+from cbp.model.flow.connector import Decision
+from cbp.model.flow.framing import FrameNote
+from cbp.model.flow.generation import home_of
+from cbp.model.flow.increment import Increment
+from cbp.model.run.account import Account, changes_of, consumed, reason
+from cbp.model.run.intention import Intention, RunStatus
+from cbp.model.schedule.quiescence import left_to_do
+from controller.loop.records.catalog import Catalog
+from controller.loop.records.description_log import Descriptions
+from controller.loop.runs.runner import Runs
+from controller.store.base import DataflowRecord, RunRecord, Store
+
+__all__ = ["Explaining", "Explanation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The plan and the graph of a dataflow.
+
+    Attributes:
+        picture: The graph for a terminal.
+        mermaid, dot: The graph for other programs.
+    """
+
+    plan: Plan
+    picture: str
+    mermaid: str
+    dot: str
+
+
+class _Ran(TypedDict):
+    version: int
+    codes: Mapping[str, str]
+
+
+class Explaining:
+    """Explains dataflows and runs; safe to use from several threads."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        engine: Engine,
+        catalog: Catalog,
+        runs: Runs,
+        descriptions: Descriptions,
+    ) -> None:
+        self._store, self._engine, self._catalog, self._runs = store, engine, catalog, runs
+        self._descriptions = descriptions
+
+    def plan(self, name: str) -> Explanation:
+        """Explain a dataflow.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+            DataflowInvalidError: If the document names a translator that is not installed.
+        """
+        record, dataflow = self._catalog.find(name)
+        leaders = tuple(self._catalog.units(record))
+        return Explanation(
+            explain(dataflow, leaders, self._engine.limits()),
+            picture(dataflow, leaders),
+            mermaid(dataflow, leaders),
+            dot(dataflow, leaders),
+        )
+
+    def left(self, name: str) -> dict[str, str]:
+        """Return the stages that can still do something without new arrivals, and what it is.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+            DataflowInvalidError: If the document names a translator that is not installed.
+        """
+        units = self._catalog.units(self._store.dataflow(name))
+        running = {stage for dataflow, stage in self._runs.busy() if dataflow == name and stage}
+        rules = {leader: unit.leader.runnable for leader, unit in units.items()}
+        return left_to_do(rules, self._store.position(name), running)
+
+    def run(self, run_id: str) -> Account:
+        """Return why a run ran, what it read, and what it produced.
+
+        Raises:
+            NotFoundError: If there is no such run.
+            DataflowInvalidError: If the document names a translator that is not installed.
+        """
+        run = self._store.run(run_id)
+        record, _ = self._catalog.find(run.dataflow)
+        unit = self._catalog.units(record)[run.stage]
+        intention = self._runs.log(record.folder).read(run.stage, run.epoch)
+        if intention is not None and intention.run != run.id:
+            intention = None  # the record is of another attempt
+        node = unit.leader
+        known = {
+            (increment.flow, increment.index): increment for increment in self._read(run, unit)
+        }
+        frames = self._frames(record, run, unit, intention)
+        return Account(
+            run=run.id,
+            why=reason(
+                node, run.read, run.remove, intention.correction if intention else None, frames
+            ),
+            consumed=tuple(consumed(node, run.read, run.remove, known, frames)),
+            produced=tuple(self._produced(run, unit, intention)),
+            changes=() if intention is None else tuple(changes_of(intention)),
+            versions=self._versions(record, run, unit),
+            recorded=intention is not None,
+            **self._code(record, run, unit, intention),
+        )
+
+    def _code(
+        self,
+        record: DataflowRecord,
+        run: RunRecord,
+        unit: PhysicalStage,
+        intention: Intention | None,
+    ) -> _Ran:
+        """Return the code of a run: from its record, or from the version in force when it began."""
+        if intention is not None:
+            return {"version": intention.dataflow_version, "codes": intention.codes}
+        found = self._descriptions.at(record, int(run.started_at.timestamp() * 1000))
+        stages = {} if found.shape is None else found.shape.stages
+        codes = {n: stages[n].code.text for n in unit.names if n in stages and stages[n].code}
+        return {"version": found.version, "codes": codes}
+
+    def _frames(
+        self,
+        record: DataflowRecord,
+        run: RunRecord,
+        unit: PhysicalStage,
+        intention: Intention | None,
+    ) -> Mapping[str, Sequence[FrameNote]]:
+        """Return what is known about a run's frames: from its record, or while they wait."""
+        if not unit.leader.translator.framed:
+            return {}
+        if intention is not None:
+            return intention.frames
+        if run.status is RunStatus.COMMITTED or self._amended_since(record, run):
+            return {}
+        # What it chose still waits, unless another attempt read it; then its number is gone.
+        waiting = self._store.connectors(run.dataflow)[run.stage]
+        read, remove = (
+            {name: tuple(indexes) for name, indexes in chosen.items()}
+            for chosen in (run.read, run.remove)
+        )
+        return Decision(read, remove).frames(waiting)
+
+    def _amended_since(self, record: DataflowRecord, run: RunRecord) -> bool:
+        """Return whether frame numbers may have been reassigned since a run began."""
+        _, at_ms = self._descriptions.begins(record)
+        rolled_back_ms = (one.prepared_ms for one in self._runs.log(record.folder).generations)
+        return max((at_ms, *rolled_back_ms)) >= run.started_at.timestamp() * 1000
+
+    def _read(self, run: RunRecord, unit: PhysicalStage) -> Iterator[Increment]:
+        """Yield the increments that a run read or removed, as far as they are known."""
+        for spec in unit.leader.translator.inputs:
+            if spec.frame_by is not None:
+                continue  # a frame's number names no increment
+            flow = unit.leader.wiring[spec.name]
+            taken = {*run.read.get(spec.name, ()), *run.remove.get(spec.name, ())}
+            for index in sorted(taken):
+                try:
+                    yield self._store.increment(run.dataflow, flow, index).increment
+                except NotFoundError:
+                    continue
+
+    def _produced(
+        self, run: RunRecord, unit: PhysicalStage, intention: Intention | None
+    ) -> Iterator[Increment]:
+        """Yield the outputs of a run's epoch; from the store if its record is gone."""
+        if intention is not None:
+            yield from intention.outputs.values()
+            return
+        if run.status is not RunStatus.COMMITTED:
+            return
+        for member in unit.members:
+            for output in member.translator.outputs:
+                flow = f"{member.name}.{output.name}"
+                try:
+                    yield self._store.increment(run.dataflow, flow, run.epoch).increment
+                except NotFoundError:
+                    continue
+
+    def _versions(
+        self, record: DataflowRecord, run: RunRecord, unit: PhysicalStage
+    ) -> dict[str, int]:
+        if run.status is not RunStatus.COMMITTED:
+            return {}
+        versions: dict[str, int] = {}
+        generations = self._runs.log(record.folder).generations
+        home = home_of(generations, unit.leader.name, run.epoch)
+        for member in unit.members:
+            found = self._engine.first_shown(record.folder, record.name, member, run.epoch, home)
+            versions.update((table, shown.version) for table, shown in found.items())
+        return versions

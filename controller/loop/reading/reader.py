@@ -1,0 +1,234 @@
+"""Reader of published data: records of a flow and of a state page by page, and state by key.
+
+A flow's cursor is `<increment>.<offset>`. It stays valid while the increment exists. New
+increments come after it, so a reader can follow a flow. Without a cursor, reading begins at the
+oldest increment that retention has left. An increment that retention removed is an error, not a
+gap.
+
+A read *as of* an epoch or a time uses the table versions of one snapshot
+(`controller.loop.reading.snapshots`), so reads of several tables agree. Pages of a state do the
+same; by default they use the newest snapshot. Their cursor is `v<version>.<place>`: it carries
+the version, so later publications are not seen.
+
+Invariants: pages of any size, put together, are the flow (tests/controller/test_reading.py), or
+the table of one version (tests/controller/test_consistent_reads.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cbp.engine.interface.engine import Engine, Place
+from cbp.engine.storage.table_names import flow_table, state_table
+from cbp.errors import DefinitionError, IncrementCollectedError, Mistake, NotFoundError
+from cbp.model.dataflow.dataflow import Dataflow, StageNode
+from cbp.model.flow.increment import Increment
+from controller.loop.reading.snapshots import Snapshots
+from controller.loop.records.catalog import Catalog
+from controller.store.base import DataflowRecord, Store
+
+__all__ = ["AsOf", "Reading"]
+
+_CURSOR = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})\Z")
+_PLACE = re.compile(r"v([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,18})\Z")
+# Every empty increment costs a look-up; after this many a page ends with a cursor.
+INCREMENTS_MAX = 1000
+
+
+_Page = tuple[list[dict[str, Any]], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """Which snapshot to read; without a value, the newest. Fields as in `Snapshots.take`.
+
+    Attributes:
+        epoch: The first snapshot that shows this epoch of `stage`, or of every stage.
+        stage: The stage of `epoch`; only together with it.
+        at_ms: The newest snapshot as of this time, in milliseconds since 1970.
+    """
+
+    epoch: int | None = None
+    stage: str | None = None
+    at_ms: int | None = None
+
+
+class Reading:
+    """Reads tables through the engine; sees published epochs only."""
+
+    def __init__(
+        self, *, store: Store, engine: Engine, catalog: Catalog, snapshots: Snapshots
+    ) -> None:
+        self._store, self._engine, self._catalog = store, engine, catalog
+        self._snapshots = snapshots
+
+    def read_flow(
+        self, dataflow: str, flow: str, cursor: str | None, limit: int, as_of: AsOf | None = None
+    ) -> _Page:
+        """Return at most `limit` records of a flow and the cursor of the next page.
+
+        Args:
+            dataflow: The name of the dataflow.
+            flow: `source` or `stage.output`.
+            cursor: The cursor of the previous page; `None` for the first page.
+            limit: Maximal number of records of the page (> 0).
+            as_of: Read the flow of a stage as a snapshot shows it; `None`: follow the flow.
+
+        Returns:
+            Records in the order of the flow; the cursor is `None` at its end.
+
+        Raises:
+            NotFoundError: If there is no such flow, or snapshot.
+            IncrementCollectedError: If retention removed the increment that the cursor names.
+            VersionGoneError: If the requested snapshot, or that of the first page, is gone.
+            DefinitionError: Rule `cursor_invalid`, or `source_unversioned`.
+        """
+        record, compiled = self._catalog.find(dataflow)
+        if flow not in compiled.flows():
+            raise NotFoundError(kind="flow", name=f"{dataflow}/{flow}")
+        if as_of is not None or (cursor is not None and _PLACE.match(cursor)):
+            if flow in compiled.sources:
+                message = "a source has no epochs; name the flow of a stage, as `stage.output`"
+                raise DefinitionError(Mistake("source_unversioned", flow, message))
+            stage, _, output = flow.partition(".")
+            version, place = self._begin(dataflow, flow_table(stage, output), cursor, as_of)
+            reader = self._engine.versions(record.folder, compiled.stages[stage])
+            return _paged(version, *reader.output_page(output, version, place, limit))
+        oldest = self._oldest(record, compiled, flow)
+        index, offset = (oldest, 0) if cursor is None else _position(cursor)
+        if index < oldest:
+            raise IncrementCollectedError(flow, index, oldest)
+        end = self._store.next_index(dataflow, flow)
+        page: list[dict[str, Any]] = []
+        last = min(end, index + INCREMENTS_MAX)
+        while index < last and len(page) < limit:
+            increment = self._increment(record, flow, index)
+            wanted = min(limit - len(page), max(increment.records - offset, 0))
+            if wanted:
+                page += self._engine.read(record.folder, [increment], offset=offset, limit=wanted)
+                offset += wanted
+            if offset >= increment.records:
+                index, offset = index + 1, 0
+        return page, None if index >= end else f"{index}.{offset}"
+
+    def look_up(
+        self,
+        dataflow: str,
+        stage: str,
+        state: str,
+        key: Mapping[str, Any],
+        as_of: AsOf | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return the published state records of one key; empty when there is none.
+
+        Args:
+            dataflow: The name of the dataflow.
+            stage: The name of the stage.
+            state: The name of the state.
+            key: Every key column of the state, with values of the columns' types.
+            as_of: Which snapshot; `None`: the table as it is now.
+
+        Raises:
+            NotFoundError: If there is no such dataflow, stage, state or snapshot.
+            VersionGoneError: If the snapshot's files are gone.
+            VersionUnreadableError: If the stage was changed since the snapshot.
+            CodeDriftedError: If the installed code has other key columns for it.
+            DefinitionError: Rule `key_invalid`, naming the key's columns.
+        """
+        record, node = self._state(dataflow, stage, state)
+        columns = node.translator.key_of(node.translator.state(state))
+        if set(key) != set(columns.names):
+            message = f"expected the columns ({columns}), got ({', '.join(key)})"
+            raise DefinitionError(Mistake("key_invalid", f"stages.{stage}.{state}", message))
+        if as_of is None:
+            return self._engine.look_up(record.folder, node, state, key)
+        version, _ = self._begin(dataflow, state_table(stage, state), None, as_of)
+        return self._engine.versions(record.folder, node).look_up(state, key, version)
+
+    def page_state(
+        self,
+        dataflow: str,
+        stage: str,
+        state: str,
+        cursor: str | None,
+        limit: int,
+        as_of: AsOf | None = None,
+    ) -> _Page:
+        """Return at most `limit` records of a state and the cursor of the next page.
+
+        Args:
+            dataflow, stage, state: Names.
+            cursor: The cursor of the previous page; `None` for the first page.
+            limit: Maximal number of records of the page (> 0).
+            as_of: Which snapshot; `None`: the newest when the first page is read.
+
+        Returns:
+            Records by the hash of their key; the cursor is `None` at the end of the state.
+
+        Raises:
+            As `look_up`; also DefinitionError of rule `cursor_invalid`.
+        """
+        record, node = self._state(dataflow, stage, state)
+        version, place = self._begin(dataflow, state_table(stage, state), cursor, as_of)
+        reader = self._engine.versions(record.folder, node)
+        return _paged(version, *reader.state_page(state, version, place, limit))
+
+    def _begin(
+        self, dataflow: str, table: str, cursor: str | None, as_of: AsOf | None
+    ) -> tuple[int, Place]:
+        """Return the version of a table and the place to read: a cursor's, or a snapshot's."""
+        if cursor is not None:
+            match = _PLACE.match(cursor)
+            if match is None:
+                raise _cursor_invalid(cursor)
+            return int(match[1]), (int(match[2]), int(match[3]))
+        asked = as_of or AsOf()
+        found = self._snapshots.take(
+            dataflow, epoch=asked.epoch, stage=asked.stage, at_ms=asked.at_ms
+        )
+        return found.tables[table].version, (0, 0)
+
+    def read_state(self, dataflow: str, stage: str, state: str) -> Iterator[dict[str, Any]]:
+        """Yield every published state record, bucket by bucket; raises as `look_up`."""
+        record, node = self._state(dataflow, stage, state)
+        return self._engine.read_state(record.folder, node, state)
+
+    def _oldest(self, record: DataflowRecord, compiled: Dataflow, flow: str) -> int:
+        """Return the first increment of a flow that retention has left."""
+        if flow not in compiled.sources:
+            return self._engine.horizon(record.folder, flow)
+        found = self._store.oldest_increments(record.name, flow, limit=1)
+        return found[0].increment.index if found else 0
+
+    def _increment(self, record: DataflowRecord, flow: str, index: int) -> Increment:
+        """Return an increment; recall it from its table if a restored store does not know it."""
+        try:
+            return self._store.increment(record.name, flow, index).increment
+        except NotFoundError:
+            return self._engine.recall(record.folder, flow, index)
+
+    def _state(self, dataflow: str, stage: str, state: str) -> tuple[DataflowRecord, StageNode]:
+        record, node = self._catalog.stage(dataflow, stage)
+        self._catalog.require_same_tables(record)
+        if all(spec.name != state for spec in node.translator.states):
+            raise NotFoundError(kind="state", name=f"{dataflow}/{stage}.{state}")
+        return record, node
+
+
+def _position(cursor: str) -> tuple[int, int]:
+    match = _CURSOR.match(cursor)
+    if match is None:
+        raise _cursor_invalid(cursor)
+    return int(match[1]), int(match[2])
+
+
+def _cursor_invalid(cursor: str) -> DefinitionError:
+    message = f"{cursor!r} is no cursor of these pages; use the one that the page before gave"
+    return DefinitionError(Mistake("cursor_invalid", "cursor", message))
+
+
+def _paged(version: int, rows: list[dict[str, Any]], behind: Place | None) -> _Page:
+    return rows, None if behind is None else f"v{version}.{behind[0]}.{behind[1]}"

@@ -1,0 +1,147 @@
+"""Recovery preview: reports what a recovery would do, before anything is done.
+
+    log beyond the store     records to redo, from the newest position if the store lies
+                             before it (the position replaces the older records)
+    source log beyond it     increments to index and enqueue again
+    runs without a record    interrupted: what they read is still queued
+    a folder without a row   a dataflow that the store does not know; `rebuild` brings it back
+
+Guaranteed: reads only, and lists names of files instead of reading them where that suffices.
+Not guaranteed: that the result still holds a moment later, if a service is at work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cbp.engine.commit.intention_log import IntentionLog
+from cbp.engine.storage.files import Files
+from cbp.engine.storage.table_names import source_folder
+from cbp.errors import CbpError, InvariantError
+from controller.loop.records.dataflow_folder import described
+from controller.store.base import Store
+
+__all__ = ["Outlook", "StageOutlook", "look_out"]
+
+
+@dataclass(frozen=True, slots=True)
+class StageOutlook:
+    """What is open at one leading stage.
+
+    Attributes:
+        epoch: Its next epoch according to the store.
+        recorded: The epoch after its newest record.
+        redo: Number of records that will be committed to the store again.
+        interrupted: Runs that are intended and not recorded.
+    """
+
+    stage: str
+    epoch: int
+    recorded: int
+    redo: int
+    interrupted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is open in one dataflow.
+
+    Attributes:
+        known: Whether the store has the dataflow.
+        position: Number of the position that will be restored; `None`: none.
+        arrivals: Source -> number of its increments that the store does not know.
+        problem: Why its state cannot be determined, in words; `""`: it can.
+    """
+
+    dataflow: str
+    known: bool
+    stages: tuple[StageOutlook, ...] = ()
+    arrivals: Mapping[str, int] = field(default_factory=dict)
+    position: int | None = None
+    problem: str = ""
+
+    @property
+    def steps(self) -> int:
+        """Number of records and increments that recovery processes."""
+        return sum(stage.redo for stage in self.stages) + sum(self.arrivals.values())
+
+    @property
+    def open(self) -> bool:
+        """Whether recovery would change anything."""
+        interrupted = any(stage.interrupted for stage in self.stages)
+        return not self.known or interrupted or bool(self.steps or self.problem)
+
+
+def look_out(store: Store, files: Files, tables_root: str) -> list[Outlook]:
+    """Return what is open in each dataflow, including those that only a folder describes."""
+    documents = described(files, tables_root)
+    folders = {record.name: record.folder for record in store.dataflows()}
+    names = {name: f"{tables_root}/{name}" for name in documents} | folders
+    interrupted: dict[tuple[str, str], list[str]] = {}
+    for run in store.intended_runs():
+        interrupted.setdefault((run.dataflow, run.stage), []).append(run.id)
+    found = []
+    for name, folder in sorted(names.items()):
+        document = store.dataflow(name).document if name in folders else documents[name]
+        sources = tuple(document.get("sources") or ())
+        try:
+            found.append(
+                _outlook(store, files, folder, name, known=name in folders, sources=sources)
+            )
+        except (CbpError, ValueError, KeyError, TypeError) as error:
+            found.append(Outlook(name, name in folders, problem=str(error)))
+    return [_with_runs(outlook, interrupted) for outlook in found]
+
+
+def _outlook(
+    store: Store, files: Files, folder: str, name: str, *, known: bool, sources: tuple[str, ...]
+) -> Outlook:
+    log = IntentionLog(folder, files)
+    epochs = {stage.stage: stage.epoch for stage in store.stages(name)}
+    recorded, position = log.next_epochs(), log.position()
+    closes = store.next_punctuation(name) if known else 0
+    behind = position is not None and log.trails(epochs, position, punctuations=closes)
+    stages = []
+    for stage in sorted(epochs.keys() | recorded.keys()):
+        epoch, end = epochs.get(stage, 0), recorded.get(stage, 0)
+        start = epoch
+        if behind and position is not None and stage in position.stages:
+            start = max(epoch, position.stages[stage].epoch)
+        stages.append(StageOutlook(stage, epoch, end, max(0, end - start)))
+    arrivals = {}
+    for source in sources:
+        end = _next_number(files, f"{folder}/{source_folder(source)}/_log")
+        missing = end - store.next_index(name, source)
+        if missing > 0:
+            arrivals[source] = missing
+    number = position.number if behind and position is not None else None
+    return Outlook(name, known, tuple(stages), arrivals, number)
+
+
+def _next_number(files: Files, folder: str) -> int:
+    names = [name for name in files.list_names(folder) if name.endswith(".json")]
+    if not names:
+        return 0
+    last = names[-1].removesuffix(".json")
+    if not last.isdecimal():
+        message = f"{folder} holds {names[-1]}, which is no entry of a source log"
+        raise InvariantError(message, folder=folder)
+    return int(last) + 1
+
+
+def _with_runs(outlook: Outlook, runs: Mapping[tuple[str, str], list[str]]) -> Outlook:
+    stages = tuple(
+        StageOutlook(
+            stage.stage,
+            stage.epoch,
+            stage.recorded,
+            stage.redo,
+            # If a run's record exists, its redo settles the run.
+            tuple(runs.get((outlook.dataflow, stage.stage), ())) if not stage.redo else (),
+        )
+        for stage in outlook.stages
+    )
+    return Outlook(
+        outlook.dataflow, outlook.known, stages, outlook.arrivals, outlook.position, outlook.problem
+    )

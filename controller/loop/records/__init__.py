@@ -1,0 +1,1 @@
+"""Records of dataflows: catalog, descriptions, folders, corrections."""

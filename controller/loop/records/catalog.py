@@ -1,0 +1,204 @@
+"""Catalog of compiled dataflows, by name; each is kept until its document changes.
+
+Registration chose which stages run together: the store has a row for each leading stage. A later
+compilation, by any version of the service, never chooses again.
+
+Invariant: the result was compiled from the record that the store holds now; a name that was
+deleted and registered again is compiled again (tests/controller/test_operating.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from threading import Lock
+
+import structlog
+
+from cbp.errors import CodeDriftedError, NotFoundError
+from cbp.model.dataflow.dataflow import Dataflow, StageNode
+from cbp.model.dataflow.fusion import PhysicalStage, physical_stages
+from cbp.model.dataflow.shape import DataflowShape, shape_of
+from cbp.model.version.code_drift import drift, unfingerprinted
+from controller.loop.records.description_log import Descriptions
+from controller.registry import Registry
+from controller.store.base import DataflowRecord, Store
+
+__all__ = ["Catalog"]
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """How the loaded code differs from the registered code.
+
+    Attributes:
+        adopted: Whether the registered code is known.
+    """
+
+    dataflow: Dataflow
+    drifted: CodeDriftedError | None
+    other_tables: CodeDriftedError | None
+    adopted: bool
+
+    @classmethod
+    def of(
+        cls,
+        record: DataflowRecord,
+        dataflow: Dataflow,
+        registered: DataflowShape | None,
+        loaded: DataflowShape,
+    ) -> _Compared:
+        """Compare; `registered` is `None` for a dataflow of a release that kept no shapes."""
+        if registered is None:
+            return cls(dataflow, None, None, adopted=False)
+        found = (drift(registered, loaded), drift(registered, loaded, code=False))
+        drifted, other_tables = (
+            CodeDriftedError(record.name, record.version, mistakes) if mistakes else None
+            for mistakes in found
+        )
+        return cls(dataflow, drifted, other_tables, not unfingerprinted(registered))
+
+
+class Catalog:
+    """Compiles documents and keeps the result; safe to use from several threads."""
+
+    def __init__(self, store: Store, registry: Registry, descriptions: Descriptions) -> None:
+        self._store, self._registry = store, registry
+        self._descriptions = descriptions
+        self._lock = Lock()
+        self._compiled: dict[str, tuple[tuple[int, datetime], Dataflow]] = {}
+        self._units: dict[str, tuple[Dataflow, Mapping[str, PhysicalStage]]] = {}
+        self._compared: dict[str, _Compared] = {}
+
+    def compiled(self, record: DataflowRecord) -> Dataflow:
+        """Return the dataflow of a record.
+
+        Raises:
+            DataflowInvalidError: If the document names a translator that is not installed.
+        """
+        made_from = record.version, record.created_at
+        with self._lock:
+            found = self._compiled.get(record.name)
+        if found is not None and found[0] == made_from:
+            return found[1]
+        dataflow = self._registry.compile(record.document)
+        with self._lock:
+            self._compiled[record.name] = made_from, dataflow
+        return dataflow
+
+    def units(self, record: DataflowRecord) -> Mapping[str, PhysicalStage]:
+        """Return the physical stages of a dataflow by their leading stages.
+
+        Raises:
+            DataflowInvalidError: See `compiled`.
+            InvariantError: If the store's stages are not those of the document.
+        """
+        dataflow = self.compiled(record)
+        with self._lock:
+            found = self._units.get(record.name)
+        if found is not None and found[0] is dataflow:
+            return found[1]
+        leaders = {stage.stage for stage in self._store.stages(record.name)}
+        units = physical_stages(dataflow, leaders)
+        with self._lock:
+            self._units[record.name] = dataflow, units
+        return units
+
+    def require_same(self, record: DataflowRecord) -> None:
+        """Raise an error if the loaded code is not that of the dataflow's version.
+
+        Raises:
+            CodeDriftedError: With every difference.
+            DataflowInvalidError: See `compiled`.
+            InvariantError: If the description of the version cannot be read.
+        """
+        if (error := self._compare(record).drifted) is not None:
+            raise error
+
+    def drifted(self, record: DataflowRecord) -> Mapping[str, CodeDriftedError]:
+        """Return the leading stages that may not run, since they or fused stages have drifted.
+
+        The other stages go on: each is unchanged, and reads the same columns as before.
+
+        Raises:
+            CodeDriftedError: If tables, keys or inputs differ. Then all stages stop, since the
+                layout of a stage's output depends on its readers.
+            DataflowInvalidError: See `compiled`.
+            InvariantError: As in `require_same`.
+        """
+        found = self._compare(record)
+        if found.drifted is None:
+            return {}
+        if found.other_tables is not None:
+            raise found.drifted
+        stopped = {}
+        for leader, unit in self.units(record).items():
+            names = {f"stages.{name}" for name in unit.names}
+            mistakes = [one for one in found.drifted.mistakes if one.where in names]
+            if mistakes:
+                stopped[leader] = CodeDriftedError(record.name, record.version, mistakes)
+        return stopped
+
+    def require_same_tables(self, record: DataflowRecord) -> None:
+        """Raise an error if the loaded code has other tables or keys than the registered code.
+
+        Called before a state is searched or written.
+
+        Raises:
+            As `require_same`.
+        """
+        if (error := self._compare(record).other_tables) is not None:
+            raise error
+
+    def adopt(self, record: DataflowRecord, *, staged: str = "") -> None:
+        """Record the loaded code as that of a version which an earlier release registered.
+
+        Args:
+            record: The dataflow.
+            staged: As in `Files.put_if_absent`.
+        """
+        found = self._compare(record)
+        if found.adopted or found.drifted is not None:
+            return
+        self._descriptions.adopt(record, shape_of(found.dataflow), staged=staged)
+        with self._lock:
+            self._compared.pop(record.name, None)
+        _log.info("code.adopted", dataflow=record.name, version=record.version)
+
+    def _compare(self, record: DataflowRecord) -> _Compared:
+        dataflow = self.compiled(record)
+        with self._lock:
+            found = self._compared.get(record.name)
+        if found is None or found.dataflow is not dataflow:
+            registered, loaded = self._descriptions.of(record).shape, shape_of(dataflow)
+            found = _Compared.of(record, dataflow, registered, loaded)
+            with self._lock:
+                self._compared[record.name] = found
+        return found
+
+    def leader(self, name: str, stage: str) -> str:
+        """Return the leader of a stage, which may be itself; raises `NotFoundError`."""
+        record, _ = self.stage(name, stage)
+        return next(n for n, unit in self.units(record).items() if stage in unit.names)
+
+    def find(self, name: str) -> tuple[DataflowRecord, Dataflow]:
+        """Return the record of a dataflow, and the compiled dataflow; raises `NotFoundError`."""
+        record = self._store.dataflow(name)
+        return record, self.compiled(record)
+
+    def stage(self, name: str, stage: str) -> tuple[DataflowRecord, StageNode]:
+        """Return the record of a dataflow, and one of its stages; raises `NotFoundError`."""
+        record, dataflow = self.find(name)
+        if stage not in dataflow.stages:
+            raise NotFoundError(kind="stage", name=f"{name}.{stage}")
+        return record, dataflow.stages[stage]
+
+    def forget(self, name: str) -> None:
+        """Drop what is kept about a deleted dataflow."""
+        with self._lock:
+            self._compiled.pop(name, None)
+            self._units.pop(name, None)
+            self._compared.pop(name, None)

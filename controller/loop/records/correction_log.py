@@ -1,0 +1,84 @@
+"""Correction log: who corrected what, where, when and why; the notes are kept for good.
+
+    _corrections/<stage>/<epoch>-00000-<run>.parquet    what was corrected
+    _corrections/<run>.json                             the note; of recorded ones only
+
+A note is written by redo after its run's record and before the epoch is committed. It stays when
+the record is removed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cbp.engine.run.corrections import FOLDER
+from cbp.engine.storage.checked_json import digested, read_record
+from cbp.engine.storage.files import Files
+from cbp.model.run.correction import CorrectionNote
+from cbp.model.run.intention import Intention
+
+__all__ = ["Corrected", "corrected_by", "put_note", "read_notes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Corrected:
+    """A recorded correction.
+
+    Attributes:
+        leader: The stage whose epoch it is.
+        at_ms: Milliseconds since 1970.
+        undone: Whether a roll-back has undone it.
+    """
+
+    run: str
+    leader: str
+    epoch: int
+    generation: int
+    at_ms: int
+    note: CorrectionNote
+    undone: bool = False
+
+
+def read_notes(files: Files, folder: str) -> Iterator[Corrected]:
+    """Yield the notes of a dataflow's folder, oldest first."""
+    for name in files.list_names(f"{folder}/{FOLDER}"):
+        if name.endswith(".json"):
+            yield read_record(files, f"{folder}/{FOLDER}/{name}", _from_json)
+
+
+def put_note(files: Files, folder: str, intention: Intention) -> None:
+    """Make the note of a correction durable; part of redo; does nothing for other runs."""
+    if intention.correction is None:
+        return
+    one = corrected_by(intention)
+    value = {
+        "run": one.run,
+        "leader": one.leader,
+        "epoch": one.epoch,
+        "generation": one.generation,
+        "at_ms": one.at_ms,
+        "note": one.note.to_json(),
+    }
+    path = f"{folder}/{FOLDER}/{one.run}.json"
+    data = digested(json.dumps(value, indent=1).encode(), path)
+    files.put_if_absent(path, data, what="correction")
+
+
+def corrected_by(intention: Intention) -> Corrected:
+    """Return the correction that a record describes."""
+    assert intention.correction is not None, "only called for corrections"
+    return Corrected(
+        intention.run,
+        intention.stage,
+        intention.epoch,
+        intention.generation,
+        intention.prepared_ms,
+        intention.correction,
+    )
+
+
+def _from_json(value: Mapping[str, Any]) -> Corrected:
+    return Corrected(**{**value, "note": CorrectionNote.from_json(value["note"])})

@@ -1,0 +1,174 @@
+"""A dataflow's folder: claiming it, finding described folders, and removing it.
+
+    <tables>/<dataflow>/_description/00000000000000000001.json
+
+The description is put before anything else. So a folder is self-describing from the first moment,
+and a lost metadata store can be filled again from it.
+
+Invariant: a folder is used only if it is empty or describes exactly the registered dataflow
+(tests/controller/test_registration.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from cbp.engine.storage.failpoints import Faults
+from cbp.engine.storage.files import Files, local_path
+from cbp.errors import (
+    DataflowInvalidError,
+    InvariantError,
+    Mistake,
+    OperatingError,
+    TableForeignError,
+)
+from controller.loop.records.description_log import FOLDER, Description, Descriptions
+
+__all__ = [
+    "Claimed",
+    "claim_folder",
+    "described",
+    "left_aside",
+    "remove_purged",
+    "remove_scratch",
+    "scratch_folder",
+    "set_aside",
+]
+
+SHOWN_MAX = 5
+_PURGED = ".purged-"
+_SCRATCH = ".scratch-"
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A folder that belongs to a dataflow.
+
+    Attributes:
+        before: Whether it was described before; then it may hold tables of an earlier life.
+        description: The newest description in it.
+    """
+
+    before: bool
+    description: Description
+
+
+def claim_folder(files: Files, folder: str, first: Description) -> Claimed:
+    """Claim a folder for a dataflow; repeating it for the same document succeeds.
+
+    Args:
+        files: Access to the folder.
+        folder: The folder.
+        first: Its description if it has none. The description of an older folder is kept, since
+            its epochs and intentions depend on it.
+
+    Raises:
+        TableForeignError: If the folder holds anything else.
+        DataflowInvalidError: If the document holds values that JSON cannot hold.
+        InvariantError: If the folder's description cannot be read.
+    """
+    document = first.document
+    try:
+        plain = json.loads(json.dumps(document, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        mistake = Mistake("document_invalid", "document", str(error))
+        raise DataflowInvalidError(str(document.get("name")), [mistake]) from error
+    names = files.list_names(folder)
+    if names and not files.list_names(f"{folder}/{FOLDER}"):
+        others = [name for name in names if name != FOLDER]
+        if others:
+            raise TableForeignError(folder, ", ".join(others[:SHOWN_MAX]))
+    descriptions = Descriptions(files)
+    found = descriptions.newest(folder)
+    if found is None:
+        descriptions.put(folder, first)
+        return Claimed(False, first)
+    if found.document != plain:
+        raise TableForeignError(folder, "a dataflow with another description")
+    return Claimed(True, found)
+
+
+def described(files: Files, tables_root: str) -> dict[str, Any]:
+    """Return dataflow name -> newest document, for every described folder in `tables_root`."""
+    found = {}
+    descriptions = Descriptions(files)
+    for name in files.list_names(tables_root):
+        if not name.startswith("."):
+            with suppress(InvariantError):
+                newest = descriptions.newest(f"{tables_root}/{name}")
+                if newest is not None:
+                    found[name] = newest.document
+    return found
+
+
+def set_aside(files: Files, folder: str, *, run: str, faults: Faults) -> str:
+    """Rename a folder at once and durably; `remove_purged` then removes it.
+
+    So a crash never leaves half of a dataflow under its name; `left_aside` finds what it
+    left.
+
+    Returns:
+        The new path of the folder; `""`: there is no folder.
+
+    Raises:
+        OperatingError: If it cannot be renamed.
+    """
+    path = local_path(folder)
+    parent, _, name = path.rpartition("/")
+    away = f"{parent}/{_PURGED}{name}-{run}"
+    try:
+        if not os.path.lexists(path):
+            return ""
+        faults("clean_up.before")
+        os.rename(path, away)
+        files.sync_dir(parent)
+        faults("clean_up.after")
+    except OSError as error:
+        raise _not_removed(path, error) from error
+    return away
+
+
+def remove_purged(path: str) -> None:
+    """Remove a folder that was set aside, with everything in it; repeatable, may take long.
+
+    Raises:
+        OperatingError: If it cannot be removed; the next start tries again.
+    """
+    try:
+        shutil.rmtree(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _not_removed(path, error) from error
+
+
+def scratch_folder(tables_root: str, name: str) -> str:
+    """Return a folder beside those of the dataflows; no start takes it for a dataflow's."""
+    return f"{tables_root}/{_SCRATCH}{name}"
+
+
+def remove_scratch(files: Files, folder: str, *, faults: Faults) -> None:
+    """Remove a scratch folder as far as possible; the next start removes the rest."""
+    if files.list_names(folder):
+        faults("clean_up.before")
+        shutil.rmtree(local_path(folder), ignore_errors=True)
+        faults("clean_up.after")
+
+
+def left_aside(files: Files, tables_root: str) -> list[str]:
+    """Return purged and scratch folders that crashes left; call it while none is in use."""
+    return [
+        local_path(f"{tables_root}/{name}")
+        for name in files.list_names(tables_root)
+        if name.startswith((_PURGED, _SCRATCH))
+    ]
+
+
+def _not_removed(path: str, error: OSError) -> OperatingError:
+    message = f"{path} cannot be removed: {error.strerror or error}"
+    return OperatingError(message, path=path)

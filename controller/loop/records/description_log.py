@@ -1,0 +1,253 @@
+"""Description log: what a dataflow is, beside its tables; one immutable record per version.
+
+    _description/00000000000000000001.json      as it was registered
+    _description/00000000000000000002.json      as it was changed, and where it went on
+    _description/adopted/0000000....json        codes of one that an earlier release registered
+
+The newest description is the truth; the store is an index over it. Putting it is the one step by
+which a new version takes over: before it, nothing of the new version is visible; after it,
+everything else is redo (`controller.loop.operations.version_change`).
+
+Invariant: `Description.from_json(d.to_json()) == d`; a number is put once, and a second writer
+learns that another controller leads (tests/controller/test_change_crashes.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from cbp.engine.storage.checked_json import digested, read_record
+from cbp.engine.storage.files import Exists, Files
+from cbp.errors import FileLostError, InvariantError, LogConflictError, NotFoundError
+from cbp.model.dataflow.shape import DataflowShape
+from cbp.model.flow.position import Position
+from cbp.model.run.intention import TableChange
+from cbp.model.version.code_drift import unfingerprinted, with_codes
+from controller.store.base import DataflowRecord
+
+__all__ = ["FOLDER", "FORMAT", "Begin", "Description", "Descriptions", "path_of"]
+
+FOLDER = "_description"
+ADOPTED = "_description/adopted"
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The redo record of a version change: where the version went on, and what changes.
+
+    Attributes:
+        at_ms: Milliseconds since 1970; later than every earlier record.
+        tables: Stage -> how its tables change.
+        fresh: Leading stages that changed; their failures are forgotten.
+        anew: All stages that changed, or that build their state again.
+    """
+
+    at_ms: int
+    position: Position
+    tables: Mapping[str, tuple[TableChange, ...]]
+    fresh: tuple[str, ...]
+    anew: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "at_ms": self.at_ms,
+            "position": self.position.to_json(),
+            "tables": {n: [c.to_json() for c in found] for n, found in self.tables.items()},
+            "fresh": list(self.fresh),
+            "anew": list(self.anew),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Begin:
+        """Read what `to_json` wrote."""
+        position = Position.from_json(value["position"])
+        return cls(
+            value["at_ms"],
+            position,
+            {n: tuple(map(TableChange.from_json, found)) for n, found in value["tables"].items()},
+            tuple(value["fresh"]),
+            # Old descriptions do not say: any stage may have begun anew.
+            tuple(value.get("anew", position.stages)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """One version of a dataflow.
+
+    Attributes:
+        leaders: The stages that lead others; `None` (old descriptions): each leads itself.
+        shape: The compiled dataflow; `None` in old descriptions.
+        begin: Where it began; every version but the first has one.
+    """
+
+    version: int
+    document: Mapping[str, Any]
+    leaders: tuple[str, ...] | None = None
+    shape: DataflowShape | None = None
+    begin: Begin | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        value: dict[str, Any] = {
+            "format": FORMAT,
+            "version": self.version,
+            "document": self.document,
+        }
+        if self.leaders is not None:
+            value["leaders"] = list(self.leaders)
+        if self.shape is not None:
+            value["shape"] = self.shape.to_json()
+        if self.begin is not None:
+            value["begin"] = self.begin.to_json()
+        return value
+
+    @classmethod
+    def from_json(cls, value: Any) -> Description:
+        """Read what `to_json` wrote.
+
+        Raises:
+            InvariantError: If it is no description, or has another format.
+        """
+        if not isinstance(value, Mapping) or value.get("format") != FORMAT:
+            message = "a description cannot be read: it is of another format"
+            raise InvariantError(message)
+        leaders, shape, begin = (value.get(name) for name in ("leaders", "shape", "begin"))
+        return cls(
+            value["version"],
+            value["document"],
+            None if leaders is None else tuple(leaders),
+            None if shape is None else DataflowShape.from_json(shape),
+            None if begin is None else Begin.from_json(begin),
+        )
+
+    @property
+    def begins(self) -> Mapping[str, int]:
+        """Stage -> its first epoch under this version; all earlier records are published."""
+        stages = {} if self.begin is None else self.begin.position.stages
+        return {name: stage.epoch for name, stage in stages.items()}
+
+
+@dataclass(slots=True)
+class Descriptions:
+    """Reads and puts descriptions; caches the one in use of each dataflow."""
+
+    files: Files
+    _kept: dict[str, tuple[tuple[int, datetime], Description]] = field(default_factory=dict)
+
+    def newest(self, folder: str) -> Description | None:
+        """Return the newest description of a folder, or `None` if there is none.
+
+        Raises:
+            InvariantError: If it cannot be read.
+        """
+        names = [n for n in self.files.list_names(f"{folder}/{FOLDER}") if n.endswith(".json")]
+        return self._read(f"{folder}/{FOLDER}/{names[-1]}") if names else None
+
+    def of(self, record: DataflowRecord) -> Description:
+        """Return the description of a record's version.
+
+        Raises:
+            InvariantError: If it cannot be read.
+        """
+        key = record.version, record.created_at
+        kept = self._kept.get(record.folder)
+        if kept is None or kept[0] != key:
+            kept = key, self._with_adopted(record)
+            self._kept[record.folder] = kept
+        return kept[1]
+
+    def adopt(self, record: DataflowRecord, loaded: DataflowShape, *, staged: str = "") -> None:
+        """Record the codes that run now, for a version which an earlier release registered.
+
+        A version is adopted once; later code is compared with the adopted codes.
+
+        Args:
+            record: The dataflow.
+            loaded: Its document as compiled now.
+            staged: As in `Files.put_if_absent`.
+        """
+        shape = with_codes(self.of(record).shape or loaded, loaded)
+        path = adopted_path(record.folder, record.version)
+        text = json.dumps(shape.to_json(), allow_nan=False, sort_keys=True)
+        data = digested(text.encode(), path)
+        self.files.put_if_absent(path, data, what="description", staged=staged)
+        self._kept.pop(record.folder, None)
+
+    def _with_adopted(self, record: DataflowRecord) -> Description:
+        found = self._read(path_of(record.folder, record.version))
+        path = adopted_path(record.folder, record.version)
+        known = found.shape is not None and not unfingerprinted(found.shape)
+        if known or not self.files.exists(path):
+            return found
+        adopted = read_record(self.files, path, DataflowShape.from_json)
+        return replace(found, shape=with_codes(found.shape or adopted, adopted))
+
+    def at(self, record: DataflowRecord, ms: int) -> Description:
+        """Return the description in force at a time, in milliseconds since 1970."""
+        found = self.of(record)
+        while found.begin is not None and found.begin.at_ms > ms and found.version > 1:
+            found = self._with_adopted(replace(record, version=found.version - 1))
+        return found
+
+    def before(self, record: DataflowRecord) -> Iterator[Description]:
+        """Yield the earlier versions of a dataflow, oldest first; raises as `of`."""
+        for version in range(1, record.version):
+            yield self._read(path_of(record.folder, version))
+
+    def begins(self, record: DataflowRecord) -> tuple[Mapping[str, int], int]:
+        """Return stage -> first epoch of the record's version, and when that version began."""
+        if record.version == 1:
+            return {}, 0
+        found = self.of(record)
+        return found.begins, found.begin.at_ms if found.begin else 0
+
+    def anew(self, record: DataflowRecord) -> frozenset[str]:
+        """Return the stages that any version but the first changed, or let begin anew."""
+        found: set[str] = set()
+        for version in range(2, record.version + 1):
+            begin = self._read(path_of(record.folder, version)).begin
+            found |= set(begin.anew if begin else ())
+        return frozenset(found)
+
+    def put(self, folder: str, description: Description, *, staged: str = "") -> None:
+        """Make a new version durable: the step by which it takes over.
+
+        Args:
+            folder: The folder of the dataflow.
+            description: The description of its next version.
+            staged: As in `Files.put_if_absent`.
+
+        Raises:
+            LogConflictError: If another controller has put this number, or leads now.
+        """
+        path = path_of(folder, description.version)
+        text = json.dumps(description.to_json(), allow_nan=False, sort_keys=True, indent=1)
+        data = digested(text.encode(), path)
+        result = self.files.put_if_absent(path, data, what="description", staged=staged)
+        # A description of an earlier release has no digest, or no name in it, and may be the same.
+        same = data, text.encode(), digested(text.encode(), "")
+        if isinstance(result, Exists) and result.data not in same:
+            raise LogConflictError(path)
+
+    def _read(self, path: str) -> Description:
+        try:
+            return read_record(self.files, path, Description.from_json)
+        except NotFoundError as exc:
+            raise FileLostError(path, "the database knows its version") from exc
+
+
+def adopted_path(folder: str, version: int) -> str:
+    """Return the path of the codes with which a version of an earlier release was adopted."""
+    return f"{folder}/{ADOPTED}/{version:020d}.json"
+
+
+def path_of(folder: str, version: int) -> str:
+    """Return the path of a version's description."""
+    return f"{folder}/{FOLDER}/{version:020d}.json"

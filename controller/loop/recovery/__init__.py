@@ -1,0 +1,1 @@
+"""Recovery: redo after a crash, roll-back, corrections."""

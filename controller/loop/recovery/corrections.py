@@ -1,0 +1,137 @@
+"""Corrections of state: each is prepared and recorded as an epoch of its own, and kept for good.
+
+The record of the correcting run is the commit point; it also holds who corrected and why.
+Everything after it is redo, as for any run (`controller.loop.runs.runner`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from cbp.engine.interface.engine import Engine, RunPlan
+from cbp.engine.storage.files import Files
+from cbp.errors import DataflowBusyError, NotFoundError
+from cbp.model.flow.generation import home_of
+from cbp.model.run.correction import Correction, CorrectionNote, check_corrections
+from cbp.model.run.intention import Intention, RunStatus
+from controller.loop.records.catalog import Catalog
+from controller.loop.records.correction_log import Corrected, corrected_by, read_notes
+from controller.loop.runs.runner import Runs
+from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
+
+__all__ = ["Corrections"]
+
+
+@dataclass(frozen=True, slots=True)
+class Corrections:
+    """Makes corrections; the caller makes sure that no run of the dataflow is active.
+
+    Attributes:
+        new_id: Returns unique, ascending ids.
+    """
+
+    store: Store
+    engine: Engine
+    files: Files
+    catalog: Catalog
+    runs: Runs
+    clock: Callable[[], datetime]
+    new_id: Callable[[], str]
+
+    def check(
+        self, name: str, stage: str, state: str, corrections: Sequence[Correction]
+    ) -> DataflowRecord:
+        """Raise an error if these corrections are not possible.
+
+        Raises:
+            NotFoundError: If there is no such dataflow, stage or state.
+            CodeDriftedError: If the installed code would write other columns.
+            DefinitionError: Rule `correction_invalid`.
+        """
+        record, node = self.catalog.stage(name, stage)
+        self.catalog.require_same_tables(record)
+        spec = next((one for one in node.translator.states if one.name == state), None)
+        if spec is None:
+            raise NotFoundError(kind="state", name=f"{name}/{stage}.{state}")
+        check_corrections(node.translator, spec, corrections, where="corrections")
+        return record
+
+    def make(
+        self,
+        record: DataflowRecord,
+        note: CorrectionNote,
+        corrections: Sequence[Correction],
+    ) -> Corrected:
+        """Run a correction as the next epoch of its stage; it is published at once.
+
+        Raises:
+            DataflowBusyError: If an earlier epoch, or the correction, cannot be finished now.
+            CbpError: If it cannot be prepared; nothing changed.
+        """
+        unit = self.catalog.units(record)[self.catalog.leader(record.name, note.stage)]
+        leader, *fused = unit.members
+        stage = next(s for s in self.store.stages(record.name) if s.stage == leader.name)
+        if (parked := self.runs.parked().get((record.name, stage.stage))) is not None:
+            raise DataflowBusyError(record.name, f"its stage {stage.stage!r} {parked.reason}")
+        unpublished = self.runs.publisher.before(record, stage.stage, stage.epoch)
+        plan = RunPlan(
+            record.folder,
+            record.name,
+            leader,
+            stage.epoch,
+            self.new_id(),
+            {},
+            tuple(fused),
+            unpublished,
+        )
+        prepared, path = self.engine.correct(plan, note.stage, note.state, corrections)
+        run = self._intended(record, stage, plan)
+        now_ms = int(self.clock().timestamp() * 1000)
+        intention = Intention(
+            dataflow=record.name,
+            stage=stage.stage,
+            epoch=stage.epoch,
+            run=run.id,
+            prepared_ms=self.runs.publisher.next_ms(record.name, now_ms),
+            read={},
+            remove={},
+            outputs=prepared.outputs,
+            changes=prepared.changes,
+            dataflow_version=record.version,
+            unpublished_from=unpublished[0].epoch if unpublished else stage.epoch,
+            leader_epoch=self.runs.leader_epoch,
+            memo=stage.memo,
+            figures=prepared.figures,
+            generation=record.generation,
+            correction=replace(note, path=path),
+        )
+        if not self.runs.finish(record, leader, intention):
+            why = "the correction is prepared and could not be recorded or finished; see its stage"
+            raise DataflowBusyError(record.name, why)
+        self.runs.publish(record)
+        return corrected_by(intention)
+
+    def of(self, record: DataflowRecord) -> list[Corrected]:
+        """Return the recorded corrections of a dataflow, oldest first."""
+        generations = self.runs.log(record.folder).generations
+        return [
+            replace(one, undone=home_of(generations, one.leader, one.epoch) != one.generation)
+            for one in read_notes(self.files, record.folder)
+        ]
+
+    def _intended(self, record: DataflowRecord, stage: StageRecord, plan: RunPlan) -> RunRecord:
+        run = RunRecord(
+            id=plan.run,
+            dataflow=record.name,
+            stage=stage.stage,
+            epoch=stage.epoch,
+            attempt=1,
+            status=RunStatus.INTENDED,
+            read={},
+            remove={},
+            started_at=self.clock(),
+        )
+        self.store.intend(run)
+        return run

@@ -1,0 +1,373 @@
+"""Position at a cut: reconstructs queues, memos and frames as they were at a point of the past.
+
+    base      the newest position before the cut from which every record is kept
+    closes    those made since the base, each between the same two increments of its flow
+    arrivals  what came to the sources since the base
+    redo      the records up to the cut, in their order, as recovery redoes them
+
+All this happens in a scratch store, which no other code sees. So there is only one definition of
+what a record does to the queues. Frames are a function of the flow and its closes: they are made
+again, as far as the records read them. What no record up to the cut read is left as it arrived; it
+is framed when the dataflow runs on.
+
+Guaranteed (tests/controller/test_rollback.py, test_rollback_framed.py): the service's own
+store and files are only read. Not guaranteed: that the past is still kept;
+`RollbackImpossibleError` says what is missing.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from cbp.engine.commit.intention_log import IntentionLog
+from cbp.engine.interface.engine import Engine
+from cbp.engine.storage.files import Files
+from cbp.errors import NotFoundError, RollbackImpossibleError
+from cbp.model.dataflow.fusion import PhysicalStage
+from cbp.model.dataflow.stage import InputSpec
+from cbp.model.flow.connector import Connector
+from cbp.model.flow.framing import Framing, Segment
+from cbp.model.flow.increment import Increment
+from cbp.model.flow.position import Position, StagePosition
+from cbp.model.flow.punctuation import Punctuation
+from cbp.model.run.intention import Intention
+from cbp.model.schedule.slots import Places
+from cbp.model.version.rollback import Cut
+from controller.loop.author.framing import Framer
+from controller.loop.author.punctuations import Punctuations
+from controller.loop.records.catalog import Catalog
+from controller.loop.records.description_log import Descriptions
+from controller.loop.runs.isolation import Isolation
+from controller.loop.runs.threads import Here
+from controller.store import open_store
+from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store
+
+__all__ = ["Past", "Stood", "records_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stood:
+    """The position of a dataflow at a cut, and the closes after the cut.
+
+    Attributes:
+        again: Numbers of the closes after the cut that the position contains.
+        dropped: Numbers of the closes after the cut that it does not contain.
+    """
+
+    position: Position
+    again: tuple[int, ...]
+    dropped: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Reconstructs positions of the past; reads only."""
+
+    store: Store
+    engine: Engine
+    files: Files
+    catalog: Catalog
+    punctuations: Punctuations
+    descriptions: Descriptions
+    clock: Callable[[], datetime]
+
+    def stood(
+        self, record: DataflowRecord, log: IntentionLog, cut: Cut, *, everything: bool
+    ) -> Stood:
+        """Return the position of a dataflow at a cut.
+
+        Args:
+            record: The dataflow.
+            log: The log of its records.
+            cut: A cut of its newest version.
+            everything: Also queue what arrived after the cut, and repeat closes after it.
+
+        Raises:
+            RollbackImpossibleError: If something that it needs is no longer kept.
+            CbpError: If an author's FrameBy fails.
+        """
+        units = self.catalog.units(record)
+        wiring = {name: dict(unit.leader.wiring) for name, unit in units.items()}
+        framed = _framed(units)
+        origin = self._origin(record, wiring, framed)
+        kept = [origin, *log.positions()]
+        nothing_later = self._holds_nothing_later(record, cut)
+        base = None if everything else _base(kept, log, cut, nothing_later)
+        base = base or _base(kept, log, cut)
+        if base is None:
+            why = "no position before it is kept for its stages"
+            raise RollbackImpossibleError(record.name, why)
+        redo = [
+            intention
+            for stage, epoch in cut.epochs.items()
+            for intention in records_of(log, stage, base.stages[stage].epoch, epoch)
+        ]
+        redo.sort(key=lambda intention: intention.prepared_ms)
+        number = self.store.next_punctuation(record.name)
+        closes = self._closes(record, base, number) if framed else []
+        later = tuple(one.number for one in closes if one.closed_ms > cut.at_ms)
+        if not everything:
+            closes = [one for one in closes if one.number not in later]
+        until = None if everything else cut
+        arrivals = self._arrivals(record, base, until, _last_read(redo, units))
+        with (
+            tempfile.TemporaryDirectory(prefix="cbp-rollback-") as folder,
+            closing(open_store(f"sqlite:///{folder}/scratch.db")) as scratch,
+        ):
+            generation = redo[0].generation if redo else 0
+            scratch.register(replace(record, generation=generation), wiring, framed)
+            scratch.change(record, wiring, framed, position=base, at=self.clock())
+            for place, one in enumerate(closes):
+                scratch.punctuate(record.name, replace(one, number=base.punctuations + place))
+            for arrived in arrivals:
+                claim = scratch.add_claim(_claim(record.name, arrived))
+                scratch.accept(replace(claim, status="accepted"), arrived)
+            framer = self._framer(scratch)
+            for intention in redo:
+                self._frame(scratch, framer, record, units[intention.stage], intention)
+                scratch.commit(intention, finished_at=self.clock())
+            position = scratch.position(record.name)
+        # What was closed since then comes after this position: `number` is not asked again.
+        again, dropped = (later, ()) if everything else ((), later)
+        return Stood(replace(position, punctuations=number), again, dropped)
+
+    def reachable(self, record: DataflowRecord, log: IntentionLog) -> Callable[[Cut], bool]:
+        """Return a function that tells whether a cut can be reached from a kept position."""
+        units = self.catalog.units(record)
+        wiring = {name: dict(unit.leader.wiring) for name, unit in units.items()}
+        kept = [self._origin(record, wiring, _framed(units)), *log.positions()]
+        return lambda cut: _base(kept, log, cut) is not None
+
+    def _holds_nothing_later(self, record: DataflowRecord, cut: Cut) -> Callable[[Position], bool]:
+        """Return a function that tells whether a position holds only what came before a cut."""
+        at = datetime.fromtimestamp(cut.at_ms / 1000, UTC)
+
+        def came_before(increment: Increment) -> bool:
+            if "." in increment.flow:  # output of a stage, made of what came before it
+                return True
+            try:
+                found = self.store.increment(record.name, increment.flow, increment.index)
+            except NotFoundError:
+                return True  # forgotten, so it is old
+            return found.created_at <= at
+
+        def closed_before(number: int) -> bool:
+            if not number:
+                return True
+            newest = next(self.punctuations.log(record.folder).since(number - 1), None)
+            return newest is None or newest.closed_ms <= cut.at_ms
+
+        return lambda position: (
+            all(map(came_before, position.newest)) and closed_before(position.punctuations)
+        )
+
+    def _frame(
+        self,
+        scratch: Store,
+        framer: Framer,
+        record: DataflowRecord,
+        unit: PhysicalStage,
+        intention: Intention,
+    ) -> None:
+        """Frame what waits at a stage until the frames that a record reads are there."""
+        if not unit.leader.translator.framed:
+            return
+
+        def lacking() -> bool:
+            connectors = scratch.connectors(record.name)[intention.stage]
+            return not intention.finds_what_it_read(connectors)
+
+        framer.advance(record, unit.leader, wanted=lacking)
+        if lacking():
+            why = (
+                f"the frames that epoch {intention.epoch} of stage {intention.stage!r} read "
+                "do not come again: has its FrameBy changed since?"
+            )
+            raise RollbackImpossibleError(record.name, why, epoch=intention.epoch)
+
+    def _framer(self, scratch: Store) -> Framer:
+        return Framer(
+            store=scratch,
+            engine=_Located(self.engine, self.files),
+            punctuations=_Told(
+                store=scratch,
+                files=self.files,
+                terms=self.punctuations.terms,
+                clock=self.clock,
+                catalog=self.catalog,
+            ),
+            clock=self.clock,
+            threads=Here(),
+            wake=lambda: None,
+            places=Places(1),
+            isolation=Isolation(clock=self.clock, on_conflict=lambda reason: None),
+        )
+
+    def _closes(self, record: DataflowRecord, base: Position, end: int) -> list[Punctuation]:
+        """Return the closes from a position up to a number, oldest first."""
+        logged = self.punctuations.log(record.folder).since(base.punctuations)
+        found = [one for one in logged if one.number < end]
+        if base.punctuations + len(found) < end:
+            why = f"the closes of its flows from number {base.punctuations} on are not all kept"
+            raise RollbackImpossibleError(record.name, why)
+        return found
+
+    def _arrivals(
+        self, record: DataflowRecord, base: Position, cut: Cut | None, read: Mapping[str, int]
+    ) -> list[IncrementRecord]:
+        """Return what arrived at the sources since a position, oldest first for each source.
+
+        If the clock was set back, an increment before an included one is included, too.
+
+        Args:
+            record: The dataflow.
+            base: The position.
+            cut: Leave out what arrived after it; `None`: leave out nothing.
+            read: Source -> the newest increment that records up to the cut read.
+
+        Raises:
+            RollbackImpossibleError: If the store has forgotten one of them.
+        """
+        found: list[IncrementRecord] = []
+        stood = {increment.flow: increment.index + 1 for increment in base.newest}
+        for source in self.catalog.compiled(record).sources:
+            arrived: list[IncrementRecord] = []
+            for index in range(stood.get(source, 0), self.store.next_index(record.name, source)):
+                try:
+                    arrived.append(self.store.increment(record.name, source, index))
+                except NotFoundError as error:
+                    why = f"increment {source}/{index}, which came since, is no longer known"
+                    raise RollbackImpossibleError(record.name, why) from error
+            if cut is not None:
+                at, last = datetime.fromtimestamp(cut.at_ms / 1000, UTC), read.get(source, -1)
+                there = [one.created_at <= at or one.increment.index <= last for one in arrived]
+                arrived = arrived[: max((n for n, kept in enumerate(there, 1) if kept), default=0)]
+            found += arrived
+        return found
+
+    def _origin(
+        self,
+        record: DataflowRecord,
+        wiring: Mapping[str, Mapping[str, str]],
+        framed: set[tuple[str, str]],
+    ) -> Position:
+        """Return the position at which the record's version began."""
+        begin = self.descriptions.of(record).begin
+        if begin is not None:
+            return begin.position
+        stages = {
+            name: StagePosition(
+                0,
+                None,
+                {
+                    i: Connector(i, framing=Framing() if (name, i) in framed else None)
+                    for i in inputs
+                },
+            )
+            for name, inputs in wiring.items()
+        }
+        return Position(record.name, stages, ())
+
+
+@dataclass(frozen=True, slots=True)
+class _Located:
+    """Frames old increments; if their own files are gone, from the files of the stage's table."""
+
+    engine: Engine
+    files: Files
+
+    def frame(
+        self, folder: str, stage: str, spec: InputSpec, increment: Increment, memo: Any
+    ) -> tuple[list[Segment], Any]:
+        """See `Engine.frame`."""
+        own = all(self.files.exists(f"{folder}/{file.path}") for file in increment.files)
+        if not own and "." in increment.flow:  # `stage.output`; a source has a plain name
+            (increment,) = self.engine.locate(folder, increment.flow, [increment])
+        return self.engine.frame(folder, stage, spec, increment, memo)
+
+
+class _Told(Punctuations):
+    """Punctuations of a scratch store; it is given the closes that it needs and reads no log."""
+
+    def catch_up(self, record: DataflowRecord) -> None:
+        """Do nothing."""
+
+
+def records_of(log: IntentionLog, stage: str, start: int, stop: int) -> list[Intention]:
+    """Return the records of these epochs.
+
+    Raises:
+        RollbackImpossibleError: If one is gone.
+    """
+    found = []
+    for epoch in range(start, stop):
+        intention = log.read(stage, epoch)
+        if intention is None:
+            why = f"the record of epoch {epoch} of stage {stage!r} is gone"
+            raise RollbackImpossibleError(stage, why, epoch=epoch)
+        found.append(intention)
+    return found
+
+
+def _base(
+    kept: Sequence[Position],
+    log: IntentionLog,
+    cut: Cut,
+    fits: Callable[[Position], bool] = lambda position: True,
+) -> Position | None:
+    """Return the newest position before a cut from which every record is there.
+
+    Args:
+        kept: Ascending; the first is the start of the newest version.
+    """
+    for position in reversed(kept):
+        if (
+            position.version == kept[0].version
+            and all(
+                stage.epoch <= cut.epochs[name]
+                and (stage.epoch == cut.epochs[name] or (log.oldest(name) or 0) <= stage.epoch)
+                for name, stage in position.stages.items()
+            )
+            and fits(position)
+        ):
+            return position
+    return None
+
+
+def _framed(units: Mapping[str, PhysicalStage]) -> set[tuple[str, str]]:
+    return {
+        (name, spec.name) for name, unit in units.items() for spec in unit.leader.translator.framed
+    }
+
+
+def _last_read(records: Sequence[Intention], units: Mapping[str, PhysicalStage]) -> dict[str, int]:
+    """Return flow -> the newest increment that records read of it, at inputs without frames."""
+    found: dict[str, int] = {}
+    for one in records:
+        leader = units[one.stage].leader
+        framed = {spec.name for spec in leader.translator.framed}
+        for input_, indexes in (*one.read.items(), *one.remove.items()):
+            if input_ not in framed and input_ in leader.wiring:
+                flow = leader.wiring[input_]
+                found[flow] = max(found.get(flow, -1), *indexes, -1)
+    return found
+
+
+def _claim(dataflow: str, arrived: IncrementRecord) -> ClaimRecord:
+    increment: Increment = arrived.increment
+    return ClaimRecord(
+        id=f"{increment.flow}{increment.index}",
+        dataflow=dataflow,
+        source=increment.flow,
+        sequence=increment.index,
+        path="",
+        bytes=0,
+        status="claiming",
+        created_at=arrived.created_at,
+        index=increment.index,
+    )

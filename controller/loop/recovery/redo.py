@@ -1,0 +1,168 @@
+"""Redo: after any crash, brings the store up to what the intention logs say.
+
+A roll-back that was begun is finished before anything else. A crash can leave three more things:
+
+    a record that is not committed      published and committed again (redo)
+    a committed record                  published if it may be unpublished, and always if it
+                                        is the newest; changes nothing unless the crash came
+                                        before, or a table lost its last entry
+    a run without a record              interrupted: its read set is still queued,
+                                        and the stage runs again
+
+A store that lost its newest part, or everything, is filled the same way: every record is redone,
+oldest first, as soon as the increments that it read are queued. If the log begins later than the
+store ends, the newest position is restored first (`cbp.model.flow.position`).
+
+Invariant: after `recover` every INTENDED run is being executed, or has a record that could not be
+finished yet; its stage then says so (tests/controller/test_recovery.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+
+import structlog
+
+from cbp.engine.interface.engine import Engine
+from cbp.errors import InvariantError
+from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.flow.generation import increments_dropped
+from cbp.model.run.intention import Intention
+from controller.loop.author.framing import Framer
+from controller.loop.author.punctuations import Punctuations
+from controller.loop.records.catalog import Catalog
+from controller.loop.recovery.rollback import Rollbacks
+from controller.loop.runs.isolation import Isolation
+from controller.loop.runs.runner import Runs
+from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
+
+__all__ = ["Recovery"]
+
+_log = structlog.get_logger(__name__)
+
+
+class Recovery:
+    """Redoes recorded runs and settles the others; idempotent, one call at a time.
+
+    Attributes:
+        on_redo: Called with each record before it is redone; shows progress.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        engine: Engine,
+        catalog: Catalog,
+        runs: Runs,
+        framer: Framer,
+        punctuations: Punctuations,
+        rollbacks: Rollbacks,
+        isolation: Isolation,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._rollbacks, self._isolation = rollbacks, isolation
+        self._store, self._engine, self._catalog, self._runs = store, engine, catalog, runs
+        self.on_redo: Callable[[Intention], None] = lambda intention: None
+        self._framer, self._punctuations, self._clock = framer, punctuations, clock
+
+    def recover_dataflow(self, record: DataflowRecord) -> None:
+        """Redo the records of one dataflow that the store lacks."""
+        nodes = self._catalog.compiled(record).stages
+        if self._rollbacks.finish(record):
+            record = self._store.dataflow(record.name)
+        self._tell_dropped(record)
+        self._bring_forward(record)
+        self._punctuations.recover(record)  # before anything is framed
+        for stage in self._store.stages(record.name):
+            self._keep(record, stage)
+        # A record may read what another stage's record brings: repeat until nothing moves.
+        moved = True
+        while moved:
+            stages = self._store.stages(record.name)
+            moved = any([self._redo(record, nodes[stage.stage], stage) for stage in stages])
+        # Completes a publication that died; it does no harm to one that was not due yet.
+        self._runs.publish(record)
+
+    def _tell_dropped(self, record: DataflowRecord) -> None:
+        """Mark claims whose increments roll-backs dropped, also in a store that was lost."""
+        if dropped := increments_dropped(self._runs.log(record.folder).generations):
+            self._store.withdraw(record.name, dropped)
+
+    def settle(self) -> None:
+        """Mark runs as interrupted that are not executed and have no record."""
+        # Taken before the runs: a run that ends in between is then no longer INTENDED.
+        owned = self._runs.busy().keys() | self._runs.parked().keys()
+        for run in self._store.intended_runs():
+            if (run.dataflow, run.stage) not in owned:
+                self._isolation.attempt(run.dataflow, "settled", partial(self._settle, run))
+
+    def _settle(self, run: RunRecord) -> None:
+        if not self._recorded(run):
+            self._runs.bury(run)
+
+    def read(self, record: DataflowRecord, stage: str, epoch: int) -> Intention | None:
+        """Return the record of an epoch, or `None`.
+
+        Raises:
+            FileDamagedError: If the file exists and is damaged; the stage is paused.
+        """
+        try:
+            return self._runs.log(record.folder).read(stage, epoch)
+        except InvariantError as error:
+            self._store.pause_stage(record.name, stage, error.message, error.as_dict())
+            raise
+
+    def _bring_forward(self, record: DataflowRecord) -> None:
+        """Restore the newest position if something from before it is missing.
+
+        Records and closes may be missing, and files of what was framed.
+        """
+        log = self._runs.log(record.folder)
+        position = log.position()
+        if position is None or position.version != record.version:
+            return
+        epochs = {stage.stage: stage.epoch for stage in self._store.stages(record.name)}
+        punctuations = self._store.next_punctuation(record.name)
+        trails = log.trails(epochs, position, punctuations=punctuations)
+        if trails or self._store.position(record.name).framed_less(position):
+            _log.info("recovery.restored", dataflow=record.name, position=position.number)
+            self._store.restore(position, at=self._clock())
+
+    def _redo(self, record: DataflowRecord, node: StageNode, stage: StageRecord) -> bool:
+        """Finish the record of the stage's next epoch; return whether it is committed."""
+        key = record.name, stage.stage
+        if key in self._runs.parked():
+            return False
+        intention = self.read(record, stage.stage, stage.epoch)
+        if intention is None:
+            return False
+        if node.translator.framed:
+            self._framer.frame(record, node)
+        if not self._queued(intention):
+            return False
+        self.on_redo(intention)
+        _log.info("recovery.redo", dataflow=record.name, stage=stage.stage, epoch=stage.epoch)
+        return self._runs.finish(record, node, intention)
+
+    def _keep(self, record: DataflowRecord, stage: StageRecord) -> None:
+        """Load the records of a stage that may be unpublished."""
+        try:
+            self._runs.publisher.before(record, stage.stage, stage.epoch)
+        except InvariantError as error:
+            # Without them its state is unknown: the stage never runs, the other stages go on.
+            told = error.as_dict()
+            self._store.pause_stage(record.name, stage.stage, error.message, told)
+
+    def _queued(self, intention: Intention) -> bool:
+        """Return whether the store holds everything that a record read."""
+        connectors = self._store.connectors(intention.dataflow)[intention.stage]
+        return intention.finds_what_it_read(connectors)
+
+    def _recorded(self, run: RunRecord) -> bool:
+        """Return whether the log holds this very run, so that a redo settles it."""
+        record = self._store.dataflow(run.dataflow)
+        intention = self.read(record, run.stage, run.epoch)
+        return intention is not None and intention.run == run.id

@@ -1,0 +1,306 @@
+"""Roll-back: takes a dataflow back to an earlier cut, tables and connectors together.
+
+    plan      the cut; the position there (`position_at.py`); what each table showed  (reads)
+    commit    the generation is put: one small file, the commit point
+    finish    every table by one entry of difference; the store in one transaction (redo)
+
+A crash before the commit point leaves everything as it was. After a later crash, recovery
+finishes the roll-back before anything else. Inputs that were read after the cut are queued again,
+and so are inputs that arrived since, unless they are dropped. Closes of framed flows are restored
+too, each between the same two increments; frames are made again from both.
+
+Invariants (tests/controller/test_rollback.py): a dataflow that was rolled back and runs on gives
+the same results as before, epoch by epoch; a crash at any failpoint ends before or after the
+roll-back.
+Absent on purpose: removal of what was undone; it stays readable in the tables' history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cache
+from itertools import islice, takewhile
+
+import structlog
+
+from cbp.engine.commit.intention_log import IntentionLog
+from cbp.engine.interface.engine import Engine
+from cbp.engine.interface.tables import TableRewind, Target
+from cbp.engine.storage.files import Files
+from cbp.errors import RollbackImpossibleError
+from cbp.model.flow.generation import Generation, increments_dropped
+from cbp.model.flow.position import Position
+from cbp.model.run.intention import Intention
+from cbp.model.version.rollback import Cut, Moment, TimeOf, find_cut, newest_moments, parse_goal
+from controller.loop.author.framing import Framer
+from controller.loop.author.punctuations import Punctuations
+from controller.loop.leadership.terms import Terms
+from controller.loop.records.catalog import Catalog
+from controller.loop.records.description_log import Descriptions
+from controller.loop.recovery.position_at import Past, records_of
+from controller.loop.recovery.superseded import superseded_in, without_increments
+from controller.loop.runs.runner import Runs
+from controller.store.base import DataflowRecord, Store
+
+__all__ = ["RollbackPlan", "Rollbacks"]
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackPlan:
+    """What a roll-back does; shown before it is done.
+
+    Attributes:
+        generation: The generation that begins; holds the position and the undone epochs.
+        cut: The cut to which it goes back.
+        records_undone: How many records the undone epochs emitted.
+        queued: `stage.input` -> the increments that then wait there, framed or not.
+        closes_again: Closes after the cut that are restored.
+        tables: Table folder -> what changes.
+    """
+
+    generation: Generation
+    cut: Cut
+    records_undone: int
+    queued: Mapping[str, int]
+    closes_again: int
+    tables: Mapping[str, TableRewind]
+
+
+class Rollbacks:
+    """Plans roll-backs and carries them out; the caller makes sure that no run is active."""
+
+    def __init__(
+        self,
+        store: Store,
+        engine: Engine,
+        files: Files,
+        catalog: Catalog,
+        runs: Runs,
+        framer: Framer,
+        punctuations: Punctuations,
+        terms: Terms,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._store, self._engine, self._files, self._terms = store, engine, files, terms
+        self._catalog, self._runs, self._clock = catalog, runs, clock
+        self._framer, self._descriptions = framer, Descriptions(files)
+        self._past = Past(store, engine, files, catalog, punctuations, self._descriptions, clock)
+
+    def plan(
+        self,
+        record: DataflowRecord,
+        to: str,
+        *,
+        who: str,
+        why: str,
+        drop_later: bool,
+        request: str = "",
+    ) -> RollbackPlan:
+        """Return what a roll-back would do; changes nothing that other code sees.
+
+        Args:
+            record: The dataflow.
+            to: See `cbp.model.version.rollback`.
+            who: The person or program that asks for it.
+            why: The reason given.
+            drop_later: Do not queue again what arrived at sources after the cut, and do not
+                restore closes made after it.
+            request: The idempotency key of the request.
+
+        Raises:
+            DefinitionError: Rule `rollback_target_invalid`.
+            NotFoundError: If `to` names a stage that does not exist.
+            RollbackImpossibleError: If something that it needs is no longer kept.
+        """
+        log = self._runs.log(record.folder)
+        cut = self._cut(record, log, to)
+        stood = self._past.stood(record, log, cut, everything=not drop_later)
+        position = stood.position
+        dropped: dict[str, int] = {}
+        if drop_later:
+            position, dropped = self._without_later(record, position)
+        superseded = superseded_in(position, log.generations, self._store)
+        position = without_increments(position, superseded)
+        self._require_queued(record, position)
+        epochs = {stage.stage: stage.epoch for stage in self._store.stages(record.name)}
+        now_ms = int(self._clock().timestamp() * 1000)
+        generation = Generation(
+            number=log.generation + 1,
+            position=position,
+            undone=epochs,
+            prepared_ms=self._runs.publisher.next_ms(record.name, now_ms),
+            who=who,
+            why=why,
+            dropped=dropped,
+            closes_dropped=stood.dropped,
+            superseded=superseded,
+            request=request,
+        )
+        undone = [i for s, n in epochs.items() for i in records_of(log, s, cut.epochs[s], n)]
+        return RollbackPlan(
+            generation=generation,
+            cut=cut,
+            records_undone=sum(o.records for i in undone for o in i.outputs.values()),
+            queued={
+                f"{name}.{input_}": len(connector.queue) + len(connector.arrived)
+                for name, stage in position.stages.items()
+                for input_, connector in stage.connectors.items()
+            },
+            closes_again=len(stood.again),
+            tables=self._tables(record, generation, dry_run=True),
+        )
+
+    def moments(self, record: DataflowRecord, limit: int) -> Sequence[Moment]:
+        """Return the newest moments to which the dataflow can be rolled back; reads only.
+
+        Args:
+            record: The dataflow.
+            limit: Most moments to return; one record of the log is read for each.
+        """
+        log = self._runs.log(record.folder)
+        begins, _ = self._descriptions.begins(record)
+        reachable = self._past.reachable(record, log)
+
+        def kept(moment: Moment) -> bool:
+            epochs = moment.cut.epochs
+            return all(epochs[s] >= epoch for s, epoch in begins.items()) and reachable(moment.cut)
+
+        found = newest_moments(self._spans(record, log), _time_of(log))
+        return list(islice(takewhile(kept, found), limit))
+
+    def carry_out(self, record: DataflowRecord, plan: RollbackPlan) -> None:
+        """Carry out a plan; no run of the dataflow is active, and everything is published.
+
+        Raises:
+            DataflowBusyError: If what is recorded cannot be finished now; nothing changed.
+            LogConflictError: If another controller changed it meanwhile, or leads now.
+            OperatingError: If it could not be finished: recovery, or `finish`, goes on.
+        """
+        with self._runs.publisher.lock(record.name):
+            self._runs.require_finished(record.name)
+            log = self._runs.log(record.folder)
+            log.put_generation(plan.generation, staged=self._terms.folder)
+            self.finish(record)
+
+    def finish(self, record: DataflowRecord) -> bool:
+        """Finish the newest roll-back if the store lacks it; return whether it did."""
+        log = self._runs.log(record.folder)
+        if log.generation <= record.generation:
+            return False
+        generation = log.generations[-1]
+        try:
+            self._tables(record, generation, dry_run=False)
+            self._framer.forget(record.name)  # the increments that it framed are gone
+            dropped = increments_dropped(log.generations)
+            self._store.rewind(generation, at=self._clock(), dropped=dropped)
+        finally:
+            # Also if the store's answer was lost: then it is never finished again.
+            self._runs.forget(record.name, since_ms=generation.prepared_ms)
+        epochs = {name: stage.epoch for name, stage in generation.position.stages.items()}
+        _log.info(
+            "dataflow.rolled_back",
+            dataflow=record.name,
+            generation=generation.number,
+            epochs=epochs,
+            undone=dict(generation.undone),
+            who=generation.who,
+            why=generation.why,
+        )
+        return True
+
+    def _cut(self, record: DataflowRecord, log: IntentionLog, to: str) -> Cut:
+        goal = parse_goal(to)
+        if goal.stage:
+            leader = self._catalog.leader(record.name, goal.stage)
+            goal = replace(goal, stage=leader)
+        spans = self._spans(record, log)
+        cut = find_cut(goal, spans, _time_of(log))
+        if cut is None:
+            kept = {stage: span.start for stage, span in spans.items()}
+            why = f"its records begin at epochs {kept}"
+            raise RollbackImpossibleError(record.name, why, oldest=kept)
+        begins, _ = self._descriptions.begins(record)
+        if any(cut.epochs[stage] < epoch for stage, epoch in begins.items()):
+            why = f"version {record.version} of it began at epochs {dict(begins)}"
+            raise RollbackImpossibleError(record.name, why, oldest=dict(begins))
+        return cut
+
+    def _spans(self, record: DataflowRecord, log: IntentionLog) -> dict[str, range]:
+        """Return stage -> the epochs whose records are kept."""
+        spans = {}
+        for stage in self._store.stages(record.name):
+            oldest = log.oldest(stage.stage)
+            spans[stage.stage] = range(stage.epoch if oldest is None else oldest, stage.epoch)
+        return spans
+
+    def _without_later(
+        self, record: DataflowRecord, position: Position
+    ) -> tuple[Position, dict[str, int]]:
+        """Return the position as if later arrivals had been read, and their number by source."""
+        newest = {increment.flow: increment for increment in position.newest}
+        dropped = {}
+        for source in self._catalog.compiled(record).sources:
+            end = self._store.next_index(record.name, source)
+            known = newest[source].index + 1 if source in newest else 0
+            if end > known:
+                newest[source] = self._store.increment(record.name, source, end - 1).increment
+                dropped[source] = end - known
+        return replace(position, newest=tuple(newest[flow] for flow in sorted(newest))), dropped
+
+    def _require_queued(self, record: DataflowRecord, position: Position) -> None:
+        """Raise an error if the position's queues name files that are gone."""
+        for name, stage in position.stages.items():
+            for connector in stage.connectors.values():
+                for increment in connector.held:
+                    for file in increment.files:
+                        if not self._files.exists(f"{record.folder}/{file.path}"):
+                            why = f"increment {increment.name}, which {name!r} read, is gone"
+                            raise RollbackImpossibleError(record.name, why, file=file.path)
+
+    def _tables(
+        self, record: DataflowRecord, generation: Generation, *, dry_run: bool
+    ) -> dict[str, TableRewind]:
+        log = self._runs.log(record.folder)
+        done: dict[str, TableRewind] = {}
+        for leader, unit in self._catalog.units(record).items():
+            stop = generation.start(leader)
+            target = Target(record.name, stop - 1, generation.number, generation.prepared_ms)
+            for node in unit.members:
+                done |= self._engine.rewind(
+                    record.folder,
+                    node,
+                    target,
+                    records=_RecordsOf(log, leader, stop),
+                    dry_run=dry_run,
+                )
+        return done
+
+
+def _time_of(log: IntentionLog) -> TimeOf:
+    @cache
+    def time_of(stage: str, epoch: int) -> int:
+        return records_of(log, stage, epoch, epoch + 1)[0].prepared_ms
+
+    return time_of
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordsOf:
+    """The records of a stage after an epoch, up to `stop`."""
+
+    log: IntentionLog
+    stage: str
+    stop: int
+
+    def __call__(self, epoch: int) -> list[Intention]:
+        """Return the records that a table may lack if it shows this epoch.
+
+        A table that no epoch has changed shows everything, and yet no epoch.
+        """
+        newest = self.log.read(self.stage, self.stop - 1) if self.stop > epoch + 1 else None
+        published = 0 if newest is None else newest.unpublished_from
+        return records_of(self.log, self.stage, max(epoch + 1, published), self.stop)

@@ -1,0 +1,1 @@
+"""Runs: start, watch, publish, retry, and keep failures inside one dataflow."""

@@ -1,0 +1,96 @@
+"""Locks of dataflows: one registration, change, amendment, deletion or file intake at a time.
+
+A REST request waits for the lock. The thread that ticks never waits: reading a large file may
+take minutes, and that thread serves the other dataflows too. It tries the lock, and leaves a
+dataflow that is locked to a later tick. If a dataflow stays locked for long, the log names the
+holder.
+
+Guaranteed: `attempt` never blocks (tests/controller/test_exclusion.py).
+Not guaranteed: an order among waiting threads.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import structlog
+
+__all__ = ["LONG_SECONDS", "Exclusion"]
+
+LONG_SECONDS = 60.0
+"""After so many seconds the log names a holder, once, when something else wants the lock."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Turn:
+    """The lock of one dataflow, with its holders and since when; the outermost holder is first."""
+
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    holders: list[tuple[str, float]] = field(default_factory=list)
+    told: bool = False
+
+
+class Exclusion:
+    """The locks of all dataflows; reentrant in the same thread.
+
+    Args:
+        monotonic: Returns seconds that never go back.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._guard, self._monotonic = threading.Lock(), monotonic
+        self._turns: dict[str, _Turn] = {}
+
+    @contextmanager
+    def hold(self, name: str, purpose: str) -> Iterator[None]:
+        """Wait for the lock of a dataflow, and hold it.
+
+        Args:
+            name: The dataflow.
+            purpose: What the caller does meanwhile, in words that follow the name: "is deleted".
+        """
+        turn = self._turn(name)
+        with turn.lock, self._entered(turn, purpose):
+            yield
+
+    @contextmanager
+    def attempt(self, name: str, purpose: str) -> Iterator[bool]:
+        """Like `hold`, but do not wait; yield whether the lock was free."""
+        turn = self._turn(name)
+        if not turn.lock.acquire(blocking=False):
+            self._tell(name, turn, purpose)
+            yield False
+            return
+        try:
+            with self._entered(turn, purpose):
+                yield True
+        finally:
+            turn.lock.release()
+
+    def _turn(self, name: str) -> _Turn:
+        with self._guard:
+            return self._turns.setdefault(name, _Turn())
+
+    @contextmanager
+    def _entered(self, turn: _Turn, purpose: str) -> Iterator[None]:
+        turn.holders.append((purpose, self._monotonic()))
+        try:
+            yield
+        finally:
+            turn.holders.pop()
+            turn.told = turn.told and bool(turn.holders)
+
+    def _tell(self, name: str, turn: _Turn, purpose: str) -> None:
+        # Name the outermost holder: what it calls inside has other names. It may be gone by now.
+        because, since = next(iter(turn.holders), ("", self._monotonic()))
+        seconds = self._monotonic() - since
+        if seconds >= LONG_SECONDS and not turn.told:
+            turn.told = True
+            figures = {"holder": because, "seconds": round(seconds), "waits": purpose}
+            _log.warning("dataflow.taken_for_long", dataflow=name, **figures)

@@ -1,0 +1,226 @@
+"""Runs and other work in flight: which stage is busy, with which run, since when, for how long.
+
+An operator or a time limit can cancel work: it is asked to stop. If it does not end within
+`GIVE_UP_SECONDS`, it is given up: its stage is free again, nothing waits for its thread, and
+its result is not recorded.
+
+Guaranteed: a stage has one piece of work at a time; work that `record` has accepted is never
+given up (tests/controller/test_time_limit.py).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, wait
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+import structlog
+
+from cbp.model.schedule.slots import Taken
+from controller.loop.runs.isolation import Isolation
+
+__all__ = ["GIVE_UP_SECONDS", "StageId", "UnderWay", "Work"]
+
+StageId = tuple[str, str]
+
+GIVE_UP_SECONDS = 30.0
+"""Seconds that a cancelled run may take to end before it is given up."""
+
+GIVE_UP_SHARE, GIVE_UP_SECONDS_MIN = 0.25, 1.0
+"""A late run has this share of its time limit to end: with a limit of 8 s it is 10 s in all."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(eq=False)
+class Work:
+    """One piece of work for a stage.
+
+    Attributes:
+        run: Id of the run; `""` for work that is no run.
+        since: When it was submitted.
+        seconds_max: Its time limit; 0: none.
+        give_up: Called when the work is given up; `None`: it is never given up.
+        cancelled_at: When it was asked to stop.
+        late: Whether it was cancelled by its time limit.
+        gave_way: How often runs of its epoch gave way before.
+        gives_way_to: The dataflow that it was cancelled for; `""`: none.
+        recording: Whether it is being recorded.
+    """
+
+    key: StageId
+    run: str
+    since: datetime
+    seconds_max: float = 0.0
+    give_up: Callable[[], None] | None = None
+    cancelled_at: datetime | None = None
+    late: bool = False
+    gave_way: int = 0
+    gives_way_to: str = ""
+    recording: bool = False
+
+
+class UnderWay:
+    """The work in flight; every method may be called from any thread.
+
+    Args:
+        executor: Carries out the work.
+        wake: Called when a piece of work has ended.
+        stop: Asks the engine to stop a run; returns at once.
+        isolation: Keeps failures inside their dataflow.
+
+    Attributes:
+        asked_to_end: How many pieces of work were asked to stop so far.
+    """
+
+    def __init__(
+        self,
+        *,
+        executor: Executor,
+        clock: Callable[[], datetime],
+        wake: Callable[[], None],
+        stop: Callable[[str], None],
+        isolation: Isolation,
+    ) -> None:
+        self._executor, self._clock, self._wake, self._stop = executor, clock, wake, stop
+        self._isolation, self._lock = isolation, threading.Lock()
+        self.asked_to_end = 0
+        self._busy: dict[StageId, Work] = {}
+        self._futures: dict[StageId, Future[None]] = {}
+
+    def busy(self) -> dict[StageId, str]:
+        """Return the busy stages, with the ids of their runs."""
+        with self._lock:
+            return {key: work.run for key, work in self._busy.items()}
+
+    def taken(self) -> dict[StageId, Taken]:
+        """Return the busy stages, with their work as the scheduler sees it."""
+        with self._lock:
+            return {
+                key: Taken(
+                    *key,
+                    work.since,
+                    work.run,
+                    work.gave_way,
+                    ending=work.cancelled_at is not None,
+                    recorded=work.recording or work.give_up is None,
+                )
+                for key, work in self._busy.items()
+            }
+
+    def submit(self, work: Work, function: Callable[[], object]) -> None:
+        """Hand work to the executor; its stage must be free."""
+        with self._lock:
+            assert work.key not in self._busy, f"{work.key} has a run under way"
+            self._busy[work.key] = work
+        try:
+            future = self._executor.submit(self._guarded, work, function)
+        except RuntimeError:  # no thread can be started: free the stage, to be tried again
+            with self._lock:
+                del self._busy[work.key]
+            raise
+        with self._lock:
+            self._futures[work.key] = future
+
+    def cancel(self, run: str) -> None:
+        """Ask a run to stop; does nothing if the run is not in flight."""
+        with self._lock:
+            for work in self._busy.values():
+                if work.run == run:
+                    self.asked_to_end += work.cancelled_at is None
+                    work.cancelled_at = work.cancelled_at or self._clock()
+                    work.gives_way_to = ""  # an explicit cancel is more than giving way
+        self._ask_to_stop(run)
+
+    def give_way(self, run: str, to: str) -> None:
+        """Ask a run to give way to dataflow `to`, unless it is stopping or being recorded."""
+        with self._lock:
+            found = [work for work in self._busy.values() if work.run == run]
+            asked = [w for w in found if w.cancelled_at is None and not w.recording]
+            for work in asked:
+                work.cancelled_at, work.gives_way_to = self._clock(), to
+                self.asked_to_end += 1
+        if asked:
+            self._ask_to_stop(run)
+
+    def _ask_to_stop(self, run: str) -> None:
+        try:
+            self._stop(run)
+        except Exception:  # the engine is lost: the run is given up later
+            _log.exception("run.not_told_to_stop", run=run)
+
+    def keep_time(self) -> None:
+        """Cancel work beyond its time limit; give up cancelled work that does not end."""
+        now = self._clock()
+        with self._lock:
+            found = list(self._busy.values())
+        for work in found:
+            self._isolation.attempt(work.key[0], "timed", partial(self._keep_time, work, now))
+
+    def _keep_time(self, work: Work, now: datetime) -> None:
+        if work.give_up is None or work.recording:
+            return
+        if work.cancelled_at is not None:
+            if (now - work.cancelled_at).total_seconds() >= _patience(work):
+                self._give_up(work, work.give_up)
+        elif work.seconds_max and (now - work.since).total_seconds() >= work.seconds_max:
+            _log.warning("run.late", dataflow=work.key[0], stage=work.key[1], run=work.run)
+            work.late = True
+            self.cancel(work.run)
+
+    def record(self, work: Work) -> bool:
+        """Return whether the result of ended work is still wanted; if so, it cannot be given up."""
+        with self._lock:
+            work.recording = self._busy.get(work.key) is work
+            return work.recording
+
+    def wait(self, dataflow: str | None = None, *, timeout: float | None = None) -> bool:
+        """Wait for the work of one or all dataflows; return whether all has ended."""
+        with self._lock:
+            chosen = [f for (name, _), f in self._futures.items() if dataflow in (None, name)]
+        return not wait(chosen, timeout=timeout).not_done
+
+    def begin(self) -> None:
+        """Begin a new term; nothing may be in flight."""
+        with self._lock:
+            assert not self._busy, f"still under way: {[*self._busy]}"
+            self._futures.clear()
+
+    def forget(self, dataflow: str) -> None:
+        """Drop what is kept about a dataflow that was deleted."""
+        with self._lock:
+            for key in [key for key in self._futures if key[0] == dataflow]:
+                del self._futures[key]
+
+    def _give_up(self, work: Work, told: Callable[[], None]) -> None:
+        with self._lock:
+            if work.recording or self._busy.get(work.key) is not work:
+                return
+            del self._busy[work.key]
+            self._futures.pop(work.key, None)
+        # If this fails, the run is still recorded as intended, and is settled as interrupted.
+        self._isolation.attempt(work.key[0], "freed", told)
+        self._wake()
+
+    def _guarded(self, work: Work, function: Callable[[], object]) -> None:
+        dataflow, stage = work.key
+        with structlog.contextvars.bound_contextvars(dataflow=dataflow, stage=stage, run=work.run):
+            try:
+                function()
+            except Exception:  # last resort of a worker: the store failed while recording
+                _log.exception("run.lost")
+            finally:
+                with self._lock:
+                    if self._busy.get(work.key) is work:
+                        del self._busy[work.key]
+                self._wake()
+
+
+def _patience(work: Work) -> float:
+    """Return how many seconds work may take to end after it was cancelled."""
+    if not work.late:
+        return GIVE_UP_SECONDS
+    return min(GIVE_UP_SECONDS, max(GIVE_UP_SECONDS_MIN, work.seconds_max * GIVE_UP_SHARE))

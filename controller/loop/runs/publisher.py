@@ -1,0 +1,245 @@
+"""Publication: keeps records that are committed and not published yet, and publishes them.
+
+    finish a run ----> due? --no--> kept here, and handed to the next run of its stage
+                        '--yes-> published with everything that is kept of its dataflow
+
+What is kept is an index of the intention logs. After a crash it is read from the logs again, as
+far back as each newest record says (`Intention.unpublished_from`). One lock per dataflow guards
+both putting records and publishing. So the contents and the timestamp of a publication follow
+from the newest records alone, and an interrupted publication can be completed.
+
+Invariants (tests/controller/test_publication.py): a run gets every record of its stage that its
+tables do not show; no record is dropped here before it is published.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+import structlog
+
+from cbp.engine.commit.intention_log import IntentionLog
+from cbp.engine.commit.publication import KINDS, files_named
+from cbp.engine.interface.engine import Engine
+from cbp.errors import CbpError, FileDamagedError
+from cbp.model.dataflow.publish_policy import EVERY_EPOCH, PublishPolicy
+from cbp.model.run.intention import Intention
+from cbp.model.run.publication import Publication, due
+from controller.loop.records.catalog import Catalog
+from controller.store.base import DataflowRecord
+
+__all__ = ["Publisher"]
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The records of one dataflow.
+
+    Attributes:
+        waiting: Stage -> its records that may be unpublished, oldest first; a stage that was
+            not looked up yet is missing.
+        last_ms: The newest `prepared_ms` that was seen.
+    """
+
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    waiting: dict[str, tuple[Intention, ...]] = field(default_factory=dict)
+    last_ms: int = 0
+
+
+class Publisher:
+    """Keeps records until they are published; safe to use from several threads.
+
+    Args:
+        engine: Publishes.
+        catalog: Knows the publish policies.
+        log: Returns the intention log of a folder.
+        begins: Returns two things: stage -> its first epoch under the record's version, and the
+            time in milliseconds when that version took over.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        catalog: Catalog,
+        log: Callable[[str], IntentionLog],
+        begins: Callable[[DataflowRecord], tuple[Mapping[str, int], int]],
+    ) -> None:
+        self._engine, self._catalog, self._log, self._begins = engine, catalog, log, begins
+        self._lock = threading.Lock()
+        self._kept: defaultdict[str, _Kept] = defaultdict(_Kept)
+
+    def lock(self, dataflow: str) -> threading.RLock:
+        """Return the lock that guards putting records of a dataflow, and publishing it."""
+        return self._of(dataflow).lock
+
+    def before(self, record: DataflowRecord, stage: str, epoch: int) -> tuple[Intention, ...]:
+        """Return a stage's records before an epoch that its tables may not show yet.
+
+        Raises:
+            InvariantError: If the log does not hold them.
+        """
+        kept = self._of(record.name)
+        if stage not in kept.waiting:
+            with kept.lock:
+                self._load(kept, record, stage, epoch)
+        return tuple(one for one in kept.waiting[stage] if one.epoch < epoch)
+
+    def next_ms(self, dataflow: str, now_ms: int) -> int:
+        """Return the time now, but later than every record of the dataflow: clocks may be set back.
+
+        A compaction is a second table entry, one millisecond later, and a retention a third one.
+        With records three milliseconds apart, all tables of a publication have equal timestamps,
+        and a reader AS OF one of them sees the publication whole.
+        """
+        kept = self._of(dataflow)
+        with kept.lock:
+            return max(now_ms, kept.last_ms + len(KINDS))
+
+    def add(self, intention: Intention) -> None:
+        """Keep a record; `before` must have been called for its epoch."""
+        kept = self._of(intention.dataflow)
+        with kept.lock:
+            older = (one for one in kept.waiting[intention.stage] if one.epoch < intention.epoch)
+            kept.waiting[intention.stage] = (*older, intention)
+            kept.last_ms = max(kept.last_ms, intention.prepared_ms)
+
+    def due(
+        self,
+        record: DataflowRecord,
+        now_ms: int,
+        *,
+        without: Collection[str] = (),
+        at_once: bool = False,
+    ) -> Publication | None:
+        """Return the publication that is due.
+
+        Args:
+            record: The dataflow.
+            now_ms: Milliseconds since 1970.
+            without: Stages that cannot be published now.
+            at_once: Publish now, whatever the policy says.
+        """
+        waiting = self._waiting(record.name)
+        for stage in without:
+            waiting.pop(stage, None)
+        return due(self._policy(record), waiting, now_ms=now_ms, at_once=at_once)
+
+    def publish(self, record: DataflowRecord, publication: Publication) -> dict[str, Exception]:
+        """Publish stage by stage; a stage that fails does not hold up the others.
+
+        Returns:
+            Stage -> its failure; the records of such a stage stay here.
+        """
+        kept = self._of(record.name)
+        failures: dict[str, Exception] = {}
+        with kept.lock:
+            for stage, records in publication.covers.items():
+                try:
+                    self._engine.publish(
+                        record.folder, records, timestamp_ms=publication.timestamp_ms
+                    )
+                except Exception as error:  # any failure: the records stay, publishing is repeated
+                    failures[stage] = error
+                else:
+                    last = records[-1].epoch
+                    left = (one for one in kept.waiting.get(stage, ()) if one.epoch > last)
+                    kept.waiting[stage] = tuple(left)
+        covers = {stage: records[-1].epoch for stage, records in publication.covers.items()}
+        _log.info("dataflow.published", dataflow=record.name, epochs=covers, failed=[*failures])
+        return failures
+
+    def newest(self, dataflow: str, stage: str) -> Intention:
+        """Return the newest unpublished record of a stage."""
+        return self._of(dataflow).waiting[stage][-1]
+
+    def files_needed(self, dataflow: str) -> set[str]:
+        """Return the files that unpublished records name, relative to the dataflow's folder.
+
+        The garbage collection must not remove them. Call this after reading the tables: then a file
+        that is published in between is not missed by both.
+        """
+        waiting = self._waiting(dataflow)
+        return files_named(one for records in waiting.values() for one in records)
+
+    def unpublished(self, dataflow: str) -> Mapping[str, int]:
+        """Return, by stage, how many epochs readers of its tables do not see yet."""
+        return {stage: len(records) for stage, records in self._waiting(dataflow).items()}
+
+    def forget(self, dataflow: str, *, since_ms: int = 0) -> None:
+        """Drop the records of a dataflow that was deleted, rolled back or changed.
+
+        Args:
+            dataflow: The name of the dataflow.
+            since_ms: Time of the amendment. Every later record gets a later time, even if the clock
+                was set back.
+        """
+        with self._lock:
+            last_ms = max(self._kept[dataflow].last_ms, since_ms)
+            self._kept[dataflow] = _Kept(last_ms=last_ms)
+
+    def forget_all(self) -> None:
+        """Drop all records: another controller may have written newer ones."""
+        with self._lock:
+            self._kept.clear()
+
+    def _of(self, dataflow: str) -> _Kept:
+        with self._lock:
+            return self._kept[dataflow]
+
+    def _waiting(self, dataflow: str) -> dict[str, tuple[Intention, ...]]:
+        """Return a copy; does not wait for a publication under way."""
+        return dict(self._of(dataflow).waiting)
+
+    def _policy(self, record: DataflowRecord) -> PublishPolicy:
+        try:
+            return self._catalog.compiled(record).publish
+        except CbpError:
+            # Its translators are gone, but its runs must be finished: leave nothing unpublished.
+            return EVERY_EPOCH
+
+    def _load(self, kept: _Kept, record: DataflowRecord, stage: str, epoch: int) -> None:
+        if stage not in kept.waiting:
+            # Everything is published before a new version takes over.
+            begins, at_ms = self._begins(record)
+            new = epoch > begins.get(stage, 0)
+            log = self._log(record.folder)
+            records, applied = _unpublished(log, record.name, stage, epoch) if new else ((), 0)
+            published = records[0].epoch if records else epoch
+            if published > begins.get(stage, 0) and not applied:
+                log.require_shown(stage, published - 1)
+            begun = (one.prepared_ms for one in log.generations[-1:])
+            ended = (one.prepared_ms for one in records[-1:])
+            # Its tables were made at that time, or earlier if the dataflow was brought back.
+            created_ms = int(record.created_at.timestamp() * 1000)
+            kept.last_ms = max([kept.last_ms, created_ms, at_ms, applied, *begun, *ended])
+            kept.waiting[stage] = records
+
+
+def _unpublished(
+    log: IntentionLog, dataflow: str, stage: str, epoch: int
+) -> tuple[tuple[Intention, ...], int]:
+    """Return the records that may be unpublished, and the time up to which the tables are current.
+
+    A damaged or missing record is not needed if the tables show its whole epoch.
+    """
+    try:
+        return log.unpublished(stage, epoch), 0
+    except FileDamagedError as error:
+        applied = log.applied_ms(stage, epoch - 1)
+        if applied is None:
+            raise
+        _log.warning(
+            "record.not_needed",
+            dataflow=dataflow,
+            stage=stage,
+            epoch=epoch - 1,
+            because="the tables show its epoch",
+            error=error.as_dict(),
+        )
+        return (), applied

@@ -1,0 +1,70 @@
+"""Starvation: finds runs that have had work but no slot of the engine for some seconds.
+
+The engine is asked only when its answer can make another run give way (`Places.matters`); without
+contention it costs nothing.
+
+Guaranteed: the time is counted anew for a run that got a slot in between, or that waited for a run
+that was asked to end, even if that run ended between two calls
+(tests/controller/test_giving_way.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+import structlog
+
+from cbp.engine.interface.engine import Engine
+from cbp.errors import OperatingError
+from cbp.model.schedule.slots import STARVED_SECONDS, Places, Taken
+from controller.loop.runs.in_flight import StageId
+
+__all__ = ["Starving"]
+
+_log = structlog.get_logger(__name__)
+
+
+class Starving:
+    """Remembers since when each run has no slot; used by the thread that ticks only."""
+
+    def __init__(self, *, engine: Engine, clock: Callable[[], datetime], places: Places) -> None:
+        self._engine, self._clock, self._places = engine, clock, places
+        self._since: dict[str, datetime] = {}
+        self._last: dict[str, datetime] = {}
+        self._asked_to_end = 0
+
+    def told(
+        self, taken: Mapping[StageId, Taken], *, asked_to_end: int = 0
+    ) -> dict[StageId, Taken]:
+        """Return the work that goes on, with the starving runs marked.
+
+        Args:
+            taken: The work in flight.
+            asked_to_end: How many pieces of work were asked to end so far. One of them may have
+                ended between two calls and is then missing in `taken`.
+        """
+        now = self._clock()
+        going = [work for work in taken.values() if work.run and not work.recorded]
+        runs = [work.run for work in going]
+        found = self._without_slots(runs) if self._places.matters(going, now) else ()
+        self._last = {run: at for run, at in self._last.items() if run in runs}
+        self._last |= dict.fromkeys(found, now)
+        # Slots of runs that are ending, or have just ended, may become free.
+        ending = any(work.ending for work in going) or asked_to_end != self._asked_to_end
+        self._asked_to_end = asked_to_end
+        self._since = {} if ending else {run: self._since.get(run, now) for run in found}
+        return {key: self._told(work, now) for key, work in taken.items()}
+
+    def _told(self, work: Taken, now: datetime) -> Taken:
+        since = self._since.get(work.run)
+        starved = since is not None and (now - since).total_seconds() >= STARVED_SECONDS
+        return replace(work, starved=starved, starved_at=self._last.get(work.run))
+
+    def _without_slots(self, runs: Sequence[str]) -> Collection[str]:
+        try:
+            return self._engine.starved(runs)
+        except OperatingError as error:  # then no run gives way, as without contention
+            _log.warning("starving.unknown", error=error.as_dict())
+            return ()

@@ -1,0 +1,1 @@
+"""Verification: compares tables with their recomputation from scratch."""

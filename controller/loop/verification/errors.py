@@ -1,0 +1,117 @@
+"""Errors of verification: why a dataflow cannot be verified, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cbp.errors import OperatingError
+
+__all__ = [
+    "DataflowUnsettledError",
+    "InputNotRetainedError",
+    "NothingVerifiedError",
+    "PunctuationUnplacedError",
+    "VerificationBusyError",
+    "VerificationTooLargeError",
+]
+
+
+class InputNotRetainedError(OperatingError):
+    """An increment of a source is gone, so nothing can be recomputed from it."""
+
+    code = "input_not_retained"
+    retryable = False
+
+    def __init__(self, dataflow: str, source: str, index: int) -> None:
+        super().__init__(
+            f"increment {index} of source {source!r} of {dataflow!r} is not there any more: its "
+            "tables cannot be recomputed from scratch; keep the input for as long as you verify",
+            dataflow=dataflow,
+            source=source,
+            index=index,
+        )
+
+
+class NothingVerifiedError(OperatingError):
+    """Every table had to be left out, so nothing was compared."""
+
+    code = "nothing_verified"
+    retryable = False
+
+    def __init__(self, dataflow: str, tables: Mapping[str, str]) -> None:
+        reasons = "; ".join(
+            f"{why} ({_some(tables, why)})" for why in dict.fromkeys(tables.values())
+        )
+        super().__init__(
+            f"nothing of {dataflow!r} was verified, since every table is left out: {reasons}",
+            dataflow=dataflow,
+            tables=dict(tables),
+        )
+
+
+def _some(tables: Mapping[str, str], why: str) -> str:
+    found = [table for table, because in tables.items() if because == why]
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return ", ".join(found[:3]) + more
+
+
+class DataflowUnsettledError(OperatingError):
+    """A dataflow whose epochs depend on time did not come to rest in time."""
+
+    code = "dataflow_unsettled"
+
+    def __init__(self, dataflow: str, stages: Mapping[str, str]) -> None:
+        waits = "; ".join(f"{stage}: {why}" for stage, why in stages.items()) or "new input"
+        super().__init__(
+            f"{dataflow!r} did not come to rest ({waits}); what its stages do depends on when "
+            "they run, so it can be compared only when nothing is left to do: hold back its "
+            "input, or give it more time",
+            dataflow=dataflow,
+            stages=dict(stages),
+        )
+
+
+class VerificationBusyError(OperatingError):
+    """A verification is already under way; only one at a time may compete with the runs."""
+
+    code = "verification_busy"
+
+    def __init__(self, running: str, dataflow: str) -> None:
+        super().__init__(
+            f"verification {running} of {dataflow!r} is under way; wait for it, or cancel it",
+            verification=running,
+            dataflow=dataflow,
+        )
+
+
+class VerificationTooLargeError(OperatingError):
+    """The input is too large for the reference engine, which holds everything in memory."""
+
+    code = "verification_too_large"
+    retryable = False
+
+    def __init__(self, dataflow: str, records: int, records_max: int) -> None:
+        super().__init__(
+            f"{dataflow!r} has {records:,} records of input or more; the reference engine takes "
+            f"at most {records_max:,}: use the direct engine",
+            dataflow=dataflow,
+            records=records,
+            records_max=records_max,
+        )
+
+
+class PunctuationUnplacedError(OperatingError):
+    """Frames of a flow were closed between increments that a recomputation splits differently."""
+
+    code = "punctuation_unplaced"
+    retryable = False
+
+    def __init__(self, dataflow: str, flow: str, at: int) -> None:
+        super().__init__(
+            f"the frames of flow {flow!r} of {dataflow!r} were closed before its increment {at}, "
+            "and a recomputation cuts that flow into other increments: it depends on when its "
+            "stage runs, or all input comes at once; verify by increments, or close sources only",
+            dataflow=dataflow,
+            flow=flow,
+            at=at,
+        )

@@ -1,0 +1,434 @@
+"""Verification jobs: recompute a dataflow from its retained input, and compare every table.
+
+    cut -> recompute in a folder of its own -> compare, table by table
+                                                 '- differs -> recompute again, compare both
+
+`controller.loop.verification.recomputation` makes the cut and recomputes. A second recomputation
+separates wrong tables from translators that are not deterministic. There is one verification at a
+time. It takes no lock that a run needs, and shares only the executor's slots with the runs.
+
+Guaranteed: it ends within its time limit plus `GIVE_UP_SECONDS`. Work that hangs beyond that is
+left alone, and its result is dropped. The scratch folder is removed, at the next start at the
+latest.
+Not guaranteed: that a verification outlives the process. The verdicts are kept in memory, the
+last `KEPT_MAX` of them.
+
+Invariants: tests/controller/test_verification.py.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from cbp.engine.interface.engine import Engine
+from cbp.engine.interface.tables import Contents
+from cbp.engine.read.compare import compare
+from cbp.engine.storage.failpoints import Faults
+from cbp.engine.storage.files import Files
+from cbp.errors import (
+    CbpError,
+    NotFoundError,
+    RunCancelledError,
+)
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.flow.generation import home_of
+from cbp.model.verification import (
+    Comparison,
+    Request,
+    Status,
+    TableVerdict,
+    Verification,
+    behind,
+    comparisons,
+    first_stage,
+)
+from controller.loop.reading.snapshots import Snapshots
+from controller.loop.records.catalog import Catalog
+from controller.loop.records.correction_log import read_notes
+from controller.loop.records.dataflow_folder import remove_scratch, scratch_folder
+from controller.loop.records.description_log import Descriptions
+from controller.loop.runs.in_flight import GIVE_UP_SECONDS
+from controller.loop.runs.runner import Runs
+from controller.loop.verification.errors import (
+    DataflowUnsettledError,
+    NothingVerifiedError,
+    VerificationBusyError,
+)
+from controller.loop.verification.recomputation import Recomputation, Side, output_tables
+from controller.loop.verification.repetition import Repetition, Retained
+from controller.store.base import DataflowRecord, Store
+
+__all__ = ["Verifications"]
+
+KEPT_MAX = 20
+_POLL_SECONDS = 0.2
+
+_log = structlog.get_logger(__name__)
+
+
+class _EndedError(Exception):
+    """The job's time is up, or it was cancelled."""
+
+
+@dataclass
+class _Job:
+    """One verification under way; its visible status is replaced as a whole.
+
+    Attributes:
+        why: Why `stop` was set.
+        run: Id of the run under way; `""`: none.
+    """
+
+    shown: Verification
+    started: float
+    monotonic: Callable[[], float]
+    stop: threading.Event = field(default_factory=threading.Event)
+    why: Status = "cancelled"
+    run: str = ""
+    verdicts: dict[str, TableVerdict] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def tell(self, step: str, done: int = 0, total: int = 0) -> None:
+        """Show the progress; raises `_EndedError` if the job has to end."""
+        self.show(step=step, done=done, total=total)
+        self.check()
+
+    def began(self, run: str) -> None:
+        """Remember the run that starts next; raises `_EndedError` if the job has to end."""
+        self.run = run  # first: whatever ends the job either sees the run, or is seen below
+        self.check()
+
+    def wait(self, busy: Mapping[str, str]) -> None:
+        """Wait a moment for stages to come to rest; raises when the time is up."""
+        self.show(step="waits until the dataflow has nothing left to do")
+        if self.stop.wait(_POLL_SECONDS):
+            if self.why == "timed_out":
+                raise DataflowUnsettledError(self.shown.dataflow, busy)
+            raise _EndedError
+
+    def check(self) -> None:
+        """Raise `_EndedError` if the job has to end."""
+        if self.stop.is_set():
+            raise _EndedError
+
+    def show(self, **changed: object) -> None:
+        """Change the visible status; the status of an ended job stays."""
+        with self._lock:
+            if not self.shown.ended:
+                seconds = self.monotonic() - self.started
+                self.shown = replace(self.shown, seconds=seconds, **changed)  # type: ignore[arg-type]
+
+    def show_tables(self) -> None:
+        """Show the verdicts so far."""
+        self.show(tables=tuple(self.verdicts.get(v.table, v) for v in self.shown.tables))
+
+
+class Verifications:
+    """Starts verifications and reports their progress; safe to use from several threads.
+
+    Args:
+        executor: Carries them out, each in a thread that nothing waits for.
+        retained: Returns the increments of a flow that can still be read.
+        monotonic: Returns seconds that never go back.
+        give_up_seconds: How long a job that has to end may take to do so.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        engine: Engine,
+        catalog: Catalog,
+        runs: Runs,
+        snapshots: Snapshots,
+        files: Files,
+        tables_root: str,
+        random_hex: Callable[[int], str],
+        faults: Faults,
+        executor: Executor,
+        retained: Retained,
+        monotonic: Callable[[], float] = time.monotonic,
+        give_up_seconds: float = GIVE_UP_SECONDS,
+    ) -> None:
+        self._store, self._engine, self._catalog, self._runs = store, engine, catalog, runs
+        self._snapshots, self._files, self._root = snapshots, files, tables_root
+        self._random_hex, self._fault = random_hex, faults
+        self._executor, self._monotonic, self._retained = executor, monotonic, retained
+        self._give_up_seconds = give_up_seconds
+        self._descriptions = Descriptions(files)
+        self._jobs: OrderedDict[str, _Job] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def start(self, name: str, request: Request) -> Verification:
+        """Begin to verify a dataflow; returns at once.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+            DataflowInvalidError: If the document names a translator that is not installed.
+            CodeDriftedError: If the loaded code is not the code that made the tables.
+            VerificationBusyError: If a verification is under way.
+        """
+        record, dataflow = self._catalog.find(name)
+        self._catalog.require_same(record)
+        changed = behind(dataflow, self._descriptions.anew(record) | self._corrected(record))
+        collected = {
+            flow: self._engine.horizon(record.folder, flow) for flow in output_tables(dataflow)
+        }
+        tables = _open(comparisons(dataflow, request.split, changed, collected))
+        with self._lock:
+            for job in self._jobs.values():
+                if not job.shown.ended:
+                    raise VerificationBusyError(job.shown.id, job.shown.dataflow)
+            id_ = f"v{self._random_hex(6)}"
+            shown = Verification(id_, name, request, "waiting", "waits to begin", tables=tables)
+            job = _Job(shown, self._monotonic(), self._monotonic)
+            self._jobs[id_] = job
+            while len(self._jobs) > KEPT_MAX:
+                self._jobs.popitem(last=False)
+        self._executor.submit(self._guarded, job, record, dataflow, changed)
+        return job.shown
+
+    def _corrected(self, record: DataflowRecord) -> set[str]:
+        """Return the stages with corrections that no roll-back has undone."""
+        generations = self._runs.log(record.folder).generations
+        return {
+            one.leader
+            for one in read_notes(self._files, record.folder)
+            if home_of(generations, one.leader, one.epoch) == one.generation
+        }
+
+    def show(self, id_: str) -> Verification:
+        """Return one verification; raises `NotFoundError`."""
+        with self._lock:
+            job = self._jobs.get(id_)
+        if job is None:
+            raise NotFoundError(kind="verification", name=id_)
+        if job.shown.ended:
+            return job.shown
+        return replace(job.shown, seconds=self._monotonic() - job.started)
+
+    def all(self, name: str) -> list[Verification]:
+        """Return the verifications of a dataflow, newest first; raises `NotFoundError`."""
+        self._store.dataflow(name)
+        with self._lock:
+            ids = [id_ for id_, job in self._jobs.items() if job.shown.dataflow == name]
+        return [self.show(id_) for id_ in reversed(ids)]
+
+    def cancel(self, id_: str) -> Verification:
+        """Ask a verification to end, unless it has ended; returns at once."""
+        self.show(id_)
+        with self._lock:
+            job = self._jobs[id_]
+        self._end(job, "cancelled")
+        return self.show(id_)
+
+    def stop(self) -> None:
+        """End the verification under way, since the service stops."""
+        with self._lock:
+            jobs = list(self._jobs.values())
+        for job in jobs:
+            if not job.shown.ended:
+                self._end(job, "cancelled")
+
+    def _end(self, job: _Job, why: Status) -> None:
+        with self._lock:
+            if job.stop.is_set():
+                return
+            job.why = why
+            job.stop.set()
+        _after(self._give_up_seconds, self._give_up, job)
+        if job.run:
+            self._engine.cancel(job.run)
+
+    @staticmethod
+    def _give_up(job: _Job) -> None:
+        """Stop waiting for a thread that was asked to end; its result is dropped."""
+        if not job.shown.ended:
+            _log.warning("verification.given_up", verification=job.shown.id, step=job.shown.step)
+            job.show(status=job.why, step=f"{job.shown.step}; did not end when it was asked to")
+
+    # one verification
+
+    def _guarded(
+        self, job: _Job, record: DataflowRecord, dataflow: Dataflow, changed: frozenset[str]
+    ) -> None:
+        timer = _after(job.shown.request.seconds_max, self._end, job, "timed_out")
+        status: Status = "failed"
+        error: dict[str, object] | None = None
+        scratch = scratch_folder(self._root, job.shown.id)
+        try:
+            status = self._verify(job, record, dataflow, changed, scratch)
+        except _EndedError:
+            status = job.why
+        except Exception as cause:  # author's code and engines may raise anything
+            if job.stop.is_set() and isinstance(cause, RunCancelledError):
+                status = job.why
+            else:
+                error = _described(cause)
+                _log.warning("verification.failed", dataflow=record.name, exc_info=cause)
+        timer.cancel()
+        self._clean(scratch)
+        differing = [v.table for v in job.verdicts.values() if v.status == "differs"]
+        if differing and status in ("equal", "timed_out", "cancelled"):
+            status = "differs"
+        suspect = first_stage(dataflow, differing)
+        job.show(status=status, suspect=suspect, error=error)
+        _log.info("verification.ended", dataflow=record.name, status=status, suspect=suspect)
+
+    def _clean(self, scratch: str) -> None:
+        try:
+            remove_scratch(self._files, scratch, faults=self._fault)
+        except CbpError as error:  # another instance leads now, and removes it at its next start
+            _log.warning("verification.scratch_left", folder=scratch, error=error.as_dict())
+
+    def _verify(
+        self,
+        job: _Job,
+        record: DataflowRecord,
+        dataflow: Dataflow,
+        changed: frozenset[str],
+        scratch: str,
+    ) -> Status:
+        recomputation = Recomputation(
+            job.shown.id,
+            record,
+            dataflow,
+            self._catalog.units(record),
+            changed,
+            job.shown.request,
+            self._store,
+            self._engine,
+            self._runs,
+            self._snapshots,
+            self._files,
+        )
+        cut = recomputation.cut(job)
+        # More may have been collected since the request.
+        collected = recomputation.collected(cut)
+        repetition = self._repetition(job, record, dataflow, changed)
+        every = list(comparisons(dataflow, job.shown.request.split, changed, collected))
+        every = list(repetition.chosen(every, cut, collected))
+        job.show(status="running", epochs=dict(cut.snapshot.epochs), tables=_open(every))
+        wanted = [one for one in every if not one.left_out]
+        if not wanted:
+            raise NothingVerifiedError(record.name, {one.table: one.left_out for one in every})
+
+        def made(number: int) -> Side:
+            """Recompute what is wanted: from scratch where possible, the rest from a state."""
+            whole = repeated = None
+            if any(one.since is None for one in wanted):
+                whole = recomputation.recompute(cut, f"{scratch}/{number}", job)
+            if any(one.since is not None for one in wanted):
+                repeated = repetition.repeat(f"{scratch}/r{number}", job)
+
+            def side(one: Comparison) -> Contents:
+                found = whole if one.since is None else repeated
+                assert found is not None, "it is wanted"
+                return found(one)
+
+            return side
+
+        first = made(1)
+        differs = self._compare(job, dataflow, wanted, first, recomputation.tables(cut))
+        if not differs and not job.shown.request.twice:
+            return "equal"
+        # Two recomputations of one input separate wrong tables from unstable translators.
+        kept, job.verdicts = job.verdicts, {}
+        try:
+            second = made(2)
+            if self._compare(job, dataflow, wanted, first, second):
+                kept = {}
+                return "not_deterministic"
+        finally:
+            job.verdicts = {**job.verdicts, **kept}
+            job.show_tables()
+        return "differs" if differs else "equal"
+
+    def _repetition(
+        self, job: _Job, record: DataflowRecord, dataflow: Dataflow, changed: frozenset[str]
+    ) -> Repetition:
+        return Repetition(
+            job.shown.id,
+            record,
+            dataflow,
+            self._catalog.units(record),
+            changed,
+            self._engine,
+            self._runs,
+            self._descriptions,
+            self._retained,
+            job.shown.request,
+        )
+
+    def _compare(
+        self,
+        job: _Job,
+        dataflow: Dataflow,
+        wanted: Sequence[Comparison],
+        expected: Side,
+        found: Side,
+    ) -> bool:
+        """Compare tables and keep the verdicts; return whether one differs."""
+        for number, one in enumerate(wanted):
+            job.tell(f"compares {one.table}", number, len(wanted))
+            compared = 0
+
+            def counting(rows: int) -> None:
+                nonlocal compared
+                compared += rows
+                job.check()
+
+            spec = dataflow.stages[one.stage].translator
+            try:
+                differing = compare(
+                    one, spec, expected=expected(one), found=found(one), counting=counting
+                )
+            except FileNotFoundError as error:  # collected, or purged with the dataflow
+                raise NotFoundError(kind="file", name=str(error.filename or error)) from error
+            job.verdicts[one.table] = TableVerdict(
+                one.table,
+                one.kind,
+                "differs" if differing else "equal",
+                compared,
+                tuple(differing),
+                within=one.within,
+                since=one.since,
+            )
+            job.show_tables()
+        return any(verdict.status == "differs" for verdict in job.verdicts.values())
+
+
+def _open(every: Iterable[Comparison]) -> tuple[TableVerdict, ...]:
+    """Return the verdicts of tables that are not compared yet."""
+    return tuple(
+        TableVerdict(
+            one.table,
+            one.kind,
+            "left_out" if one.left_out else "open",
+            because=one.left_out,
+            within=one.within,
+            since=one.since,
+        )
+        for one in every
+    )
+
+
+def _after(seconds: float, call: Callable[..., object], *arguments: object) -> threading.Timer:
+    timer = threading.Timer(seconds, call, arguments)
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def _described(error: Exception) -> dict[str, object]:
+    if isinstance(error, CbpError):
+        return dict(error.as_dict())
+    message = f"{type(error).__name__}: {error}"
+    return {"error_code": "unexpected", "message": message, "details": {}}

@@ -1,0 +1,349 @@
+"""Recomputation: chooses the cut of a verification, and makes its tables again from the input.
+
+The cut is a snapshot of the tables, and the input that they show. Input is read where it lies,
+through paths that lead out of the scratch folder, so nothing is copied. The engine is the
+service's own, on the same executor, with separate tables and index copies; or, for small inputs,
+the reference engine in memory.
+
+Guaranteed: the cut holds no output that its input does not reach; missing input is an error,
+never a comparison with less. Not guaranteed: that a dataflow whose epochs depend on time comes to
+rest.
+
+Invariants: tests/controller/test_verification.py.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+
+from cbp.engine.interface.engine import Engine
+from cbp.engine.interface.tables import Contents
+from cbp.engine.read.contents import ListedContents, contents_since
+from cbp.engine.read.replay import Replay
+from cbp.engine.reference.engine import ReferenceEngine
+from cbp.engine.storage.files import Files
+from cbp.engine.storage.table_names import flow_table
+from cbp.errors import (
+    NotFoundError,
+)
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.fusion import PhysicalStage
+from cbp.model.flow.generation import closes_dropped, increments_dropped
+from cbp.model.flow.increment import Increment
+from cbp.model.flow.punctuation import Punctuation
+from cbp.model.flow.snapshot import Snapshot
+from cbp.model.schedule.quiescence import left_to_do
+from cbp.model.verification import Comparison, Request, merged, timeless
+from controller.loop.reading.snapshots import Snapshots
+from controller.loop.runs.runner import Runs
+from controller.loop.verification.errors import (
+    InputNotRetainedError,
+    PunctuationUnplacedError,
+    VerificationTooLargeError,
+)
+from controller.store.base import DataflowRecord, IncrementRecord, Store
+
+__all__ = [
+    "AT_ONCE_MAX",
+    "REFERENCE_RECORDS_MAX",
+    "Cut",
+    "Recomputation",
+    "Side",
+    "Watched",
+    "output_tables",
+]
+
+REFERENCE_RECORDS_MAX = 200_000
+AT_ONCE_MAX = 500
+"""How many increments of a source become one if all input comes at once."""
+
+Side = Callable[[Comparison], Contents]
+"""The tables of one side of a comparison."""
+
+_Parts = Mapping[str, Sequence[range]]
+
+
+class Watched(Protocol):
+    """The observer of a recomputation; every method may raise to end it."""
+
+    def tell(self, step: str, done: int = 0, total: int = 0) -> None:
+        """Receive the progress."""
+        ...
+
+    def began(self, run: str) -> None:
+        """Receive the run that starts next, so that it can be cancelled; `""`: none."""
+        ...
+
+    def wait(self, busy: Mapping[str, str]) -> None:
+        """Block until it is worth checking again whether these stages came to rest."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What is compared.
+
+    Attributes:
+        snapshot: The tables' versions.
+        limits: Leading stage -> the number of its epochs in the snapshot; a stage without an
+            entry has no limit.
+        ends: Source -> the number of its increments that the recomputation reads.
+        punctuations: The punctuations of all flows.
+    """
+
+    snapshot: Snapshot
+    limits: Mapping[str, int]
+    ends: Mapping[str, int]
+    punctuations: tuple[Punctuation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputation:
+    """Recomputes a dataflow; safe to use from several threads.
+
+    Attributes:
+        id: Prefix of the ids of its runs.
+        changed: Stages that a version or a correction changed; they are left out.
+    """
+
+    id: str
+    record: DataflowRecord
+    dataflow: Dataflow
+    units: Mapping[str, PhysicalStage]
+    changed: frozenset[str]
+    request: Request
+    store: Store
+    engine: Engine
+    runs: Runs
+    snapshots: Snapshots
+    files: Files
+
+    def cut(self, watched: Watched) -> Cut:
+        """Return what to compare: any snapshot if time does not matter, else one at rest.
+
+        Raises:
+            NotFoundError: If the dataflow is gone.
+        """
+        name = self.record.name
+        waits = timeless(self.dataflow) >= self.dataflow.stages.keys() - self.changed
+        never = {leader: 0 for leader in self.units if leader in self.changed}
+        anywhere = waits and self.request.split == "increments"
+        while True:
+            position = self.store.position(name)
+            snapshot = self.snapshots.take(name)
+            ends = {s: self.store.next_index(name, s) for s in self.dataflow.sources}
+            punctuations = tuple(self._punctuations())
+            if anywhere:
+                limits = {leader: epoch + 1 for leader, epoch in snapshot.epochs.items()}
+                return Cut(snapshot, {**limits, **never}, ends, punctuations)
+            running = {stage for flow, stage in self.runs.busy() if flow == name and stage}
+            rules = {leader: unit.leader.runnable for leader, unit in self.units.items()}
+            busy = left_to_do(rules, position, running)
+            for leader, stage in position.stages.items():
+                if snapshot.epochs[leader] + 1 != stage.epoch:
+                    busy.setdefault(leader, "is not published")
+            # What arrived meanwhile would be in only one of the two.
+            if not busy and self.store.position(name) == position:
+                return Cut(snapshot, never, ends, punctuations)
+            watched.wait(busy)
+
+    def collected(self, cut: Cut) -> dict[str, int]:
+        """Return output flow -> the first increment of it that is left in a cut."""
+        return {
+            flow: self.engine.horizon(
+                self.record.folder, flow, version=cut.snapshot.tables[table].version
+            )
+            for flow, table in output_tables(self.dataflow).items()
+        }
+
+    def tables(self, cut: Cut) -> Side:
+        """Return the tables that the service keeps, as of a cut."""
+
+        def side(one: Comparison) -> Contents:
+            version = cut.snapshot.tables[one.table].version
+            node = self.dataflow.stages[one.stage]
+            found = self.engine.contents(self.record.folder, node, one, version=version)
+            return contents_since(found, one)
+
+        return side
+
+    def recompute(self, cut: Cut, folder: str, watched: Watched) -> Side:
+        """Make all tables again, in a scratch folder, and return them.
+
+        Args:
+            cut: How far to go.
+            folder: Two levels below the folder of all dataflows; `[a-z0-9]` at its end.
+            watched: The observer.
+
+        Raises:
+            InputNotRetainedError: If an increment of a source is gone.
+            VerificationTooLargeError: If it is too much for the reference engine.
+            PunctuationUnplacedError: If frames were closed between other increments.
+            CbpError: As in `Engine.prepare`.
+        """
+        self._require_places(cut.punctuations)
+        parts, punctuations = self._parts(cut)
+        total = sum(len(part) for of_source in parts.values() for part in of_source)
+        watched.tell("recomputes", 0, total)
+        if self.request.engine == "reference":
+            return self._by_reference(cut, parts, punctuations, total, watched)
+        engine = self.engine.beside()
+        replay = Replay(
+            engine,
+            self.dataflow,
+            self.units,
+            folder,
+            f"{self.id}{folder[-1]}",
+            limits=cut.limits,
+            before_run=watched.began,
+            punctuations=punctuations,
+        )
+        depth = f"../../{self.record.folder.rpartition('/')[2]}"
+        for done, increment in self._arrivals(parts):
+            replay.offer(_below(depth, increment))
+            if self.request.split == "increments":
+                replay.run_until_idle()
+            watched.tell("recomputes", done, total)
+            if replay.reached:
+                break
+        replay.finish()
+        watched.began("")
+
+        def side(one: Comparison) -> Contents:
+            return engine.contents(folder, self.dataflow.stages[one.stage], one)
+
+        return side
+
+    def _by_reference(
+        self,
+        cut: Cut,
+        parts: _Parts,
+        punctuations: Sequence[Punctuation],
+        total: int,
+        watched: Watched,
+    ) -> Side:
+        reference = ReferenceEngine(self.dataflow, punctuations)
+        limits = {
+            name: cut.limits[leader]
+            for leader, unit in self.units.items()
+            for name in unit.names
+            if leader in cut.limits
+        }
+        records = 0
+        for done, increment in self._arrivals(parts):
+            records += increment.records
+            if records > REFERENCE_RECORDS_MAX:
+                raise VerificationTooLargeError(self.record.name, records, REFERENCE_RECORDS_MAX)
+            rows = self.engine.read(
+                self.record.folder, [increment], offset=0, limit=increment.records
+            )
+            reference.feed(increment.flow, rows)
+            if self.request.split == "increments":
+                reference.run_until_idle(limits)
+            watched.tell("recomputes", done, total)
+        reference.run_until_idle(limits)
+
+        def side(one: Comparison) -> Contents:
+            if one.kind == "state":
+                epochs = [reference.state(one.stage, one.name)]
+            else:
+                epochs = reference.outputs(f"{one.stage}.{one.name}")
+            return ListedContents([[tuple(row.values()) for row in rows] for rows in epochs])
+
+        return side
+
+    # the input
+
+    def _punctuations(self) -> Iterator[Punctuation]:
+        dropped = closes_dropped(self.runs.log(self.record.folder).generations)
+        cursor = None
+        while True:
+            page = self.store.punctuations(self.record.name, cursor=cursor)
+            yield from (one for one in page.items if one.number not in dropped)
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    def _require_places(self, punctuations: Sequence[Punctuation]) -> None:
+        """Raise an error for a punctuation whose flow is split differently in a recomputation."""
+        settled = timeless(self.dataflow) if self.request.split == "increments" else frozenset()
+        for one in punctuations:
+            if one.flow not in self.dataflow.sources and one.flow.partition(".")[0] not in settled:
+                raise PunctuationUnplacedError(self.record.name, one.flow, one.at)
+
+    def _parts(self, cut: Cut) -> tuple[_Parts, list[Punctuation]]:
+        """Return which parts of each source become one increment, and the moved punctuations."""
+        parts, moved = {}, []
+        most = AT_ONCE_MAX if self.request.split == "at_once" else 1
+        dropped = self._dropped()
+        for source, end in cut.ends.items():
+            gone = [part for part in dropped if part[0] == source]
+            breaks = {p.at for p in cut.punctuations if p.flow == source}
+            breaks |= {at for _, part in gone for at in (part.start, part.stop)}
+            parts[source] = [
+                one
+                for one in merged(end, breaks, most=most)
+                if not any(one.start in part for _, part in gone)
+            ]
+        for one in cut.punctuations:
+            before = parts.get(one.flow)
+            at = one.at if before is None else sum(part.stop <= one.at for part in before)
+            moved.append(replace(one, at=at))
+        return parts, moved
+
+    def _dropped(self) -> list[tuple[str, range]]:
+        """Return the increments of sources that roll-backs took out of the queues."""
+        dropped = increments_dropped(self.runs.log(self.record.folder).generations)
+        return [(source, part) for source, parts in dropped.items() for part in parts]
+
+    def _arrivals(self, parts: _Parts) -> Iterator[tuple[int, Increment]]:
+        """Yield the sources' increments in order of arrival, and how many original ones are done.
+
+        A merged increment comes when the first of its parts came.
+        """
+        flows = [self._source(source, ranges) for source, ranges in parts.items()]
+        done = 0
+        for _, count, increment in heapq.merge(
+            *flows, key=lambda found: (found[0], found[2].flow, found[2].index)
+        ):
+            done += count
+            yield done, increment
+
+    def _source(
+        self, source: str, parts: Sequence[range]
+    ) -> Iterator[tuple[datetime, int, Increment]]:
+        for number, part in enumerate(parts):
+            found = [self._increment(source, index) for index in part]
+            files = tuple(file for one in found for file in one.increment.files)
+            came = found[0].created_at
+            yield came, len(part), Increment(source, number, number, files)
+
+    def _increment(self, source: str, index: int) -> IncrementRecord:
+        name, folder = self.record.name, self.record.folder
+        try:
+            found = self.store.increment(name, source, index)
+        except NotFoundError as error:
+            raise InputNotRetainedError(name, source, index) from error
+        for file in found.increment.files:
+            if not self.files.exists(f"{folder}/{file.path}"):
+                raise InputNotRetainedError(name, source, index)
+        return found
+
+
+def output_tables(dataflow: Dataflow) -> dict[str, str]:
+    """Return the flow of every output -> the folder of its table."""
+    return {
+        f"{name}.{output.name}": flow_table(name, output.name)
+        for name, node in dataflow.stages.items()
+        for output in node.translator.outputs
+    }
+
+
+def _below(depth: str, increment: Increment) -> Increment:
+    """Return an increment whose file paths are relative to the scratch folder."""
+    files = tuple(replace(file, path=f"{depth}/{file.path}") for file in increment.files)
+    return replace(increment, files=files)

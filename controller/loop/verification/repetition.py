@@ -1,0 +1,308 @@
+"""Repetition: verifies stages that cannot be recomputed from scratch, from an earlier state.
+
+Some stages have no counterpart in a recomputation from scratch: a stage that took over the state of
+an earlier version, a stage with a corrected state, and all readers of their outputs. But each of
+their epochs follows from the state before it and the increments that its record names:
+
+    version 2 took over          the state then    -> epochs 7, 8, 9 again -> compared
+    a correction at epoch 4      the state after   -> epochs 5, 6 ... again
+    made anew (rebuild)          nothing           -> all epochs of the new version again
+    reads such a stage           nothing           -> all epochs, with what it did read
+
+So every stage is compared for its own input, and a wrong stage is found whatever comes before it.
+The repetition begins at the earliest epoch for which records of one code, their increments and the
+state before them are kept.
+
+Guaranteed: what is not repeated says why. Not guaranteed: that the Runnable would decide the same
+again, and anything from before the first repeated epoch.
+
+Invariants: tests/controller/test_repetition.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cbp.engine.interface.engine import Engine
+from cbp.engine.interface.tables import Contents
+from cbp.engine.read.contents import contents_since
+from cbp.engine.read.repeat import Repeat
+from cbp.engine.storage.table_names import state_table
+from cbp.errors import NotFoundError
+from cbp.model.author.registered_code import Code
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.fusion import PhysicalStage
+from cbp.model.flow.generation import home_of
+from cbp.model.flow.increment import Increment
+from cbp.model.run.intention import Intention
+from cbp.model.verification import Comparison, Request
+from controller.loop.records.description_log import Descriptions
+from controller.loop.runs.runner import Runs
+from controller.loop.verification.recomputation import Cut, Side, Watched
+from controller.store.base import DataflowRecord
+
+__all__ = ["Repetition", "Retained"]
+
+Retained = Callable[[DataflowRecord, str], Sequence[Increment]]
+"""Flow -> its increments that can still be read, oldest first."""
+
+
+class _NotRepeatedError(Exception):
+    """Why a stage cannot be repeated, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """Where the repetition of a stage begins.
+
+    Attributes:
+        first: The first epoch.
+        tables: State table -> its version before that epoch; empty: there is none.
+        between: Records after that version and before the first epoch, in order.
+        records: The records of the repeated epochs, in order.
+    """
+
+    first: int
+    tables: Mapping[str, int]
+    between: tuple[Intention, ...]
+    records: tuple[Intention, ...]
+
+
+@dataclass
+class Repetition:
+    """Repeats the changed stages of one cut.
+
+    Attributes:
+        id: Prefix of the ids of its runs.
+        changed: Stages that a version or a correction changed, and all their readers.
+        retained: Returns the increments of a flow that can still be read.
+    """
+
+    id: str
+    record: DataflowRecord
+    dataflow: Dataflow
+    units: Mapping[str, PhysicalStage]
+    changed: frozenset[str]
+    engine: Engine
+    runs: Runs
+    descriptions: Descriptions
+    retained: Retained
+    request: Request
+    _origins: dict[str, _Origin] = field(init=False, default_factory=dict)
+    _kept: dict[str, dict[int, Increment]] = field(init=False, default_factory=dict)
+
+    def chosen(
+        self, every: Iterable[Comparison], cut: Cut, collected: Mapping[str, int]
+    ) -> Iterator[Comparison]:
+        """Yield the comparisons; for changed stages with the first repeated epoch.
+
+        Args:
+            every: The comparisons of all tables.
+            cut: What is compared.
+            collected: Output flow -> the first increment of it that is left in the cut.
+        """
+        origins: dict[str, _Origin | str] = {}
+        for one in every:
+            if one.stage not in self.changed:
+                yield one
+                continue
+            leader = next(n for n, unit in self.units.items() if one.stage in unit.names)
+            if leader not in origins:
+                origins[leader] = self._origin_or_why(self.units[leader], cut)
+            found = origins[leader]
+            spec = self.dataflow.stages[one.stage].translator
+            if isinstance(found, str):
+                yield replace(one, left_out=f"{one.left_out}; {found}")
+            elif one.name in {loopback.name for loopback in spec.loopbacks}:
+                yield replace(one, left_out="messages depend on how a run cut them")
+            else:
+                self._origins[leader] = found
+                since = found.first
+                if one.kind != "state":
+                    since = max(since, collected.get(f"{one.stage}.{one.name}", 0))
+                yield replace(one, left_out="", since=since)
+
+    def repeat(self, folder: str, watched: Watched) -> Side:
+        """Run the chosen epochs again, in a scratch folder, and return the tables.
+
+        Args:
+            folder: Two levels below the folder of all dataflows; `[a-z0-9]` at its end.
+            watched: The observer.
+
+        Raises:
+            CbpError: As in `Engine.prepare`.
+        """
+        engine, depth = self.engine.beside(), f"../../{self.record.folder.rpartition('/')[2]}"
+        total = sum(len(origin.records) for origin in self._origins.values())
+        done = 0
+        for number, (leader, origin) in enumerate(self._origins.items()):
+            id_ = f"{self.id}{folder[-1]}{number:02x}"
+            unit = self.units[leader]
+            again = Repeat(engine, self.dataflow, unit, folder, id_, watched.began)
+            if origin.tables:
+                state = self.engine.take_over(
+                    self.record.folder, origin.tables, origin.between, folder
+                )
+                again.begin(origin.first - 1, state)
+            for record in origin.records:
+                watched.tell("repeats", done, total)
+                again.run(record, self._inputs(unit, record, depth))
+                done += 1
+            again.publish()
+        watched.began("")
+
+        def side(one: Comparison) -> Contents:
+            return contents_since(
+                engine.contents(folder, self.dataflow.stages[one.stage], one), one
+            )
+
+        return side
+
+    # where it begins
+
+    def _origin_or_why(self, unit: PhysicalStage, cut: Cut) -> _Origin | str:
+        try:
+            return self._origin(unit, cut.snapshot.epochs[unit.leader.name])
+        except _NotRepeatedError as why:
+            return str(why)
+
+    def _origin(self, unit: PhysicalStage, last: int) -> _Origin:
+        if self.request.engine != "direct":
+            why = "ask the direct engine, which repeats what came since"
+            raise _NotRepeatedError(why)
+        if unit.leader.translator.framed:
+            why = f"`{unit.leader.name}` reads frames, which are not cut again"
+            raise _NotRepeatedError(why)
+        begun, begun_ms = self._begun(unit)
+        records, why = self._records(unit, begun, last)
+        first = last + 1 - len(records)
+        if not records:
+            raise _NotRepeatedError(why or "it did not run since")
+        if first == begun:
+            if begun_ms is None:
+                return _Origin(first, {}, (), tuple(records))
+            try:
+                return _Origin(first, self._tables(unit, begun_ms)[0], (), tuple(records))
+            except NotFoundError:
+                why = "the state that its version took over is collected"
+        return self._behind(unit, records, why)
+
+    def _begun(self, unit: PhysicalStage) -> tuple[int, int | None]:
+        """Return the first epoch since a version changed a stage, and that time; or epoch 0."""
+        leader = unit.leader.name
+        before = self.descriptions.before(self.record)
+        for found in reversed([*before, self.descriptions.of(self.record)]):
+            begin = found.begin
+            if begin is None or set(begin.anew).isdisjoint(unit.names):
+                continue
+            if leader not in begin.position.stages:
+                why = f"`{leader}` ran otherwise together with others since"
+                raise _NotRepeatedError(why)
+            return begin.position.stages[leader].epoch, begin.at_ms
+        return 0, None
+
+    def _records(self, unit: PhysicalStage, begun: int, last: int) -> tuple[list[Intention], str]:
+        """Return the newest repeatable records, oldest first, and why there are no more."""
+        log, found, why = self.runs.log(self.record.folder), [], ""
+        for epoch in range(last, begun - 1, -1):
+            record = log.read(unit.leader.name, epoch)
+            if record is None:
+                why = f"the record of epoch {epoch} is no longer kept"
+            elif record.correction is not None:
+                why = f"epoch {epoch} is a correction, and nothing came since"
+            elif not self._same_code(unit, record):
+                why = f"epoch {epoch} was run by other code"
+            elif (gone := self._gone(unit, record)) is not None:
+                why = f"increment {gone}, which epoch {epoch} read, is no longer kept"
+            else:
+                found.append(record)
+                continue
+            break
+        return found[::-1], why
+
+    def _behind(self, unit: PhysicalStage, records: Sequence[Intention], why: str) -> _Origin:
+        """Begin with the state before the oldest of these records, or the oldest kept state."""
+        leader, log = unit.leader.name, self.runs.log(self.record.folder)
+        name, folder, least = self.record.name, self.record.folder, records[0].epoch
+        home = home_of(log.generations, leader, least)
+        stamps = [
+            version.stamp_ms
+            for node in unit.members
+            for version in self.engine.first_shown(folder, name, node, least, home).values()
+        ]
+        # A publication covers many epochs: records hold those before the first epoch.
+        for at_ms in (min(stamps) - 1, max(stamps)) if stamps else ():
+            try:
+                tables, shown = self._tables(unit, at_ms)
+            except NotFoundError:
+                continue
+            first = max(least, shown + 1)
+            between = [log.read(leader, epoch) for epoch in range(shown + 1, first)]
+            left = tuple(record for record in records if record.epoch >= first)
+            undone = shown >= least and home_of(log.generations, leader, shown) != home
+            if left and not undone and None not in between:
+                return _Origin(first, tables, tuple(filter(None, between)), left)
+        raise _NotRepeatedError(why or "no state before its epochs is kept")
+
+    def _tables(self, unit: PhysicalStage, at_ms: int) -> tuple[dict[str, int], int]:
+        """Return the versions of the state tables as of a time, and the epoch that all show.
+
+        Raises:
+            NotFoundError: If they can no longer be read.
+        """
+        found = {
+            table: version
+            for node in unit.members
+            for table, version in self.engine.shown(
+                self.record.folder, self.record.name, node, at_ms=at_ms
+            ).items()
+        }
+        states = {state_table(n.name, s.name) for n in unit.members for s in n.translator.states}
+        versions = {table: one.version for table, one in found.items() if table in states}
+        return versions, max(one.epoch for one in found.values())
+
+    def _same_code(self, unit: PhysicalStage, record: Intention) -> bool:
+        for node in unit.members:
+            was, now = Code(record.codes.get(node.name, "")), node.translator.code
+            if was and now and was.interpreter == now.interpreter and was != now:
+                return False
+        return True
+
+    # what is read
+
+    def _inputs(
+        self, unit: PhysicalStage, record: Intention, depth: str
+    ) -> dict[str, tuple[Increment, ...]]:
+        return {
+            name: tuple(
+                _below(depth, self._flow(flow)[index]) for index in record.read.get(name, ())
+            )
+            for name, flow in unit.leader.wiring.items()
+        }
+
+    def _gone(self, unit: PhysicalStage, record: Intention) -> str | None:
+        """Return an increment that a record read and that can no longer be read."""
+        return next(
+            (
+                f"{unit.leader.wiring[name]}/{index}"
+                for name, indexes in record.read.items()
+                for index in indexes
+                if index not in self._flow(unit.leader.wiring[name])
+            ),
+            None,
+        )
+
+    def _flow(self, flow: str) -> Mapping[int, Increment]:
+        if flow not in self._kept:
+            self._kept[flow] = {one.index: one for one in self.retained(self.record, flow)}
+        return self._kept[flow]
+
+
+def _below(depth: str, increment: Increment) -> Increment:
+    """Return an increment whose file paths are relative to the scratch folder."""
+    files, bindings = (
+        tuple(replace(file, path=f"{depth}/{file.path}") for file in found)
+        for found in (increment.files, increment.bindings)
+    )
+    return replace(increment, files=files, bindings=bindings)

@@ -1,0 +1,95 @@
+"""Loaded files: detects whether the files of an author's modules changed since they were loaded.
+
+A module is loaded once; its file may be edited, replaced or removed later. What runs is the loaded
+code, so a registration after such a change would register code that is no longer on disk. Files are
+noted when their modules are first seen, right after the import, and compared when a document is
+checked.
+
+    import shop.count  -> see({"shop"})          (size, time, inode of all its loaded files)
+    edit shop/text.py  -> changed({"shop.text"}) == ("/.../shop/text.py",)
+
+A touched file is told from an edited file by its content, if the content was noted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["LoadedFiles"]
+
+_Signature = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    path: str
+    signature: _Signature | None
+    content: str | None = None
+
+
+class LoadedFiles:
+    """The files of loaded modules when first seen; safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seen: dict[str, _Seen] = {}
+
+    def see(self, modules: Iterable[str]) -> None:
+        """Note the files of modules with content, and other files of their packages without."""
+        names = set(modules)
+        packages = {name.partition(".")[0] for name in names}
+        with self._lock:
+            for name, module in list(sys.modules.items()):
+                if name.partition(".")[0] not in packages:
+                    continue
+                known = self._seen.get(name)
+                if known is None:
+                    path = _path(getattr(module, "__file__", None))
+                    known = self._seen[name] = _Seen(path, _signature(path))
+                if name not in names or known.content is not None:
+                    continue
+                if _signature(known.path) == known.signature:
+                    content = _content(known.path)
+                    self._seen[name] = _Seen(known.path, known.signature, content)
+
+    def changed(self, modules: Iterable[str]) -> tuple[str, ...]:
+        """Return the files of modules that changed since they were first seen."""
+        with self._lock:
+            found = {self._seen[name] for name in modules if name in self._seen}
+        return tuple(sorted({seen.path for seen in found if seen.path and _differs(seen)}))
+
+
+def _differs(seen: _Seen) -> bool:
+    if _signature(seen.path) == seen.signature:
+        return False
+    return seen.content is None or _content(seen.path) != seen.content
+
+
+def _path(file: str | None) -> str:
+    """Return the file of a module; for a module in an archive, the archive."""
+    path = file or ""
+    while path and not os.path.isfile(path):
+        above = os.path.dirname(path)
+        path = above if above != path else ""
+    return path
+
+
+def _signature(path: str) -> _Signature | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _content(path: str) -> str | None:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None

@@ -1,0 +1,251 @@
+"""Combiners: fewer records, the same result, and errors that name the combiner.
+
+A combiner changes no result, wherever its input is cut, and loses no record unnoticed.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cbp import (
+    DataflowBuilder,
+    Input,
+    Loopback,
+    Output,
+    State,
+    Translate,
+    TranslateArrow,
+    TranslateRecords,
+    route,
+)
+from cbp.engine.blackbox.blackbox import LocalBlackboxExecutor
+from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.engine.direct import DirectEngine, LocalEngine
+from cbp.engine.reference.stage import ReferenceStage
+from cbp.engine.run.executor import LocalExecutor
+from cbp.engine.shuffle.combine import combined
+from cbp.engine.shuffle.layout import shuffle_layout
+from cbp.errors import AuthorCodeError, DefinitionError
+from cbp.testing import check_split, run_epochs
+from tests import chains
+from tests.cbp.engine.epochs import assert_same
+from tests.chains import Sums, WrongSums
+from tests.driver import Driver
+
+SPEC = Sums().spec()
+Row = tuple[Any, ...]
+
+_rows = st.tuples(
+    st.sampled_from(["", "a", "ab", "b", None]),
+    st.sampled_from([0.0, -0.0, math.nan, 1.5, None]),
+    st.sampled_from(["kg", "m"]),
+    st.integers(-5, 5),
+)
+
+
+def combine(rows: list[Row], spec: Any = SPEC) -> tuple[list[Row], list[int], list[int]]:
+    """Return the combined records, their places and their counts."""
+    schema = spec.inputs[0].schema
+    columns = [dict(zip(schema.names, row, strict=True)) for row in rows]
+    table = pa.Table.from_pylist(columns, schema=arrow_schema(schema))
+    table = table.append_column("_seq", pa.array(range(len(rows)), pa.int64()))
+    fewer, counts = combined(table, spec, shuffle_layout(spec), 0, stage="sums")
+    places = fewer.column("_seq").to_pylist()
+    return (
+        [tuple(r[n] for n in schema.names) for r in fewer.to_pylist()],
+        places,
+        counts.to_pylist(),
+    )
+
+
+@settings(deadline=None)
+@given(rows=st.lists(_rows, max_size=20), cuts=st.lists(st.integers(0, 20), max_size=4))
+def test_whatever_is_combined_the_result_stays(rows: list[Row], cuts: list[int]) -> None:
+    """Cut anywhere, combined part by part: same outputs, order and state as of the records."""
+    edges = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
+    parts = [combine(rows[a:b]) for a, b in pairwise(edges) if a < b]
+    fewer = [row for part, _, _ in parts for row in part]
+    plain, short = ReferenceStage("sums", SPEC), ReferenceStage("sums", SPEC)
+    expected, got = plain.run({"items": [rows]}), short.run({"items": [fewer]})
+    assert repr(got) == repr(expected)
+    assert repr(short.state) == repr(plain.state)
+    assert sum(count for _, _, counts in parts for count in counts) == len(rows)
+
+
+def test_records_of_one_group_become_few() -> None:
+    """One record a group and unit, where its first stood, with the count of what it replaces."""
+    rows = [("a", 1.0, "kg", n) for n in range(5)] + [("b", 1.0, "m", 7), ("ab", 1.0, "m", 9)]
+    found, places, counts = combine(rows)
+    assert found == [("a", 1.0, "kg", 10), ("ab", 1.0, "m", 9), ("b", 1.0, "m", 7)]
+    assert (places, counts) == ([0, 1, 5], [1, 5, 1])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [chains.too_many, chains.other_key, chains.other_type, chains.fewer_columns, lambda _: []],
+)
+def test_a_broken_promise_names_the_combiner(function: Any) -> None:
+    """Too many records, another key, type or shape, or none: the author is told where."""
+    spec = WrongSums(function).spec()
+    with pytest.raises(AuthorCodeError) as caught:
+        combine([("a", 1.0, "kg", 1), ("a", 1.0, "kg", 2)], spec)
+    details = caught.value.details
+    assert details["function"] == "WrongSums.items.combine"
+    assert details["place"].startswith((chains.__file__, __file__))
+    assert details["inputs"]["items"]
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        Input("k INT, n INT", route_by="k", order_by="n", combine=list),
+        Input("k INT, n INT", route_by=route(lambda r: [r.k], "INT"), combine=list),
+        Input("k INT, n INT", route_by="k", combine="sum"),  # type: ignore[arg-type]
+    ],
+    ids=["order", "several groups", "no function"],
+)
+def test_what_cannot_be_combined_is_refused(declared: Input) -> None:
+    """An order, several destinations, or no function: a coded mistake at definition."""
+
+    class Wrong(Translate):
+        key = "k INT"
+        items = declared
+        out = Output("k INT")
+
+        def translate(self, key: Any, group: Any, out: Any) -> None:
+            pass
+
+    with pytest.raises(DefinitionError) as caught:
+        Wrong().spec()
+    assert caught.value.mistake.code == "combine_invalid"
+
+
+def test_a_record_wise_input_is_not_combined() -> None:
+    """Nothing is shuffled there, so there is nothing to spare."""
+
+    class Wrong(TranslateRecords):
+        items = Input("k INT", combine=list)
+        out = Output("k INT")
+
+        def translate(self, record: Any, out: Any) -> None:
+            pass
+
+    with pytest.raises(DefinitionError) as caught:
+        Wrong().spec()
+    assert caught.value.mistake.code == "combine_invalid"
+
+
+def test_small_runs_combine_too(tmp_path: Path) -> None:
+    """Without a shuffle, combiners run as with one: one record of each group is left."""
+    seen: list[int] = []
+
+    class Total(Translate):
+        items = Input(
+            "k STRING, n BIGINT",
+            route_by="k",
+            combine=lambda rows: [(rows[0].k, sum(row.n for row in rows))],
+        )
+        totals = Output("k STRING, n BIGINT", key="k")
+
+        def translate(self, key: Any, group: Any, out: Any) -> None:
+            items = list(group.items)
+            seen.append(len(items))
+            out.totals(key.k, sum(row.n for row in items))
+
+    builder = DataflowBuilder("flow")
+    builder.stage("stage", Total(), items=builder.source("items", "k STRING, n BIGINT"))
+    driver = Driver(LocalEngine(cache=f"{tmp_path}/cache"), builder.build(), tmp_path / "t")
+    driver.feed("items", [{"k": "ab"[n % 2], "n": n} for n in range(10)])
+    driver.run_until_idle()
+    assert seen == [1, 1]
+    assert driver.figures[-1]["records_in"] == 10
+    assert driver.figures[-1]["records_combined"] == 8
+
+
+def added(rows: list[Any]) -> list[Any]:
+    """Add up messages of one group."""
+    return [rows[0]._replace(n=sum(row.n for row in rows))]
+
+
+class Sends(Translate):
+    """Groups send messages to each other, which are added up on their way."""
+
+    items = Input("k STRING, n BIGINT", route_by="k")
+    mail = Loopback("k STRING, n BIGINT", route_by="k", combine=added)
+    sums = State("k STRING, n BIGINT")
+    heard = Output("k STRING, n BIGINT, one BOOLEAN")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        for item in group.items:
+            for to in ("a", "b", item.k):
+                out.mail(to, item.n)
+        mail = list(group.mail)
+        out.sums(key.k, sum(row.n for row in [*group.sums, *mail]))
+        out.heard(key.k, sum(row.n for row in mail), len(mail) == 1)
+
+
+class SendsTables(TranslateArrow):
+    """The same by Arrow tables."""
+
+    items = Input("k STRING, n BIGINT", route_by="k")
+    mail = Loopback("k STRING, n BIGINT", route_by="k", combine=added)
+    heard = Output("k STRING, n BIGINT, one BOOLEAN")
+
+    def translate(self, groups: Any, out: Any) -> None:
+        out.mail(groups.items)
+        out.mail(groups.items)
+        one = (groups.sizes("mail") == 1).tolist()
+        sums = groups.sums("mail", "n").tolist()
+        out.heard({"k": groups.keys.column("k"), "n": sums, "one": one})
+
+
+@pytest.mark.parametrize("translator", [Sends, SendsTables])
+@pytest.mark.parametrize("engine", ["local", "black box"])
+def test_messages_are_combined_too(translator: Any, engine: str, tmp_path: Path) -> None:
+    """Every engine adds up the messages of a group to one, whatever the form of the stage."""
+    builder = DataflowBuilder("flow")
+    source = builder.source("s_items", "k STRING, n BIGINT")
+    builder.stage("stage", translator(), buckets=4, items=source)
+    dataflow = builder.build()
+    executor = LocalExecutor() if engine == "local" else LocalBlackboxExecutor()
+    driver = Driver(DirectEngine(executor, cache=f"{tmp_path}/cache"), dataflow, tmp_path / "t")
+    rows = [{"k": "abcd"[n % 4], "n": n} for n in range(12)]
+    # Tables of several calls come one behind the other.
+    ordered = translator is Sends
+    assert_same(dataflow, driver, [{"items": rows}, {"items": rows[:3]}], ordered=ordered)
+    heard = [row for epoch in driver.outputs("stage.heard") for row in epoch if row["n"]]
+    assert len(heard) > 4
+    assert all(row["one"] for row in heard)
+    assert sum(figures.get("records_combined", 0) for figures in driver.figures) > 10
+
+
+def test_a_combiner_of_messages_that_loses_some_is_found() -> None:
+    """The kit runs combiners of loopbacks on parts of a group, too."""
+
+    class Loses(Sends):
+        mail = Loopback("k STRING, n BIGINT", route_by="k", combine=lambda rows: rows[:1])
+
+    with pytest.raises(AssertionError, match="combined"):
+        check_split(Loses, [[("a", 1), ("b", 2)], [("a", 3), ("c", 4)]])
+
+
+def test_a_combiner_that_gives_another_key_is_refused_in_the_kit_too() -> None:
+    """What a combiner gives is of the group that it was given, in the kit as in the engines."""
+
+    class Moves(Sends):
+        mail = Loopback(
+            "k STRING, n BIGINT", route_by="k", combine=lambda rows: [rows[0]._replace(k="x")]
+        )
+
+    with pytest.raises(AuthorCodeError) as caught:
+        run_epochs(Moves, [[("a", 1), ("b", 2)]])
+    assert caught.value.code == "author_code_failed"
+    assert caught.value.details["function"] == "Moves.mail.combine"

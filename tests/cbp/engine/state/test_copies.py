@@ -1,0 +1,213 @@
+"""Damaged index copies: found before a row of them is used, named, and made anew."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cbp.engine.state import copies
+from cbp.engine.state import index_cache as index
+from cbp.engine.state.bucket_state import BucketState, LiveFile, StateTable
+from cbp.engine.state.damaged_copies import NOTES_BYTES_MAX, dropped_copies, note_dropped
+from cbp.engine.state.index_cache import IndexCache
+
+ROWS = 6000
+COLUMNS = ["url", "n", "tags", "flag"]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the copy of a test have many blocks, none of which is checked for being small."""
+    monkeypatch.setattr(copies, "BLOCK", 4096)
+    monkeypatch.setattr(copies, "WHOLE_BYTES", 0)
+
+
+@pytest.fixture
+def content() -> pa.Table:
+    """Return records with columns of every layout that a copy can have."""
+    random = np.random.default_rng(3)
+    return pa.table(
+        {
+            "url": [None if n % 97 == 0 else f"/k{n}" * (n % 5) for n in range(ROWS)],
+            "n": random.integers(0, 9, ROWS),
+            "tags": [[f"t{n}"] * (n % 3) for n in range(ROWS)],
+            "flag": [n % 3 == 0 for n in range(ROWS)],
+            "_hash": np.sort(random.integers(-(2**63), 2**63 - 1, ROWS)),
+        }
+    )
+
+
+@pytest.fixture
+def table(content: pa.Table, tmp_path: Path) -> StateTable:
+    """Write them as the one file of a state's table, and make its copy."""
+    folder = tmp_path / "table"
+    folder.mkdir()
+    pq.write_table(content, folder / "run.parquet")
+    file = LiveFile("run.parquet", (folder / "run.parquet").stat().st_size, ROWS)
+    table = StateTable(str(folder), "id", {0: (file,)})
+    look_up(table, IndexCache(str(tmp_path / "cache")), None)
+    return table
+
+
+def the_copy(tmp_path: Path) -> Path:
+    """Return the only copy below the cache folder."""
+    (copy,) = (tmp_path / "cache").rglob("*.arrow")
+    return copy
+
+
+def look_up(table: StateTable, cache: IndexCache, wanted: np.ndarray | None) -> pa.Table:
+    """Find some keys and take their records, as a task does."""
+    state = BucketState(table, cache, (0,))
+    return state.take(state.find(wanted), COLUMNS)
+
+
+def as_written(content: pa.Table, rows: np.ndarray | slice = slice(None)) -> pa.Table:
+    """Return some records as a look-up gives them; in memory, since maps may be cut off."""
+    wide = {"url": pa.large_string()}
+    fields = [f.with_type(wide.get(f.name, f.type)) for f in content.select(COLUMNS).schema]
+    return content.take(np.arange(ROWS)[rows]).select(COLUMNS).cast(pa.schema(fields))
+
+
+def rewrite(copy: Path, content: bytes) -> None:
+    """Put other bytes under a copy's name; never in place, since a map of it may live."""
+    copy.unlink()
+    copy.write_bytes(content)
+
+
+def test_no_flipped_bit_of_a_copy_reaches_a_look_up(
+    table: StateTable, content: pa.Table, tmp_path: Path
+) -> None:
+    """Wherever it is: rows, hashes, offsets, validity, schema, footer, checksums.
+
+    Each of 300 places is flipped by itself; a process that maps the copy afterwards finds the
+    records that were written, and whoever met the place has dropped the copy and named it.
+    """
+    copy = the_copy(tmp_path)
+    whole = copy.read_bytes()
+    random = np.random.default_rng(7)
+    hashes = content["_hash"].to_numpy()
+    rows = np.sort(random.choice(ROWS, 40, replace=False))
+    few = as_written(content, rows)
+    named = 0
+    ends = [0, 9, len(whole) - 1, len(whole) - 40, len(whole) - 100]
+    for place in [*random.integers(0, len(whole), 295).tolist(), *ends]:
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << int(random.integers(8))
+        rewrite(copy, bytes(flipped))
+        found = look_up(table, IndexCache(str(tmp_path / "cache")), hashes[rows])
+        assert found.equals(few), place
+        if copy.read_bytes() == whole:
+            named += 1
+    notes = dropped_copies(tmp_path / "cache")
+    assert len(notes) == named > 100
+    assert {note["copy"] for note in notes} == {str(copy)}
+    assert {note["file"] for note in notes} == {f"{table.folder}/run.parquet"}
+
+
+@pytest.mark.parametrize("wanted", [None, slice(0, ROWS, 3)], ids=["all", "some"])
+def test_zeroed_parts_are_found_in_the_middle_of_a_look_up(
+    wanted: slice | None, table: StateTable, content: pa.Table, tmp_path: Path
+) -> None:
+    """A map that was good so far is replaced where it stands: what was found before stays right."""
+    copy = the_copy(tmp_path)
+    whole = copy.read_bytes()
+    hashes = None if wanted is None else content["_hash"].to_numpy()[wanted]
+    expected = as_written(content, wanted or slice(None))
+    for at in range(0, len(whole), 3 * copies.BLOCK):
+        end = min(at + copies.BLOCK, len(whole))
+        rewrite(copy, whole[:at] + bytes(end - at) + whole[end:])
+        state = BucketState(table, IndexCache(str(tmp_path / "cache")), (0,))
+        found = state.find(hashes)
+        parts = [
+            state.take(found.part(n, n + 500), COLUMNS) for n in range(0, len(found.hashes), 500)
+        ]
+        assert pa.concat_tables(parts).equals(expected)
+
+
+def cut(copy: Path) -> None:
+    """Cut a copy off where it lies, under the maps of it."""
+    os.truncate(copy, 5 * copies.BLOCK)
+
+
+def vanish(copy: Path) -> None:
+    """Take a copy away, as eviction does."""
+    copy.unlink()
+
+
+def replace(copy: Path) -> None:
+    """Put another file under the copy's name, as a process that made it anew."""
+    rewrite(copy, b"ARROW1" * 10_000)
+
+
+@pytest.mark.parametrize("change", [cut, vanish, replace])
+def test_a_copy_that_changes_under_its_map_kills_nobody(
+    change: Callable[[Path], None], table: StateTable, content: pa.Table, tmp_path: Path
+) -> None:
+    """Cut off, it would answer with a signal: rows are read before the map is touched."""
+    hashes = content["_hash"].to_numpy()
+    state = BucketState(table, IndexCache(str(tmp_path / "cache")), (0,))
+    found = state.find(hashes[:4])
+    change(the_copy(tmp_path))
+    everything = state.find(None)
+    assert len(everything.hashes) == ROWS
+    assert state.take(found, COLUMNS).num_rows == 4
+    assert state.take(everything, COLUMNS).equals(as_written(content))
+
+
+def test_a_copy_that_was_cut_off_later_is_let_go(
+    table: StateTable, content: pa.Table, tmp_path: Path
+) -> None:
+    """Its size is asked again whenever it is told to be in use, also once all was checked."""
+    now = [1e9]
+    cache = IndexCache(str(tmp_path / "cache"), clock=lambda: now[0])
+    look_up(table, cache, None)
+    os.truncate(the_copy(tmp_path), 100)
+    now[0] += index.TOUCH_SECONDS + 1
+    assert look_up(table, cache, None).equals(as_written(content))
+    (note,) = dropped_copies(tmp_path / "cache")
+    assert note["why"] == "it was cut off"
+
+
+def test_a_block_is_checked_once_per_map(
+    table: StateTable, content: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few keys check few blocks; what was checked is not checked again, and at last all is."""
+    read: list[tuple[int, int]] = []
+    check = copies.Guard._read
+
+    def recorded(self: copies.Guard, start: int, stop: int) -> None:
+        read.append((start, stop))
+        check(self, start, stop)
+
+    monkeypatch.setattr(copies.Guard, "_read", recorded)
+    cache = IndexCache(str(tmp_path / "cache"))
+    hashes = content["_hash"].to_numpy()
+    state = BucketState(table, cache, (0,))
+    state.take(state.find(hashes[5:6]), ["n"])
+    blocks = [block for a, b in read for block in range(a, b)]
+    assert len(blocks) == len(set(blocks))
+    assert 0 < len(blocks) < the_copy(tmp_path).stat().st_size // copies.BLOCK
+    look_up(table, cache, None)
+    blocks = [block for a, b in read for block in range(a, b)]
+    assert len(blocks) == len(set(blocks))
+    read.clear()
+    look_up(table, cache, None)
+    assert not read
+
+
+def test_notes_of_dropped_copies_are_bounded(tmp_path: Path) -> None:
+    """The newest stay, and a line that is damaged itself hides none of the others."""
+    for number in range(3000):
+        note_dropped(tmp_path, copy=tmp_path / "c.arrow", source=f"{number}" * 20, why="flipped")
+    notes = dropped_copies(tmp_path)
+    assert notes[-1]["file"] == "2999" * 20
+    assert (tmp_path / "damaged.jsonl").stat().st_size <= NOTES_BYTES_MAX + 1000
+    with (tmp_path / "damaged.jsonl").open("ab") as file:
+        file.write(b"{\n")
+    assert dropped_copies(tmp_path) == notes

@@ -1,0 +1,65 @@
+"""Nothing left to do: then nothing happens until something arrives."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from cbp.model.dataflow.runnable import RunAll, RunAny
+from cbp.model.dataflow.stage import RunnableSpec
+from cbp.model.flow.connector import Connector, Decision, Queued
+from cbp.model.flow.framing import Framing
+from cbp.model.flow.increment import Increment
+from cbp.model.flow.position import Position, StagePosition
+from cbp.model.schedule.quiescence import left_to_do
+
+
+def position(arrived: int = 0, **queues: int) -> Position:
+    """A dataflow of one stage; input name to how many increments wait."""
+    connectors = {
+        name: Connector(name, tuple(Queued(Increment(name, n, n, ())) for n in range(count)))
+        for name, count in queues.items()
+    }
+    if arrived:
+        waiting = tuple(Increment("f", n, n, ()) for n in range(arrived))
+        connectors["f"] = Connector("f", (), Framing(), waiting)
+    return Position("d", {"s": StagePosition(0, None, connectors)}, ())
+
+
+def test_what_runs_may_run_or_is_to_be_framed_is_left():
+    """Each in words; what waits for another input has nothing left."""
+    rules = {"s": RunnableSpec(RunAll())}
+    assert left_to_do(rules, position(a=1, b=0), ()) == {}
+    assert left_to_do(rules, position(a=1, b=1), ()) == {"s": "may run"}
+    assert left_to_do(rules, position(a=0), ["s"]) == {"s": "runs"}
+    assert left_to_do(rules, position(arrived=1, a=0), ()) == {"s": "frames what arrived"}
+
+
+def test_a_close_that_is_not_applied_is_left():
+    """Though nothing has arrived: it may end a frame."""
+    closing = Connector("f", (), Framing(), (), (3,))
+    found = Position("d", {"s": StagePosition(0, None, {"f": closing})}, ())
+    assert left_to_do({"s": RunnableSpec(RunAll())}, found, ()) == {"s": "frames what arrived"}
+
+
+def test_a_runnable_that_fails_has_something_left():
+    """It is stopped, not done."""
+
+    def wrong(connectors: Any, memo: Any) -> Decision:
+        return Decision({"nobody": (0,)})
+
+    left = left_to_do({"s": RunnableSpec(wrong)}, position(a=0), ())
+    assert "nobody" in left["s"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_is_left_exactly_when_the_rule_would_not_run(seed: int):
+    """For any queues, with either rule."""
+    draw = random.Random(seed)
+    queues = {name: draw.randrange(3) for name in "ab"}
+    every = {"s": RunnableSpec(RunAll())}
+    any_ = {"s": RunnableSpec(RunAny())}
+    assert bool(left_to_do(every, position(**queues), ())) == all(queues.values()), f"seed {seed}"
+    assert bool(left_to_do(any_, position(**queues), ())) == any(queues.values()), f"seed {seed}"

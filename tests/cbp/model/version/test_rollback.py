@@ -1,0 +1,132 @@
+"""What an operator names becomes a consistent cut, or is refused.
+
+A cut holds everything that some record of it depends on.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from cbp.errors import DefinitionError
+from cbp.model.version.rollback import Goal, find_cut, newest_moments, parse_goal
+
+# Two stages whose records were put at these times.
+TIMES = {"a": [10, 20, 40, 60], "b": [30, 50]}
+SPANS = {name: range(len(times)) for name, times in TIMES.items()}
+
+
+def time_of(stage: str, epoch: int) -> int:
+    return TIMES[stage][epoch]
+
+
+@pytest.mark.parametrize(
+    ("text", "goal"),
+    [
+        ("12", Goal(number=12)),
+        ("count:3", Goal(stage="count", epoch=3)),
+        ("count@3", Goal(stage="count", epoch=3)),
+        ("1970-01-01T00:00:01+00:00", Goal(at_ms=1000)),
+        ("1970-01-01T00:00:01Z", Goal(at_ms=1000)),
+        ("1970-01-01T02:00:01+02:00", Goal(at_ms=1000)),
+    ],
+)
+def test_a_goal_is_read(text: str, goal: Goal) -> None:
+    """A number, an epoch of a stage, or a time with its zone."""
+    assert parse_goal(text) == goal
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-1", "yesterday", "count:", "a:b", "1" * 19, "1970-01-01T00:00:01"]
+)
+def test_what_names_no_point_is_refused(text: str) -> None:
+    """With the three ways to name one."""
+    with pytest.raises(DefinitionError) as caught:
+        parse_goal(text)
+    assert caught.value.details["rule"] == "rollback_target_invalid"
+
+
+@pytest.mark.parametrize(
+    ("goal", "epochs"),
+    [
+        (Goal(number=0), {"a": 0, "b": 0}),
+        (Goal(number=3), {"a": 2, "b": 1}),
+        (Goal(number=6), {"a": 4, "b": 2}),
+        (Goal(stage="b", epoch=0), {"a": 2, "b": 1}),
+        (Goal(stage="a", epoch=2), {"a": 3, "b": 1}),
+        (Goal(at_ms=45), {"a": 3, "b": 1}),
+        (Goal(at_ms=5), {"a": 0, "b": 0}),
+        (Goal(at_ms=10**6), {"a": 4, "b": 2}),
+    ],
+)
+def test_a_goal_is_a_cut(goal: Goal, epochs: dict[str, int]) -> None:
+    """Everything that was recorded up to the same moment stays, over all stages."""
+    cut = find_cut(goal, SPANS, time_of)
+    assert cut is not None
+    assert cut.epochs == epochs
+    assert cut.number == sum(epochs.values())
+
+
+@pytest.mark.parametrize("goal", [Goal(number=7), Goal(stage="b", epoch=2)])
+def test_what_lies_ahead_is_refused(goal: Goal) -> None:
+    """A roll-back goes back, never forward."""
+    with pytest.raises(DefinitionError):
+        find_cut(goal, SPANS, time_of)
+
+
+@pytest.mark.parametrize(
+    "goal", [Goal(number=1), Goal(stage="a", epoch=0), Goal(at_ms=25), Goal(number=2)]
+)
+def test_what_is_no_longer_recorded_is_no_cut(goal: Goal) -> None:
+    """Where a stage's older records are gone, nobody can say where the others stood."""
+    spans = {"a": range(2, 4), "b": range(2)}
+    assert find_cut(goal, spans, time_of) is None
+
+
+def test_every_number_has_its_cut() -> None:
+    """Of random records: the first n by time, whatever stage put them."""
+    chance = random.Random(7)
+    times = chance.sample(range(1000), 40)
+    by_stage: dict[str, list[int]] = {"a": [], "b": [], "c": []}
+    for at in sorted(times):
+        by_stage[chance.choice("abc")].append(at)
+    spans = {name: range(len(found)) for name, found in by_stage.items()}
+    for number in range(41):
+        cut = find_cut(Goal(number=number), spans, lambda s, e: by_stage[s][e])
+        first = set(sorted(times)[:number])
+        assert cut is not None
+        assert cut.epochs == {s: sum(t in first for t in found) for s, found in by_stage.items()}
+
+
+def test_moments_are_the_cuts_that_their_goals_mean() -> None:
+    """Newest first, each the same cut by its number, by its epoch and by its time."""
+    moments = list(newest_moments(SPANS, time_of))
+    assert [(one.stage, one.epoch) for one in moments] == [
+        ("a", 3),
+        ("b", 1),
+        ("a", 2),
+        ("b", 0),
+        ("a", 1),
+        ("a", 0),
+        ("", -1),
+    ]
+    for one in moments[:-1]:
+        for goal in (
+            Goal(number=one.cut.number),
+            Goal(stage=one.stage, epoch=one.epoch),
+            Goal(at_ms=one.cut.at_ms),
+        ):
+            found = find_cut(goal, SPANS, time_of)
+            assert found is not None
+            assert found.epochs == one.cut.epochs
+    assert moments[-1].cut.epochs == {"a": 0, "b": 0}
+
+
+def test_moments_end_where_the_records_do() -> None:
+    """A moment whose cut would need the time of a record that is gone is not offered."""
+    spans = {"a": range(2, 4), "b": range(2)}
+    moments = list(newest_moments(spans, time_of))
+    assert [(one.stage, one.epoch) for one in moments] == [("a", 3), ("b", 1), ("a", 2)]
+    for one in moments:
+        assert find_cut(Goal(stage=one.stage, epoch=one.epoch), spans, time_of) is not None

@@ -1,0 +1,267 @@
+"""Documents that are too much: refused by a limit that is named, at a cost of their own size."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from cbp.errors import DataflowInvalidError, Mistake
+from cbp.errors.message_limits import MISTAKES_MAX, listed, shortened
+from cbp.model.dataflow.dataflow import SOURCES_MAX, STAGES_MAX, Dataflow, SourceNode, StageNode
+from cbp.model.flow.schema import COLUMNS_MAX, Schema
+from controller.api import create_api
+from controller.cli import main
+from controller.cli.session import Session
+from controller.settings import Settings
+from tests.controller.api.fakes import TOKEN, AppTransport, FakeDropFolder
+from tests.controller.world import ONE, World
+
+ANSWER_BYTES_MAX = 500_000
+SECONDS = 10.0
+"""Of the processor; most take some tenths of a second, and took minutes."""
+
+LONG = "x" * 50_000
+MANY = 110
+
+
+def document(sources: str = "", stages: str = "") -> str:
+    return (
+        f"name: big\nsources:\n  a: {{schema: 'word STRING, n BIGINT'}}\n{sources}stages:\n{stages}"
+    )
+
+
+def each(line: str, count: int) -> str:
+    return "".join(line.replace("#", str(number)) for number in range(count))
+
+
+def column_lines(count: int) -> str:
+    return ", ".join(f"c{number} INT" for number in range(count))
+
+
+SUM = "{translator: sum, inputs: {items: a}}"
+STAGE = f"  s#: {SUM}\n"
+
+BOMBS = {
+    "a long text, by aliases": (
+        document(
+            stages=f"  s: {{translator: &b {LONG}}}\n" + each("  s#: {translator: *b}\n", 400)
+        ),
+        "document_too_large",
+    ),
+    "a long text as a name": (
+        document(stages=f"  s: {{translator: sum, parameters: {{? {LONG} : 1}}}}\n"),
+        "document_too_large",
+    ),
+    "a large collection, by aliases, shown by each mistake": (
+        document(
+            stages="  s: {buckets: &b [" + 2_000 * "1," + "]}\n" + each("  s#: {buckets: *b}\n", 30)
+        ),
+        "document_too_large",
+    ),
+    "names that say as much as the largest mistakes": (
+        document(stages=each(f"  {LONG[:900]}#: {{translator: {LONG[:900]}#}}\n", 400)),
+        "translator_unknown",
+    ),
+    "an unknown translator with a long name": (
+        document(stages=f"  s: {{translator: {LONG}}}\n"),
+        "translator_unknown",
+    ),
+    "pairs that stand twice": (
+        document(stages=f"  {LONG[:900]}: {{" + 20_000 * "a: 1, " + "}\n"),
+        "name_twice",
+    ),
+    "fields that are none": (document() + each("field#: 1\n", 20_000), "field_unknown"),
+    "inputs that are none": (
+        document(stages="  s: {translator: sum, inputs: {" + each("i#: a, ", 10_000) + "}}\n"),
+        "input_unknown",
+    ),
+    "flows that are none, each answered with all that there are": (
+        document(
+            each("  b#: {schema: 'word STRING, n BIGINT'}\n", SOURCES_MAX - 1),
+            each("  s#: {translator: sum, inputs: {items: nope}}\n", MANY),
+        ),
+        "flow_unknown",
+    ),
+    "a cycle that never runs": (
+        document(
+            stages="".join(
+                f"  s{n}: {{translator: sum, inputs: {{items: s{(n + 1) % MANY}.totals}}}}\n"
+                for n in range(MANY)
+            )
+        ),
+        "cycle_never_runs",
+    ),
+    "sources": (
+        document(each("  b#: {schema: n INT}\n", SOURCES_MAX), f"  s: {SUM}\n"),
+        "sources_too_many",
+    ),
+    "stages": (document(stages=each(STAGE, STAGES_MAX + 1)), "stages_too_many"),
+    "columns": (
+        document(f"  b: {{schema: '{column_lines(COLUMNS_MAX + 1)}'}}\n", f"  s: {SUM}\n"),
+        "schema_too_wide",
+    ),
+    "directives": (each("%TAG !a#! x\n", 60_000) + "--- {}", "document_too_large"),
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    made = World(tmp_path_factory.mktemp("documents"))
+    made.controller.register(ONE)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def session(world: World) -> Session:
+    settings = Settings(root=world.root, token=TOKEN)
+    app = create_api(
+        controller=world.controller,
+        store=world.store,
+        drop_folder=FakeDropFolder(),
+        settings=settings,
+    )
+    return Session(settings, AppTransport(app))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_what_is_too_much_is_refused_alike_at_a_bounded_cost(
+    world: World, session: Session, bomb: str
+) -> None:
+    """Checked, registered or put in place of another: one judge, one short answer, soon."""
+    text, code = BOMBS[bomb]
+    assert len(text) <= 1 << 20, "else it would be refused for its size"
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/yaml"}
+    began = time.process_time()
+    with httpx.Client(
+        transport=session.transport, base_url=session.settings.url, headers=headers
+    ) as client:
+        answers = [
+            client.post("/api/v1/dataflows/validate", content=text),
+            client.post("/api/v1/dataflows", content=text),
+        ]
+    assert time.process_time() - began < SECONDS
+    for answer in answers:
+        assert answer.status_code == 422
+        assert len(answer.content) < ANSWER_BYTES_MAX
+        told = answer.json()
+        assert told["error_code"] == "dataflow_invalid"
+        mistakes = told["details"]["mistakes"]
+        assert code in {mistake["code"] for mistake in mistakes}
+        assert len(mistakes) <= MISTAKES_MAX
+        assert told["details"] == answers[0].json()["details"]
+    assert [record.name for record in world.store.dataflows()] == ["one"]
+
+
+@pytest.mark.parametrize("command", ["register", "validate"])
+def test_the_command_tells_the_limit(
+    session: Session, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """It names what there is too much of, and says that there are more mistakes than it shows."""
+    file = tmp_path / "big.yaml"
+    for bomb, said in [
+        ("stages", f"{STAGES_MAX + 1} stages; at most {STAGES_MAX}"),
+        ("fields that are none", f"more than {MISTAKES_MAX} mistakes"),
+    ]:
+        file.write_text(BOMBS[bomb][0])
+        with pytest.raises(SystemExit) as ended:
+            main([command, str(file)], session=session)
+        assert ended.value.code
+        shown = " ".join(capsys.readouterr().err.replace("│", " ").split())
+        assert said in shown
+
+
+def test_what_is_at_the_limits_is_checked_soon(world: World) -> None:
+    """So many sources, and so many stages that read each other from the last to the first."""
+    (node,) = world.controller.dataflow("one").stages.values()
+    schema = Schema.parse(ONE["sources"]["a"]["schema"])
+    names = [f"s{number:03}" for number in range(STAGES_MAX)]
+    flows = [*(f"{name}.totals" for name in names[1:]), "a0"]
+    big = Dataflow(
+        "big",
+        {f"a{number}": SourceNode(f"a{number}", schema) for number in range(SOURCES_MAX)},
+        {n: StageNode(n, node.translator, {"items": f}) for n, f in zip(names, flows, strict=True)},
+    )
+    began = time.process_time()
+    big.check()
+    assert time.process_time() - began < SECONDS
+    turned = {**big.stages, names[-1]: replace(big.stages[names[-1]], wiring={"items": flows[0]})}
+    with pytest.raises(DataflowInvalidError) as caught:
+        replace(big, stages=turned).check()
+    assert {mistake.code for mistake in caught.value.mistakes} == {"cycle_never_runs"}
+    assert time.process_time() - began < 2 * SECONDS
+
+
+def test_a_dataflow_built_in_code_has_the_same_limits() -> None:
+    """No document is between: the model says it."""
+    schema = Schema.parse("n INT")
+    nodes = {f"a{n}": SourceNode(f"a{n}", schema) for n in range(SOURCES_MAX + 1)}
+    with pytest.raises(DataflowInvalidError) as caught:
+        Dataflow("big", nodes, {}).check()
+    assert [mistake.code for mistake in caught.value.mistakes] == ["sources_too_many"]
+
+
+def test_an_error_tells_the_first_mistakes_and_that_there_are_more() -> None:
+    """Exactly as many as may be are told as all of them; one more, and it says so."""
+    for count, more in [(MISTAKES_MAX, False), (MISTAKES_MAX + 1, True)]:
+        mistakes = [Mistake("x", f"at{number}", "is wrong") for number in range(count)]
+        error = DataflowInvalidError("d", mistakes)
+        assert len(error.details["mistakes"]) == MISTAKES_MAX
+        assert error.details["mistakes"][-1]["where"] == f"at{MISTAKES_MAX - 1}"
+        assert ("more than" in error.message) == ("mistakes_max" in error.details) == more
+        json.dumps(error.as_dict())
+
+
+def test_what_is_long_is_shortened_to_its_limit() -> None:
+    """A text at the limit stays; one character more, and its middle goes. Names likewise."""
+    assert shortened("x" * 50, 50) == "x" * 50
+    cut = shortened("a" * 25 + "b" * 26, 50)
+    assert len(cut) <= 50
+    assert (cut[0], cut[-1]) == ("a", "b")
+    assert listed([str(n) for n in range(20)]).endswith("18, 19")
+    assert listed([str(n) for n in range(21)]).endswith("18, 19 and 1 more")
+
+
+def test_a_request_with_many_mistakes_is_answered_with_the_first(session: Session) -> None:
+    """What is no dataflow has the same bound: fields that no correction has, and a long one."""
+    body = {LONG: 1, **{f"field{number}": 1 for number in range(10_000)}}
+    with httpx.Client(
+        transport=session.transport,
+        base_url=session.settings.url,
+        headers={"Authorization": f"Bearer {TOKEN}"},
+    ) as client:
+        answer = client.post("/api/v1/dataflows/one/verifications", json=body)
+    told = answer.json()
+    assert (answer.status_code, told["error_code"]) == (422, "request_invalid")
+    assert len(told["details"]["mistakes"]) == MISTAKES_MAX
+    assert "of 10001 mistakes" in told["message"]
+    assert len(answer.content) < ANSWER_BYTES_MAX
+
+
+def test_a_registration_that_cannot_be_answered_is_undone(
+    world: World, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever gets a 500 has registered nothing, and may try again."""
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    body = {**ONE, "name": "two"}
+    with httpx.Client(
+        transport=session.transport,
+        base_url=session.settings.url,
+        headers={"Authorization": f"Bearer {TOKEN}"},
+    ) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr("controller.api.dataflows.detail", fail)
+            assert client.post("/api/v1/dataflows", json=body).status_code == 500
+        assert [record.name for record in world.store.dataflows()] == ["one"]
+        assert client.post("/api/v1/dataflows", json=body).status_code == 201
+        assert client.delete("/api/v1/dataflows/two").status_code == 204

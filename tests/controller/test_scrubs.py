@@ -1,0 +1,150 @@
+"""Scrubs that somebody asks for: begun over REST, shown with progress, outcome and metrics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbp.engine.direct import LocalEngine
+from controller.cli import main
+from controller.cli.client import ServiceClient
+from controller.loop.housekeeping.scrubber import Scrubbing
+from tests.controller.damaging import flip, the_last
+from tests.controller.live import Live, live
+from tests.controller.world import ONE, Deferred
+
+PATH = ("dataflows", "one", "scrub")
+
+
+@pytest.fixture
+def readers() -> Deferred:
+    return Deferred()
+
+
+@pytest.fixture
+def service(tmp_path: Path, readers: Deferred) -> Iterator[Live]:
+    """Give a dataflow that has run; what reads ends when the test says so."""
+    made = live(tmp_path, engine=LocalEngine, removers=readers)
+    made.world.controller.register(ONE)
+    made.world.arrive("one", "a", ("x", 1))
+    made.world.ticks()
+    yield made
+    made.world.close()
+
+
+@pytest.fixture
+def client(service: Live) -> Iterator[ServiceClient]:
+    with service.session.connect() as made:
+        yield made
+
+
+def metric(service: Live, name: str) -> list[float]:
+    with service.session.connect() as made:
+        text = made._http.get("metrics").text
+    return [float(line.split()[-1]) for line in text.splitlines() if line.startswith(f"{name}{{")]
+
+
+def test_one_is_begun_shown_and_ends(
+    service: Live, client: ServiceClient, readers: Deferred
+) -> None:
+    """It runs until all is read; who asks meanwhile gets the same one; then it is whole."""
+    assert client.get(*PATH)["status"] == "never"
+    assert metric(service, "cbp_scrub_timestamp_seconds") == []
+    begun = client.post(*PATH)
+    assert (begun["status"], begun["ended"], begun["by"]) == ("running", False, "request")
+    service.world.clock.advance(5)
+    assert client.post(*PATH)["began_at"] == begun["began_at"]
+    assert len(readers.waiting) == 1
+    readers.run_next()
+    found = client.get(*PATH)
+    assert (found["status"], found["ended"], found["damages"]) == ("whole", True, [])
+    on_disk = sum(path.is_file() for path in (Path(service.world.tables) / "one").rglob("*"))
+    assert found["files"] >= on_disk > 5
+    assert found["bytes"] > 1000
+    now = service.world.clock().timestamp()
+    assert metric(service, "cbp_scrub_timestamp_seconds") == [now]
+    assert metric(service, "cbp_damaged_files") == [0.0]
+
+
+def test_a_damage_is_told_everywhere_and_goes_once_it_is_mended(
+    service: Live, client: ServiceClient, readers: Deferred
+) -> None:
+    """Route, metric and troubles say the same, also after a restart; a later one forgets it."""
+    path = the_last(service.world, "flows/*/_runs/*.parquet")
+    whole = path.read_bytes()
+    flip(path)
+    client.post(*PATH)
+    readers.run_next()
+    found = client.get(*PATH)
+    assert found["status"] == "damaged"
+    (damage,) = found["damages"]
+    assert (damage["code"], damage["path"]) == ("file_damaged", str(path))
+    assert damage["next_step"]
+    assert metric(service, "cbp_damaged_files") == [1.0]
+    (trouble,) = service.world.controller.troubles("one")
+    assert str(path) in trouble.words
+    service.world.restart()
+    again = service.world.controller.scrubs.show("one")
+    assert (again.status, again.ended_at) == ("damaged", service.world.clock())
+    path.write_bytes(whole)
+    service.world.clock.advance(60)
+    service.world.controller.scrubs.start("one")
+    readers.run_next()
+    assert service.world.controller.scrubs.show("one").status == "whole"
+    assert service.world.controller.troubles("one") == []
+
+
+@pytest.mark.parametrize("fault", [OSError("input/output error"), MemoryError()])
+def test_one_that_fails_says_so_and_the_next_may_begin(
+    service: Live,
+    client: ServiceClient,
+    readers: Deferred,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: BaseException,
+) -> None:
+    """It is not shown as running for ever, and not as whole."""
+    looks: Callable[..., Any] = Scrubbing.looks
+
+    def fail(*_: Any) -> Any:
+        raise fault
+
+    client.post(*PATH)
+    monkeypatch.setattr(Scrubbing, "looks", fail)
+    readers.run_next()
+    found = client.get(*PATH)
+    assert (found["status"], found["ended"]) == ("failed", True)
+    assert type(fault).__name__ in found["error"]["message"]
+    monkeypatch.setattr(Scrubbing, "looks", looks)
+    client.post(*PATH)
+    readers.run_next()
+    assert client.get(*PATH)["status"] == "whole"
+
+
+def test_the_command_lets_a_service_at_work_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It finds what it would find itself; the service then shows it too."""
+    service = live(tmp_path, engine=LocalEngine)
+    service.world.controller.register(ONE)
+    service.world.arrive("one", "a", ("x", 1))
+    service.world.ticks()
+    flip(the_last(service.world, "flows/*/_runs/*.parquet"))
+
+    def cbp(*arguments: str) -> dict[str, Any]:
+        with pytest.raises(SystemExit) as ended:
+            main(["scrub", *arguments, "--json"], session=service.session)
+        assert ended.value.code == 1
+        answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return answer
+
+    here = cbp("one", "--rate", "100000")
+    assert service.world.controller.scrubs.show("one").status == "never"
+    assert len(here["damages"]) == 1
+    assert cbp("one") == here
+    assert service.world.controller.scrubs.show("one").status == "damaged"
+    assert cbp() == here
+    service.world.close()

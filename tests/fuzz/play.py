@@ -1,0 +1,184 @@
+"""Plays cases, and says what is wrong with how they were read.
+
+python -m tests.fuzz --seed 0 --cases 100000
+python -m tests.fuzz --seed 4711 --cases 1 --keep      one seed again; its file is kept
+python -m tests.fuzz --service --cases 2000            through `cbp serve`, under odd names
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cbp.model.dataflow.dataflow import SourceNode
+from cbp.model.flow.schema import Schema
+from controller.ingest.content import ClaimedContent
+from controller.ingest.formats import read_batches
+from controller.ingest.limits import IngestLimits
+from controller.ingest.notes import Notes
+from controller.ingest.rejection import FileRejectedError
+from tests.fresh import of_tests
+from tests.fuzz.cases import SCHEMA, Case, case_of
+from tests.fuzz.oracle import is_same, records
+from tests.fuzz.service import play_in_process
+
+LIMITS = IngestLimits(line_bytes_max=1 << 20, ratio_floor_bytes=16 << 20)
+SECONDS_MAX = 5.0
+"""Of this thread's processor for a file of some kilobytes: frozen, not slow."""
+MESSAGE_MAX = 2_000
+_SCHEMA = Schema.parse(SCHEMA)
+
+
+def read(case: Case, path: Path) -> list[dict[str, Any]]:
+    """Return what is accepted of a case."""
+    path.write_bytes(case.data)
+    source = SourceNode("s", _SCHEMA, case.format, case.options)
+    rows: list[dict[str, Any]] = []
+    with ClaimedContent(str(path), LIMITS) as content:
+        for batch in read_batches(content, source, LIMITS, Notes()):
+            rows += batch.to_pylist()
+    return rows
+
+
+def judge(case: Case, path: Path) -> tuple[str, str]:
+    """Read a case; return what came of it, and what is wrong with that or `""`."""
+    begun = time.thread_time()
+    try:
+        rows = read(case, path)
+    except FileRejectedError as error:
+        return error.rule, _wrong_refusal(error) or _too_slow(begun)
+    except Exception as error:  # whatever else it is: that is what is looked for
+        return "crashed", f"{type(error).__name__}: {error}"
+    return "accepted", _too_slow(begun) or _wrong_rows(case, rows)
+
+
+def _too_slow(begun: float) -> str:
+    taken = time.thread_time() - begun
+    return f"took {taken:.1f} s" if taken > SECONDS_MAX else ""
+
+
+def _wrong_refusal(error: FileRejectedError) -> str:
+    reason = error.reason(file="f", claim="c")
+    if not reason["code"] or not reason["code"].replace("_", "").isalpha():
+        return f"no code: {reason['code']!r}"
+    if len(reason["message"]) > MESSAGE_MAX or len(reason["lines"]) > 100:
+        return f"a reason of {len(reason['message'])} characters, {len(reason['lines'])} lines"
+    reason["message"].encode()
+    return ""
+
+
+def _wrong_rows(case: Case, rows: list[dict[str, Any]]) -> str:
+    try:
+        expected = records(case)
+    except Exception as error:
+        return f"accepted, where another reader says {type(error).__name__}: {error}"
+    found = [tuple(row.values()) for row in rows]
+    if len(found) != len(expected):
+        return f"{len(found)} records accepted, another reader finds {len(expected)}"
+    for at, (one, other) in enumerate(zip(found, expected, strict=True)):
+        if not is_same(one, other):
+            return f"record {at} is {one}, another reader finds {other}"
+    return ""
+
+
+def play(
+    seeds: Sequence[int], folder: Path, *, keep: bool = False
+) -> tuple[Counter[str], list[str]]:
+    """Play seeds; return how often what came of them, and what is wrong."""
+    outcomes, wrong = Counter[str](), list[str]()
+    for seed in seeds:
+        case = case_of(seed)
+        outcome, told = judge(case, folder / "file")
+        outcomes[outcome] += 1
+        if told:
+            wrong.append(f"seed {seed} ({case.format} {case.options}): {told[:300]}")
+            if keep:
+                (Path.cwd() / f"fuzz-{seed}.{case.format}").write_bytes(case.data)
+    return outcomes, wrong
+
+
+def play_beside(
+    seeds: range, folder: Path, *, keep: bool = False
+) -> tuple[Counter[str], list[str]]:
+    """Play seeds in a process that may die: a decoder in C++ ends it on some damaged footers.
+
+    Of Parquet that is no mistake here: a service reads in a process for just this reason.
+    One that ends by itself before its last seed is told as wrong, with its last words.
+    """
+    outcomes, wrong = Counter[str](), list[str]()
+    at = seeds.start
+    while at < seeds.stop:
+        (folder / "told").unlink(missing_ok=True)
+        command = [sys.executable, "-m", "tests.fuzz", "--inner", str(folder)]
+        command += ["--seed", str(at), "--cases", str(seeds.stop - at)]
+        done = subprocess.run(
+            [*command, *(["--keep"] if keep else [])],
+            env=of_tests(),
+            capture_output=True,
+            check=False,
+        )
+        for line in _told(folder):
+            seed, outcome, told = json.loads(line)
+            at = seed + 1
+            outcomes[outcome] += 1
+            if told:
+                wrong.append(told)
+        if done.returncode < 0:
+            outcomes["ended its process"] += 1
+            case = case_of(at)
+            if case.format != "parquet":
+                wrong.append(f"seed {at} ({case.format}) ended the process: {done.stderr[-200:]!r}")
+            at += 1
+        elif done.returncode:
+            wrong.append(f"ended with {done.returncode} at seed {at}: {done.stderr[-500:]!r}")
+            break
+        elif at < seeds.stop:
+            wrong.append(f"ended at seed {at} without a word")
+            break
+    return outcomes, wrong
+
+
+def _told(folder: Path) -> list[str]:
+    """Return what the process wrote; nothing where it died before that."""
+    try:
+        return (folder / "told").read_text().splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def _tell(seeds: range, folder: Path, *, keep: bool) -> None:
+    with open(folder / "told", "w", buffering=1) as file:
+        for seed in seeds:
+            outcomes, wrong = play([seed], folder, keep=keep)
+            file.write(json.dumps([seed, *outcomes, "".join(wrong)]) + "\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="tests.fuzz", description=__doc__)
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--cases", type=int, default=10_000)
+    parser.add_argument("--keep", action="store_true", help="keep the files that were found")
+    parser.add_argument("--service", action="store_true", help="through `cbp serve`")
+    parser.add_argument("--inner", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    seeds = range(given.seed, given.seed + given.cases)
+    if given.inner is not None:
+        _tell(seeds, given.inner, keep=given.keep)
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        if given.service:
+            outcomes, wrong = play_in_process(seeds, Path(folder))
+        else:
+            outcomes, wrong = play_beside(seeds, Path(folder), keep=given.keep)
+    for outcome, count in outcomes.most_common():
+        print(f"{count:8} {outcome}")
+    print(*wrong, sep="\n")
+    return 1 if wrong else 0

@@ -1,0 +1,367 @@
+"""Cases through a service: odd names and damaged contents in its drop folder, its health asked.
+
+python -m tests.fuzz --service --cases 2000
+
+Every file that a service takes in is accepted, with the records that another reader finds, or
+lies in quarantine with a coded reason; what it does not take in stays and is shown. Meanwhile it
+is healthy, and in the end its state is what all accepted files say.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from controller.api import create_api
+from controller.app import Service
+from controller.settings import load_settings
+from tests.authored import forget, install, write
+from tests.controller.api.fakes import TOKEN, AppTransport
+from tests.fuzz.cases import NAMES, SCHEMA, Case, case_of
+from tests.fuzz.oracle import is_same, records, value_of
+
+__all__ = ["Plan", "play_in_process", "play_stepped", "wrong"]
+
+PACKAGE = "fuzzed_names"
+DATAFLOW = "fuzzed"
+ANSWER_SECONDS_MAX = 15.0
+"""Of a service that shares two cores with whoever else is there; it answers in milliseconds."""
+SETTLE_SECONDS_MAX = 1_800.0
+
+_STAGES = """
+from cbp import Input, Output, State, Translate
+
+
+class Names(Translate):
+    rows = Input("name STRING", route_by="name")
+    counts = State("name STRING, n BIGINT")
+    totals = Output("name STRING, n BIGINT", key="name")
+
+    def translate(self, key, group, out):
+        n = sum(1 for _ in group.rows) + sum(row.n for row in group.counts)
+        out.counts(key.name, n)
+        out.totals(key.name, n)
+"""
+_ODD = (
+    *(b"plain {}.txt", b" {} ", b"-rf {}", b"{}\n.csv", b"{}\t\r\x1b[31m", b"{}%2e%2f.."),
+    *("é漢😀 {}".encode(), b"\xff\xfe{}", b"{}.reason.json", b"{}.jsonl.gz", b"{}" + b"x" * 246),
+    *(b"{}=?&#;|*", b"CON{}", b"{}.", "\u202e{}".encode(), b"$(touch {})", b"{}'\"`\\", b"{}"),
+)
+_STAYS = (b".{}.csv", b"{}.part", b"{}.tmp", b"{}.crdownload", b"{}~", b".manifest-{}.json.part")
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """One file: whose it is, and what it is called; `stays` where nobody is to take it."""
+
+    number: int
+    source: str
+    name: bytes
+    case: Case
+    stays: bool
+
+    def __str__(self) -> str:
+        return f"seed {self.number} ({self.source}, {self.name!r})"
+
+
+def odd_name(chance: random.Random, number: int) -> tuple[bytes, bool]:
+    """Return a name that holds a number, and whether a file of that name stays where it is."""
+    stays = chance.random() < 0.04
+    pattern = chance.choice(_STAYS if stays else _ODD)
+    return pattern.replace(b"{}", f"n{number:07d}n".encode()), stays
+
+
+class Plan:
+    """Files of some seeds, a source for each format with its options, and the dataflow."""
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        self.files: list[Dropped] = []
+        sources: dict[str, tuple[str, dict[str, str]]] = {}
+        for seed in seeds:
+            case = case_of(seed)
+            options = sorted(case.options.items())
+            marks = [re.sub(r"\W", "semi", f"{k[:4]}_{v[:4]}".lower()) for k, v in options]
+            source = "_".join([case.format, *marks])
+            sources[source] = case.format, case.options
+            name, stays = odd_name(random.Random(seed), seed)
+            self.files.append(Dropped(seed, source, name, case, stays))
+        taken = Counter(file.source for file in self.files if not file.stays)
+        ((self.counted, _),) = taken.most_common(1)
+        self.document = {
+            "name": DATAFLOW,
+            "sources": {
+                name: {"schema": SCHEMA, "format": format_, "options": options}
+                for name, (format_, options) in sources.items()
+            },
+            "stages": {"count": {"translator": "fuzzed_names", "inputs": {"rows": self.counted}}},
+        }
+
+    def drop(self, drop_root: Path, files: Sequence[Dropped]) -> None:
+        """Let files land, each as a whole, and here and there what is no file."""
+        for file in files:
+            incoming = os.fsencode(drop_root / DATAFLOW / file.source / "incoming")
+            part = incoming + b"/.writing"
+            with open(part, "wb") as whole:
+                whole.write(file.case.data)
+            os.rename(part, incoming + b"/" + file.name)
+            if file.number % 97 == 0:
+                with suppress(FileExistsError):
+                    os.mkfifo(incoming + b"/fifo.csv")
+                    os.symlink("/etc/passwd", incoming + b"/link.csv")
+                    os.mkdir(incoming + b"/folder.csv")
+
+    def waits(self, drop_root: Path) -> bool:
+        """Tell whether a file waits that is going to be taken."""
+        return any(
+            os.path.lexists(
+                os.fsencode(drop_root / DATAFLOW / file.source / "incoming") + b"/" + file.name
+            )
+            for file in self.files
+            if not file.stays
+        )
+
+
+def install_names(folder: Path) -> None:
+    """Write the package with the stage that counts names."""
+    write(folder, {f"{PACKAGE}/__init__.py": "", f"{PACKAGE}/stages.py": _STAGES})
+    install(folder, PACKAGE, {"fuzzed_names": f"{PACKAGE}.stages:Names"})
+
+
+class Health:
+    """Asks a service how it is; remembers what was wrong, and the slowest answer."""
+
+    PATHS = (
+        "health/live",
+        "health/ready",
+        f"dataflows/{DATAFLOW}",
+        f"dataflows/{DATAFLOW}/sources",
+    )
+
+    def __init__(self, client: httpx.Client) -> None:
+        self._client = client
+        self.wrong: list[str] = []
+        self.asked, self.slowest = 0, 0.0
+
+    def ask(self) -> None:
+        """Ask everything once."""
+        for path in self.PATHS:
+            begun = time.monotonic()
+            try:
+                answer = self._client.get(f"/api/v1/{path}", timeout=ANSWER_SECONDS_MAX)
+            except httpx.TransportError as error:
+                self.wrong.append(f"{path}: {error!r} after {time.monotonic() - begun:.1f} s")
+                continue
+            self.asked += 1
+            self.slowest = max(self.slowest, time.monotonic() - begun)
+            if answer.status_code != 200:
+                self.wrong.append(f"{path}: {answer.status_code} {answer.text[:300]}")
+            elif path.endswith("ready") and answer.json()["degraded"]:
+                self.wrong.append(f"{path}: {answer.text[:300]}")
+
+
+def wrong(plan: Plan, client: httpx.Client, drop_root: Path) -> tuple[Counter[str], list[str]]:
+    """Return how often what came of the files, and what is not as it must be."""
+    outcomes, found = Counter[str](), list[str]()
+    claims = {_number(claim["path"]): claim for claim in _pages(client, "claims")}
+    accepted: dict[str, list[tuple[int, Dropped]]] = {}
+    for file in plan.files:
+        claim = claims.get(file.number)
+        told = "stays" if claim is None else str(claim["status"])
+        if claim is not None and told == "accepted":
+            accepted.setdefault(file.source, []).append((claim["index"], file))
+        elif claim is not None and told == "quarantined":
+            told = (claim["reason"] or {}).get("code", "")
+            if not told or not _in_quarantine(drop_root, file, claim["id"]):
+                found.append(f"{file}: refused as {told!r}, but not so in quarantine")
+        if file.stays is not (claim is None) or told in ("claiming", "claimed", "duplicate"):
+            found.append(f"{file}: {told}")
+        outcomes[told] += 1
+    rows = {source: _records(client, source) for source in accepted}
+    for source, files in accepted.items():
+        found += _wrong_rows([file for _, file in sorted(files, key=_index)], rows[source])
+    names = Counter(row[NAMES.index("name")] or "" for row in rows.get(plan.counted, ()))
+    state: Counter[str] = Counter()
+    for row in _pages(client, "state/count/counts/records"):
+        state[row["name"] or ""] += row["n"]
+    if state != names:
+        found.append(f"state: not there {names - state}, too many {state - names}"[:600])
+    return outcomes, found
+
+
+def _index(one: tuple[int, Dropped]) -> int:
+    return one[0]
+
+
+def _wrong_rows(files: Sequence[Dropped], rows: list[tuple[Any, ...]]) -> Iterator[str]:
+    """Compare the records of a source with those of its files, in the order of increments."""
+    at = 0
+    for file in files:
+        try:
+            expected = records(file.case)
+        except Exception as error:
+            yield f"{file}: accepted, where another reader says {type(error).__name__}: {error}"
+            return
+        here = rows[at : (at := at + len(expected))]
+        if len(here) != len(expected) or not all(map(is_same, here, expected)):
+            yield f"{file}: accepted, and another reader finds other records"
+            return
+    if at != len(rows):
+        yield f"{files[0].source}: {len(rows)} records, another reader finds {at}"
+
+
+def _number(path: str) -> int:
+    match = re.search(r"n(\d{7})n", path)
+    return int(match[1]) if match else -1
+
+
+def _in_quarantine(drop_root: Path, file: Dropped, claim: str) -> bool:
+    folder = drop_root / DATAFLOW / file.source / "quarantine"
+    there = [name for name in os.listdir(folder) if name.startswith(claim)]
+    return any(name.endswith(".reason.json") for name in there) and len(there) > 1
+
+
+def _pages(client: httpx.Client, path: str) -> Iterator[Any]:
+    cursor: str | None = None
+    while True:
+        query = {"limit": "200", **({"cursor": cursor} if cursor else {})}
+        answer = client.get(f"/api/v1/dataflows/{DATAFLOW}/{path}", params=query, timeout=60)
+        assert answer.status_code == 200, answer.text
+        page = answer.json()
+        yield from page["items"]
+        if not (cursor := page["cursor"]) or not page["items"]:
+            return
+
+
+def _records(client: httpx.Client, source: str) -> list[tuple[Any, ...]]:
+    """Return the records of a source, in order."""
+    rows = _pages(client, f"flows/{source}/records")
+    return [tuple(value_of(name, row[name]) for name in NAMES) for row in rows]
+
+
+@dataclass
+class _Asking:
+    """Asks in a thread until it is told to end."""
+
+    health: Health
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> None:
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        self._thread.join()
+
+    def _ask(self) -> None:
+        while not self.ended.wait(0.2):
+            self.health.ask()
+
+
+def play_in_process(seeds: Sequence[int], folder: Path) -> tuple[Counter[str], list[str]]:
+    """Play seeds against `cbp serve`, a process of its own, while its health is asked."""
+    from tests.system import processes  # brings Spark, which nobody else here needs
+
+    plan = Plan(seeds)
+    install_names(folder / "packages")
+    instance = processes.Instance(
+        folder,
+        "fuzzed",
+        environment={"PYTHONPATH": f"{processes.REPOSITORY}:{folder / 'packages'}"},
+        engine="local",
+        allowed_packages=(PACKAGE,),
+    )
+    instance.start()
+    try:
+        instance.wait()
+        with httpx.Client(
+            base_url=instance.settings.url,
+            headers={"Authorization": f"Bearer {processes.TOKEN}"},
+            trust_env=False,
+        ) as client:
+            answer = client.post("/api/v1/dataflows", json=plan.document, timeout=60)
+            assert answer.status_code == 201, answer.text
+            health = Health(client)
+            drop_root = instance.settings.drop_root
+            with _Asking(health):
+                for at in range(0, len(plan.files), 100):
+                    plan.drop(drop_root, plan.files[at : at + 100])
+                _until(lambda: not plan.waits(drop_root), "files wait")
+                _until(lambda: _is_idle(client), "the stage runs")
+            outcomes, found = wrong(plan, client, drop_root)
+    finally:
+        instance.stop()
+    print(f"asked {health.asked} times; the slowest answer took {health.slowest:.2f} s")
+    return outcomes, [*health.wrong, *found]
+
+
+def play_stepped(seeds: Sequence[int], folder: Path) -> tuple[Counter[str], list[str]]:
+    """Play seeds against the product's service in this process, stepped by hand."""
+    plan = Plan(seeds)
+    install_names(folder / "packages")
+    settings = load_settings(
+        root=folder,
+        engine="local",
+        token=TOKEN,
+        settle_seconds=0,
+        allowed_packages=(PACKAGE,),
+    )
+    sys.path.insert(0, str(folder / "packages"))
+    service = Service(settings)
+    try:
+        service.lead()
+        app = create_api(
+            controller=service.controller,
+            store=service.store,
+            drop_folder=service.drop_folder,
+            settings=settings,
+        )
+        with httpx.Client(
+            transport=AppTransport(app),
+            base_url=settings.url,
+            headers={"Authorization": f"Bearer {TOKEN}"},
+        ) as client:
+            answer = client.post("/api/v1/dataflows", json=plan.document)
+            assert answer.status_code == 201, answer.text
+            health = Health(client)
+            plan.drop(settings.drop_root, plan.files)
+            while plan.waits(settings.drop_root):
+                service.scan()
+                health.ask()
+            while service.controller.tick().starts:
+                assert service.controller._runs.wait(timeout=SETTLE_SECONDS_MAX)
+                health.ask()
+            outcomes, found = wrong(plan, client, settings.drop_root)
+    finally:
+        service.stop()
+        sys.path.remove(str(folder / "packages"))
+        forget(PACKAGE)
+    return outcomes, [*health.wrong, *found]
+
+
+def _is_idle(client: httpx.Client) -> bool:
+    claims = [claim["status"] for claim in _pages(client, "claims")]
+    if any(status in ("claiming", "claimed") for status in claims):
+        return False
+    shown = client.get(f"/api/v1/dataflows/{DATAFLOW}", timeout=60).json()
+    (stage,) = shown["stages"]
+    return stage["lag_seconds"] is None and stage["state"] != "running"
+
+
+def _until(holds: Callable[[], bool], why: str) -> None:
+    begun = time.monotonic()
+    while not holds():
+        assert time.monotonic() - begun < SETTLE_SECONDS_MAX, why
+        time.sleep(0.5)

@@ -1,0 +1,140 @@
+"""Files that nobody wrote: accepted as another reader reads them, or refused with a code.
+
+So it is with 10,000 damaged files of every format, in bounded time.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from controller.ingest import ReaderPool, columns
+from tests.controller.ingest.harness import Drop, lines
+from tests.fuzz.cases import SCHEMA, Case, case_of
+from tests.fuzz.play import LIMITS, judge, play, play_beside
+from tests.fuzz.service import play_stepped
+
+CASES = 10_000
+SERVED = 80
+FOUND = Path(__file__).parents[1] / "fixtures" / "fuzz"
+REFUSED = {
+    "quotes.csv": "csv_quote",
+    "equal_keys.jsonl": "json_invalid",
+    "cut_in_last_field.csv": "line_end",
+    "name_no_text.parquet": "parquet_damaged",
+    "histogram.parquet": "file_ends_reader",
+}
+"""What was found, by this or by people, and what comes of it now."""
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_ten_thousand_files_are_right_or_refused(half: int, tmp_path: Path) -> None:
+    """Each record is what another reader finds; each refusal is coded, bounded and prompt."""
+    first = half * CASES // 2
+    outcomes, wrong = play_beside(range(first, first + CASES // 2), tmp_path)
+    assert wrong == []
+    assert sum(outcomes.values()) == CASES // 2
+    assert outcomes["accepted"] > CASES // 20
+    assert len(outcomes) > 12, "few kinds of damage were made"
+
+
+def test_cases_are_played_where_the_current_folder_is_no_place_of_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `deploy/test.sh` starts the tests, and from any folder."""
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.chdir(tmp_path)
+    outcomes, wrong = play_beside(range(20), tmp_path)
+    assert wrong == []
+    assert sum(outcomes.values()) == 20
+
+
+def test_a_process_that_plays_nothing_says_why(tmp_path: Path) -> None:
+    """One that dies before its first case is no empty result, and no error of ours."""
+    outcomes, wrong = play_beside(range(20), tmp_path / "absent")
+    assert not outcomes
+    assert len(wrong) == 1
+    assert "No such file or directory" in wrong[0]
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_was_found_is_refused_and_the_next_file_is_read(name: str, tmp_path: Path) -> None:
+    """The corpus goes through a reader's process, as in a service."""
+    assert sorted(path.name for path in FOUND.iterdir()) == sorted(REFUSED)
+    pool = ReaderPool()
+    try:
+        format_ = name.rpartition(".")[2]
+        drop = Drop(tmp_path, SCHEMA, format_, reader=pool)
+        drop.put("found", (FOUND / name).read_bytes())
+        drop.scan()
+        assert [reason["code"] for reason in drop.reasons()] == [REFUSED[name]]
+        other = Drop(tmp_path / "next", "id BIGINT, name STRING", reader=pool)
+        other.put("next", lines(1))
+        assert other.scan().accepted == 1
+    finally:
+        pool.close()
+
+
+def test_files_through_processes_settle_as_in_a_thread(tmp_path: Path) -> None:
+    """Two hundred cases through a drop folder: each is accepted or in quarantine, none is stuck."""
+    pool, seen = ReaderPool(), 0
+    try:
+        for format_ in ("jsonl", "csv", "parquet"):
+            cases = [c for c in map(case_of, range(500)) if c.format == format_ and not c.options]
+            drop = Drop(tmp_path / format_, SCHEMA, format_, reader=pool, limits=LIMITS)
+            for number, case in enumerate(cases[:64]):
+                drop.put(f"{number:04d}", case.data)
+            report = drop.scan()
+            expected = [judge(case, tmp_path / "file")[0] for case in cases[:64]]
+            settled = report.accepted + report.quarantined + report.duplicates
+            assert settled == len(expected)
+            codes = sorted(reason["code"] for reason in drop.reasons())
+            assert codes == sorted(code for code in expected if code != "accepted")
+            seen += settled
+    finally:
+        pool.close()
+    assert seen > 100
+
+
+@pytest.mark.parametrize("format_", ["jsonl", "csv"])
+def test_a_planted_mistake_is_found(
+    format_: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that makes nulls of what it cannot convert is found within some hundred cases."""
+
+    def forgive(self: columns.ColumnBuilder, values, lines, bad):
+        import pyarrow as pa
+
+        return pa.nulls(len(values), self.type)
+
+    monkeypatch.setattr(columns.ColumnBuilder, "_exact", forgive)
+    seeds = [seed for seed in range(1500) if case_of(seed).format == format_]
+    _, wrong = play(seeds, tmp_path)
+    assert wrong
+
+
+def test_a_service_takes_files_of_any_name_and_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is accepted as another reader reads it, or in quarantine with its code, or shown.
+
+    The service is healthy throughout, and its state is what the accepted files say. Of 2,000 in a
+    process of its own: `python -m tests.fuzz --service --cases 2000`.
+    """
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    outcomes, wrong = play_stepped(range(SERVED), tmp_path)
+    assert wrong == []
+    assert sum(outcomes.values()) == SERVED
+    assert outcomes["accepted"] > SERVED // 10
+    assert outcomes["stays"]
+    assert len(outcomes) > 8, "few kinds of damage were made"
+
+
+def test_a_seed_determines_its_case() -> None:
+    """Who is told a seed has the file."""
+    for seed in range(50):
+        assert case_of(seed) == case_of(seed)
+    assert isinstance(case_of(0), Case)

@@ -1,0 +1,44 @@
+"""Workers that are killed once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from cbp.engine.delta.tables import open_table
+from cbp.engine.storage.files import LocalFiles
+from tests.driver import Driver
+
+
+@dataclass(frozen=True)
+class KillOnce:
+    """Kills its own process at the first passage of a point, over all processes."""
+
+    point: str
+    marker: str
+
+    def __call__(self, point: str) -> None:
+        if point != self.point:
+            return
+        try:
+            os.close(os.open(self.marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def lost_attempts(driver: Driver, folder: Path) -> set[str]:
+    """Return the attempts that left files in the state tables and are named by nobody."""
+    named, found = set(), set()
+    for table in folder.glob("*/stage.*"):
+        live = open_table(str(table), LocalFiles()).snapshot.live
+        named |= {f"{table}/{path}" for path in live}
+        found |= {str(path) for path in table.rglob("_runs/**/*.parquet")}
+    for intention in driver.log.since("stage", 0):
+        for change in intention.changes:
+            named |= {f"{folder}/{change.table}/{add['path']}" for add in change.adds}
+    lost = {path.rsplit("-", 1)[1] for path in found - named}
+    assert not any(path.endswith(tuple(f"-{attempt}" for attempt in lost)) for path in named)
+    return lost

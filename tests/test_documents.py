@@ -1,0 +1,110 @@
+"""Documents are true: links lead somewhere, and files and tests that they name are there.
+
+What the READMEs execute is held by `test_readme.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.invariants import read_tests
+
+REPO = Path(__file__).resolve().parents[1]
+PACKAGES = ("cbp", "controller", "stages", "deploy", "tests")
+DOCUMENTS = sorted(
+    [
+        *(REPO / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
+        *(path for package in PACKAGES for path in (REPO / package).rglob("README.md")),
+    ]
+)
+NAMES = [path.relative_to(REPO).as_posix() for path in DOCUMENTS]
+# What a document names and a command makes.
+MADE = {"clicks.py", "deploy/secrets/spark_secret"}
+LINES_MAX = {"README.md": 200, "ARCHITECTURE.md": 250}
+# Rooms: packages whose own packages have a line of the code map each.
+ROOMS = ("cbp", "cbp/model", "cbp/engine", "controller", "controller/loop")
+FENCED = re.compile(r"^```\w*\n.*?^```$", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+QUOTED = re.compile(r"`([\w./-]+\.(?:py|md|sh|toml|yaml|txt)|[\w.-]+(?:/[\w.-]+)+/?)`")
+# A path of ours inside of a command.
+COMMANDED = re.compile(
+    r"(?<![\w/.])((?:cbp|controller|stages|deploy|tests)/[\w./-]+\.(?:py|md|sh))\b"
+)
+
+
+def prose(path: Path) -> str:
+    """Return a document without its fenced blocks."""
+    return FENCED.sub("", path.read_text(encoding="utf-8"))
+
+
+def anchors(path: Path) -> set[str]:
+    """Return the names of a document's headings as links spell them."""
+    headings = re.findall(r"^#+ (.+)$", prose(path), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=NAMES)
+def test_every_link_leads_to_a_file_and_a_heading(document: Path):
+    """A link to a file of ours names one that is there, and a heading that it has."""
+    broken = []
+    for target in LINK.findall(prose(document)):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        file = document.parent / name if name else document
+        if file.is_dir():
+            file = file / "README.md"
+        if not file.is_file() or (anchor and anchor not in anchors(file)):
+            broken.append(target)
+    assert broken == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=NAMES)
+def test_every_file_that_is_named_is_there(document: Path):
+    """A path of ours, in back quotes or in a command, exists: from the top or from here."""
+    missing = []
+    text = prose(document)
+    for name in [*QUOTED.findall(text), *COMMANDED.findall(text)]:
+        first = name.split("/")[0]
+        starts = [REPO, document.parent, REPO / "cbp" / "engine"]
+        ours = first in PACKAGES or name.endswith((".py", ".md")) or (REPO / name).exists()
+        if ours and name not in MADE and not any((start / name).exists() for start in starts):
+            missing.append(name)
+    assert missing == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=NAMES)
+def test_every_test_that_is_named_is_there(document: Path):
+    """A test that holds a rule is found by the name that the document gives it."""
+    tests = {name.rpartition("::")[2] for held in read_tests() for name, _ in held.tests}
+    named = set(re.findall(r"`(test_\w+)(?:\[[^`]*\])?`", prose(document)))
+    assert named - tests == set()
+
+
+@pytest.mark.parametrize("name", LINES_MAX)
+def test_what_many_read_is_short(name: str):
+    """A stranger has five minutes; the whole is three pages."""
+    lines = (REPO / name).read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= LINES_MAX[name]
+
+
+def test_lines_of_the_architecture_fit_a_window():
+    """No line has more than 120 characters."""
+    lines = (REPO / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if len(line) > 120] == []
+
+
+def test_the_code_map_has_every_room():
+    """A new package fails here until the map says what is in it."""
+    text = (REPO / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    code_map = text.partition("\n## Code map\n")[2].partition("\n## ")[0]
+    rooms = [
+        path.parent.relative_to(REPO).as_posix()
+        for room in ROOMS
+        for path in (REPO / room).glob("*/__init__.py")
+    ]
+    assert rooms
+    assert [room for room in rooms if f"`{room}`" not in code_map] == []
