@@ -211,6 +211,8 @@ class Ticker:
             self._catalog.adopt(record, staged=self._terms.folder)
             units = self._catalog.units(record)
         except CbpError as error:
+            if error.retryable:
+                raise
             for stage in found.stages:
                 broken[record.name, stage.stage] = _stopped(stage, error)
             return {}
@@ -249,6 +251,8 @@ class Ticker:
         try:
             self._start(start, viewed.record, viewed.stage, viewed.view)
         except CbpError as error:
+            if error.retryable:  # an unreachable database stops nothing: the isolation tries again
+                raise
             _log.error("run.not_started", error=error.as_dict(), dataflow=start.dataflow)
             waits[start.dataflow, start.stage] = _stopped(viewed.stage, error)
             return False

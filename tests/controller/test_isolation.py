@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from cbp.errors import OperatingError
 from controller.loop.runs.isolation import MOST_SECONDS
 from tests.controller.world import FUSED, ONE, World
 
@@ -38,7 +39,11 @@ def two(tmp_path: Path) -> Any:
 
 
 def break_calls(
-    monkeypatch: pytest.MonkeyPatch, part: Any, method: str, told: Callable[[Any], str | None]
+    monkeypatch: pytest.MonkeyPatch,
+    part: Any,
+    method: str,
+    told: Callable[[Any], str | None],
+    error: Exception | None = None,
 ) -> list[str]:
     """Let a method raise whenever it is called for `bad`; return the list of these calls."""
     works, calls = getattr(part, method), []
@@ -47,7 +52,7 @@ def break_calls(
         about = [told(one) for one in (*arguments, *named.values())]
         if any(one == "bad" or str(one).endswith("/bad") for one in about):
             calls.append(method)
-            raise UnforeseenError(method)
+            raise error or UnforeseenError(method)
         return works(*arguments, **named)
 
     monkeypatch.setattr(part, method, broken)
@@ -163,6 +168,26 @@ def test_what_failed_is_named_and_rests_longer_each_time(
     wait = two.controller.waits("bad")["sum"]
     assert wait.kind == "retry"
     assert wait.error is not None
+
+
+@pytest.mark.parametrize(("part", "method"), [("store", "intend"), ("catalog", "units")])
+def test_a_database_that_is_away_for_a_moment_stops_no_stage(
+    part: str, method: str, two: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What can succeed later is shown as tried again, in the middle of a tick too.
+
+    No operator has to act: the stage goes on by itself.
+    """
+    two.arrive("bad", "a", ("x", 1))
+    break_calls(monkeypatch, part_of(two, part), method, named, OperatingError("away"))
+    two.controller.tick()
+    wait = two.controller.waits("bad")["sum"]
+    assert wait.kind == "retry", wait
+    assert "away" in wait.words
+    monkeypatch.undo()
+    two.clock.advance(seconds=MOST_SECONDS)
+    two.ticks()
+    assert two.flow("bad", "sum.totals") == [{"word": "x", "n": 1}]
 
 
 def test_a_clock_that_is_set_back_keeps_no_dataflow_resting(
