@@ -90,6 +90,31 @@ def test_import_contracts():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def _loaded_by_literal_name(source: str) -> list[str]:
+    """The modules that a source loads by a name that it spells out."""
+    return [
+        str(node.args[0].value)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "attr", getattr(node.func, "id", ""))
+        in ("import_module", "__import__")
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+    ]
+
+
+def test_import_contracts_see_every_import():
+    """A module that is known by name is imported by a statement, if need be inside a function."""
+    planted = 'import importlib\nimportlib.import_module("controller.app").main()\n'
+    assert _loaded_by_literal_name(planted) == ["controller.app"]
+    found = {
+        str(path.relative_to(REPO)): names
+        for path in modules()
+        if (names := _loaded_by_literal_name(path.read_text(encoding="utf-8")))
+    }
+    assert found == {}
+
+
 @pytest.mark.parametrize("package", ["cbp", "cbp.sdk", "cbp.model", "cbp.testing", "stages"])
 def test_the_library_starts_without_spark(package: str):
     """An author who imports or tests a translator waits for no JVM, and needs none."""

@@ -20,7 +20,7 @@ import yaml
 
 from cbp.model.dataflow.fusion import choose_leaders
 from cbp.model.dataflow.picture import mermaid
-from controller.demo.service import ServiceProcess, free_port, settings_of
+from controller.demo.service.process import ServiceProcess, free_port, settings_of
 from controller.registry import Registry
 from stages.flows import clustering, crawl_queue, set_diff
 

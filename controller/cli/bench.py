@@ -5,7 +5,6 @@ See `controller.bench`.
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from controller.cli.output import print_json
 from controller.cli.session import AsJson
+from controller.terminal import print_json
 
 __all__ = ["bench_command", "bench_tables_command"]
 
@@ -200,8 +199,9 @@ def bench_command(
     publish_epochs: PublishEpochs = 1,
 ) -> None:
     """Measure a workload, ours beside its peers, on the same increments."""
-    # Imported by name: the benchmark imports parts of the command line, not the reverse.
-    bench = importlib.import_module("controller.bench")
+    # Imported here: `cbp --help` does not wait for the benchmark to load.
+    from controller import bench
+
     peers = () if soak else bench.peers_by_default(workload)
     keys_usual, records_usual = bench.sizes_by_default(workload)
     options = bench.BenchOptions(
@@ -239,7 +239,8 @@ def bench_command(
 
 def bench_tables_command(results: Results, into: Into = None, json_: AsJson = False) -> None:
     """Make Markdown tables of what `cbp bench --json` wrote, as the README has them."""
-    bench = importlib.import_module("controller.bench")
+    from controller import bench
+
     tables = bench.markdown({path.stem: _document(path) for path in results})
     if json_:
         print_json({"markdown": tables})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -32,9 +31,10 @@ def demo_command(
     json_: AsJson = False,
 ) -> None:
     """Run the crawl queue over the installed Python packages, start to end."""
-    # Imported by name: the demo imports parts of the command line, not the reverse.
-    demo = importlib.import_module("controller.demo")
-    options = demo.DemoOptions(
+    # Imported here: `cbp --help` does not wait for the demo to load.
+    from controller.demo import CheckFailedError, DemoOptions, run_demo
+
+    options = DemoOptions(
         keep=keep,
         root=root,
         as_json=json_,
@@ -45,8 +45,8 @@ def demo_command(
         port=port,
     )
     try:
-        demo.run_demo(options)
-    except demo.CheckFailedError:
+        run_demo(options)
+    except CheckFailedError:
         if not json_:
             raise
         # The printed document says which check failed: print no second one.

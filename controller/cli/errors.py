@@ -1,106 +1,18 @@
-"""Errors between the command line and the service."""
+"""Errors that end a command, and that are not the service's."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
-from cbp.errors import CbpError, OperatingError
+from cbp.errors import OperatingError
 
 __all__ = [
     "ChecksFailedError",
-    "FileUnreadableError",
-    "FileWaitsError",
+    "DamagesFoundError",
     "FilesRefusedError",
-    "PortTakenError",
-    "ServiceProblemError",
-    "ServiceUnreachableError",
     "SoakGrewError",
     "StagesStoppedError",
-    "TokenMissingError",
 ]
-
-
-class ServiceUnreachableError(OperatingError):
-    """Nothing answers at the service's address."""
-
-    code = "service_unreachable"
-
-    def __init__(self, url: str, why: str) -> None:
-        super().__init__(
-            f"the service does not answer at {url} ({why}); start it with: cbp serve",
-            url=url,
-            cause=why,
-        )
-
-
-class ServiceProblemError(CbpError):
-    """The service refused a request; carries the service's problem document."""
-
-    code = "service_problem"
-
-    def __init__(self, document: Mapping[str, Any], status: int) -> None:
-        message = document.get("message") or document.get("detail") or f"HTTP status {status}"
-        super().__init__(str(message), **document.get("details", {}))
-        self.error_code = str(document.get("error_code", self.code))
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the error document as the service made it."""
-        return {**super().as_dict(), "error_code": self.error_code}
-
-
-class TokenMissingError(OperatingError):
-    """There is no token to send."""
-
-    code = "token_missing"
-    retryable = False
-
-    def __init__(self, file: Path) -> None:
-        super().__init__(
-            f"there is no token: {file} is made when the service first starts; "
-            "start it with: cbp serve, or set CBP_ROOT or CBP_TOKEN_FILE to where it is",
-            token_file=str(file),
-        )
-
-
-class PortTakenError(OperatingError):
-    """Another process listens on the service's port."""
-
-    code = "port_taken"
-    retryable = False
-
-    def __init__(self, host: str, port: int, why: str) -> None:
-        super().__init__(
-            f"port {port} on {host} cannot be used ({why}); stop what uses it, "
-            "or choose another one: cbp serve --port N, or CBP_PORT=N",
-            host=host,
-            port=port,
-        )
-
-
-class FileUnreadableError(OperatingError):
-    """A file that a command names cannot be read."""
-
-    code = "file_unreadable"
-    retryable = False
-
-    def __init__(self, path: Path | str, why: str) -> None:
-        super().__init__(f"{path} cannot be read: {why}", path=str(path), cause=why)
-
-
-class FileWaitsError(OperatingError):
-    """A file of the same name with other content waits in the drop folder."""
-
-    code = "file_waits"
-    retryable = True
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(
-            f"another file waits at {path}, with other content. Files are told apart by name: "
-            "start the service, which takes in that file, or drop this one under another name",
-            path=str(path),
-        )
 
 
 class ChecksFailedError(OperatingError):

@@ -18,31 +18,21 @@ from typing import Any
 import typer
 
 from cbp.errors import CbpError
-from controller.cli import (
+from controller.cli import bench, demo, serve, soak
+from controller.cli.dataflows import (
     backfill,
-    bench,
-    dataflows,
-    demo,
-    doctor,
-    drop,
-    edit,
+    control,
     explain,
-    gc,
-    help_,
-    listings,
-    recover,
-    release,
-    repair,
+    register,
     rollback,
-    scrub,
-    serve,
-    snapshot,
-    soak,
-    state,
+    runs,
+    status,
     verify,
 )
-from controller.cli.output import print_error
+from controller.cli.maintenance import damage_help, doctor, gc, recover, release, repair, scrub
+from controller.cli.records import drop, edit, flows, snapshot, sources, state
 from controller.cli.session import Session
+from controller.terminal import print_error
 
 __all__ = ["app", "main"]
 
@@ -61,31 +51,31 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "bench": bench.bench_command,
     "bench-tables": bench.bench_tables_command,
     "doctor": doctor.doctor_command,
-    "register": dataflows.register_command,
-    "validate": dataflows.validate_command,
+    "register": register.register_command,
+    "validate": register.validate_command,
     "drop": drop.drop_command,
-    "status": dataflows.status_command,
-    "waiting": dataflows.waiting_command,
-    "runs": listings.runs_command,
-    "cancel": listings.cancel_command,
-    "increments": listings.increments_command,
-    "claims": listings.claims_command,
-    "sources": listings.sources_command,
-    "records": listings.records_command,
+    "status": status.status_command,
+    "waiting": status.waiting_command,
+    "runs": runs.runs_command,
+    "cancel": runs.cancel_command,
+    "increments": flows.increments_command,
+    "claims": sources.claims_command,
+    "sources": sources.sources_command,
+    "records": flows.records_command,
     "state": state.state_command,
     "snapshot": snapshot.snapshot_command,
     "explain": explain.explain_command,
     "verify": verify.verify_command,
-    "pause": dataflows.pause_command,
-    "resume": dataflows.resume_command,
-    "retry": dataflows.retry_command,
-    "close": dataflows.close_command,
-    "delete": dataflows.delete_command,
+    "pause": control.pause_command,
+    "resume": control.resume_command,
+    "retry": control.retry_command,
+    "close": control.close_command,
+    "delete": control.delete_command,
     "recover": recover.recover_command,
     "release": release.release_command,
     "repair": repair.repair_command,
     "scrub": scrub.scrub_command,
-    "help": help_.help_command,
+    "help": damage_help.help_command,
     "rollback": rollback.rollback_command,
     "gc": gc.gc_command,
     "soak": soak.soak_command,

@@ -1,23 +1,55 @@
-"""The session that every command shares: the settings, the connection, and the option `--json`."""
+"""What commands share: the session (settings, connection), and the options of several commands."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Annotated
 
 import httpx
 import typer
 
-from controller.cli.client import ServiceClient
+from controller.client.service_client import ServiceClient
 from controller.settings import Settings, load_settings
 
-__all__ = ["AsJson", "Cursor", "DataflowName", "Limit", "Session", "session"]
+__all__ = [
+    "AsJson",
+    "At",
+    "Cursor",
+    "DataflowName",
+    "Epoch",
+    "Limit",
+    "Session",
+    "Stage",
+    "moment",
+    "session",
+]
+
+_DAY = "%Y-%m-%d"
+_FORMATS = [
+    _DAY,
+    *(f"{_DAY}{sep}%H:%M:%S{part}" for sep in "T " for part in ("", ".%f", "%z", ".%f%z")),
+]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Cursor = Annotated[str | None, typer.Option(help="Of the page before.")]
 DataflowName = Annotated[str, typer.Argument(help="Name of the dataflow.", show_default=False)]
 Limit = Annotated[int, typer.Option(min=1, max=500, help="Most rows to print.")]
+
+Epoch = Annotated[
+    int | None, typer.Option(min=0, help="The first that shows this epoch.", show_default=False)
+]
+Stage = Annotated[
+    str | None,
+    typer.Option(help="Stage that --epoch refers to; by default every stage.", show_default=False),
+]
+At = Annotated[
+    datetime | None,
+    typer.Option(
+        formats=_FORMATS, help="The newest as of this time (UTC unless told).", show_default=False
+    ),
+]
 
 
 @dataclass
@@ -47,3 +79,13 @@ def session(context: typer.Context) -> Session:
     if not isinstance(context.obj, Session):
         context.obj = Session()
     return context.obj
+
+
+def moment(
+    epoch: int | None, stage: str | None, at: datetime | None, *, prefix: str = ""
+) -> dict[str, int | str | None]:
+    """Return the query parameters of these options; `None` for options that are not given."""
+    if at is not None and at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    given = {"epoch": epoch, "stage": stage, "at": None if at is None else at.isoformat()}
+    return {f"{prefix}{name}": value for name, value in given.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import shutil
@@ -14,7 +13,7 @@ import structlog
 import typer
 
 from controller.cli.errors import SoakGrewError
-from controller.cli.output import print_table, print_text
+from controller.terminal import print_table, print_text
 
 __all__ = ["soak_command"]
 
@@ -58,8 +57,9 @@ def soak_command(
     middle. Status 1 when memory, open files or seconds per run grew, or when runs left more on disk
     than some hundred bytes for each accepted file, which stay for good, or any files.
     """
-    # Imported by name: it imports parts of the command line, not the reverse.
-    bench = importlib.import_module("controller.bench")
+    # Imported here: `cbp --help` does not wait for the benchmark to load.
+    from controller import bench
+
     if picture is not None:
         bench.require_matplotlib()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from controller.demo.dataflow import NAME, QUEUE
+from controller.demo.crawl_queue import NAME, QUEUE
 from controller.demo.options import DemoOptions
 from controller.demo.report import Report
-from controller.demo.service import ServiceProcess
-from controller.demo.tables import TableRef, is_plain
+from controller.demo.results.tables import TableRef, is_plain
+from controller.demo.service.process import ServiceProcess
 
 __all__ = ["say_farewell"]
 

@@ -3,7 +3,7 @@
 Without a terminal the bars are left out, and all other lines are plain. With `--json` nothing of
 it is printed. Names come from third-party packages and are printed as text, never as markup.
 
-Guaranteed: nothing here needs a UTF-8 terminal (tests/controller/test_demo_report.py).
+Guaranteed: nothing here needs a UTF-8 terminal (tests/controller/demo/test_report.py).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from controller.cli.output import text
-from controller.demo.checks import Check
-from controller.demo.watch import Progress as Standing
+from controller.demo.results.checks import Check
+from controller.demo.service.watch import Progress as Standing
+from controller.terminal import text
 
 __all__ = ["Report", "console_of"]
 

@@ -4,7 +4,7 @@
            -> ten more documents: only the groups they touch -> checks -> end
 
 Guaranteed: the service is stopped whatever happens, unless the demo ended and `keep` was requested
-(tests/controller/test_demo_run.py).
+(tests/controller/demo/test_run.py).
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ from typing import Any
 from rich.console import Console
 
 from cbp.model.dataflow.dataflow import Dataflow
-from controller.cli.client import ServiceClient
-from controller.cli.output import bytes_text, print_json
-from controller.demo import checks, dataflow
-from controller.demo.collect import collect
-from controller.demo.corpus import Page, split, write_pages
+from controller.client.service_client import ServiceClient
+from controller.demo import crawl_queue
+from controller.demo.corpus.collect import collect
+from controller.demo.corpus.pages import Page, split, write_pages
+from controller.demo.crawl_queue import links_per_site, top_of_queue
 from controller.demo.errors import CheckFailedError
 from controller.demo.farewell import say_farewell
-from controller.demo.judge import judge
 from controller.demo.options import DemoOptions
-from controller.demo.queue import links_per_site, top_of_queue
 from controller.demo.report import Report, console_of
-from controller.demo.service import ServiceProcess, choose_port, settings_of
-from controller.demo.tables import TableRef, tables_of
-from controller.demo.watch import Applied, DataflowWatch, Progress
+from controller.demo.results import checks
+from controller.demo.results.tables import TableRef, tables_of
+from controller.demo.results.touched_groups import judge
+from controller.demo.service.process import ServiceProcess, choose_port, settings_of
+from controller.demo.service.watch import Applied, DataflowWatch, Progress
 from controller.demo.workspace import interruptible, new_folder, removed_at_end
+from controller.terminal import bytes_text, print_json
 
 __all__ = ["run_demo"]
 
@@ -82,8 +83,8 @@ class _Demo:
         """Do all steps."""
         options = self._options
         settings = settings_of(self._folder, port=choose_port(options.port), engine=options.engine)
-        document = dataflow.document()
-        flow = dataflow.compiled(document, settings)
+        document = crawl_queue.document()
+        flow = crawl_queue.compiled(document, settings)
         self._report.line("The crawl queue over the Python modules installed here", "bold")
         log = self._folder / "service.log"
         with self._service(ServiceProcess(settings, log=log, outlives=options.keep)) as service:
@@ -111,7 +112,12 @@ class _Demo:
 
     def _corpus(self, service: ServiceProcess) -> Parts:
         """Read the modules while the service starts, and split them into increments."""
-        corpus = collect(self._options, self._report, alive=lambda: self._look_at(service))
+        corpus = collect(
+            self._report.bar,
+            limit=self._options.limit,
+            with_stdlib=self._options.stdlib,
+            alive=lambda: self._look_at(service),
+        )
         unread = f"; {corpus.unreadable} could not be read" if corpus.unreadable else ""
         self._report.fact(
             "pages",

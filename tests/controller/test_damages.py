@@ -22,8 +22,8 @@ from cbp.engine.state.index_cache import index_cache
 from cbp.errors import CbpError, FileDamagedError
 from cbp.model.version.version_change import Choice
 from controller.cli import main
-from controller.cli.damage_page import PAGE
-from controller.cli.doctor import examine
+from controller.cli.maintenance.damage_help import PAGE
+from controller.cli.maintenance.doctor import examine
 from controller.cli.session import Session
 from controller.settings import Settings
 from tests.controller.damaging import (

@@ -20,7 +20,7 @@ from cbp.errors import LeaseLostError, OperatingError
 from cbp.model.schedule.lease import ACTING_SHARE, Lease, Role
 from controller.api.problems import LedElsewhereError, NotLeadingError
 from controller.app import Service, create_app
-from controller.cli.client import ServiceClient
+from controller.client.service_client import ServiceClient
 from controller.loop import Fence, Leadership
 from controller.settings import Settings, load_settings
 from controller.store import leases

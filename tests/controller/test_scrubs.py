@@ -11,7 +11,7 @@ import pytest
 
 from cbp.engine.direct import LocalEngine
 from controller.cli import main
-from controller.cli.client import ServiceClient
+from controller.client.service_client import ServiceClient
 from controller.loop.housekeeping.scrubber import Scrubbing
 from tests.controller.damaging import flip, the_last
 from tests.controller.live import Live, live

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import unquote
 
-from controller.demo.corpus import all_names, find_modules, read_page, standard_library
+from controller.demo.corpus.pages import all_names, find_modules, read_page, standard_library
 from tests.machine import leave_out
 
 Page = tuple[str, str, list[str | None] | None]

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pyspark
 
-from controller.demo.service import free_port
+from controller.demo.service.process import free_port
 from controller.settings import Settings, load_settings
 
 __all__ = ["Instance", "SparkCluster", "until"]

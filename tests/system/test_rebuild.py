@@ -20,8 +20,8 @@ import httpx
 import pytest
 from sqlalchemy import create_engine, text
 
-from controller.cli.client import ServiceClient
-from controller.demo.service import free_port
+from controller.client.service_client import ServiceClient
+from controller.demo.service.process import free_port
 from controller.settings import Settings, load_settings
 from controller.store import open_store
 from tests.conformance.postgres import PostgresMissingError, postgres_server

@@ -17,8 +17,8 @@ import pytest
 
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.storage.files import LocalFiles
-from controller.cli.client import ServiceClient
-from controller.cli.copying import copy_into
+from controller.client.drop_folder import copy_into
+from controller.client.service_client import ServiceClient
 from tests.system.processes import TOKEN, Instance, until
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]

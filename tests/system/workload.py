@@ -20,11 +20,12 @@ import pyarrow.parquet as pq
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.storage.files import LocalFiles
 from cbp.model.dataflow.dataflow import Dataflow
-from controller.cli.client import ServiceClient
-from controller.cli.copying import copy_into
-from controller.cli.errors import ServiceProblemError, ServiceUnreachableError
-from controller.demo import checks, dataflow
-from controller.demo.tables import tables_of
+from controller.client.drop_folder import copy_into
+from controller.client.errors import ServiceProblemError, ServiceUnreachableError
+from controller.client.service_client import ServiceClient
+from controller.demo import crawl_queue
+from controller.demo.results import checks
+from controller.demo.results.tables import tables_of
 from controller.ingest.source_log import SourceLog
 from controller.settings import Settings
 from tests.system.processes import until
@@ -48,7 +49,7 @@ class Workload:
         self._dropped: list[dict[str, Any]] = []
         self.files = 0
         self.folder = f"{settings.tables.rstrip('/')}/{NAME}"
-        self._document = dataflow.document()
+        self._document = crawl_queue.document()
 
     def register(self) -> None:
         """Register the dataflow at the instance of `settings`, or at whoever leads."""
@@ -96,7 +97,9 @@ class Workload:
 
     def check(self) -> None:
         """Compare what lies on disk with an unbroken run; everything is idle."""
-        check_tables(dataflow.compiled(self._document, self.settings), self.folder, self._dropped)
+        check_tables(
+            crawl_queue.compiled(self._document, self.settings), self.folder, self._dropped
+        )
 
     def epochs(self) -> dict[str, int]:
         """Return how many epochs of each stage are recorded, by the records on disk."""
@@ -111,7 +114,7 @@ class Workload:
         with ServiceClient(settings) as client:
             client.get("dataflows", NAME)
             client.get("dataflows", NAME, "snapshot")
-            for node in dataflow.compiled(self._document, self.settings).stages.values():
+            for node in crawl_queue.compiled(self._document, self.settings).stages.values():
                 for output in node.translator.outputs:
                     flow = ("flows", f"{node.name}.{output.name}", "records")
                     client.get_pairs("dataflows", NAME, *flow, query=[("limit", "5")])

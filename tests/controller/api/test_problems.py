@@ -19,7 +19,9 @@ SKIPPED = (
     "cbp.engine.spark",
     "controller.bench",
     "controller.cli",
+    "controller.client",
     "controller.demo",
+    "controller.server",
     "controller.store.migrations",
 )
 

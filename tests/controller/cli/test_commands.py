@@ -16,9 +16,9 @@ from cbp.engine.storage.files import LocalFiles
 from controller.api.keys import NULL_PARAMETER
 from controller.api.routing import PREFIX
 from controller.api.security import OPEN_PATHS
-from controller.cli import client
 from controller.cli.main import app
 from controller.cli.session import Session
+from controller.client import service_client
 from controller.settings import Settings
 from tests.cbp.engine.delta.harness import make_state
 from tests.controller.api.fakes import DOCUMENT, TOKEN, AppTransport, Service
@@ -34,9 +34,9 @@ def document(tmp_path: Path) -> Path:
 
 def test_the_client_speaks_the_words_of_the_api() -> None:
     """The client repeats a few names of the API rather than importing it."""
-    assert client.PREFIX == PREFIX
-    assert client.NULL_PARAMETER == NULL_PARAMETER
-    assert client.LIVE_PATH in OPEN_PATHS
+    assert service_client.PREFIX == PREFIX
+    assert service_client.NULL_PARAMETER == NULL_PARAMETER
+    assert service_client.LIVE_PATH in OPEN_PATHS
 
 
 def test_every_command_can_print_json() -> None:
@@ -276,7 +276,12 @@ def test_serve_says_where_and_gives_no_secret_away(
 ) -> None:
     """The address and the file of the token are printed, the token is not."""
     started: list[dict[str, Any]] = []
-    monkeypatch.setattr("controller.cli.serve._run", lambda s: started.append(s.effective()))
+
+    def run_server(settings: Settings) -> bool:
+        started.append(settings.effective())
+        return True
+
+    monkeypatch.setattr("controller.server.process.run_server", run_server)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     settings = Settings(root=tmp_path, port=port)

@@ -1,0 +1,1 @@
+"""Commands on dataflows: register, watch, steer, change, verify."""

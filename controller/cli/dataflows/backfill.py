@@ -1,0 +1,80 @@
+"""The command `cbp backfill`: let a stage read all retained input, from the first increment on.
+
+cbp backfill clicks by_site --dry-run
+cbp backfill clicks by_site --keep report
+
+For a stage that was added to a running dataflow and began with the next increment. A backfill is a
+new version of the same document that builds the stage's state again. So it has all guarantees of a
+version change, and it is refused if some of the stage's input is gone.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from controller.cli.dataflows.version_change import print_change
+from controller.cli.session import AsJson, DataflowName, session
+from controller.terminal import bytes_text, print_json, print_text
+
+__all__ = ["backfill_command"]
+
+Stages = Annotated[
+    list[str], typer.Argument(metavar="STAGE...", help="The stages.", show_default=False)
+]
+Keep = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="STAGE",
+        help="A downstream stage that keeps its state and reads the repeated output too.",
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, only tell.")]
+
+
+def backfill_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    stages: Stages,
+    keep: Keep = None,
+    dry_run: DryRun = False,
+    json_: AsJson = False,
+) -> None:
+    """Make the state of stages again from all retained input; then they go on from there.
+
+    Their readers get what they write anew behind what they got before: name each of them
+    too, or say that it may keep its state (--keep).
+    """
+    with session(context).connect() as service:
+        found = service.get("dataflows", dataflow)
+        query = {
+            "rebuild": stages,
+            "keep": keep,
+            # Refuse to overwrite a newer version.
+            "expected_version": found["summary"]["version"],
+            "dry_run": str(dry_run).lower(),
+        }
+        answer = service.put(
+            "dataflows",
+            dataflow,
+            content=json.dumps(found["document"]).encode(),
+            content_type="application/json",
+            query=query,
+        )
+    if json_:
+        print_json(answer)
+        return
+    print_change(answer, dry_run="--dry-run")
+    for line in _read_again(answer, set(stages)):
+        print_text(line)
+
+
+def _read_again(answer: dict[str, Any], stages: set[str]) -> list[str]:
+    return [
+        f"{queue['stage']}.{queue['input']} reads {queue['queued_increments']} increment(s) again: "
+        f"{queue['queued_records']:,} record(s), {bytes_text(queue['queued_bytes'])}"
+        for queue in answer["queues"]
+        if queue["stage"] in stages and queue["queued_increments"]
+    ]

@@ -1,0 +1,153 @@
+"""The command `cbp explain`: the plan of a dataflow, or an explanation of one run."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import typer
+
+from controller.cli.session import AsJson, session
+from controller.terminal import bytes_text, print_json, print_table, print_text
+
+__all__ = ["explain_command"]
+
+Name = Annotated[str | None, typer.Argument(help="Name of the dataflow.", show_default=False)]
+Run = Annotated[str | None, typer.Option(help="Explain this run instead.", show_default=False)]
+Shape = Literal["text", "mermaid", "dot"]
+Format = Annotated[Shape, typer.Option("--format", help="Of a dataflow: how to draw it.")]
+
+
+def explain_command(
+    context: typer.Context,
+    dataflow: Name = None,
+    run: Run = None,
+    format_: Format = "text",
+    json_: AsJson = False,
+) -> None:
+    """Show what runs together and how records get there; or why a run ran and what it did."""
+    if (dataflow is None) == (run is None):
+        raise typer.BadParameter("name a dataflow, or a run with --run")  # noqa: EM101
+    with session(context).connect() as service:
+        if run is not None:
+            answer = service.get("runs", run, "account")
+        else:
+            answer = service.get("dataflows", str(dataflow), "plan")
+    if json_:
+        print_json(answer)
+    elif run is not None:
+        _print_account(answer)
+    elif format_ == "text":
+        _print_plan(answer)
+    else:
+        print_text(answer[format_])
+
+
+def _print_plan(answer: dict[str, Any]) -> None:
+    # Imported here: `cbp --help` does not wait for the model to load.
+    from cbp.model.dataflow.explain import buckets_advised
+
+    plan = answer["plan"]
+    print_text(answer["picture"])
+    print_text(f"\nlanes: {plan['lanes']}")
+    for unit in plan["units"]:
+        names = " + ".join(stage["name"] for stage in unit["stages"])
+        jobs = "one job" if unit["jobs"] == 1 else "one or two jobs"
+        cycle = f"; on a cycle: {' -> '.join(unit['cycle'])}" if unit["cycle"] else ""
+        print_text(f"\n{names}: one run, {jobs}{cycle}", "bold")
+        for stage in unit["stages"]:
+            _print_stage(stage, leads=stage["name"] == unit["leader"])
+            advised = buckets_advised(stage["buckets"], plan["limits"]["slots"])
+            if advised is not None:
+                print_text(f"    {advised} buckets would use all {plan['limits']['slots']} slots")
+
+
+def _print_stage(stage: dict[str, Any], *, leads: bool) -> None:
+    facts = [f"{stage['translator']}, {stage['form']}"]
+    if stage["buckets"]:
+        facts.append(f"{stage['buckets']} buckets")
+    tasks = f"up to {stage['tasks_max']} task(s)"
+    if stage["rows_per_task"]:
+        tasks += f", one per {stage['rows_per_task']:,} records"
+    facts.append(tasks)
+    if leads:
+        facts.append(f"runs by {stage['runnable']}")
+    print_text(f"  {stage['name']}: {'; '.join(facts)}")
+    for input_ in stage["inputs"]:
+        routed = f" by {input_['route']}" if input_["route"] else ""
+        print_text(f"    reads {input_['flow']}{routed}: {input_['words']}")
+    for state in stage["states"]:
+        print_text(f"    keeps {state['state']}: {state['words']}")
+    for output in stage["outputs"]:
+        readers = ", ".join(output["readers"]) or "nobody: a result"
+        print_text(f"    writes {output['flow']} ({output['compared']}), read by {readers}")
+
+
+def _print_account(answer: dict[str, Any]) -> None:
+    run = answer["run"]
+    stages = " + ".join(run["stages"])
+    print_text(f"run {run['id']}: epoch {run['epoch']} of {run['dataflow']}.{stages}", "bold")
+    lanes = ", ".join(run["lanes"])
+    print_text(f"{run['status']}, attempt {run['attempt']}{f'; lane: {lanes}' if lanes else ''}")
+    print_text(f"why: {answer['why']}")
+    codes = ", ".join(f"{stage} {code}" for stage, code in answer["codes"].items())
+    print_text(f"code: version {answer['version']}{f' ({codes})' if codes else ''}")
+    print_text("\non what", "bold")
+    print_table(
+        ("input", "increment", "framing key", "records", "size", "taken"),
+        [_consumed(item) for item in answer["consumed"]],
+        empty="nothing",
+    )
+    print_text("\nwhat it produced", "bold")
+    rows = [
+        (f"{item['flow']}/{item['index']}", item["records"], bytes_text(item["bytes"]))
+        for item in answer["produced"]
+    ]
+    print_table(("increment", "records", "size"), rows, empty="no increment")
+    _print_changes(answer)
+    if run["error"] is not None:
+        print_text(f"error: {run['error'].get('message', '')}", "red")
+    figures = [(name, value) for name, value in sorted(run["figures"].items())]
+    if figures:
+        print_text("\nfigures", "bold")
+        print_table(("figure", "value"), figures, empty="")
+
+
+def _print_changes(answer: dict[str, Any]) -> None:
+    if not answer["recorded"]:
+        versions = [(table, version) for table, version in answer["versions"].items()]
+        if versions:
+            print_text("\ntables (the run's record is not in the log any more)", "bold")
+            print_table(("table", "since version"), versions, empty="")
+        return
+    rows = [
+        (
+            change["table"] + (" (compaction)" if change["compaction"] else ""),
+            answer["versions"].get(change["table"]),
+            change["files_added"],
+            change["rows_added"],
+            change["rows_deleted"],
+            change["files_dropped"],
+        )
+        for change in answer["changes"]
+    ]
+    columns = ("table", "since version", "new files", "rows", "rows deleted", "files dropped")
+    print_text("\ntables", "bold")
+    print_table(columns, rows, empty="no table changed")
+
+
+def _consumed(item: dict[str, Any]) -> tuple[Any, ...]:
+    name = f"frame {item['index']} of {item['flow']}" if item["frame"] else ""
+    taken = {
+        (True, True): "read, removed",
+        (True, False): "read, kept",
+        (False, True): "removed",
+        (False, False): "",
+    }[item["read"], item["removed"]]
+    return (
+        item["input"],
+        name or f"{item['flow']}/{item['index']}",
+        item["framing_key"],
+        item["records"],
+        None if item["bytes"] is None else bytes_text(item["bytes"]),
+        taken,
+    )

@@ -1,0 +1,114 @@
+"""The commands `cbp register` and `cbp validate`: a document becomes a dataflow, or is checked."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cbp.errors import NotFoundError
+from controller.cli.dataflows.version_change import print_change
+from controller.cli.session import AsJson, session
+from controller.client.errors import FileUnreadableError
+from controller.terminal import print_json, print_table, print_text
+
+__all__ = ["register_command", "validate_command"]
+
+GROUP = "cbp.dataflows"
+JSON_TYPE, YAML_TYPE = "application/json", "application/yaml"
+
+Document = Annotated[
+    str,
+    typer.Argument(help="JSON or YAML file, or the name of a ready dataflow.", show_default=False),
+]
+Plan = Annotated[bool, typer.Option("--plan", help="Show what would happen; change nothing.")]
+Keep = Annotated[
+    list[str] | None, typer.Option(metavar="STAGE", help="A replaced stage keeps its state.")
+]
+Rebuild = Annotated[
+    list[str] | None,
+    typer.Option(metavar="STAGE", help="Empty a stage's state and make it again from its input."),
+]
+Retained = Annotated[
+    list[str] | None,
+    typer.Option(metavar="STAGE", help="An added stage begins with the retained input."),
+]
+Expected = Annotated[
+    int | None, typer.Option("--expect-version", min=1, help="Refuse at any other version.")
+]
+
+
+def register_command(
+    context: typer.Context,
+    file: Document,
+    plan: Plan = False,
+    keep: Keep = None,
+    rebuild: Rebuild = None,
+    retained: Retained = None,
+    expected_version: Expected = None,
+    json_: AsJson = False,
+) -> None:
+    """Register a dataflow, or let a new version of a registered one take over.
+
+    A wrong document gets every mistake with its place. --plan shows what a new version does
+    to every stage, its state and its queues, and changes nothing.
+    """
+    content, content_type = _document(file)
+    sent: dict[str, Any] = {"content": content, "content_type": content_type}
+    chosen = {"keep": keep, "rebuild": rebuild, "retained": retained}
+    query = {**chosen, "expected_version": expected_version, "dry_run": str(plan).lower()}
+    with session(context).connect() as service:
+        name = service.post("dataflows", "validate", **sent)["name"]
+        known = name in {item["name"] for item in service.get("dataflows")["items"]}
+        if known:
+            answer = service.put("dataflows", name, query=query, **sent)
+        elif plan:
+            answer = {"name": name, "version": 1, "changed": True, "done": False}
+        else:
+            answer = service.post("dataflows", **sent)
+    if json_:
+        print_json(answer)
+    elif "summary" not in answer:
+        print_change(answer, dry_run="--plan")
+    else:
+        summary = answer["summary"]
+        print_text(f"registered {summary['name']} with {summary['stages']} stage(s)", "green")
+        for source in answer["sources"]:
+            print_text(f"feed it with: cbp drop {summary['name']} {source['name']} FILE...")
+
+
+def validate_command(context: typer.Context, file: Document, json_: AsJson = False) -> None:
+    """Check a document as `register` does, and change nothing."""
+    content, content_type = _document(file)
+    with session(context).connect() as service:
+        answer = service.post("dataflows", "validate", content=content, content_type=content_type)
+    if json_:
+        print_json(answer)
+        return
+    print_text(f"{answer['name']} may be registered", "green")
+    print_table(("flow", "columns"), list(answer["flows"].items()), empty="no flows")
+
+
+def _document(file: str) -> tuple[bytes, str]:
+    """Return the text of a document, and its media type."""
+    path = Path(file)
+    if not path.exists() and path.name == file and not path.suffix:
+        return json.dumps(_ready(file)).encode(), JSON_TYPE
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise FileUnreadableError(path, error.strerror or str(error)) from error
+    return content, JSON_TYPE if path.suffix.lower() == ".json" else YAML_TYPE
+
+
+def _ready(name: str) -> Any:
+    """Return the document of a dataflow that an installed package provides."""
+    points = importlib.metadata.entry_points(group=GROUP)
+    for point in points:
+        if point.name == name:
+            return point.load()()
+    known = ", ".join(sorted({point.name for point in points})) or "none"
+    raise NotFoundError(kind="file or ready dataflow", name=f"{name}; ready: {known}")

@@ -1,0 +1,144 @@
+"""The command `cbp rollback`: take a dataflow back to an earlier moment.
+
+cbp rollback clicks --moments
+cbp rollback clicks --to count:57 --dry-run
+cbp rollback clicks --to 2026-11-21T10:00+00:00 --reason "a bad file"
+cbp rollback clicks --list
+"""
+
+from __future__ import annotations
+
+import getpass
+from typing import Annotated, Any
+
+import typer
+
+from controller.cli.session import AsJson, DataflowName, session
+from controller.terminal import bytes_text, clock, print_json, print_table, print_text
+
+__all__ = ["rollback_command"]
+
+To = Annotated[
+    str | None,
+    typer.Option(
+        help="A position's number, the last epoch of a stage that stays (count:57), or a time.",
+        show_default=False,
+    ),
+]
+Reason = Annotated[str, typer.Option(help="Why; kept with the roll-back.")]
+DropLater = Annotated[
+    bool, typer.Option("--drop-later", help="Do not queue later arrivals again, nor close again.")
+]
+Pause = Annotated[bool, typer.Option("--pause", help="Leave the dataflow paused.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, only tell.")]
+List = Annotated[bool, typer.Option("--list", help="Show the roll-backs that were done.")]
+Moments = Annotated[
+    bool, typer.Option("--moments", help="Show where a roll-back can go, newest first.")
+]
+Limit = Annotated[int, typer.Option(min=1, max=500, help="Most moments to show.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def rollback_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    to: To = None,
+    reason: Reason = "",
+    drop_later: DropLater = False,
+    pause: Pause = False,
+    dry_run: DryRun = False,
+    list_: List = False,
+    moments: Moments = False,
+    limit: Limit = 50,
+    yes: Yes = False,
+    json_: AsJson = False,
+) -> None:
+    """Take tables, queues and epochs back to an earlier moment, and run on from there."""
+    with session(context).connect() as service:
+        if list_:
+            _print_done(service.get("dataflows", dataflow, "rollbacks"), as_json=json_)
+            return
+        if moments:
+            answer = service.get("dataflows", dataflow, "rollback", "moments", limit=limit)
+            _print_moments(answer, as_json=json_)
+            return
+        if to is None:
+            message = f"is missing; see where a roll-back can go: cbp rollback {dataflow} --moments"
+            raise typer.BadParameter(message, param_hint="--to")
+        where = {"to": to, "drop_later": str(drop_later).lower()}
+        if dry_run or not (yes or json_):
+            plan = service.get("dataflows", dataflow, "rollback", **where)
+            if json_:
+                print_json(plan)
+            else:
+                _print_plan(plan)
+        if dry_run:
+            return
+        if not reason:
+            raise typer.BadParameter("say why", param_hint="--reason")
+        if not (yes or json_):
+            typer.confirm(f"Roll {dataflow} back?", abort=True, err=True)
+        more = {"reason": reason, "by": getpass.getuser(), "pause": str(pause).lower()}
+        answer = service.post("dataflows", dataflow, "rollback", query={**where, **more})
+    if json_:
+        print_json(answer)
+        return
+    undone = ", ".join(f"{stage}: {n}" for stage, n in answer["undone"].items())
+    print_text(
+        f"{dataflow} stands at position {answer['position']}; epochs undone: {undone}", "green"
+    )
+    if pause:
+        print_text(f"it is paused; go on with: cbp resume {dataflow}")
+
+
+def _print_plan(plan: dict[str, Any]) -> None:
+    rollback = plan["rollback"]
+    print_text(f"position {rollback['position']}; {plan['records_undone']:,} record(s) undone")
+    stages = [(s, epoch, rollback["undone"].get(s, 0)) for s, epoch in rollback["epochs"].items()]
+    print_table(("stage", "next epoch", "epochs undone"), stages, empty="no stages")
+    rows = [
+        (
+            one["table"],
+            one["records_now"],
+            one["records_then"],
+            bytes_text(one["bytes_now"]),
+            bytes_text(one["bytes_then"]),
+        )
+        for one in plan["tables"]
+    ]
+    columns = ("table", "records now", "records then", "bytes now", "bytes then")
+    print_table(columns, rows, empty="no tables")
+    print_table(("input", "increments queued"), list(plan["queued"].items()), empty="no inputs")
+    if plan["closes_again"]:
+        print_text(f"{plan['closes_again']} close(s) made since stand where they stood")
+    if rollback["closes_dropped"]:
+        print_text(f"{rollback['closes_dropped']} close(s) made since are dropped", "yellow")
+    for source, count in rollback["dropped"].items():
+        print_text(f"{count} increment(s) of {source} are dropped", "yellow")
+
+
+def _print_moments(answer: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+        return
+    rows = [
+        (
+            one["position"],
+            f"{one['stage']}:{one['epoch']}" if one["stage"] else "before the first run",
+            clock(one["at"]) if one["at"] else "",
+        )
+        for one in answer["items"]
+    ]
+    print_table(("--to", "after", "recorded at"), rows, empty="nothing is kept to go back to")
+
+
+def _print_done(answer: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+        return
+    rows = [
+        (one["generation"], clock(one["at"]), one["position"], one["by"], one["reason"])
+        for one in answer["items"]
+    ]
+    columns = ("generation", "at", "position", "by", "reason")
+    print_table(columns, rows, empty="was never rolled back")

@@ -1,0 +1,169 @@
+"""The command `cbp verify`: recompute a dataflow from its input, and compare every table."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from controller.cli.session import AsJson, DataflowName, session
+from controller.client.service_client import ServiceClient
+from controller.terminal import age, print_json, print_table, print_text
+
+__all__ = ["seconds_of", "verify_command"]
+
+POLL_SECONDS = 0.2
+UNFINISHED = 3
+"""Exit status of an unfinished verification that has found no difference so far."""
+
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)\Z")
+
+TimeLimit = Annotated[str, typer.Option(help="Such as 90s, 10m or 2h.")]
+Split = Annotated[
+    Literal["increments", "at-once"],
+    typer.Option(help="Input as it arrived, or as one batch, which leaves histories out."),
+]
+Engine = Annotated[
+    Literal["direct", "reference"],
+    typer.Option(help="`reference`: slow, in memory, for small inputs; shares no code with runs."),
+]
+Twice = Annotated[bool, typer.Option("--twice", help="Recompute twice although nothing differs.")]
+
+
+def verify_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    time_limit: TimeLimit = "10m",
+    split: Split = "increments",
+    engine: Engine = "direct",
+    twice: Twice = False,
+    json_: AsJson = False,
+) -> None:
+    """Recompute a dataflow from its retained input and compare every table; 1: they differ.
+
+    Status 3 tells that nothing differs as far as it came, but it did not come to the end.
+    """
+    body = {
+        "split": split.replace("-", "_"),
+        "engine": engine,
+        "twice": twice,
+        "seconds_max": seconds_of(time_limit),
+    }
+    with session(context).connect() as service:
+        answer = service.post(
+            "dataflows",
+            dataflow,
+            "verifications",
+            content=json.dumps(body).encode(),
+            content_type="application/json",
+        )
+        answer = _followed(service, answer, hidden=json_)
+    if json_:
+        print_json(answer)
+    else:
+        _print(answer)
+    if answer["status"] in ("timed_out", "cancelled"):
+        raise typer.Exit(UNFINISHED)
+    if answer["status"] != "equal":
+        raise typer.Exit(1)
+
+
+def seconds_of(text: str) -> float:
+    """Return a duration in seconds: `90`, `90s`, `10m`, `2h`, `1d`."""
+    match = _DURATION.match(text.strip())
+    if match is None or float(match[1]) == 0:
+        message = f"expected a duration such as 90s, 10m or 2h, got {text!r}"
+        raise typer.BadParameter(message)
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def _followed(service: ServiceClient, answer: dict[str, Any], *, hidden: bool) -> dict[str, Any]:
+    """Show a progress bar until the verification ends; an interrupt cancels it."""
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    try:
+        console = Console(stderr=True)
+        disable = hidden or not console.is_terminal
+        with Progress(*columns, console=console, disable=disable, transient=True) as progress:
+            bar = progress.add_task(answer["step"], total=None)
+            while not answer["ended"]:
+                time.sleep(POLL_SECONDS)
+                answer = service.get("verifications", answer["id"])
+                total = answer["total"] or None
+                progress.update(
+                    bar, description=answer["step"], completed=answer["done"], total=total
+                )
+    except KeyboardInterrupt:
+        answer = service.post("verifications", answer["id"], "cancel")
+    return answer
+
+
+def _print(answer: dict[str, Any]) -> None:
+    rows = [
+        (
+            verdict["table"],
+            ", ".join(filter(None, (verdict["kind"], verdict["within"]))),
+            verdict["status"].replace("_", " "),
+            verdict["records"],
+            verdict["because"] or _since(verdict),
+        )
+        for verdict in answer["tables"]
+    ]
+    columns = ("table", "compared as", "result", "records", "remark")
+    print_table(columns, rows, empty="no tables")
+    for verdict in answer["tables"]:
+        if verdict["differing"]:
+            print_text(f"\n{verdict['table']}: the first keys that differ", "red")
+        for differing in verdict["differing"]:
+            print_text(f"  key {differing['key']}")
+            for name in ("expected", "found"):
+                for record in differing[name] or ["nothing"]:
+                    print_text(f"    {name:<9} {record}")
+    print_text("")
+    print_text(_sentence(answer), "green" if answer["status"] == "equal" else "red")
+
+
+def _since(verdict: dict[str, Any]) -> str:
+    if verdict["since"] is None:
+        return ""
+    if not verdict["since"]:
+        return "each epoch again, of what it read"
+    return f"from epoch {verdict['since']} on, from the state before it"
+
+
+def _sentence(answer: dict[str, Any]) -> str:
+    name, seconds = answer["dataflow"], age(answer["seconds"])
+    compared = [v for v in answer["tables"] if v["status"] in ("equal", "differs")]
+    records = sum(verdict["records"] for verdict in compared)
+    far = f"{len(compared)} table(s), {records:,} records, {seconds}"
+    if answer["status"] == "equal":
+        out = sum(verdict["status"] == "left_out" for verdict in answer["tables"])
+        rest = f"; {out} left out, see why above" if out else ""
+        if all(verdict["since"] is not None for verdict in compared):
+            return f"{name} equals its repetition from the states above ({far}){rest}"
+        return f"{name} equals its recomputation from scratch ({far}){rest}"
+    if answer["status"] == "differs":
+        return (
+            f"{name} differs from its recomputation ({far}); first at stage "
+            f"`{answer['suspect']}`; recomputing again gave the same, or was not finished"
+        )
+    if answer["status"] == "not_deterministic":
+        return (
+            f"stage `{answer['suspect']}` of {name} is not deterministic: two recomputations of "
+            f"the same input differ ({far})"
+        )
+    if answer["status"] == "failed":
+        return f"{name} could not be verified: {(answer['error'] or {}).get('message', '')}"
+    why = "time is up" if answer["status"] == "timed_out" else "it was cancelled"
+    step = f"{answer['step']}, {answer['done']} of {answer['total']}"
+    return f"{why}: nothing differs as far as it came ({far}; {step})"

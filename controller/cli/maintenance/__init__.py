@@ -1,0 +1,1 @@
+"""Commands that check this machine and its folders, and mend or clear them."""

@@ -1,0 +1,140 @@
+"""The command `cbp help damage`: for each kind of damage its symptom, its loss and its repair.
+
+tests/controller/test_damages.py damages state files, outputs, records, table logs, checkpoints and
+descriptions, and runs the repairs, also with a lost database;
+tests/cbp/engine/state/test_copies.py covers index copies. Not covered by a test: the advice for
+sources, for the logs of sources, closes and notes, and for a damaged database.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import typer
+
+from cbp.errors import NotFoundError
+from controller.cli.session import AsJson
+from controller.terminal import print_json, print_text
+
+__all__ = ["PAGE", "Row", "help_command"]
+
+Subject = Annotated[str, typer.Argument(help="`damage` is one.", show_default=False)]
+
+_HEAD = (
+    "What is damaged, how it shows, what is lost, what mends it. A stage that meets a damage "
+    "stops, the others go on; after mending: cbp resume DATAFLOW. Find all damages with: cbp scrub."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One kind of damage.
+
+    what: What is damaged or missing.
+    shows: The error code, and where it appears.
+    lost: What cannot be recovered.
+    mends: The command that repairs it, or what else to do.
+    """
+
+    what: str
+    shows: str
+    lost: str
+    mends: str
+
+
+PAGE = (
+    Row(
+        "an index copy (cache folder)",
+        "a line in the log and in damaged.jsonl of the cache folder; `cbp doctor` warns",
+        "nothing: it is dropped before it is believed, and made anew",
+        "nothing to do; look at the disk",
+    ),
+    Row(
+        "a state's data file or vector (state/STAGE.STATE)",
+        "file_damaged or file_lost: the stage that reads it stops; requests for a key answer 500",
+        "nothing, while the inputs are retained",
+        "cbp backfill DATAFLOW STAGE (its outputs come once more: name readers that --keep)",
+    ),
+    Row(
+        "a run's record (_intentions/STAGE)",
+        "nothing, where the tables show its epoch; else file_damaged or file_lost: its stage stops",
+        "nothing, while the inputs are retained",
+        "nothing to do while the stage runs; else cbp backfill DATAFLOW STAGE",
+    ),
+    Row(
+        "an output's data file (flows/STAGE.OUTPUT)",
+        "file_damaged, file_lost, or increment_damaged at a stage that has yet to read it",
+        "the records of its epochs, unless they are made again",
+        "cbp rollback DATAFLOW (to before the epoch); runs make it again",
+    ),
+    Row(
+        "an increment of a source (sources/SOURCE)",
+        "increment_damaged: the stages that have yet to read it stop",
+        "its records, unless the original lies in finished/ or with its producer",
+        "cbp rollback DATAFLOW --drop-later (to before it came), then drop the originals again",
+    ),
+    Row(
+        "a table's log entry (_delta_log/N.json)",
+        "file_damaged or file_lost: the stage stops, no reader opens the table",
+        "the table's newest versions",
+        "a backup of the file; else cbp delete DATAFLOW --purge, register it, drop its files again",
+    ),
+    Row(
+        "a wrong file put back: an old copy, another file, a folder restored only in part",
+        'as its kind, damaged: "written as ...", or lost: a table shows less than was published',
+        "as its kind",
+        "put back the file that belongs there, all of one moment; else as its kind",
+    ),
+    Row(
+        "a checkpoint of a table's log",
+        "nothing, while the entries before it are there; else as a log entry",
+        "nothing, while the entries before it are there",
+        "nothing to do: the next checkpoint takes its place",
+    ),
+    Row(
+        "a position (_intentions/_positions)",
+        "nothing, while an older one is kept; else file_damaged at the start of the service",
+        "roll-backs to it",
+        "remove the file, if the database is whole; else a backup of the file",
+    ),
+    Row(
+        "a description (_description)",
+        "file_damaged or file_lost: the dataflow stands still, and says so",
+        "what its version meant: columns, code, where it began",
+        "a backup of the file; else cbp delete DATAFLOW --purge, register it, drop its files again",
+    ),
+    Row(
+        "a source's log entry, a close, a correction's note, a roll-back",
+        "file_damaged when it is read; `cbp scrub` finds it before",
+        "what it says: nothing else says it",
+        "a backup of the file",
+    ),
+    Row(
+        "the database, lost",
+        "`cbp status` names the dataflows that lie there; `cbp doctor`: tables",
+        "nothing that tables show; the lists of runs and claims",
+        "stop the service; cbp recover --rebuild",
+    ),
+    Row(
+        "the database, damaged",
+        "`cbp doctor`: database",
+        "as above",
+        "stop the service; move the database away; cbp recover --rebuild",
+    ),
+)
+
+
+def help_command(subject: Subject, json_: AsJson = False) -> None:
+    """Print a page: `damage` says of every kind of damage what it means, and what mends it."""
+    if subject != "damage":
+        raise NotFoundError(kind="page", name=f"{subject}; there is: damage")
+    if json_:
+        print_json({"items": [asdict(row) for row in PAGE]})
+        return
+    print_text(_HEAD)
+    for row in PAGE:
+        print_text("")
+        print_text(row.what, "bold")
+        for name in ("shows", "lost", "mends"):
+            print_text(f"  {name + ':':7}{getattr(row, name)}")

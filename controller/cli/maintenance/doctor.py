@@ -1,0 +1,243 @@
+"""The command `cbp doctor`: what this machine lacks, and how to fix it.
+
+Each check answers `ok`, `warn` (it works, with a drawback) or `fail`, and says what
+to do. A check changes nothing permanently; a probe file is removed again.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+from urllib.parse import unquote, urlsplit
+
+import typer
+from rich.console import Console
+
+from controller.cli.errors import ChecksFailedError
+from controller.cli.maintenance.probes import (
+    check_clock,
+    check_database,
+    check_folder,
+    check_java,
+    check_port_free,
+    delta_jars,
+    needs_encoding,
+)
+from controller.cli.maintenance.scrub import folders, look
+from controller.cli.session import AsJson, Session, session
+from controller.settings import Settings
+from controller.terminal import print_json, print_table
+
+__all__ = ["Check", "doctor_command", "examine"]
+
+READ_SECONDS = 30.0
+"""How long tables are read; `cbp scrub` reads all of them."""
+
+PYTHON_MIN = (3, 11)
+FREE_WARN_BYTES, FREE_FAIL_BYTES = 10 * 10**9, 10**9
+
+Status = Literal["ok", "warn", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What one check found.
+
+    Attributes:
+        remedy: What to do; empty if all is well.
+    """
+
+    name: str
+    status: Status
+    found: str
+    remedy: str = ""
+
+
+def doctor_command(context: typer.Context, json_: AsJson = False) -> None:
+    """Check Python, Java, the Delta jars, folders, port, clock, disk and database."""
+    given = session(context)
+    with Console(stderr=True).status("looking at this machine"):
+        checks = list(examine(given))
+    if json_:
+        print_json({"checks": [asdict(check) for check in checks]})
+    else:
+        rows = [(check.status, check.name, check.found, check.remedy) for check in checks]
+        print_table(("", "check", "found", "what to do"), rows, empty="nothing to check")
+    failed = [check.name for check in checks if check.status == "fail"]
+    if failed and json_:
+        raise typer.Exit(1)  # the document has been printed
+    if failed:
+        raise ChecksFailedError(failed)
+
+
+def examine(given: Session) -> Iterable[Check]:
+    """Yield every check in turn."""
+    settings = given.settings
+    yield _python()
+    if settings.engine == "spark":
+        yield _tried(
+            "Java", check_java, "install a Java runtime of version 17 or later (a JDK too)"
+        )
+        yield _jars(settings)
+    for name, folder in _folders(settings):
+        yield _tried(
+            name,
+            lambda folder=folder: check_folder(folder),  # type: ignore[misc]
+            "choose a folder of your own on a local disk: CBP_ROOT, CBP_TABLES, CBP_DROP_ROOT",
+        )
+    yield from _readers(settings)
+    yield _disk(settings)
+    yield _tried(
+        "port",
+        lambda: check_port_free(settings, given.transport),
+        "stop what uses it, or choose another one with CBP_PORT",
+    )
+    yield _tried(
+        "clock",
+        lambda: check_clock(settings.root),
+        "set the clock, and let a time service (chrony, systemd-timesyncd) keep it",
+    )
+    yield _tried(
+        "database",
+        lambda: check_database(settings.database_url),
+        "look at CBP_DATABASE_URL, and whether the server runs and lets you in",
+    )
+    yield _rights(settings)
+    yield _lost(settings)
+    yield from _damages(settings)
+    yield _dropped_copies(settings)
+
+
+def _rights(settings: Settings) -> Check:
+    """Check whether other users of this machine may read data, database or token."""
+    root = settings.root
+    database = Path(unquote(urlsplit(settings.database_url).path)[1:])
+    paths = [root, settings.drop_root, Path(settings.tables), settings.token_file]
+    if settings.database_url.startswith("sqlite"):
+        paths.append(database)
+    open_ = [path for path in dict.fromkeys(paths) if _others_may(path)]
+    # They cannot reach what is inside a folder that is closed to them.
+    behind = [p for p in open_ if root in p.parents and root.exists() and not _others_may(root)]
+    if left := [str(path) for path in open_ if path not in behind]:
+        found = f"other users of this machine may read {', '.join(left)}"
+        return Check("rights", "warn", found, f"run: chmod -R o-rwx {shlex.join(left)}")
+    return Check("rights", "ok", "nothing is open to other users")
+
+
+def _others_may(path: Path) -> bool:
+    try:
+        found = path.stat()
+    except OSError:
+        return False
+    return found.st_uid == os.geteuid() and bool(found.st_mode & 0o007)
+
+
+def _lost(settings: Settings) -> Check:
+    """Check whether there are tables that the database does not know."""
+    there = folders(settings)
+    url = settings.database_url
+    path = Path(unquote(urlsplit(url).path)[1:])
+    if there and url.startswith("sqlite") and not path.exists():
+        found = f"there is no {path}, and tables of {', '.join(there)}"
+        return Check("tables", "fail", found, "bring them back with: cbp recover --rebuild")
+    return Check("tables", "ok", f"of {len(there)} dataflow(s)")
+
+
+def _damages(settings: Settings) -> Iterator[Check]:
+    """Read the files on disk for some seconds, and report what is damaged."""
+    until = time.monotonic() + READ_SECONDS
+    files = damaged = 0
+    whole = True
+
+    def going_on() -> bool:
+        nonlocal whole
+        whole = time.monotonic() < until
+        return whole
+
+    for looked in look(settings, (), going_on=going_on):
+        files += 1
+        if looked.damage is not None:
+            damaged += 1
+            told = f"{looked.damage.code}: {looked.damage.path}: {looked.damage.why}"
+            yield Check("damage", "fail", told, looked.damage.next_step)
+    if not whole:
+        found = f"{files} files were read in {READ_SECONDS:.0f} s, not all"
+        yield Check("files", "warn", found, "read everything with: cbp scrub")
+    elif not damaged:
+        yield Check("files", "ok", f"{files} files are whole")
+
+
+def _dropped_copies(settings: Settings) -> Check:
+    from cbp.engine.state.damaged_copies import dropped_copies
+
+    notes = dropped_copies(settings.cache)
+    if not notes:
+        return Check("index copies", "ok", "none was found damaged")
+    found = f"{len(notes)} were damaged and made anew, last {notes[-1]['copy']}: {notes[-1]['why']}"
+    remedy = (
+        "nothing is lost; look at the disk of the cache folder, then remove damaged.jsonl there"
+    )
+    return Check("index copies", "warn", found, remedy)
+
+
+def _tried(name: str, check: Callable[[], str], remedy: str) -> Check:
+    """Run one check; an exception becomes its failure."""
+    try:
+        return Check(name, "ok", check())
+    except OSError as error:
+        return Check(name, "fail", error.strerror or str(error), remedy)
+    except (LookupError, RuntimeError) as error:
+        return Check(name, "fail", str(error.args[0] if error.args else error), remedy)
+
+
+def _python() -> Check:
+    found = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info[:2] >= PYTHON_MIN:
+        return Check("Python", "ok", found)
+    return Check("Python", "fail", found, "install Python 3.11 or later")
+
+
+def _jars(settings: Settings) -> Check:
+    found = delta_jars(settings.spark_conf)
+    if found is not None:
+        return Check("Delta jars", "ok", found)
+    remedy = "they are downloaded once: bash deploy/entrypoint.sh prepare (needs the network)"
+    return Check("Delta jars", "warn", "none on this machine yet", remedy)
+
+
+def _folders(settings: Settings) -> list[tuple[str, str]]:
+    folders = [("root folder", str(settings.root)), ("drop folder", str(settings.drop_root))]
+    if "://" not in settings.tables:
+        folders.append(("tables folder", settings.tables))
+    return [*folders, ("cache folder", str(settings.cache))]
+
+
+def _readers(settings: Settings) -> Iterable[Check]:
+    """Warn if a reader of the tables is known to find none of their files."""
+    if "://" not in settings.tables and needs_encoding(settings.tables):
+        found = f"Polars reads no table with a _bucket below {settings.tables!r}"
+        remedy = (
+            "choose a path without spaces and special characters (CBP_TABLES), or read with what "
+            "`cbp snapshot DATAFLOW --for polars` prints"
+        )
+        yield Check("readers", "warn", found, remedy)
+
+
+def _disk(settings: Settings) -> Check:
+    place = settings.root
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    found = f"{free / 10**9:.1f} GB free at {place}"
+    if free < FREE_FAIL_BYTES:
+        return Check("disk", "fail", found, "make room; runs stop when the disk is full")
+    if free < FREE_WARN_BYTES:
+        return Check("disk", "warn", found, "make room before the tables grow")
+    return Check("disk", "ok", found)

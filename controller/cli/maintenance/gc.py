@@ -1,0 +1,55 @@
+"""The command `cbp gc`: collect garbage now, or show what that would remove.
+
+cbp gc --dry-run
+cbp gc clicks
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from controller.cli.session import AsJson, session
+from controller.terminal import bytes_text, print_json, print_table
+
+__all__ = ["gc_command"]
+
+Name = Annotated[str | None, typer.Argument(metavar="[DATAFLOW]", help="By default all.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Remove nothing, only tell.")]
+
+
+def gc_command(
+    context: typer.Context, dataflow: Name = None, dry_run: DryRun = False, json_: AsJson = False
+) -> None:
+    """Remove what nobody needs of tables and inputs, and tell why the rest stays.
+
+    The service does this by itself, bit by bit; how long things stay is set by keep_hours,
+    keep_inputs_hours, keep_finished_hours and their like.
+    """
+    answers: list[dict[str, Any]] = []
+    with session(context).connect() as service:
+        names = [one["name"] for one in service.get("dataflows")["items"]]
+        for name in names if dataflow is None else [dataflow]:
+            if dry_run:
+                answers.append(service.get("dataflows", name, "garbage"))
+            else:
+                answers.append(service.post("dataflows", name, "garbage", "collect"))
+    if json_:
+        print_json({"items": answers})
+        return
+    goes = "would go" if dry_run else "went"
+    rows = [
+        (
+            answer["dataflow"],
+            heap["place"],
+            goes if heap["goes"] else "stays",
+            "" if heap["files"] is None else heap["files"],
+            "" if heap["bytes"] is None else bytes_text(heap["bytes"]),
+            heap["because"],
+        )
+        for answer in answers
+        for heap in answer["items"]
+    ]
+    columns = ("dataflow", "place", "", "files", "bytes", "because")
+    print_table(columns, rows, empty="nothing there")

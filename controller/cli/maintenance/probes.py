@@ -1,0 +1,215 @@
+"""Probes of `cbp doctor`: Java, folders, port, clock, database.
+
+A probe returns what it found as a sentence, or raises `OSError`, `LookupError` or
+`RuntimeError`, whose text says what is wrong.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import secrets
+import shutil
+import sqlite3
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
+
+import httpx
+
+from controller.client.service_client import LIVE_PATH
+from controller.server.port import PortTakenError, check_port
+from controller.settings import Settings
+
+__all__ = [
+    "check_clock",
+    "check_database",
+    "check_folder",
+    "check_java",
+    "check_port_free",
+    "delta_jars",
+    "needs_encoding",
+]
+
+JAVA_MIN = 17
+CLOCK_OFF_SECONDS = 2.0
+# A clock before 2026 was never set.
+CLOCK_MIN = 1_767_225_600.0
+ANSWER_SECONDS = 5.0
+
+_JAVA_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
+
+
+def check_java() -> str:
+    """Return the version of the Java that Spark would use."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        where = "JAVA_HOME names a folder without bin/java" if home else "there is no java on PATH"
+        raise LookupError(where)
+    # Java prints its version on stderr.
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30).stderr
+    match = _JAVA_VERSION.search(told)
+    if match is None:
+        message = f"{java} tells no version"
+        raise LookupError(message)
+    # Before Java 9 versions were 1.8 and the like.
+    major = int(match[2] or 0) if match[1] == "1" else int(match[1])
+    if major < JAVA_MIN:
+        message = f"{java} is Java {major}, Spark needs {JAVA_MIN}"
+        raise RuntimeError(message)
+    return f"Java {major} ({java})"
+
+
+def delta_jars(spark_conf: Mapping[str, str]) -> str | None:
+    """Return the path of Delta's jar for the installed version; `None`: not downloaded yet."""
+    try:
+        version = importlib.metadata.version("delta-spark")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    ivy = spark_conf.get("spark.jars.ivy")
+    homes = [Path(ivy)] if ivy else sorted(Path.home().glob(".ivy2*"))
+    for home in homes:
+        for jar in sorted((home / "jars").glob(f"io.delta_delta-spark_*-{version}.jar")):
+            return f"delta-spark {version} in {jar.parent}"
+    return None
+
+
+def check_folder(folder: str) -> str:
+    """Try in a folder what the service does there: write, sync, link, rename, remove."""
+    place = Path(folder)
+    made = not place.exists()
+    existing = place
+    while not existing.exists():
+        existing = existing.parent
+    if not os.access(existing, os.W_OK | os.X_OK):
+        message = f"{existing} is not writable for this user"
+        raise PermissionError(0, message)
+    probe = existing / f".cbp-doctor-{secrets.token_hex(8)}"
+    others = [probe.with_name(f"{probe.name}.{name}") for name in ("link", "renamed")]
+    try:
+        _write_synced(probe)
+        os.link(probe, others[0])
+        try:
+            os.link(probe, others[0])
+        except FileExistsError:
+            pass
+        else:
+            message = f"{existing}: link(2) replaces a file that exists; commits are not safe there"
+            raise RuntimeError(message)
+        probe.rename(others[1])
+        _sync_folder(existing)
+    finally:
+        for path in (probe, *others):
+            path.unlink(missing_ok=True)
+    return f"{folder} can be made" if made else f"{folder} works"
+
+
+def needs_encoding(path: str) -> bool:
+    """Return whether a path has characters that a URI must encode, such as a space."""
+    return quote(path) != path
+
+
+def check_port_free(settings: Settings, transport: httpx.BaseTransport | None = None) -> str:
+    """Return that the port is free, or that the service itself answers there."""
+    try:
+        check_port(settings.host, settings.port)
+    except PortTakenError as error:
+        if _is_ours(settings, transport):
+            return f"the service answers at {settings.url}"
+        raise RuntimeError(error.message) from error
+    return f"port {settings.port} on {settings.host} is free"
+
+
+def check_clock(root: Path) -> str:
+    """Compare the clock with the timestamps of files, and with itself."""
+    place = root
+    while not place.exists():
+        place = place.parent
+    now, steady = time.time(), time.monotonic()
+    if now < CLOCK_MIN:
+        message = f"it says {time.strftime('%Y-%m-%d', time.gmtime(now))}: it was never set"
+        raise RuntimeError(message)
+    probe = place / f".cbp-doctor-{secrets.token_hex(8)}"
+    try:
+        _write_synced(probe)
+        stamp = probe.stat().st_mtime
+    finally:
+        probe.unlink(missing_ok=True)
+    passed = time.monotonic() - steady
+    off = max(now - stamp, stamp - now - passed, abs(time.time() - now - passed))
+    if off > CLOCK_OFF_SECONDS:
+        message = f"it and the file system at {place} are {off:.1f} s apart"
+        raise RuntimeError(message)
+    return f"agrees with the file system at {place}"
+
+
+def check_database(url: str) -> str:
+    """Open the database read-only, and close it again."""
+    if url.startswith("sqlite"):
+        return _check_sqlite(url)
+    parts = urlsplit(url)
+    shown = f"{parts.hostname}:{parts.port or 5432}{parts.path}"
+    try:
+        import psycopg  # of the extra `postgres`
+    except ImportError as error:
+        message = "PostgreSQL's driver is not installed: pip install 'cbp[postgres]'"
+        raise RuntimeError(message) from error
+    try:
+        psycopg.connect(
+            parts._replace(scheme="postgresql").geturl(), connect_timeout=int(ANSWER_SECONDS)
+        ).close()
+    except psycopg.Error as error:
+        message = f"{shown}: {type(error).__name__}: {_without(str(error), parts.password)}"
+        raise RuntimeError(message) from error
+    return f"PostgreSQL answers at {shown}"
+
+
+def _check_sqlite(url: str) -> str:
+    path = Path(unquote(urlsplit(url).path)[1:])
+    if not path.exists():
+        return f"{path} will be made at first start"
+    try:
+        # `mode=ro` with a URI: a check must create neither a file nor a journal.
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        try:
+            (told,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            if told != "ok":
+                raise sqlite3.DatabaseError(f"{told}; move it away and run cbp recover --rebuild")  # noqa: EM102
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        message = f"{path}: {error}"
+        raise RuntimeError(message) from error
+    return f"{path} can be read"
+
+
+def _is_ours(settings: Settings, transport: httpx.BaseTransport | None) -> bool:
+    try:
+        with httpx.Client(transport=transport, timeout=ANSWER_SECONDS, trust_env=False) as http:
+            answer = http.get(f"{settings.url}{LIVE_PATH}")
+            return answer.is_success and answer.json() == {"status": "ok"}
+    except (httpx.HTTPError, ValueError):
+        return False
+
+
+def _without(text: str, password: str | None) -> str:
+    return text.replace(password, "********") if password else text
+
+
+def _write_synced(path: Path) -> None:
+    with path.open("xb") as file:
+        file.write(b"cbp doctor\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,167 @@
+"""The command `cbp recover`: show what is open, and rebuild a lost database.
+
+    cbp recover                  show what is open, and what recovery would do
+    cbp recover --rebuild        fill the database again from the folders beside the tables
+
+A service recovers by itself when it starts. This command only shows that, or replaces a lost
+database. With --rebuild it leads while it works: stop the services first.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from controller.cli.session import AsJson, session
+from controller.settings import Settings
+from controller.terminal import print_json, print_table, print_text
+
+__all__ = ["recover_command"]
+
+_SQLITE = "sqlite:///"
+
+Names = Annotated[
+    list[str] | None, typer.Argument(help="Only these dataflows.", show_default=False)
+]
+Rebuild = Annotated[
+    bool, typer.Option("--rebuild", help="Bring back what the database does not know.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, only tell.")]
+
+
+def recover_command(
+    context: typer.Context,
+    dataflows: Names = None,
+    rebuild: Rebuild = False,
+    dry_run: DryRun = False,
+    json_: AsJson = False,
+) -> None:
+    """Show what a crash or a lost database left open; with --rebuild, bring it back.
+
+    Dataflows that were deleted while their tables stayed come back too, unless others are named.
+    """
+    settings = session(context).settings
+    if dry_run or not rebuild:
+        with _looking(settings) as store:
+            found = _chosen(_outlooks(store, settings), dataflows)
+        _print(found, as_json=json_)
+        return
+    before, rebuilt = _rebuild(settings, dataflows or (), hidden=json_)
+    if json_:
+        print_json({"rebuilt": rebuilt, "recovered": [_document(one) for one in before]})
+        return
+    steps = sum(outlook.steps for outlook in before)
+    names = ", ".join(rebuilt) or "none was lost"
+    print_text(f"brought back: {names}; {steps} record(s) and increment(s) indexed again", "green")
+    print_text("start the service with: cbp serve")
+
+
+def _rebuild(
+    settings: Settings, only: Sequence[str], *, hidden: bool
+) -> tuple[list[Any], list[str]]:
+    """Recover known dataflows and rebuild others; return what was open, and the rebuilt names."""
+    # Imported here, as below: `cbp --help` does not wait for the service and the engine to load.
+    from cbp.engine.direct import LocalEngine
+    from controller.app import Service, configure_logging
+
+    configure_logging(settings.model_copy(update={"log_level": "WARNING"}))
+    # No run starts, so no engine with a cluster is needed: the tables are the same for both.
+    service = Service(settings, engine=LocalEngine(cache=str(settings.cache)))
+    try:
+        before = [one for one in _chosen(service.controller.outlook(), only) if one.open]
+        with _progress(hidden=hidden) as progress:
+            task = progress.add_task("records", total=sum(one.steps for one in before))
+            service.lead()
+            rebuilt = service.controller.rebuild(
+                only,
+                on_dataflow=lambda name: progress.update(task, description=name),
+                on_record=lambda record: progress.advance(task),
+            )
+    finally:
+        service.stop()
+    return before, rebuilt
+
+
+@contextmanager
+def _looking(settings: Settings) -> Iterator[Any]:
+    """Open the database for reading; a missing file is not created."""
+    from controller.store import open_store
+
+    url = settings.database_url
+    with tempfile.TemporaryDirectory(prefix="cbp-recover-") as scratch:
+        if url.startswith(_SQLITE) and not Path(url.removeprefix(_SQLITE)).exists():
+            url = f"{_SQLITE}{scratch}/empty.db"
+        with closing(open_store(url, exclusive=False)) as store:
+            yield store
+
+
+def _outlooks(store: Any, settings: Settings) -> list[Any]:
+    from cbp.engine.storage.files import files_for
+    from controller.loop.reading.recovery_preview import look_out
+
+    return look_out(store, files_for(settings.tables), settings.tables.rstrip("/"))
+
+
+def _chosen(outlooks: Sequence[Any], names: Sequence[str] | None) -> list[Any]:
+    return [one for one in outlooks if not names or one.dataflow in names]
+
+
+def _progress(*, hidden: bool) -> Progress:
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    disable = hidden or not console.is_terminal
+    return Progress(*columns, console=console, disable=disable, transient=True)
+
+
+def _print(outlooks: Sequence[Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"items": [_document(one) for one in outlooks]})
+        return
+    rows = [(one.dataflow, "yes" if one.known else "no", _words(one)) for one in outlooks]
+    print_table(("dataflow", "in the database", "what recovery does"), rows, empty="no dataflow")
+    if any(not one.known for one in outlooks):
+        print_text("bring back what the database does not know with: cbp recover --rebuild")
+
+
+def _words(outlook: Any) -> str:
+    if outlook.problem:
+        return str(outlook.problem)
+    parts = [] if outlook.known else ["register it from its description"]
+    if outlook.position is not None:
+        parts.append(f"begin at position {outlook.position}")
+    for stage in outlook.stages:
+        if stage.redo:
+            first = stage.recorded - stage.redo
+            parts.append(f"{stage.stage}: redo epochs {first} to {stage.recorded - 1}")
+        if stage.interrupted:
+            parts.append(f"{stage.stage}: run epoch {stage.epoch} again")
+    parts += [f"{source}: index {n} increment(s)" for source, n in outlook.arrivals.items()]
+    return "; ".join(parts) or "nothing is open"
+
+
+def _document(outlook: Any) -> dict[str, Any]:
+    return {
+        "dataflow": outlook.dataflow,
+        "known": outlook.known,
+        "open": outlook.open,
+        "position": outlook.position,
+        "stages": [
+            {
+                "stage": stage.stage,
+                "epoch": stage.epoch,
+                "recorded": stage.recorded,
+                "redo": stage.redo,
+                "interrupted": list(stage.interrupted),
+            }
+            for stage in outlook.stages
+        ],
+        "arrivals": dict(outlook.arrivals),
+        "problem": outlook.problem,
+    }

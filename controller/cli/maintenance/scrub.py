@@ -1,0 +1,146 @@
+"""The command `cbp scrub`: read everything on disk, and report what is damaged.
+
+    cbp scrub                     all dataflows, as fast as the disk allows
+    cbp scrub clicks --rate 20    one of them, 20 MB a second
+
+If a service is at work here, it reads its dataflows itself, and shows its findings from then on.
+Otherwise, and with `--rate`, this command reads the folders, and changes nothing. A service also
+scrubs by itself, slowly (`scrub_days`). `cbp help damage` explains each damage and its repair.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from cbp.errors import CbpError, NotFoundError
+from controller.cli.errors import DamagesFoundError
+from controller.cli.session import AsJson, Session, session
+from controller.settings import Settings
+from controller.terminal import bytes_text, print_json, print_table, print_text
+
+__all__ = ["Found", "folders", "look", "scrub_command"]
+
+POLL_SECONDS = 0.2
+
+Names = Annotated[list[str] | None, typer.Argument(metavar="[DATAFLOW]...", help="By default all.")]
+Rate = Annotated[
+    float, typer.Option(min=0, help="Read so many MB a second at most; 0: as fast as it goes.")
+]
+
+
+@dataclass(slots=True)
+class Found:
+    """How much was read, and what of it is damaged.
+
+    Attributes:
+        whole: Whether everything was read.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    whole: bool = True
+    damages: list[dict[str, Any]] = field(default_factory=list)
+
+
+def scrub_command(
+    context: typer.Context, dataflows: Names = None, rate: Rate = 0.0, json_: AsJson = False
+) -> None:
+    """Read everything that lies on disk, and say what is damaged and what mends it."""
+    settings = session(context).settings
+    console = Console(stderr=True)
+    found = Found()
+    with console.status("reading") as status:
+        done = set() if rate else _read_by_service(session(context), dataflows or (), found)
+        here = [name for name in dataflows or folders(settings) if name not in done]
+        began = time.monotonic()
+        for looked in look(settings, here) if here else ():
+            found.files += 1
+            found.bytes += looked.bytes
+            if looked.damage is not None:
+                found.damages.append(looked.damage.to_json())
+            status.update(f"{found.files} files, {bytes_text(found.bytes)}: {looked.path}")
+            if rate:
+                due = found.bytes / (rate * 1e6) - (time.monotonic() - began)
+                time.sleep(max(0.0, due))
+    if json_:
+        print_json({"files": found.files, "bytes": found.bytes, "damages": found.damages})
+        if found.damages:
+            raise typer.Exit(1)  # the document has been printed
+        return
+    rows = [(one["code"], one["path"], one["why"], one["next_step"]) for one in found.damages]
+    if rows:
+        print_table(("code", "file", "what is wrong", "what to do"), rows, empty="")
+        raise DamagesFoundError(len(rows))
+    print_text(f"{found.files} files, {bytes_text(found.bytes)}: nothing is damaged", "green")
+
+
+def _read_by_service(here: Session, names: Sequence[str], found: Found) -> set[str]:
+    """Let a running service read those of its dataflows; return which ones it has read."""
+    done: set[str] = set()
+    try:
+        with here.connect() as service:
+            if service.get("settings")["tables"] != here.settings.tables:
+                return done  # a service with other folders
+            for name in (item["name"] for item in service.get("dataflows")["items"]):
+                if names and name not in names:
+                    continue
+                answer = service.post("dataflows", name, "scrub")
+                while not answer["ended"]:
+                    time.sleep(POLL_SECONDS)
+                    answer = service.get("dataflows", name, "scrub")
+                if answer["status"] in ("whole", "damaged"):
+                    found.files += answer["files"]
+                    found.bytes += answer["bytes"]
+                    found.damages += answer["damages"]
+                    done.add(name)
+    except CbpError:  # no service answers, or it cannot scrub: the folders are read here
+        pass
+    return done
+
+
+def look(
+    settings: Settings, names: Sequence[str], *, going_on: Callable[[], bool] = lambda: True
+) -> Iterator[Any]:
+    """Yield the result for every file of some dataflows, or of all.
+
+    Args:
+        settings: Have the folder of the tables.
+        names: Names of dataflows; empty: all.
+        going_on: Called before each result is yielded; if it returns false, that result is
+            dropped and the reading ends.
+
+    Raises:
+        NotFoundError: If a name has no folder.
+    """
+    # Imported here: `cbp --help` does not wait for the engine to load.
+    from cbp.engine.read.scrub import scrub
+    from cbp.engine.storage.files import files_for
+
+    files = files_for(settings.tables)
+    there = folders(settings)
+    for name in sorted(set(names) - there.keys()):
+        raise NotFoundError(kind="folder of", name=name)
+    for name, folder in there.items():
+        if not names or name in names:
+            for looked in scrub(folder, files):
+                if not going_on():
+                    return
+                yield looked
+
+
+def folders(settings: Settings) -> dict[str, str]:
+    """Return the folders of all dataflows, by name."""
+    from cbp.engine.storage.files import local_path
+
+    root = Path(local_path(settings.tables))
+    if "://" in str(settings.tables) or not root.is_dir():
+        return {}
+    found = (path for path in sorted(root.iterdir()) if not path.name.startswith("."))
+    return {path.name: str(path) for path in found if (path / "_description").is_dir()}

@@ -1,0 +1,146 @@
+"""Waits until dropped files, or a close, are applied.
+
+A file is applied once its increment is accepted and no stage has anything left to do. Claims are
+read first, so that the remaining work includes what they queued. This also waits for what arrives
+from elsewhere in the meantime.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from controller.cli.errors import FilesRefusedError, StagesStoppedError
+from controller.cli.records.sources import reason_text
+from controller.cli.session import Session
+
+__all__ = ["Applied", "wait_for_stages"]
+
+POLL_SECONDS = 0.1
+PAGE = 100
+_STOPPED = ("stopped", "paused")
+
+
+class Applied:
+    """Waits for claims of a source that are newer than this object; create it before dropping."""
+
+    def __init__(self, given: Session, dataflow: str, source: str) -> None:
+        self._session, self._dataflow, self._source = given, dataflow, source
+        newest = self._claims(limit=1)["items"]
+        self._since = newest[0]["sequence"] if newest else -1
+
+    def wait(self, items: Sequence[Mapping[str, Any]], *, hidden: bool) -> list[dict[str, Any]]:
+        """Wait until everything is applied; return the claims in the order of the files.
+
+        Args:
+            items: As `cbp drop` has them: an upload has the `id` of its claim, a file in the
+                drop folder has its name in `path`.
+            hidden: Show no progress.
+
+        Raises:
+            FilesRefusedError: If any file is in quarantine.
+            StagesStoppedError: If only stages that do not start have work left.
+        """
+        console = Console(stderr=True, quiet=hidden)
+        with console.status("waits until the files are accepted") as shown:
+            while (claims := _matched(items, self._settled())) is None:
+                time.sleep(POLL_SECONDS)
+            refused = {
+                claim["path"]: reason_text(claim["reason"], whole=True)
+                for claim in claims
+                if claim["status"] == "quarantined"
+            }
+            if refused:
+                raise FilesRefusedError(self._dataflow, refused)
+            wait_for_stages(self._session, self._dataflow, shown.update)
+        return claims
+
+    def _settled(self) -> list[dict[str, Any]]:
+        """Return the new claims if all are decided, oldest first."""
+        found: list[dict[str, Any]] = []
+        cursor = None
+        while True:
+            page = self._claims(limit=PAGE, cursor=cursor)
+            new = [claim for claim in page["items"] if claim["sequence"] > self._since]
+            found += [claim for claim in new if claim["status"] not in ("claiming", "claimed")]
+            cursor = page["cursor"]
+            if cursor is None or len(new) < len(page["items"]):
+                return found[::-1]
+
+    def _claims(self, *, limit: int, cursor: str | None = None) -> Any:
+        with self._session.connect() as service:
+            return service.get(
+                "dataflows",
+                self._dataflow,
+                "claims",
+                source=self._source,
+                limit=limit,
+                cursor=cursor,
+            )
+
+
+def _matched(
+    items: Sequence[Mapping[str, Any]], claims: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]] | None:
+    """Return the claim of each file; `None` while a file has none.
+
+    Files of one name are matched in the order in which they were dropped. A file that was already
+    there has the same claim as the file before it.
+    """
+    from controller.ingest.folders import evidence  # loads pyarrow
+
+    by_id = {claim["id"]: claim for claim in claims}
+    by_path: dict[str, list[dict[str, Any]]] = {}
+    for one in claims:
+        by_path.setdefault(one["path"], []).append(one)
+    found, turns = [], dict.fromkeys(by_path, 0)
+    claim: dict[str, Any] | None
+    for item in items:
+        path = evidence(item["path"])
+        if "id" in item:
+            claim = by_id.get(item["id"])
+        else:
+            mine = by_path.get(path, [])
+            turn = turns.get(path, 0)
+            again = item["status"] == "waits" and turn > 0
+            claim = mine[turn - again] if turn - again < len(mine) else None
+            turns[path] = turn + (not again)
+        if claim is None:
+            return None
+        found.append(claim)
+    return found
+
+
+def wait_for_stages(
+    given: Session, dataflow: str, told: Callable[[str], object] = lambda words: None
+) -> None:
+    """Return once no stage of a dataflow has anything left to do.
+
+    Args:
+        given: The session.
+        dataflow: The name of the dataflow.
+        told: Called now and then with the remaining work, in words.
+
+    Raises:
+        StagesStoppedError: If only stages that do not start have work left.
+    """
+    while left := _left(given, dataflow):
+        told(", ".join(f"{stage} {what}" for stage, what in left.items()))
+        time.sleep(POLL_SECONDS)
+
+
+def _left(given: Session, dataflow: str) -> dict[str, str]:
+    with given.connect() as service:
+        left: dict[str, str] = service.get("dataflows", dataflow, "left")["stages"]
+        if left:
+            stopped = {
+                stage["name"]: stage["waiting"] or stage["state"]
+                for stage in service.get("dataflows", dataflow)["stages"]
+                if stage["name"] in left and stage["state"] in _STOPPED
+            }
+            if stopped.keys() >= left.keys():
+                raise StagesStoppedError(dataflow, stopped)
+    return left

@@ -1,0 +1,212 @@
+"""The command `cbp drop`: hand files to a source.
+
+On the service's own machine files are copied into the drop folder; with `--upload` they are sent
+over REST. Either way the answer says at once for each file whether it is new or repeats an earlier
+one. If no service answers, it says that this is not known yet.
+
+Exit status: 0, all are taken as data; 3, some repeat earlier files and are not applied again; 1, an
+error, such as a file that goes to quarantine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from cbp.errors import CbpError, NotFoundError
+from controller.cli.errors import FilesRefusedError
+from controller.cli.records.applied import Applied
+from controller.cli.session import AsJson, DataflowName, Session, session
+from controller.client.drop_folder import Advance, chunks, copy_into
+from controller.client.errors import FileUnreadableError
+from controller.client.service_client import ServiceClient
+from controller.settings import Settings
+from controller.terminal import print_json, print_text
+
+__all__ = ["drop_command"]
+
+KNOWN_STATUS = 3
+"""Exit status if some file repeats an earlier one."""
+
+POLL_SECONDS = 0.1
+PATIENCE_SECONDS = 60.0
+"""How long a file waits until another file of its name is taken in."""
+
+SourceName = Annotated[str, typer.Argument(help="Name of the source.", show_default=False)]
+Files = Annotated[list[Path], typer.Argument(help="Files to hand over.", show_default=False)]
+Upload = Annotated[bool, typer.Option("--upload", help="Send them over REST.")]
+
+Wait = Annotated[
+    bool,
+    typer.Option("--wait", help="Return once all stages have applied them."),
+]
+
+Target = tuple[str, str]
+
+
+def drop_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    source: SourceName,
+    files: Files,
+    upload: Upload = False,
+    wait: Wait = False,
+    json_: AsJson = False,
+) -> None:
+    """Hand files to a source; each becomes an increment, or goes to quarantine.
+
+    A file with the name and content of one that was accepted is a retry: it is not applied
+    again, and the command ends with status 3.
+    """
+    sizes = [_size(file) for file in files]
+    given, target = session(context), (dataflow, source)
+    applied = Applied(given, dataflow, source) if wait else None
+    with _progress(hidden=json_) as progress:
+        task = progress.add_task("files", total=sum(sizes))
+        taken = _hand_over(given, target, files, upload, lambda n: progress.advance(task, n))
+    if applied is not None:
+        taken = applied.wait(taken, hidden=json_)
+    if json_:
+        print_json({"items": taken})
+    else:
+        for file, item in zip(files, taken, strict=True):
+            print_text(f"{file} -> {item['path']}{_became(item, source)}")
+    refused = {item["path"]: _why(item) for item in taken if item["status"] == "quarantined"}
+    if refused and not json_:
+        raise FilesRefusedError(dataflow, refused)
+    if refused:
+        raise typer.Exit(1)
+    if any(item["status"] in ("duplicate", "waits") for item in taken):
+        raise typer.Exit(KNOWN_STATUS)
+
+
+def _became(item: Mapping[str, Any], source: str) -> str:
+    """Return in words what a file is, and what became of it."""
+    same = item.get("same_as") or {}
+    at = f" (increment {same['index']} of {source})" if same.get("index") is not None else ""
+    earlier = f"the content of {same.get('file')}{at}"
+    if item["status"] == "waits":
+        return ", lies there already with the same content"
+    if item["status"] == "duplicate" and same.get("by") == "content":
+        return f", known already: it has {earlier}, and its source skips duplicates"
+    if item["status"] == "duplicate":
+        return f", known already: the same name and content came before{at}; not applied again"
+    if item["status"] == "quarantined":
+        return f", quarantined: {_why(item)}"
+    counts = f"; it has {earlier}, and counts too" if same else ""
+    index = item.get("index")
+    if index is not None:
+        return f", increment {index} of {source}, applied{counts}"
+    unknown = "" if item.get("told", True) else f"; not compared with earlier files: {item['why']}"
+    return f"{counts}{unknown}"
+
+
+def _why(item: Mapping[str, Any]) -> str:
+    same = item.get("same_as") or {}
+    reason = (item.get("reason") or {}).get("message")
+    return str(reason or f"it has the content of {same.get('file')}")
+
+
+def _hand_over(
+    given: Session, target: Target, files: list[Path], upload: bool, advance: Advance
+) -> list[dict[str, Any]]:
+    if upload:
+        with given.connect() as service:
+            return [_upload(service, target, file, advance) for file in files]
+    folder = _incoming(given.settings, *target)
+    return [_copy(given, target, folder, file, advance) for file in files]
+
+
+def _copy(
+    given: Session, target: Target, folder: Path, file: Path, advance: Advance
+) -> dict[str, Any]:
+    item: dict[str, Any] = {"path": file.name, "folder": str(folder), "status": "dropped"}
+    copied = copy_into(
+        folder,
+        file,
+        advance,
+        before=lambda sha256: item.update(_foreseen(given, target, file.name, sha256)),
+        patience=_patience(lambda: bool(item["told"])),
+    )
+    return item | ({"status": "waits"} if copied.waited else {})
+
+
+def _foreseen(given: Session, target: Target, name: str, sha256: str) -> dict[str, Any]:
+    """Return what the service says about a file, or that no service answers."""
+    dataflow, source = target
+    told: dict[str, Any] = {"sha256": sha256, "told": False, "same_as": None}
+    try:
+        with given.connect() as service:
+            at = ("dataflows", dataflow, "sources", source, "identity")
+            found = service.get(*at, name=name, sha256=sha256)
+    except CbpError as error:  # no service, or none that knows this dataflow
+        return told | {"why": error.message}
+    status = "dropped" if found["outcome"] == "accepted" else found["outcome"]
+    return told | {"told": True, "same_as": found["same_as"], "status": status}
+
+
+def _patience(answers: Callable[[], bool]) -> Callable[[], bool]:
+    """Return a function that sleeps a little, as long as a service is there that takes files."""
+    until = time.monotonic() + PATIENCE_SECONDS
+
+    def wait() -> bool:
+        if not answers() or time.monotonic() > until:
+            return False
+        time.sleep(POLL_SECONDS)
+        return True
+
+    return wait
+
+
+def _upload(service: ServiceClient, target: Target, file: Path, advance: Advance) -> dict[str, Any]:
+    dataflow, source = target
+    answer = service.post(
+        "dataflows",
+        dataflow,
+        "sources",
+        source,
+        "files",
+        content=chunks(file, advance),
+        content_type="application/octet-stream",
+        query={"name": file.name},
+    )
+    assert isinstance(answer, dict)
+    return answer
+
+
+def _incoming(settings: Settings, dataflow: str, source: str) -> Path:
+    """Return the drop folder of a source on this machine."""
+    folder = settings.drop_root / dataflow / source / "incoming"
+    plain = all(name not in ("", ".", "..") and "/" not in name for name in (dataflow, source))
+    if not plain or not folder.is_dir():
+        here = f"{dataflow}.{source} in {settings.drop_root}"
+        hint = "register the dataflow first, or use --upload if the service is elsewhere"
+        raise NotFoundError(kind="drop folder", name=f"{here}; {hint}")
+    return folder
+
+
+def _size(file: Path) -> int:
+    if file.exists() and not file.is_file():
+        raise FileUnreadableError(file, "it is no regular file")
+    try:
+        return file.stat().st_size
+    except OSError as error:
+        raise FileUnreadableError(file, error.strerror or str(error)) from error
+
+
+def _progress(*, hidden: bool) -> Progress:
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
+    disable = hidden or not console.is_terminal
+    return Progress(*columns, console=console, disable=disable, transient=True)

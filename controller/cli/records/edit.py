@@ -1,0 +1,132 @@
+"""The command `cbp edit`: correct records of a state, with a reason.
+
+cbp edit clicks count.counts url=a --set n=5 --reason "counted twice"
+cbp edit clicks count.counts url=a --delete --reason "a test"
+cbp edit clicks count.counts --file right.json --reason "see ticket 12"
+cbp edit clicks --list
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import uuid
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from controller.cli.records.state import pair
+from controller.cli.session import AsJson, DataflowName, session
+from controller.client.service_client import ServiceClient
+from controller.terminal import clock, print_json, print_table, print_text
+
+__all__ = ["edit_command"]
+
+StateName = Annotated[
+    str | None, typer.Argument(metavar="[STAGE.STATE]", help="Of --list: none.", show_default=False)
+]
+Key = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="COLUMN=VALUE...", help="The key.", show_default=False),
+]
+Null = Annotated[list[str] | None, typer.Option("--null", help="A key column that is null.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="COLUMN=VALUE of each of the key's records; COLUMN= is null."),
+]
+Delete = Annotated[bool, typer.Option("--delete", help="Remove the key's records.")]
+File = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True,
+        dir_okay=False,
+        help='JSON: {"corrections": [{"key", "set" or "records"}, ...]}.',
+    ),
+]
+Reason = Annotated[str, typer.Option(help="Why; kept for good.")]
+List = Annotated[bool, typer.Option("--list", help="Show the corrections that were made.")]
+
+
+def edit_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    name: StateName = None,
+    key: Key = None,
+    null: Null = None,
+    set_: Set = None,
+    delete: Delete = False,
+    file: File = None,
+    reason: Reason = "",
+    list_: List = False,
+    json_: AsJson = False,
+) -> None:
+    """Put records of a state right, as an epoch of its own, published when this returns."""
+    with session(context).connect() as service:
+        if list_:
+            _print_list(service, dataflow, as_json=json_)
+            return
+        stage, dot, state = (name or "").partition(".")
+        if not dot:
+            raise typer.BadParameter("expected STAGE.STATE, such as count.counts")  # noqa: EM101
+        if not reason:
+            raise typer.BadParameter("say why", param_hint="--reason")
+        body = _body(key or [], null or [], set_ or [], delete=delete, file=file)
+        answer = service.post(
+            "dataflows",
+            dataflow,
+            "state",
+            stage,
+            state,
+            "corrections",
+            content=body,
+            content_type="application/json",
+            query={"reason": reason, "by": getpass.getuser()},
+            # A repeated request corrects only once.
+            idempotency_key=uuid.uuid4().hex,
+        )
+    if json_:
+        print_json(answer)
+    else:
+        where = f"{answer['stage']}.{answer['state']}, epoch {answer['epoch']}"
+        print_text(f"{answer['keys']} key(s) corrected: {where}", "green")
+
+
+def _body(
+    key: list[str], null: list[str], set_: list[str], *, delete: bool, file: Path | None
+) -> bytes:
+    if (bool(set_), delete, file is not None).count(True) != 1:
+        raise typer.BadParameter("expected one of --set, --delete and --file")  # noqa: EM101
+    if file is not None:
+        return file.read_bytes()
+    named: dict[str, str | None] = {**dict.fromkeys(null), **dict(pair(text) for text in key)}
+    if delete:
+        return json.dumps({"corrections": [{"key": named, "records": []}]}).encode()
+    values = {column: value or None for column, value in map(pair, set_)}
+    return json.dumps({"corrections": [{"key": named, "set": values}]}).encode()
+
+
+def _print_list(service: ServiceClient, dataflow: str, *, as_json: bool) -> None:
+    items: list[dict[str, Any]] = []
+    cursor = None
+    while True:
+        page = service.get("dataflows", dataflow, "corrections", cursor=cursor)
+        items += page["items"]
+        cursor = page["cursor"]
+        if cursor is None:
+            break
+    if as_json:
+        print_json({"items": items})
+        return
+    rows = [
+        (
+            clock(one["at"]),
+            f"{one['stage']}.{one['state']}",
+            one["keys"],
+            f"{one['epoch']}{' (undone)' if one['undone'] else ''}",
+            one["by"],
+            one["reason"],
+        )
+        for one in items
+    ]
+    print_table(("at", "state", "keys", "epoch", "by", "reason"), rows, empty="no corrections")

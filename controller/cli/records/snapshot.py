@@ -1,0 +1,132 @@
+"""The command `cbp snapshot`: versions of all tables that belong together, and how to read them."""
+
+from __future__ import annotations
+
+import keyword
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+import typer
+
+from controller.cli.maintenance.probes import needs_encoding
+from controller.cli.session import AsJson, At, DataflowName, Epoch, Stage, moment, session
+from controller.terminal import clock, print_json, print_table, print_text
+
+__all__ = ["SNIPPETS", "snapshot_command"]
+
+Reader = Literal["spark", "polars", "deltalake", "duckdb"]
+
+_ARROW = (
+    'QueryBuilder().register("t", DeltaTable({path!r}, version={version}))'
+    '.execute("SELECT * FROM t").read_all()'
+)
+
+SNIPPETS: dict[Reader, tuple[str, str]] = {
+    "spark": (
+        "",
+        "{name} = spark.sql({sql!r})",
+    ),
+    "polars": (
+        "import polars",
+        "{name} = polars.read_delta({path!r}, version={version})",
+    ),
+    "deltalake": (
+        "from deltalake import DeltaTable, QueryBuilder",
+        f"{{name}} = {_ARROW}",
+    ),
+    "duckdb": (
+        "import duckdb\nfrom deltalake import DeltaTable, QueryBuilder",
+        f"{{name}} = duckdb.from_arrow({_ARROW})",
+    ),
+}
+"""Reader -> its imports and its line per table.
+
+A delta-rs table is read through its query engine, since `to_pyarrow_table` refuses tables with
+deletion vectors. DuckDB gets those Arrow tables: its own Delta extension is another download.
+"""
+
+_POLARS_BY_ARROW = (
+    "import polars\nfrom deltalake import DeltaTable, QueryBuilder",
+    f"{{name}} = polars.DataFrame({_ARROW})",
+)
+"""For tables whose path must be percent-encoded, where Polars finds no files."""
+
+Latest = Annotated[bool, typer.Option("--latest", help="The newest one; that is the default.")]
+For = Annotated[
+    Reader | None, typer.Option("--for", help="Print Python for this reader.", show_default=False)
+]
+
+
+def snapshot_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    epoch: Epoch = None,
+    stage: Stage = None,
+    at: At = None,
+    latest: Latest = False,
+    reader: For = None,
+    json_: AsJson = False,
+) -> None:
+    """Show versions of all tables of a dataflow that belong together, while runs go on."""
+    if latest and (epoch is not None or at is not None):
+        raise typer.BadParameter("--latest goes without --epoch and --at")  # noqa: EM101
+    with session(context).connect() as service:
+        answer = service.get("dataflows", dataflow, "snapshot", **moment(epoch, stage, at))
+    if json_:
+        snippets = {name: snippet(name, answer["tables"]) for name in SNIPPETS}
+        print_json({**answer, "python": snippets})
+    elif reader is not None:
+        print_text(snippet(reader, answer["tables"]))
+    else:
+        _print(answer)
+
+
+def snippet(reader: Reader, tables: list[dict[str, Any]]) -> str:
+    """Return Python code that reads every table of a snapshot into a variable."""
+    head, line = SNIPPETS[reader]
+    if reader == "polars" and any(needs_encoding(table["path"]) for table in tables):
+        head, line = _POLARS_BY_ARROW
+    names = _variables([table["table"] for table in tables])
+    lines = [
+        line.format(name=names[t["table"]], path=t["path"], version=t["version"], sql=_spark_sql(t))
+        for t in tables
+    ]
+    return "\n".join([*([head, ""] if head else []), *lines])
+
+
+def _spark_sql(table: dict[str, Any]) -> str:
+    path = table["path"].replace("`", "``")
+    return f"SELECT * FROM delta.`{path}` VERSION AS OF {table['version']}"
+
+
+def _variables(tables: list[str]) -> dict[str, str]:
+    """Return a variable for each table: `count_counts` for `state/count.counts`."""
+    names: dict[str, str] = {}
+    for table in tables:
+        name = table.rpartition("/")[2].replace(".", "_")
+        while keyword.iskeyword(name) or name in names.values():
+            name += "_"
+        names[table] = name
+    return names
+
+
+def _print(answer: dict[str, Any]) -> None:
+    kind = "the newest" if answer["newest"] else "an older"
+    print_text(
+        f"{answer['dataflow']} as of {clock(answer['at'])}: {kind} state of all its tables; "
+        f"readable until {clock(answer['readable_until'])}"
+    )
+    columns = ("stage", "last epoch in it")
+    print_table(columns, list(answer["epochs"].items()), empty="no stages")
+    rows = [(item["table"], item["version"], item["epoch"]) for item in answer["tables"]]
+    print_text("")
+    print_table(("table", "version", "epoch"), rows, empty="no tables")
+    print_text(
+        "\nin Spark: SELECT * FROM delta.`PATH` VERSION AS OF N, or TIMESTAMP AS OF "
+        f"'{_spark_time(answer['at'])}' on every table (session time zone UTC)"
+    )
+    print_text(f"in Python: cbp snapshot {answer['dataflow']} --for {', '.join(SNIPPETS)}", "dim")
+
+
+def _spark_time(value: str) -> str:
+    return datetime.fromisoformat(value).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]

@@ -1,0 +1,141 @@
+"""The commands `cbp claims` and `cbp sources`: files in drop folders, and why one was refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from controller.cli.session import AsJson, Cursor, DataflowName, Limit, session
+from controller.terminal import (
+    bytes_text,
+    clock,
+    one_line,
+    print_json,
+    print_more,
+    print_table,
+)
+
+__all__ = ["claims_command", "reason_text", "sources_command"]
+
+_NUMBERS_MAX = 10
+
+Source = Annotated[str | None, typer.Option(help="Only this source.")]
+ClaimStatus = Annotated[str | None, typer.Option(help="Such as `quarantined` or `accepted`.")]
+
+
+def claims_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    source: Source = None,
+    status: ClaimStatus = None,
+    limit: Limit = 20,
+    cursor: Cursor = None,
+    json_: AsJson = False,
+) -> None:
+    """List the files that were met in drop folders, with the reason of those refused."""
+    with session(context).connect() as service:
+        answer = service.get(
+            "dataflows",
+            dataflow,
+            "claims",
+            source=source,
+            status=status,
+            limit=limit,
+            cursor=cursor,
+        )
+    if json_:
+        print_json(answer)
+        return
+    rows = [
+        (
+            item["source"],
+            one_line(item["path"]),
+            item["status"],
+            "-" if item["index"] is None else item["index"],
+            reason_text(item["reason"]) or _same(item["same_as"]),
+        )
+        for item in answer["items"]
+    ]
+    print_table(("source", "file", "status", "increment", "reason"), rows, empty="no files yet")
+    print_more(answer)
+
+
+def sources_command(context: typer.Context, dataflow: DataflowName, json_: AsJson = False) -> None:
+    """Show what lies in the drop folder of each source, and what is not going to be taken in."""
+    with session(context).connect() as service:
+        answer = service.get("dataflows", dataflow, "sources")
+    if json_:
+        print_json(answer)
+        return
+    rows = [
+        (
+            item["name"],
+            item["waiting"],
+            bytes_text(item["waiting_bytes"]),
+            item["unclaimed"],
+            (item["trouble"] or {}).get("error", {}).get("message") or item["warning"] or "-",
+        )
+        for item in answer["items"]
+    ]
+    print_table(("source", "waiting", "size", "not taken in", "why"), rows, empty="no sources")
+    lying = [
+        (item["name"], one_line(one["name"]), clock(one["since"]), one["why"])
+        for item in answer["items"]
+        for one in item["oldest_unclaimed"]
+    ]
+    if lying:
+        print_table(("source", "not taken in", "since", "why"), lying, empty="")
+    gone = [
+        (
+            item["name"],
+            one_line(one["name"]),
+            clock(one["since"]),
+            one["claim"],
+            "yes" if one["lost"] else "no",
+        )
+        for item in answer["items"]
+        for one in item["gone"]
+    ]
+    if gone:
+        print_table(("source", "gone", "claimed", "claim", "was acknowledged"), gone, empty="")
+
+
+def reason_text(reason: Mapping[str, Any] | None, *, whole: bool = False) -> str:
+    """Return a claim's reason in words.
+
+    Args:
+        reason: As REST gives it; claims of earlier releases have no `lines`.
+        whole: Describe each wrong line; otherwise only list some line numbers.
+    """
+    if not reason:
+        return ""
+    text = str(reason.get("message") or reason.get("code", ""))
+    if reason.get("line") and f"line {reason['line']}" not in text:
+        text += f", line {reason['line']}"
+    lines = reason.get("lines") or []
+    more = ", and there may be more" if reason.get("lines_more") else ""
+    if len(lines) < 2:
+        return text + more if lines else text
+    if whole:
+        told = (f"  line {one['line']}{_column(one)}: {one['message']}" for one in lines[1:])
+        return "\n".join((text, *told)) + more
+    numbers = list(dict.fromkeys(str(one["line"]) for one in lines[1:]))
+    shown = ", ".join(numbers[:_NUMBERS_MAX])
+    left = len(numbers) - _NUMBERS_MAX
+    return f"{text}; wrong too: line {shown}{f' and {left} others' if left > 0 else ''}{more}"
+
+
+def _column(line: Mapping[str, Any]) -> str:
+    return f", column {line['column']!r}" if line.get("column") else ""
+
+
+def _same(same: dict[str, Any] | None) -> str:
+    """Return in words which earlier file this one equals."""
+    if not same:
+        return ""
+    at = "" if same.get("index") is None else f" (increment {same['index']})"
+    if same["by"] == "name_and_content":
+        return f"the same name and content came before{at}"
+    return f"has the content of {one_line(same['file'])}{at}"

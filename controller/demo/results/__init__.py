@@ -1,0 +1,1 @@
+"""Reads the tables of the demo, and checks them."""

@@ -1,0 +1,1 @@
+"""The service that the demo starts, and how far its dataflow is."""

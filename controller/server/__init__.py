@@ -1,0 +1,1 @@
+"""The service as a process that listens on a port."""

@@ -1,0 +1,233 @@
+"""The doctor: a good machine passes, each illness is found and has a remedy."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import socket
+import sqlite3
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from controller.cli.maintenance import doctor, probes
+from controller.cli.maintenance.doctor import Check, examine
+from controller.cli.session import Session
+from controller.settings import Settings
+from tests.controller.api.fakes import AppTransport, Service
+from tests.controller.cli.conftest import Cbp
+from tests.machine import needs_postgres_driver
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+def _checks(settings: Settings, transport: httpx.BaseTransport | None = None) -> dict[str, Check]:
+    return {check.name: check for check in examine(Session(settings, transport))}
+
+
+def _java(folder: Path, told: str) -> Path:
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho '{told}' >&2\n")
+    java.chmod(0o755)
+    return folder
+
+
+def test_a_good_machine_passes_and_is_left_as_it_was(cbp: Cbp, tmp_path: Path, port: int) -> None:
+    """No check fails, and no probe file stays."""
+    settings = Settings(root=tmp_path / "root", port=port, engine="local")
+    outcome = cbp("doctor", "--json", session=Session(settings))
+    assert {c["name"]: c["status"] for c in outcome.json["checks"] if c["status"] == "fail"} == {}
+    assert outcome.status == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_wrong_ends_with_status_1(cbp: Cbp, tmp_path: Path) -> None:
+    """For people with a table and the names of the failed checks; for programs too."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        given = Settings(root=tmp_path, port=taken.getsockname()[1], engine="local")
+        session = Session(given, httpx.MockTransport(lambda _: httpx.Response(404)))
+        shown = cbp("doctor", session=session)
+        told = cbp("doctor", "--json", session=session)
+    assert (shown.status, told.status) == (1, 1)
+    assert "CBP_PORT" in shown.out
+    assert "port" in shown.err
+    assert [c["name"] for c in told.json["checks"] if c["status"] == "fail"] == ["port"]
+
+
+def test_a_port_on_which_the_service_answers_is_well(service: Service) -> None:
+    """A doctor that is called while the service runs does not complain about it."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        object.__setattr__(service.settings, "port", taken.getsockname()[1])
+        found = probes.check_port_free(service.settings, AppTransport(service.app))
+    assert "the service answers" in found
+
+
+@pytest.mark.parametrize(
+    ("told", "status"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', "ok"),
+        ('openjdk version "21" 2023-09-19', "ok"),
+        ('openjdk version "16.0.2" 2021-07-20', "fail"),
+        ('java version "1.8.0_402"', "fail"),
+        ("Unrecognized option", "fail"),
+    ],
+)
+def test_java_must_be_new_enough(
+    tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch, told: str, status: str
+) -> None:
+    """17 passes, 16 fails; the old way of counting is understood."""
+    monkeypatch.setenv("JAVA_HOME", str(_java(tmp_path / "java", told)))
+    check = _checks(Settings(root=tmp_path, port=port))["Java"]
+    assert check.status == status
+    assert bool(check.remedy) == (status == "fail")
+
+
+def test_a_machine_without_java_is_told_so(
+    tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when JAVA_HOME names a folder without it."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert _checks(Settings(root=tmp_path, port=port))["Java"].status == "fail"
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert "JAVA_HOME" in _checks(Settings(root=tmp_path, port=port))["Java"].found
+
+
+def test_jars_are_looked_for_where_spark_keeps_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the home directory, or where `spark.jars.ivy` says."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert probes.delta_jars({}) is None
+    version = importlib.metadata.version("delta-spark")
+    jars = tmp_path / ".ivy2.5.2" / "jars"
+    jars.mkdir(parents=True)
+    (jars / f"io.delta_delta-spark_4.2_2.13-{version}.jar").touch()
+    assert version in (probes.delta_jars({}) or "")
+    assert probes.delta_jars({"spark.jars.ivy": str(tmp_path / "elsewhere")}) is None
+
+
+def test_a_folder_where_link_replaces_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that could be overwritten is no commit."""
+    monkeypatch.setattr(os, "link", lambda _from, _to: None)
+    with pytest.raises(RuntimeError, match="link"):
+        probes.check_folder(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_refused(
+    tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told for the folder that it is, with a remedy."""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    checks = _checks(Settings(root=tmp_path, port=port, engine="local"))
+    assert (checks["root folder"].status, checks["drop folder"].status) == ("fail", "fail")
+    assert "not writable" in checks["root folder"].found
+
+
+@pytest.mark.parametrize(("off", "wrong"), [(0.0, False), (-60.0, True), (60.0, True)])
+def test_a_clock_that_disagrees_with_the_files_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, off: float, wrong: bool
+) -> None:
+    """A minute ahead or behind is found; agreement passes."""
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + off)
+    if wrong:
+        with pytest.raises(RuntimeError, match="apart"):
+            probes.check_clock(tmp_path)
+    else:
+        assert "agrees" in probes.check_clock(tmp_path)
+
+
+def test_a_clock_that_was_never_set_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1970 is told as such."""
+    monkeypatch.setattr(time, "time", lambda: 1000.0)
+    with pytest.raises(RuntimeError, match="never set"):
+        probes.check_clock(tmp_path)
+
+
+def test_a_path_that_polars_cannot_read_is_told(tmp_path: Path, port: int) -> None:
+    """A warning with what to do; a plain path has none."""
+    good, bad = tmp_path / "plain", tmp_path / "with space"
+    assert "readers" not in _checks(Settings(root=good, port=port, engine="local"))
+    check = _checks(Settings(root=bad, port=port, engine="local"))["readers"]
+    assert check.status == "warn"
+    assert "cbp snapshot" in check.remedy
+
+
+@pytest.mark.parametrize(
+    ("free", "status"),
+    [
+        (doctor.FREE_WARN_BYTES, "ok"),
+        (doctor.FREE_WARN_BYTES - 1, "warn"),
+        (doctor.FREE_FAIL_BYTES, "warn"),
+        (doctor.FREE_FAIL_BYTES - 1, "fail"),
+    ],
+)
+def test_a_disk_that_fills_up_is_told_in_time(
+    tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch, free: int, status: str
+) -> None:
+    """First a warning, then a failure, each from its limit on."""
+
+    class Usage:
+        def __init__(self) -> None:
+            self.free = free
+
+    monkeypatch.setattr("shutil.disk_usage", lambda _: Usage())
+    assert _checks(Settings(root=tmp_path, port=port, engine="local"))["disk"].status == status
+
+
+def test_the_database_is_looked_at_and_not_made(tmp_path: Path) -> None:
+    """A missing file stays missing, a good one is read, anything else is told."""
+    path = tmp_path / "a b.db"
+    url = f"sqlite:///{path}"
+    assert "first start" in probes.check_database(url)
+    assert not path.exists()
+    sqlite3.connect(path).close()
+    path.write_bytes(b"")
+    assert "can be read" in probes.check_database(url)
+    path.write_bytes(b"no database at all" * 100)
+    with pytest.raises(RuntimeError, match="not a database"):
+        probes.check_database(url)
+
+
+def test_a_database_server_that_is_away_is_told_without_its_password(port: int) -> None:
+    """With host and port, never with what was sent to it."""
+    needs_postgres_driver()
+    url = f"postgresql+psycopg://cbp:swordfish@127.0.0.1:{port}/cbp"
+    with pytest.raises(RuntimeError) as caught:
+        probes.check_database(url)
+    assert f"127.0.0.1:{port}" in str(caught.value)
+    assert "swordfish" not in str(caught.value)
+
+
+def test_what_other_users_may_read_is_told_with_the_command_that_closes_it(
+    tmp_path: Path, port: int
+) -> None:
+    """A folder that is open, or a database in one; nothing behind a folder that is closed."""
+    root = tmp_path / "my root"
+    root.mkdir(mode=0o700)
+    (root / "token").touch(0o600)
+    (root / "cbp.db").touch()
+    (root / "cbp.db").chmod(0o644)
+    settings = Settings(root=root, port=port, engine="local")
+    assert doctor._rights(settings).status == "ok"
+    root.chmod(0o755)
+    found = doctor._rights(settings)
+    assert found.status == "warn"
+    assert found.remedy == f"run: chmod -R o-rwx '{root}' '{root}/cbp.db'"
+    assert str(root / "token") not in found.remedy
+    subprocess.run(found.remedy.removeprefix("run: "), shell=True, check=True)
+    assert doctor._rights(settings).status == "ok"

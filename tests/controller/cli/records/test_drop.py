@@ -1,0 +1,188 @@
+"""Dropping: whole files only, none replaced, nothing left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.cli.records import applied as applied
+from controller.cli.records import drop as command
+from controller.store.base import ClaimRecord, DataflowRecord, Judged, StageRecord
+from tests.controller.api.fakes import DOCUMENT, NOON, Service
+from tests.controller.cli.conftest import Cbp
+
+SAME = {"by": "content", "claim": "c", "file": "old", "index": 7}
+
+
+@pytest.fixture
+def incoming(service: Service) -> Path:
+    folder = service.settings.drop_root / "clicks" / "urls" / "incoming"
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(b"x" * 3_000_000)
+    return path
+
+
+def test_a_file_is_dropped_without_the_service(cbp: Cbp, incoming: Path, file: Path) -> None:
+    """A copy under its own name; the original stays."""
+    outcome = cbp("drop", "clicks", "urls", file)
+    assert (outcome.status, "not compared with earlier files" in outcome.out) == (0, True)
+    assert [path.name for path in incoming.iterdir()] == ["a.jsonl.gz"]
+    assert (incoming / "a.jsonl.gz").read_bytes() == file.read_bytes()
+
+
+def test_a_file_that_waits_is_never_replaced(
+    cbp: Cbp, incoming: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is another one dropped under a name that is not its own: a retry would not be known."""
+    cbp("drop", "clicks", "urls", file)
+    monkeypatch.setattr(command, "PATIENCE_SECONDS", 0)
+    file.write_bytes(b"other")
+    outcome = cbp("drop", "clicks", "urls", file, "--json")
+    assert (outcome.status, outcome.json["error_code"]) == (1, "file_waits")
+    assert [path.name for path in incoming.iterdir()] == ["a.jsonl.gz"]
+    assert (incoming / "a.jsonl.gz").stat().st_size == 3_000_000
+
+
+def test_a_retry_of_a_file_that_waits_leaves_that_one(cbp: Cbp, incoming: Path, file: Path) -> None:
+    """It is the same file; the command says so, and ends with status 3."""
+    first = cbp("drop", "clicks", "urls", file)
+    assert first.status == 0
+    outcome = cbp("drop", "clicks", "urls", file, "--json")
+    assert (outcome.status, outcome.json["items"][0]["status"]) == (3, "waits")
+    assert "lies there already" in cbp("drop", "clicks", "urls", file).out
+    assert [path.name for path in incoming.iterdir()] == ["a.jsonl.gz"]
+
+
+@pytest.mark.parametrize(
+    ("judged", "status", "words"),
+    [
+        (Judged("accepted"), 0, ""),
+        (Judged("accepted", SAME), 0, "it has the content of old (increment 7 of urls), and cou"),
+        (Judged("duplicate", {**SAME, "by": "name_and_content"}), 3, "known already"),
+        (Judged("duplicate", SAME), 3, "its source skips duplicates"),
+        (Judged("quarantined", SAME), 1, "files_refused"),
+    ],
+)
+def test_the_answer_says_at_once_what_a_file_is(
+    judged: Judged, status: int, words: str, cbp: Cbp, service: Service, incoming: Path, file: Path
+) -> None:
+    """Before it is taken, with a status that a script can act on."""
+    service.store.records["clicks"] = DataflowRecord("clicks", 1, DOCUMENT, "/", "running", NOON)
+    service.drop_folder.judged = judged
+    outcome = cbp("drop", "clicks", "urls", file)
+    assert (outcome.status, words in outcome.out + outcome.err) == (status, True)
+    assert "not compared" not in outcome.out
+
+
+def test_a_file_that_cannot_be_read_is_told(cbp: Cbp, incoming: Path, tmp_path: Path) -> None:
+    """Before anything is copied, when it is one of several."""
+    good = tmp_path / "good.jsonl"
+    good.write_bytes(b"{}")
+    for bad in (tmp_path / "missing", tmp_path):
+        outcome = cbp("drop", "clicks", "urls", good, bad)
+        assert (outcome.status, "file_unreadable" in outcome.err) == (1, True)
+    assert list(incoming.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "target", [("nobody", "urls"), ("clicks", "nobody"), ("..", "urls"), ("clicks/urls", ".")]
+)
+def test_a_source_that_is_not_there_is_told(
+    cbp: Cbp, incoming: Path, file: Path, target: tuple[str, str]
+) -> None:
+    """No folder is made, and no name leads out of the drop folder."""
+    outcome = cbp("drop", *target, file)
+    assert outcome.status == 1
+    assert "--upload" in outcome.err
+    assert list(incoming.iterdir()) == []
+
+
+class Arriving(list[ClaimRecord]):
+    """Claims of which one more is there each time that somebody looks."""
+
+    def __init__(self, *coming: ClaimRecord) -> None:
+        super().__init__()
+        self._coming = list(coming)
+
+    def __iter__(self) -> Iterator[ClaimRecord]:
+        seen = list(super().__iter__())
+        if self._coming:
+            self.insert(0, self._coming.pop(0))
+        return iter(seen)
+
+
+def claim(sequence: int, path: str, **more: Any) -> ClaimRecord:
+    made = ClaimRecord("c", "clicks", "urls", sequence, path, 1, "accepted", NOON, index=sequence)
+    return replace(made, id=f"c{sequence}", **more)
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(applied, "POLL_SECONDS", 0)
+
+
+@pytest.mark.usefixtures("fast", "incoming")
+def test_waiting_is_for_these_files_and_all_that_they_cause(
+    cbp: Cbp, service: Service, file: Path
+) -> None:
+    """Older claims of the same name do not count, nor those that are not decided."""
+    service.store.records["clicks"] = DataflowRecord("clicks", 1, {}, "/", "running", NOON)
+    service.store.claim_records = Arriving(
+        claim(1, "other"), claim(2, "a.jsonl.gz", status="claimed"), claim(3, "a.jsonl.gz")
+    )
+    service.store.claim_records.append(claim(0, "a.jsonl.gz"))
+    left = [{"count": "may run"}, {"count": "runs"}, {}]
+    service.controller.explaining.left = lambda name: left.pop(0)  # type: ignore[method-assign]
+    outcome = cbp("drop", "clicks", "urls", file, "--wait", "--json")
+    assert (outcome.status, left) == (0, [])
+    assert [item["index"] for item in outcome.json["items"]] == [3]
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_file_that_came_before_is_told(
+    cbp: Cbp, service: Service, incoming: Path, file: Path
+) -> None:
+    """Whoever drops it again sees why nothing happens; a new one becomes an increment."""
+    service.store.records["clicks"] = DataflowRecord("clicks", 1, {}, "/", "running", NOON)
+    again = claim(1, "a.jsonl.gz", status="duplicate", index=None)
+    service.store.claim_records = Arriving(again)
+    known = cbp("drop", "clicks", "urls", file, "--wait")
+    assert (known.status, "known already" in known.out) == (3, True)
+    (incoming / "a.jsonl.gz").unlink()
+    service.store.claim_records = Arriving(claim(2, "a.jsonl.gz"))
+    outcome = cbp("drop", "clicks", "urls", file, "--wait")
+    assert (outcome.status, "increment 2 of urls, applied" in outcome.out) == (0, True)
+
+
+@pytest.mark.usefixtures("fast")
+def test_waiting_ends_when_files_are_refused_or_stages_stopped(
+    cbp: Cbp, service: Service, incoming: Path, file: Path
+) -> None:
+    """With a coded error that says what, and status 1."""
+    service.store.records["clicks"] = DataflowRecord("clicks", 1, DOCUMENT, "/", "running", NOON)
+    refused = claim(1, "a.jsonl.gz", status="quarantined", reason={"message": "line 3 is wrong"})
+    service.store.claim_records = Arriving(refused)
+    outcome = cbp("drop", "clicks", "urls", file, "--wait", "--json")
+    assert (outcome.status, outcome.json["error_code"]) == (1, "files_refused")
+    assert "line 3 is wrong" in outcome.json["message"]
+    service.store.claim_records = Arriving(claim(2, "a.jsonl.gz"))
+    (incoming / "a.jsonl.gz").unlink()
+    service.store.stage_records = [
+        StageRecord("clicks", "count", 0, NOON, paused_because="too many failures")
+    ]
+    service.controller.explaining.left = (  # type: ignore[method-assign]
+        lambda name: {"count": "may run"}
+    )
+    outcome = cbp("drop", "clicks", "urls", file, "--wait", "--json")
+    assert (outcome.status, outcome.json["error_code"]) == (1, "stages_stopped")
+    assert outcome.json["details"]["stages"] == {"count": "too many failures"}
