@@ -62,7 +62,7 @@ from controller.registry import Registry
 from controller.settings import Settings, load_settings
 from controller.store import open_store
 
-__all__ = ["Service", "configure_logging", "create_app", "engine_for"]
+__all__ = ["Service", "api_of", "configure_logging", "create_app", "engine_for"]
 
 CLEAN_SECONDS = 600.0
 
@@ -85,15 +85,19 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """
     settings = settings or load_settings()
     configure_logging(settings)
-    service = Service(settings)
+    return api_of(Service(settings))
+
+
+def api_of(service: Service) -> FastAPI:
+    """Return a service as an ASGI application; it works while its lifespan lasts."""
     api = create_api(
         controller=service.controller,
         store=service.store,
         drop_folder=service.drop_folder,
-        settings=settings,
-        leading=service.leadership,
+        settings=service.settings,
+        standing=service.leadership.standing,
         lifespan=service.lifespan,
-        allowed_hosts=[urlsplit(settings.advertise_url).hostname or ""],
+        allowed_hosts=[urlsplit(service.settings.advertise_url).hostname or ""],
     )
     api.state.begin_stop = service.begin_stop
     return api

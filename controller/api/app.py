@@ -1,6 +1,12 @@
 """Builds the FastAPI application; all its parts are passed in.
 
-    api = create_api(controller=controller, store=store, drop_folder=drop, settings=settings)
+    api = create_api(
+        controller=controller,
+        store=store,
+        drop_folder=drop_folder,
+        settings=settings,
+        standing=leadership.standing,
+    )
 
 All routes lie under `/api/v1`; `/` returns links. FastAPI's documentation pages are off, since
 they load scripts from other sites; the OpenAPI document is served.
@@ -17,6 +23,7 @@ import anyio
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from cbp.model.schedule.lease import Standing
 from controller.api import (
     claims,
     configuration,
@@ -40,18 +47,14 @@ from controller.api import (
     verifications,
 )
 from controller.api.bounds import Bounds
+from controller.api.dependencies import Parts
 from controller.api.idempotency import IdempotencyKeys
-from controller.api.ports import (
-    Controller,
-    DropFolder,
-    Leading,
-    LeadsAlone,
-    Services,
-    Settings,
-)
 from controller.api.routing import PREFIX, router
 from controller.api.schemas import Links, Problem
 from controller.api.security import Guard
+from controller.ingest.drop_folder import DropFolder
+from controller.loop.controller import Controller
+from controller.settings import Settings
 from controller.store.base import Store
 
 __all__ = ["create_api"]
@@ -87,7 +90,7 @@ def create_api(
     store: Store,
     drop_folder: DropFolder,
     settings: Settings,
-    leading: Leading | None = None,
+    standing: Callable[[], Standing],
     lifespan: Lifespan | None = None,
     allowed_hosts: Iterable[str] = (),
 ) -> FastAPI:
@@ -98,7 +101,7 @@ def create_api(
         store: The metadata store.
         drop_folder: Receives uploads.
         settings: Address, limits and token.
-        leading: Tells which instance leads; by default this instance, alone.
+        standing: Returns which instance leads; answers at once.
         lifespan: Starts and stops other parts with the application.
         allowed_hosts: Names besides the loopback ones and `settings.host` under
             which clients may reach the service.
@@ -112,9 +115,15 @@ def create_api(
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.services = Services(controller, store, drop_folder, settings, leading or LeadsAlone())
-    app.state.idempotency_keys = IdempotencyKeys()
-    app.state.uploads = anyio.CapacityLimiter(settings.uploads_max)
+    app.state.parts = Parts(
+        controller=controller,
+        store=store,
+        drop_folder=drop_folder,
+        settings=settings,
+        standing=standing,
+        idempotency_keys=IdempotencyKeys(),
+        uploads=anyio.CapacityLimiter(settings.uploads_max),
+    )
     for resource in _RESOURCES:
         app.include_router(resource.routes, prefix=PREFIX)
     app.include_router(health.leader_routes, prefix=PREFIX)

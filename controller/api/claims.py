@@ -7,7 +7,8 @@ from typing import Annotated
 from fastapi import Query
 from pydantic import Field
 
-from controller.api.routing import ServicesParameter, page_size, problems, router
+from controller.api.dependencies import SettingsDep, StoreDep
+from controller.api.routing import page_size, problems, router
 from controller.api.schemas import ClaimOut, Page, PageQuery
 from controller.api.values import json_value
 from controller.store.base import ClaimRecord, ClaimStatus
@@ -26,16 +27,16 @@ class ClaimQuery(PageQuery):
 
 @routes.get("/dataflows/{name}/claims", responses=problems(404))
 def list_claims(
-    name: str, services: ServicesParameter, query: Annotated[ClaimQuery, Query()]
+    name: str, store: StoreDep, settings: SettingsDep, query: Annotated[ClaimQuery, Query()]
 ) -> Page[ClaimOut]:
     """List claims, newest first; `status=quarantined` lists what was refused, and why."""
-    services.store.dataflow(name)
-    page = services.store.claims(
+    store.dataflow(name)
+    page = store.claims(
         name,
         query.source,
         status=query.status,
         cursor=query.cursor,
-        limit=page_size(services, query),
+        limit=page_size(settings, query),
     )
     return Page(items=[claim_out(claim) for claim in page.items], cursor=page.cursor)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.api.routing import ServicesParameter, router
+from controller.api.dependencies import SettingsDep
+from controller.api.routing import router
 
 __all__ = ["routes"]
 
@@ -12,6 +13,6 @@ routes = router("settings")
 
 
 @routes.get("/settings")
-def show(services: ServicesParameter) -> dict[str, Any]:
+def show(settings: SettingsDep) -> dict[str, Any]:
     """Return every effective setting; secrets are masked."""
-    return services.settings.effective()
+    return settings.effective()

@@ -18,8 +18,14 @@ from cbp.errors import DefinitionError, Mistake
 from cbp.model.flow.schema import Schema
 from cbp.model.run.correction import CORRECTIONS_MAX, Correction
 from controller.api.body import read_body
+from controller.api.dependencies import (
+    AmendmentsDep,
+    ControllerDep,
+    IdempotencyKeysDep,
+    SettingsDep,
+)
 from controller.api.keys import schemas_of
-from controller.api.routing import ServicesParameter, page_size, problems, router
+from controller.api.routing import page_size, problems, router
 from controller.api.schemas import Model, Page, PageQuery
 from controller.loop.records.correction_log import Corrected
 from controller.values import from_json, from_text
@@ -91,7 +97,10 @@ async def correct(
     stage: str,
     state: str,
     request: Request,
-    services: ServicesParameter,
+    controller: ControllerDep,
+    amendments: AmendmentsDep,
+    settings: SettingsDep,
+    idempotency_keys: IdempotencyKeysDep,
     query: Annotated[CorrectionQuery, Query()],
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
 ) -> CorrectionOut:
@@ -99,17 +108,16 @@ async def correct(
 
     A request that repeats an Idempotency-Key gets the first answer and corrects nothing more.
     """
-    settings = services.settings
     body = await read_body(
         request, bytes_max=settings.body_bytes_max, idle_seconds=settings.client_idle_seconds
     )
 
     def act() -> Corrected:
-        schemas = schemas_of(services.controller.dataflow(name), stage, state)
+        schemas = schemas_of(controller.dataflow(name), stage, state)
         corrections = _parse(body, *schemas)
         asked = f"correct {name} {stage} {state} {query.model_dump_json()} ".encode() + body
-        with request.app.state.idempotency_keys.use(idempotency_key, asked):
-            return services.controller.amendments.correct(
+        with idempotency_keys.use(idempotency_key, asked):
+            return amendments.correct(
                 name,
                 stage,
                 state,
@@ -124,13 +132,16 @@ async def correct(
 
 @routes.get("/dataflows/{name}/corrections", responses=problems(404))
 def list_corrections(
-    name: str, services: ServicesParameter, query: Annotated[PageQuery, Query()]
+    name: str,
+    amendments: AmendmentsDep,
+    settings: SettingsDep,
+    query: Annotated[PageQuery, Query()],
 ) -> Page[CorrectionOut]:
     """List the corrections, newest first: who, where, when and why."""
-    found = list(reversed(services.controller.amendments.corrections(name)))
+    found = list(reversed(amendments.corrections(name)))
     if query.cursor is not None:
         found = [one for one in found if one.run < query.cursor]
-    shown = found[: page_size(services, query)]
+    shown = found[: page_size(settings, query)]
     more = shown[-1].run if len(shown) < len(found) else None
     return Page(items=[_shown(one) for one in shown], cursor=more)
 

@@ -14,12 +14,17 @@ from cbp.errors import AlreadyExistsError, CbpError, DataflowInvalidError, Mista
 from cbp.model.dataflow.dataflow import Dataflow
 from controller.api.body import read_body
 from controller.api.change import ChangeOut, ChangeQuery, change_out
-from controller.api.overview import detail, summarise
-from controller.api.ports import Services
+from controller.api.dependencies import (
+    ControllerDep,
+    ExplainingDep,
+    IdempotencyKeysDep,
+    SettingsDep,
+    StoreDep,
+)
+from controller.api.overview import Overview, OverviewDep
 from controller.api.problems import MediaTypeError
 from controller.api.routing import (
     PREFIX,
-    ServicesParameter,
     any_instance,
     problems,
     router,
@@ -34,8 +39,11 @@ from controller.api.schemas import (
     Waits,
 )
 from controller.api.waiting import waits
+from controller.loop.controller import Controller
 from controller.loop.operations.version_change import Changed
-from controller.store.base import DataflowRecord
+from controller.registry import Registry
+from controller.settings import Settings
+from controller.store.base import DataflowRecord, Store
 
 __all__ = ["routes"]
 
@@ -88,15 +96,19 @@ class DeleteQuery(Model):
 async def register(
     request: Request,
     response: Response,
-    services: ServicesParameter,
+    controller: ControllerDep,
+    overview: OverviewDep,
+    settings: SettingsDep,
+    idempotency_keys: IdempotencyKeysDep,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
 ) -> DataflowDetail:
     """Register a dataflow; a wrong document gets one problem that lists every mistake."""
-    body = await _read(request, services)
-    with request.app.state.idempotency_keys.use(idempotency_key, body):
+    body = await _read(request, settings)
+    with idempotency_keys.use(idempotency_key, body):
         registered = await run_in_threadpool(
             _register,
-            services,
+            controller,
+            overview,
             body,
             request.headers.get("content-type", ""),
             repeatable=idempotency_key is not None,
@@ -107,11 +119,13 @@ async def register(
 
 @routes.post("/dataflows/validate", openapi_extra=_BODY, responses=_BODY_PROBLEMS)
 @any_instance
-async def validate(request: Request, services: ServicesParameter) -> Validation:
+async def validate(
+    request: Request, controller: ControllerDep, settings: SettingsDep
+) -> Validation:
     """Check a document as registration does; changes nothing."""
-    body = await _read(request, services)
+    body = await _read(request, settings)
     content_type = request.headers.get("content-type", "")
-    dataflow = await run_in_threadpool(_validate, services, body, content_type)
+    dataflow = await run_in_threadpool(_validate, controller, body, content_type)
     return Validation(
         name=dataflow.name,
         sources=list(dataflow.sources),
@@ -128,7 +142,8 @@ async def validate(request: Request, services: ServicesParameter) -> Validation:
 async def change(
     name: str,
     request: Request,
-    services: ServicesParameter,
+    controller: ControllerDep,
+    settings: SettingsDep,
     query: Annotated[ChangeQuery, Query()],
 ) -> ChangeOut:
     """Replace a dataflow by a new version; with `dry_run`, show what that would do.
@@ -136,105 +151,122 @@ async def change(
     Kept stages keep their state and their queues. Sending the current version again changes
     nothing.
     """
-    body = await _read(request, services)
+    body = await _read(request, settings)
     content_type = request.headers.get("content-type", "")
-    changed = await run_in_threadpool(_change, services, name, body, content_type, query)
+    changed = await run_in_threadpool(_change, controller, name, body, content_type, query)
     return change_out(changed)
 
 
 @routes.get("/dataflows")
-def list_dataflows(services: ServicesParameter) -> Page[DataflowSummary]:
+def list_dataflows(store: StoreDep, overview: OverviewDep) -> Page[DataflowSummary]:
     """List every dataflow, by name."""
     now = datetime.now(UTC)
-    records = services.store.dataflows()
-    return Page(items=[summarise(services, record, now) for record in records])
+    return Page(items=[overview.summarise(record, now) for record in store.dataflows()])
 
 
 @routes.get("/dataflows/{name}", responses=problems(404))
-def show(name: str, services: ServicesParameter) -> DataflowDetail:
+def show(name: str, store: StoreDep, overview: OverviewDep) -> DataflowDetail:
     """Show one dataflow with its sources, stages and queues."""
-    return detail(services, services.store.dataflow(name), datetime.now(UTC))
+    return overview.detail(store.dataflow(name), datetime.now(UTC))
 
 
 @routes.get("/dataflows/{name}/left", responses=problems(404))
-def left(name: str, services: ServicesParameter) -> LeftOut:
+def left(name: str, explaining: ExplainingDep) -> LeftOut:
     """Return the stages that still have work if nothing else arrives, and which work."""
-    return LeftOut(stages=dict(services.controller.explaining.left(name)))
+    return LeftOut(stages=dict(explaining.left(name)))
 
 
 @routes.get("/dataflows/{name}/waiting", responses=problems(404))
-def waiting(name: str, services: ServicesParameter) -> Waits:
+def waiting(name: str, controller: ControllerDep, store: StoreDep) -> Waits:
     """Explain what the stages wait for, in words and input by input, as of the last decision."""
-    return waits(services, services.store.dataflow(name))
+    return waits(controller, store, store.dataflow(name))
 
 
 @routes.post("/dataflows/{name}/pause", responses=problems(404))
 @any_instance
-def pause(name: str, services: ServicesParameter) -> DataflowSummary:
+def pause(
+    name: str, controller: ControllerDep, store: StoreDep, overview: OverviewDep
+) -> DataflowSummary:
     """Start no more runs; running ones finish. Idempotent and persistent."""
-    services.controller.pause(name)
-    return summarise(services, services.store.dataflow(name), datetime.now(UTC))
+    controller.pause(name)
+    return overview.summarise(store.dataflow(name), datetime.now(UTC))
 
 
 @routes.post("/dataflows/{name}/resume", responses=problems(404))
 @any_instance
-def resume(name: str, services: ServicesParameter) -> DataflowSummary:
+def resume(
+    name: str, controller: ControllerDep, store: StoreDep, overview: OverviewDep
+) -> DataflowSummary:
     """Start runs again, and clear the failures of the stages. Idempotent."""
-    services.controller.resume(name)
-    return summarise(services, services.store.dataflow(name), datetime.now(UTC))
+    controller.resume(name)
+    return overview.summarise(store.dataflow(name), datetime.now(UTC))
 
 
 @routes.post("/dataflows/{name}/stages/{stage}/pause", responses=problems(404))
 @any_instance
-def pause_stage(name: str, stage: str, services: ServicesParameter) -> DataflowSummary:
+def pause_stage(
+    name: str, stage: str, controller: ControllerDep, store: StoreDep, overview: OverviewDep
+) -> DataflowSummary:
     """Start no more runs of one stage; `retry` lets it run again. Idempotent."""
-    services.controller.pause_stage(name, stage)
-    return summarise(services, services.store.dataflow(name), datetime.now(UTC))
+    controller.pause_stage(name, stage)
+    return overview.summarise(store.dataflow(name), datetime.now(UTC))
 
 
 @routes.post("/dataflows/{name}/stages/{stage}/retry", responses=problems(404))
 @any_instance
-def retry(name: str, stage: str, services: ServicesParameter) -> DataflowSummary:
+def retry(
+    name: str, stage: str, controller: ControllerDep, store: StoreDep, overview: OverviewDep
+) -> DataflowSummary:
     """Give a stage that stopped by itself one more try; the next failure stops it again."""
-    services.controller.retry(name, stage)
-    return summarise(services, services.store.dataflow(name), datetime.now(UTC))
+    controller.retry(name, stage)
+    return overview.summarise(store.dataflow(name), datetime.now(UTC))
 
 
 @routes.delete("/dataflows/{name}", status_code=204, responses=problems(404, 409))
-def delete(name: str, services: ServicesParameter, query: Annotated[DeleteQuery, Query()]) -> None:
+def delete(
+    name: str,
+    controller: ControllerDep,
+    store: StoreDep,
+    query: Annotated[DeleteQuery, Query()],
+) -> None:
     """Delete a dataflow; its tables stay, unless `purge` is true."""
-    services.store.dataflow(name)
-    services.controller.delete(name, purge=query.purge)
+    store.dataflow(name)
+    controller.delete(name, purge=query.purge)
 
 
 def _register(
-    services: Services, body: bytes, content_type: str, *, repeatable: bool
+    controller: Controller,
+    overview: Overview,
+    body: bytes,
+    content_type: str,
+    *,
+    repeatable: bool,
 ) -> DataflowDetail:
-    document, duplicates = _parse(services, body, content_type)
+    document, duplicates = _parse(controller.registry, body, content_type)
     try:
-        record = services.controller.register(document, duplicates)
+        record = controller.register(document, duplicates)
     except AlreadyExistsError:
-        found = _same(services, document) if repeatable else None
+        found = _same(overview.store, document) if repeatable else None
         if found is None:
             raise
-        return detail(services, found, datetime.now(UTC))
+        return overview.detail(found, datetime.now(UTC))
     try:
-        return detail(services, record, datetime.now(UTC))
+        return overview.detail(record, datetime.now(UTC))
     except Exception:
         # A caller that gets an error has registered nothing; the folder stays for the next try.
         with suppress(CbpError):
-            services.controller.delete(record.name)
+            controller.delete(record.name)
         raise
 
 
 def _change(
-    services: Services, name: str, body: bytes, content_type: str, query: ChangeQuery
+    controller: Controller, name: str, body: bytes, content_type: str, query: ChangeQuery
 ) -> Changed:
-    document, duplicates = _parse(services, body, content_type)
+    document, duplicates = _parse(controller.registry, body, content_type)
     if document.get("name") != name:
         message = f"expected {name!r}, the dataflow that is changed; got {document.get('name')!r}"
         raise DataflowInvalidError(name, [Mistake("name_differs", "name", message)])
-    return services.controller.change(
+    return controller.change(
         document,
         duplicates,
         choice=query.choice,
@@ -243,32 +275,31 @@ def _change(
     )
 
 
-def _same(services: Services, document: Mapping[str, Any]) -> DataflowRecord | None:
+def _same(store: Store, document: Mapping[str, Any]) -> DataflowRecord | None:
     """Return the registered record if it has this very document: the request is a repetition."""
-    record = services.store.dataflow(str(document["name"]))
+    record = store.dataflow(str(document["name"]))
     return record if record.document == document else None
 
 
-def _validate(services: Services, body: bytes, content_type: str) -> Dataflow:
-    document, duplicates = _parse(services, body, content_type)
-    return services.controller.validate(document, duplicates)
+def _validate(controller: Controller, body: bytes, content_type: str) -> Dataflow:
+    document, duplicates = _parse(controller.registry, body, content_type)
+    return controller.validate(document, duplicates)
 
 
-def _parse(services: Services, body: bytes, content_type: str) -> _Document:
+def _parse(registry: Registry, body: bytes, content_type: str) -> _Document:
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         message = f"is no UTF-8: byte {error.start} cannot be read"
         mistake = Mistake("document_syntax", "document", message)
         raise DataflowInvalidError(dataflow="", mistakes=[mistake]) from error
-    return services.controller.registry.parse_document(text, content_type)
+    return registry.parse_document(text, content_type)
 
 
-async def _read(request: Request, services: Services) -> bytes:
+async def _read(request: Request, settings: Settings) -> bytes:
     found = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if found not in (*JSON_TYPES, *YAML_TYPES):
         raise MediaTypeError(found, (*JSON_TYPES, *YAML_TYPES))
-    settings = services.settings
     return await read_body(
         request,
         bytes_max=settings.body_bytes_max,

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from controller.api.ports import Services
-from controller.api.routing import ServicesParameter, problems, router
+from controller.api.dependencies import ControllerDep, DropFolderDep, StoreDep
+from controller.api.routing import problems, router
 from controller.api.schemas import SourceFolderOut, SourceFolders
 from controller.api.values import json_value
 
-__all__ = ["folders", "routes"]
+__all__ = ["routes"]
 
 routes = router("sources")
 
 
 @routes.get("/dataflows/{name}/sources", responses=problems(404))
-def list_sources(name: str, services: ServicesParameter) -> SourceFolders:
+def list_sources(
+    name: str, store: StoreDep, controller: ControllerDep, drop_folder: DropFolderDep
+) -> SourceFolders:
     """List the contents of each source's folder: waiting files, and names that are not taken in."""
-    return SourceFolders(items=folders(services, name))
-
-
-def folders(services: Services, name: str) -> list[SourceFolderOut]:
-    """Return the current contents of the folders of a dataflow's sources."""
-    record = services.store.dataflow(name)
-    found = services.drop_folder.look(record, services.controller.dataflow(name))
-    return [SourceFolderOut.model_validate(json_value(one)) for one in found]
+    found = drop_folder.look(store.dataflow(name), controller.dataflow(name))
+    return SourceFolders(items=[SourceFolderOut.model_validate(json_value(one)) for one in found])

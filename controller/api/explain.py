@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from cbp.model.dataflow.explain import Plan
 from cbp.model.run.account import Change, Consumed
-from controller.api.ports import Services
-from controller.api.routing import ServicesParameter, problems, router
-from controller.api.runs import shown_run
+from controller.api.dependencies import ControllerDep, ExplainingDep, StoreDep
+from controller.api.routing import problems, router
+from controller.api.runs import show
 from controller.api.schemas import Model, RunOut
 
 __all__ = ["routes"]
@@ -53,21 +53,19 @@ class AccountOut(Model):
 
 
 @routes.get("/dataflows/{name}/plan", responses=problems(404))
-def plan(name: str, services: ServicesParameter) -> PlanOut:
+def plan(name: str, explaining: ExplainingDep) -> PlanOut:
     """Show which stages run together, and what is shuffled, broadcast, looked up or scanned."""
-    found = services.controller.explaining.plan(name)
+    found = explaining.plan(name)
     return PlanOut(plan=found.plan, picture=found.picture, mermaid=found.mermaid, dot=found.dot)
 
 
 @routes.get("/runs/{run}/account", responses=problems(404))
-def account(run: str, services: ServicesParameter) -> AccountOut:
+def account(
+    run: str, store: StoreDep, controller: ControllerDep, explaining: ExplainingDep
+) -> AccountOut:
     """Explain why a run ran, on which increments, and what it produced."""
-    return _account(run, services)
-
-
-def _account(run: str, services: Services) -> AccountOut:
-    shown = shown_run(services, run)
-    found = services.controller.explaining.run(run)
+    shown = show(run, store, controller)
+    found = explaining.run(run)
     return AccountOut(
         run=shown,
         why=found.why,

@@ -5,13 +5,20 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated
 
-from fastapi import Header, Query, Request
+from fastapi import Header, Query
 
 from cbp.errors import NotFoundError
 from cbp.model.flow.punctuation import Punctuation
+from controller.api.dependencies import (
+    ControllerDep,
+    IdempotencyKeysDep,
+    ReadingDep,
+    SettingsDep,
+    StoreDep,
+)
 from controller.api.moments import MomentPageQuery, as_of
 from controller.api.problems import IdempotencyKeyReusedError
-from controller.api.routing import ServicesParameter, page_size, problems, router
+from controller.api.routing import page_size, problems, router
 from controller.api.schemas import Page, PageQuery, PunctuationOut, Records
 from controller.api.values import json_value
 
@@ -22,19 +29,22 @@ routes = router("flows")
 
 @routes.get("/dataflows/{name}/flows/{flow}/records", responses=problems(404, 410))
 def read(
-    name: str, flow: str, services: ServicesParameter, query: Annotated[MomentPageQuery, Query()]
+    name: str,
+    flow: str,
+    controller: ControllerDep,
+    reading: ReadingDep,
+    settings: SettingsDep,
+    query: Annotated[MomentPageQuery, Query()],
 ) -> Records:
     """Read a page of a flow; the flow of a source is named like the source.
 
     With an epoch or a time: the flow of a stage as in that snapshot, even if more is published
     meanwhile. Without: new increments follow the last page.
     """
-    if flow not in services.controller.dataflow(name).flows():
+    if flow not in controller.dataflow(name).flows():
         raise NotFoundError(kind="flow", name=f"{name}/{flow}")
-    limit = page_size(services, query)
-    records, cursor = services.controller.reading.read_flow(
-        name, flow, query.cursor, limit, as_of(query)
-    )
+    limit = page_size(settings, query)
+    records, cursor = reading.read_flow(name, flow, query.cursor, limit, as_of(query))
     return Records(items=[json_value(record) for record in records], cursor=cursor)
 
 
@@ -42,8 +52,8 @@ def read(
 def close(
     name: str,
     flow: str,
-    request: Request,
-    services: ServicesParameter,
+    controller: ControllerDep,
+    idempotency_keys: IdempotencyKeysDep,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
 ) -> PunctuationOut:
     """Close the open frames of a flow: no more records of their keys will come.
@@ -51,22 +61,26 @@ def close(
     Durable once this answers. What arrived before is framed first; records that come later
     begin new frames. Repeated with its Idempotency-Key, it gets the first answer.
     """
-    with request.app.state.idempotency_keys.use(idempotency_key, f"close {name} {flow}".encode()):
-        made = services.controller.close(name, flow, key=idempotency_key)
+    with idempotency_keys.use(idempotency_key, f"close {name} {flow}".encode()):
+        made = controller.close(name, flow, key=idempotency_key)
     if made.flow != flow:
         raise IdempotencyKeyReusedError
-    return _shown(made, services.controller.framed_inputs(name, flow))
+    return _shown(made, controller.framed_inputs(name, flow))
 
 
 @routes.get("/dataflows/{name}/punctuations", responses=problems(404))
 def list_punctuations(
-    name: str, services: ServicesParameter, query: Annotated[PageQuery, Query()]
+    name: str,
+    store: StoreDep,
+    controller: ControllerDep,
+    settings: SettingsDep,
+    query: Annotated[PageQuery, Query()],
 ) -> Page[PunctuationOut]:
     """List the punctuations that closed frames of a dataflow's flows, newest first."""
-    services.store.dataflow(name)
-    page = services.store.punctuations(name, cursor=query.cursor, limit=page_size(services, query))
+    store.dataflow(name)
+    page = store.punctuations(name, cursor=query.cursor, limit=page_size(settings, query))
     flows = {one.flow for one in page.items if not one.input}
-    inputs = {flow: services.controller.framed_inputs(name, flow) for flow in flows}
+    inputs = {flow: controller.framed_inputs(name, flow) for flow in flows}
     items = [_shown(one, inputs.get(one.flow, [])) for one in page.items]
     return Page(items=items, cursor=page.cursor)
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pydantic import Field
 
 from cbp.model.flow.retention import Expiry
-from controller.api.routing import ServicesParameter, problems, router
+from controller.api.dependencies import ControllerDep, DropFolderDep, HousekeepingDep, StoreDep
+from controller.api.routing import problems, router
 from controller.api.schemas import Model
 from controller.loop.housekeeping.collector import Garbage
 
@@ -38,22 +39,30 @@ class GarbageOut(Model):
 
 
 @routes.get("/dataflows/{name}/garbage", responses=problems(404))
-def look(name: str, services: ServicesParameter) -> GarbageOut:
+def look(
+    name: str,
+    store: StoreDep,
+    controller: ControllerDep,
+    drop_folder: DropFolderDep,
+    housekeeping: HousekeepingDep,
+) -> GarbageOut:
     """Show what a garbage collection would remove now, and why the rest stays; removes nothing."""
-    finished = services.drop_folder.clean(
-        services.store.dataflow(name), services.controller.dataflow(name), dry_run=True
-    )
-    found = services.controller.housekeeping.look(name)
+    finished = drop_folder.clean(store.dataflow(name), controller.dataflow(name), dry_run=True)
+    found = housekeeping.look(name)
     return GarbageOut(dataflow=name, collected=False, items=list(_heaps(found, finished)))
 
 
 @routes.post("/dataflows/{name}/garbage/collect", responses=problems(404))
-def collect(name: str, services: ServicesParameter) -> GarbageOut:
+def collect(
+    name: str,
+    store: StoreDep,
+    controller: ControllerDep,
+    drop_folder: DropFolderDep,
+    housekeeping: HousekeepingDep,
+) -> GarbageOut:
     """Run a garbage collection now, up to a bound; without this call, files go bit by bit."""
-    finished = services.drop_folder.clean(
-        services.store.dataflow(name), services.controller.dataflow(name)
-    )
-    found = services.controller.housekeeping.collect(name)
+    finished = drop_folder.clean(store.dataflow(name), controller.dataflow(name))
+    found = housekeeping.collect(name)
     return GarbageOut(dataflow=name, collected=True, items=list(_heaps(found, finished)))
 
 

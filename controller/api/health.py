@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from cbp.model.schedule.lease import Role
 from controller.api.degraded import degraded_now
-from controller.api.ports import Services
+from controller.api.dependencies import ControllerDep, DropFolderDep, StandingDep, StoreDep
 from controller.api.problems import NotLeadingError
-from controller.api.routing import ServicesParameter, leader_only, open_router, router
+from controller.api.routing import leader_only, open_router, router
 from controller.api.schemas import DegradedOut, Health, LeaderOut, Page, Readiness
 
 __all__ = ["leader_routes", "routes"]
@@ -22,7 +22,9 @@ async def live() -> Health:
 
 
 @routes.get("/health/ready")
-def ready(services: ServicesParameter) -> Readiness:
+def ready(
+    standing: StandingDep, controller: ControllerDep, store: StoreDep, drop_folder: DropFolderDep
+) -> Readiness:
     """Answer 200 when the metadata store can be used and some controller leads, else 503.
 
     A dataflow that is being retried or has stopped does not make an instance unready: the other
@@ -30,10 +32,9 @@ def ready(services: ServicesParameter) -> Readiness:
     `/api/v1/degraded`, which needs the token, says why. This route needs no token: it says
     whether this instance leads, but not where the others are.
     """
-    services.store.ping()
-    standing = services.leading.standing()
+    store.ping()
     if standing.role is Role.LEADS:
-        if why := services.controller.problem:
+        if why := controller.problem:
             raise NotLeadingError(why)
     elif not standing.leader:
         message = "no other controller is known to lead"
@@ -42,24 +43,20 @@ def ready(services: ServicesParameter) -> Readiness:
         status="ok",
         role=standing.role.value,
         epoch=standing.epoch,
-        degraded={one.dataflow: one.state for one in degraded_now(services)},
+        degraded={one.dataflow: one.state for one in degraded_now(controller, store, drop_folder)},
     )
 
 
 @leader_routes.get("/degraded")
 @leader_only
-def degraded(services: ServicesParameter) -> Page[DegradedOut]:
+def degraded(
+    controller: ControllerDep, store: StoreDep, drop_folder: DropFolderDep
+) -> Page[DegradedOut]:
     """List the dataflows that make no progress, with the reason and the next try."""
-    return Page(items=degraded_now(services))
+    return Page(items=degraded_now(controller, store, drop_folder))
 
 
 @leader_routes.get("/leader")
-def leader(services: ServicesParameter) -> LeaderOut:
+def leader(standing: StandingDep) -> LeaderOut:
     """Return this instance's role, and the address of the leader."""
-    return leader_out(services)
-
-
-def leader_out(services: Services) -> LeaderOut:
-    """Return which instance leads, as far as this instance knows."""
-    standing = services.leading.standing()
     return LeaderOut(role=standing.role.value, epoch=standing.epoch, leader=standing.leader or None)

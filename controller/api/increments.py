@@ -7,7 +7,8 @@ from typing import Annotated
 from fastapi import Path, Query
 from pydantic import Field
 
-from controller.api.routing import ServicesParameter, page_size, problems, router
+from controller.api.dependencies import SettingsDep, StoreDep
+from controller.api.routing import page_size, problems, router
 from controller.api.schemas import FileOut, IncrementOut, Page, PageQuery
 from controller.api.values import json_value
 from controller.store.base import IncrementRecord
@@ -25,12 +26,15 @@ class IncrementQuery(PageQuery):
 
 @routes.get("/dataflows/{name}/increments", responses=problems(404))
 def list_increments(
-    name: str, services: ServicesParameter, query: Annotated[IncrementQuery, Query()]
+    name: str,
+    store: StoreDep,
+    settings: SettingsDep,
+    query: Annotated[IncrementQuery, Query()],
 ) -> Page[IncrementOut]:
     """List the increments of a dataflow."""
-    services.store.dataflow(name)
-    limit = page_size(services, query)
-    page = services.store.increments(name, query.flow, cursor=query.cursor, limit=limit)
+    store.dataflow(name)
+    limit = page_size(settings, query)
+    page = store.increments(name, query.flow, cursor=query.cursor, limit=limit)
     return Page(items=[_shown(record) for record in page.items], cursor=page.cursor)
 
 
@@ -40,10 +44,10 @@ def show(
     flow: str,
     # A database rejects larger numbers, with an error of its own.
     index: Annotated[int, Path(ge=0, le=(1 << 63) - 1)],
-    services: ServicesParameter,
+    store: StoreDep,
 ) -> IncrementOut:
     """Show one increment."""
-    return _shown(services.store.increment(name, flow, index))
+    return _shown(store.increment(name, flow, index))
 
 
 def _shown(record: IncrementRecord) -> IncrementOut:

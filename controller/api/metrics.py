@@ -15,11 +15,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from cbp.model.schedule.lease import Role
-from controller.api.overview import detail
-from controller.api.ports import Services
-from controller.api.routing import ServicesParameter, router
+from cbp.model.schedule.lease import Role, Standing
+from controller.api.dependencies import ControllerDep, StandingDep, StoreDep
+from controller.api.overview import Overview, OverviewDep
+from controller.api.routing import router
 from controller.api.schemas import DataflowDetail, StageOut
+from controller.loop.controller import Controller
+from controller.store.base import Store
 
 __all__ = ["routes"]
 
@@ -31,22 +33,24 @@ routes = router("metrics")
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
-def metrics(services: ServicesParameter) -> Response:
+def metrics(
+    overview: OverviewDep, controller: ControllerDep, store: StoreDep, standing: StandingDep
+) -> Response:
     """Return the metrics of all dataflows in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Figures(services))
+    registry.register(_Figures(overview, controller, store, standing))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
 class _Figures(Collector):
-    def __init__(self, services: Services) -> None:
-        now, standing = datetime.now(UTC), services.leading.standing()
+    def __init__(
+        self, overview: Overview, controller: Controller, store: Store, standing: Standing
+    ) -> None:
+        now, records = datetime.now(UTC), store.dataflows()
         self._leads, self._epoch = float(standing.role is Role.LEADS), standing.epoch
-        self._lanes = services.controller.lane_counts
-        self._scrubs = [
-            services.controller.scrubs.last(record.name) for record in services.store.dataflows()
-        ]
-        self._dataflows = [detail(services, record, now) for record in services.store.dataflows()]
+        self._lanes = controller.lane_counts
+        self._scrubs = [controller.scrubs.last(record.name) for record in records]
+        self._dataflows = [overview.detail(record, now) for record in records]
 
     def collect(self) -> Iterable[Metric]:
         yield GaugeMetricFamily("cbp_dataflows", "Registered dataflows.", len(self._dataflows))

@@ -8,10 +8,12 @@ are for people; no decision depends on them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import structlog
+from fastapi import Depends
 
 from cbp.errors import CbpError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
@@ -19,7 +21,7 @@ from cbp.model.flow.connector import Connector
 from cbp.model.flow.retention import NO_WISH, FlowRetention, RetentionWish
 from cbp.model.run.intention import RunStatus
 from cbp.model.schedule.waiting import Wait
-from controller.api.ports import Services, Settings
+from controller.api.dependencies import ControllerDep, SettingsDep, StoreDep
 from controller.api.schemas import (
     DataflowDetail,
     DataflowState,
@@ -32,9 +34,10 @@ from controller.api.schemas import (
     StageState,
     StateOut,
 )
-from controller.store.base import DataflowRecord, StageRecord
+from controller.loop.controller import Controller
+from controller.store.base import DataflowRecord, StageRecord, Store
 
-__all__ = ["detail", "members_of", "summarise"]
+__all__ = ["Overview", "OverviewDep", "members_of"]
 
 _log = structlog.get_logger(__name__)
 
@@ -45,32 +48,158 @@ _WORST_FIRST: tuple[tuple[StageState, DataflowState], ...] = (
 )
 
 
-def summarise(services: Services, record: DataflowRecord, now: datetime) -> DataflowSummary:
-    """Return the figures of one dataflow for the list; a broken dataflow is listed too."""
-    try:
-        return _summary(services, record, _stages(services, record, None, now))
-    except NotFoundError:
-        raise
-    except Exception as error:  # the others are shown, and this one as broken
-        return _broken(record, error)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """Collects the figures of dataflows.
 
+    Attributes:
+        input_retention: How long inputs stay for sources whose dataflow does not say.
+    """
 
-def detail(services: Services, record: DataflowRecord, now: datetime) -> DataflowDetail:
-    """Return one dataflow with its sources, stages and queues; a broken one is shown too."""
-    try:
-        return _detail(services, record, now)
-    except NotFoundError:
-        raise
-    except Exception as error:  # the others are shown, and this one as broken
-        summary = _broken(record, error)
+    controller: Controller
+    store: Store
+    input_retention: FlowRetention
+
+    def summarise(self, record: DataflowRecord, now: datetime) -> DataflowSummary:
+        """Return the figures of one dataflow for the list; a broken dataflow is listed too."""
+        try:
+            return self._summary(record, self._stages(record, None, now))
+        except NotFoundError:
+            raise
+        except Exception as error:  # the others are shown, and this one as broken
+            return _broken(record, error)
+
+    def detail(self, record: DataflowRecord, now: datetime) -> DataflowDetail:
+        """Return one dataflow with its sources, stages and queues; a broken one is shown too."""
+        try:
+            return self._detail(record, now)
+        except NotFoundError:
+            raise
+        except Exception as error:  # the others are shown, and this one as broken
+            summary = _broken(record, error)
+            return DataflowDetail(
+                summary=summary,
+                folder=record.folder,
+                sources=[],
+                stages=[],
+                document=_object(record.document),
+                definition_problem=summary.problem,
+            )
+
+    def _detail(self, record: DataflowRecord, now: datetime) -> DataflowDetail:
+        dataflow, trouble = self._compiled(record.name)
+        stages = self._stages(record, dataflow, now)
         return DataflowDetail(
-            summary=summary,
+            summary=self._summary(record, stages),
             folder=record.folder,
-            sources=[],
-            stages=[],
-            document=_object(record.document),
-            definition_problem=summary.problem,
+            sources=[] if dataflow is None else _sources(dataflow, self.input_retention),
+            stages=stages,
+            document=dict(record.document),
+            definition_problem=trouble,
         )
+
+    def _compiled(self, name: str) -> tuple[Dataflow | None, str | None]:
+        """Compile a dataflow; return a message instead if a package is missing."""
+        try:
+            return self.controller.dataflow(name), None
+        except NotFoundError:
+            raise
+        except CbpError as error:
+            return None, error.message
+
+    def _summary(self, record: DataflowRecord, stages: list[StageOut]) -> DataflowSummary:
+        queues = [queue for stage in stages for queue in stage.queues]
+        lags = [stage.lag_seconds for stage in stages if stage.lag_seconds is not None]
+        successes = [stage.last_success_at for stage in stages if stage.last_success_at is not None]
+        troubles = self.controller.troubles(record.name)
+        state = _dataflow_state(record, stages)
+        if troubles and state == "ok":
+            state = "retrying"
+        return DataflowSummary(
+            name=record.name,
+            version=record.version,
+            desired=record.desired,
+            state=state,
+            stages=len(stages),
+            queued_increments=sum(queue.increments for queue in queues),
+            queued_records=sum(queue.records for queue in queues),
+            lag_seconds=max(lags, default=None),
+            last_success_at=max(successes, default=None),
+            failures=sum(stage.failures for stage in stages if stage.runs_with == stage.name),
+            problem=_problem(state, stages, [trouble.words for trouble in troubles]),
+            created_at=record.created_at,
+        )
+
+    def _stages(
+        self, record: DataflowRecord, dataflow: Dataflow | None, now: datetime
+    ) -> list[StageOut]:
+        """Return every stage. A stage that runs with others follows its leader and names it."""
+        waits = self.controller.waits(record.name)
+        connectors = self.store.connectors(record.name)
+        runs = self.store.intended_runs()
+        running = {run.stage for run in runs if run.dataflow == record.name}
+        members = members_of(self.controller, record.name)
+        found = []
+        for stage in self.store.stages(record.name):
+            queues = self._queues(record, stage.stage, connectors.get(stage.stage, {}))
+            oldest = min((q.oldest_at for q in queues if q.oldest_at is not None), default=None)
+            leader = StageOut(
+                **_declared(record, stage.stage, dataflow),
+                runs_with=stage.stage,
+                state=_stage_state(record, stage, waits.get(stage.stage), stage.stage in running),
+                waiting=stage.paused_because or _words(waits.get(stage.stage)),
+                epoch=stage.epoch,
+                lag_seconds=None if oldest is None else max(0.0, (now - oldest).total_seconds()),
+                failures=stage.failures,
+                retry_at=stage.retry_at,
+                last_success_at=self._last_success(record.name, stage.stage),
+                memo=stage.memo,
+                turns=stage.turns,
+                queues=queues,
+            )
+            others = members.get(stage.stage, (stage.stage,))[1:]
+            found += [leader, *(_beside(leader, _declared(record, n, dataflow)) for n in others)]
+        return found
+
+    def _queues(
+        self, record: DataflowRecord, stage: str, connectors: Mapping[str, Connector]
+    ) -> list[QueueOut]:
+        wiring = _node(record, stage).get("inputs", {})
+        return [
+            self._queue(record.name, connector, str(wiring.get(name, "")))
+            for name, connector in sorted(connectors.items())
+        ]
+
+    def _queue(self, dataflow: str, connector: Connector, flow: str) -> QueueOut:
+        queued = [entry.increment for entry in connector.queue]
+        unread = connector.unread
+        oldest_at = None
+        if unread and connector.framing is None:  # a frame's number names no increment
+            try:
+                oldest = self.store.increment(dataflow, unread[0].flow, unread[0].index)
+                oldest_at = oldest.created_at
+            except NotFoundError:  # consumed and collected since the queue was read
+                oldest_at = None
+        return QueueOut(
+            input=connector.input,
+            flow=flow or (queued[0].flow if queued else ""),
+            increments=len(queued),
+            unread=len(unread),
+            records=sum(increment.records for increment in queued),
+            bytes=sum(increment.bytes for increment in queued),
+            oldest_at=oldest_at,
+        )
+
+    def _last_success(self, dataflow: str, stage: str) -> datetime | None:
+        runs = self.store.runs(dataflow, stage=stage, status=RunStatus.COMMITTED, limit=1)
+        return runs.items[0].finished_at if runs.items else None
+
+
+async def _overview(controller: ControllerDep, store: StoreDep, settings: SettingsDep) -> Overview:
+    return Overview(controller=controller, store=store, input_retention=settings.input_retention)
+
+
+OverviewDep = Annotated[Overview, Depends(_overview)]
 
 
 def _broken(record: DataflowRecord, error: Exception) -> DataflowSummary:
@@ -96,53 +225,6 @@ def _broken(record: DataflowRecord, error: Exception) -> DataflowSummary:
 
 def _object(value: object) -> dict[str, Any]:
     return dict(value) if isinstance(value, Mapping) else {}
-
-
-def _detail(services: Services, record: DataflowRecord, now: datetime) -> DataflowDetail:
-    dataflow, trouble = _compiled(services, record.name)
-    stages = _stages(services, record, dataflow, now)
-    return DataflowDetail(
-        summary=_summary(services, record, stages),
-        folder=record.folder,
-        sources=[] if dataflow is None else _sources(dataflow, services.settings),
-        stages=stages,
-        document=dict(record.document),
-        definition_problem=trouble,
-    )
-
-
-def _compiled(services: Services, name: str) -> tuple[Dataflow | None, str | None]:
-    """Compile a dataflow; return a message instead if a package is missing."""
-    try:
-        return services.controller.dataflow(name), None
-    except NotFoundError:
-        raise
-    except CbpError as error:
-        return None, error.message
-
-
-def _summary(services: Services, record: DataflowRecord, stages: list[StageOut]) -> DataflowSummary:
-    queues = [queue for stage in stages for queue in stage.queues]
-    lags = [stage.lag_seconds for stage in stages if stage.lag_seconds is not None]
-    successes = [stage.last_success_at for stage in stages if stage.last_success_at is not None]
-    troubles = services.controller.troubles(record.name)
-    state = _dataflow_state(record, stages)
-    if troubles and state == "ok":
-        state = "retrying"
-    return DataflowSummary(
-        name=record.name,
-        version=record.version,
-        desired=record.desired,
-        state=state,
-        stages=len(stages),
-        queued_increments=sum(queue.increments for queue in queues),
-        queued_records=sum(queue.records for queue in queues),
-        lag_seconds=max(lags, default=None),
-        last_success_at=max(successes, default=None),
-        failures=sum(stage.failures for stage in stages if stage.runs_with == stage.name),
-        problem=_problem(state, stages, [trouble.words for trouble in troubles]),
-        created_at=record.created_at,
-    )
 
 
 def _problem(
@@ -173,42 +255,10 @@ def _dataflow_state(record: DataflowRecord, stages: Iterable[StageOut]) -> Dataf
     return next((worst for state, worst in _WORST_FIRST if state in states), "ok")
 
 
-def _stages(
-    services: Services, record: DataflowRecord, dataflow: Dataflow | None, now: datetime
-) -> list[StageOut]:
-    """Return every stage. A stage that runs with others follows its leader and names it."""
-    waits = services.controller.waits(record.name)
-    connectors = services.store.connectors(record.name)
-    runs = services.store.intended_runs()
-    running = {run.stage for run in runs if run.dataflow == record.name}
-    members = members_of(services, record.name)
-    found = []
-    for stage in services.store.stages(record.name):
-        queues = _queues(services, record, stage.stage, connectors.get(stage.stage, {}))
-        oldest = min((q.oldest_at for q in queues if q.oldest_at is not None), default=None)
-        leader = StageOut(
-            **_declared(record, stage.stage, dataflow),
-            runs_with=stage.stage,
-            state=_stage_state(record, stage, waits.get(stage.stage), stage.stage in running),
-            waiting=stage.paused_because or _words(waits.get(stage.stage)),
-            epoch=stage.epoch,
-            lag_seconds=None if oldest is None else max(0.0, (now - oldest).total_seconds()),
-            failures=stage.failures,
-            retry_at=stage.retry_at,
-            last_success_at=_last_success(services, record.name, stage.stage),
-            memo=stage.memo,
-            turns=stage.turns,
-            queues=queues,
-        )
-        others = members.get(stage.stage, (stage.stage,))[1:]
-        found += [leader, *(_beside(leader, _declared(record, n, dataflow)) for n in others)]
-    return found
-
-
-def members_of(services: Services, name: str) -> Mapping[str, tuple[str, ...]]:
+def members_of(controller: Controller, name: str) -> Mapping[str, tuple[str, ...]]:
     """Return leader -> the stages that run together; empty if the dataflow does not compile."""
     try:
-        return services.controller.members(name)
+        return controller.members(name)
     except NotFoundError:
         raise
     except CbpError:
@@ -274,44 +324,7 @@ def _stage_state(
     return "retrying" if stage.failures else "waiting"
 
 
-def _queues(
-    services: Services, record: DataflowRecord, stage: str, connectors: Mapping[str, Connector]
-) -> list[QueueOut]:
-    wiring = _node(record, stage).get("inputs", {})
-    return [
-        _queue(services, record.name, connector, str(wiring.get(name, "")))
-        for name, connector in sorted(connectors.items())
-    ]
-
-
-def _queue(services: Services, dataflow: str, connector: Connector, flow: str) -> QueueOut:
-    queued = [entry.increment for entry in connector.queue]
-    unread = connector.unread
-    oldest_at = None
-    if unread and connector.framing is None:  # a frame's number names no increment
-        try:
-            oldest = services.store.increment(dataflow, unread[0].flow, unread[0].index)
-            oldest_at = oldest.created_at
-        except NotFoundError:  # consumed and collected since the queue was read
-            oldest_at = None
-    return QueueOut(
-        input=connector.input,
-        flow=flow or (queued[0].flow if queued else ""),
-        increments=len(queued),
-        unread=len(unread),
-        records=sum(increment.records for increment in queued),
-        bytes=sum(increment.bytes for increment in queued),
-        oldest_at=oldest_at,
-    )
-
-
-def _last_success(services: Services, dataflow: str, stage: str) -> datetime | None:
-    runs = services.store.runs(dataflow, stage=stage, status=RunStatus.COMMITTED, limit=1)
-    return runs.items[0].finished_at if runs.items else None
-
-
-def _sources(dataflow: Dataflow, settings: Settings) -> list[SourceOut]:
-    service = settings.input_retention
+def _sources(dataflow: Dataflow, service: FlowRetention) -> list[SourceOut]:
     return [
         SourceOut(
             name=source.name,

@@ -6,12 +6,13 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
 
-from fastapi import Header, Query, Request
+from fastapi import Header, Query
 from pydantic import Field
 
 from cbp.model.flow.generation import Generation
 from cbp.model.version.rollback import Moment
-from controller.api.routing import ServicesParameter, problems, router
+from controller.api.dependencies import AmendmentsDep, IdempotencyKeysDep
+from controller.api.routing import problems, router
 from controller.api.schemas import Model, Page
 
 __all__ = ["routes"]
@@ -92,21 +93,19 @@ class MomentOut(Model):
 
 @routes.get("/dataflows/{name}/rollback/moments", responses=problems(404))
 def list_moments(
-    name: str, services: ServicesParameter, query: Annotated[MomentsQuery, Query()]
+    name: str, amendments: AmendmentsDep, query: Annotated[MomentsQuery, Query()]
 ) -> Page[MomentOut]:
     """List the moments to which a dataflow can be rolled back, newest first."""
-    found = services.controller.amendments.moments(name, limit=query.limit)
+    found = amendments.moments(name, limit=query.limit)
     return Page(items=[_moment(one) for one in found])
 
 
 @routes.get("/dataflows/{name}/rollback", responses=problems(404, 409))
 def plan(
-    name: str, services: ServicesParameter, query: Annotated[PlanQuery, Query()]
+    name: str, amendments: AmendmentsDep, query: Annotated[PlanQuery, Query()]
 ) -> RollbackPlanOut:
     """Show what a roll-back would do; changes nothing."""
-    found = services.controller.amendments.plan_roll_back(
-        name, query.to, drop_later=query.drop_later
-    )
+    found = amendments.plan_roll_back(name, query.to, drop_later=query.drop_later)
     return RollbackPlanOut(
         rollback=_shown(found.generation),
         records_undone=found.records_undone,
@@ -119,8 +118,8 @@ def plan(
 @routes.post("/dataflows/{name}/rollback", responses=problems(404, 409))
 def roll_back(
     name: str,
-    request: Request,
-    services: ServicesParameter,
+    amendments: AmendmentsDep,
+    idempotency_keys: IdempotencyKeysDep,
     query: Annotated[RollbackQuery, Query()],
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
 ) -> RollbackOut:
@@ -129,8 +128,8 @@ def roll_back(
     A request that repeats an Idempotency-Key gets the first answer and undoes nothing more.
     """
     asked = f"rollback {name} {query.model_dump_json()}".encode()
-    with request.app.state.idempotency_keys.use(idempotency_key, asked):
-        done = services.controller.amendments.roll_back(
+    with idempotency_keys.use(idempotency_key, asked):
+        done = amendments.roll_back(
             name,
             query.to,
             who=query.by,
@@ -143,11 +142,9 @@ def roll_back(
 
 
 @routes.get("/dataflows/{name}/rollbacks", responses=problems(404))
-def list_rollbacks(name: str, services: ServicesParameter) -> Page[RollbackOut]:
+def list_rollbacks(name: str, amendments: AmendmentsDep) -> Page[RollbackOut]:
     """List the roll-backs of a dataflow, newest first: who undid what, and why."""
-    return Page(
-        items=[_shown(one) for one in reversed(services.controller.amendments.rollbacks(name))]
-    )
+    return Page(items=[_shown(one) for one in reversed(amendments.rollbacks(name))])
 
 
 def _moment(one: Moment) -> MomentOut:

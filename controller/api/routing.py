@@ -1,4 +1,4 @@
-"""Shared parts of all resource modules: router, services, page size.
+"""Shared parts of all resource modules: router, leadership, page size.
 
 Every route of a router made here needs the token (see `controller.api.security`) and documents the
 problems that any route may answer with.
@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Depends, Request
 
 from cbp.model.schedule.lease import Role
-from controller.api.ports import Services
+from controller.api.dependencies import standing_of
 from controller.api.problems import (
     MEDIA_TYPE,
     LedElsewhereError,
@@ -26,10 +26,10 @@ from controller.api.problems import (
 )
 from controller.api.schemas import PageQuery
 from controller.api.security import bearer_scheme
+from controller.settings import Settings
 
 __all__ = [
     "PREFIX",
-    "ServicesParameter",
     "any_instance",
     "leader_only",
     "open_router",
@@ -85,13 +85,12 @@ def open_router(tag: str) -> APIRouter:
     return APIRouter(tags=[tag], responses=problems(*_ANY))
 
 
-def page_size(services: Services, query: PageQuery) -> int:
+def page_size(settings: Settings, query: PageQuery) -> int:
     """Return how many items a page may have.
 
     Raises:
         RequestInvalidError: If the client asks for more than the operator allows.
     """
-    settings = services.settings
     if query.limit is None:
         return settings.page_size_default
     if query.limit > settings.page_size_max:
@@ -106,19 +105,10 @@ async def _led_here(request: Request) -> None:
     endpoint = request.scope["endpoint"]
     if endpoint in _ANYWHERE or (request.method in _READS and endpoint not in _LEADERS):
         return
-    standing = _services(request).leading.standing()
+    standing = standing_of(request)
     if standing.role is Role.LEADS:
         return
     if standing.leader:
         raise LedElsewhereError(standing.leader)
     message = "no instance is known to lead at the moment; try again"
     raise NotLeadingError(message)
-
-
-def _services(request: Request) -> Services:
-    services = request.app.state.services
-    assert isinstance(services, Services)
-    return services
-
-
-ServicesParameter = Annotated[Services, Depends(_services)]

@@ -10,15 +10,16 @@ from pydantic import Field
 
 from cbp.model.dataflow.lanes import lanes_of
 from cbp.model.run.intention import RunStatus
+from controller.api.dependencies import ControllerDep, SettingsDep, StoreDep
 from controller.api.overview import members_of
-from controller.api.ports import Services
 from controller.api.problems import RunEndedError
-from controller.api.routing import ServicesParameter, page_size, problems, router
+from controller.api.routing import page_size, problems, router
 from controller.api.schemas import Page, PageQuery, RunOut
 from controller.api.values import json_value
+from controller.loop.controller import Controller
 from controller.store.base import RunRecord
 
-__all__ = ["routes", "shown_run"]
+__all__ = ["routes", "show"]
 
 routes = router("runs")
 
@@ -36,49 +37,49 @@ class RunQuery(PageQuery):
 
 
 @routes.get("/runs", responses=problems(404))
-def list_runs(services: ServicesParameter, query: Annotated[RunQuery, Query()]) -> Page[RunOut]:
+def list_runs(
+    store: StoreDep,
+    controller: ControllerDep,
+    settings: SettingsDep,
+    query: Annotated[RunQuery, Query()],
+) -> Page[RunOut]:
     """List runs, newest first."""
     if query.dataflow is not None:
-        services.store.dataflow(query.dataflow)
-    page = services.store.runs(
+        store.dataflow(query.dataflow)
+    page = store.runs(
         query.dataflow,
-        stage=_leader(services, query.dataflow, query.stage),
+        stage=_leader(controller, query.dataflow, query.stage),
         status=query.status,
         cursor=query.cursor,
-        limit=page_size(services, query),
+        limit=page_size(settings, query),
     )
-    members = {run.dataflow: members_of(services, run.dataflow) for run in page.items}
+    members = {run.dataflow: members_of(controller, run.dataflow) for run in page.items}
     shown = [_shown(run, members[run.dataflow]) for run in page.items]
     return Page(items=shown, cursor=page.cursor)
 
 
 @routes.get("/runs/{run}", responses=problems(404))
-def show(run: str, services: ServicesParameter) -> RunOut:
+def show(run: str, store: StoreDep, controller: ControllerDep) -> RunOut:
     """Show one run with its figures, or with the error that ended it."""
-    return shown_run(services, run)
+    record = store.run(run)
+    return _shown(record, members_of(controller, record.dataflow))
 
 
 @routes.post("/runs/{run}/cancel", status_code=202, responses=problems(404, 409))
-def cancel(run: str, services: ServicesParameter) -> RunOut:
+def cancel(run: str, store: StoreDep, controller: ControllerDep) -> RunOut:
     """Ask a run to stop; it may still finish. What it read stays queued."""
-    record = services.store.run(run)
+    record = store.run(run)
     if record.status is not RunStatus.INTENDED:
         raise RunEndedError(run, record.status)
-    services.controller.cancel(run)
-    return show(run, services)
+    controller.cancel(run)
+    return show(run, store, controller)
 
 
-def shown_run(services: Services, run: str) -> RunOut:
-    """Return one run as the API shows it; raises `NotFoundError`."""
-    record = services.store.run(run)
-    return _shown(record, members_of(services, record.dataflow))
-
-
-def _leader(services: Services, dataflow: str | None, stage: str | None) -> str | None:
+def _leader(controller: Controller, dataflow: str | None, stage: str | None) -> str | None:
     """Return the stage that leads the runs of this stage."""
     if dataflow is None or stage is None:
         return stage
-    members = members_of(services, dataflow)
+    members = members_of(controller, dataflow)
     return next((leader for leader, names in members.items() if stage in names), stage)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from controller.api.routing import ServicesParameter, leader_only, problems, router
+from controller.api.dependencies import ScrubsDep
+from controller.api.routing import leader_only, problems, router
 from controller.api.schemas import Model
 from controller.loop.housekeeping.scrubs import Scrub
 
@@ -43,16 +44,16 @@ class ScrubOut(Model):
 
 
 @routes.post("/dataflows/{name}/scrub", status_code=202, responses=problems(404))
-def start(name: str, services: ServicesParameter) -> ScrubOut:
+def start(name: str, scrubs: ScrubsDep) -> ScrubOut:
     """Start to read everything that a dataflow has on disk; a running scrub continues."""
-    return _shown(services.controller.scrubs.start(name))
+    return _shown(scrubs.start(name))
 
 
 @routes.get("/dataflows/{name}/scrub", responses=problems(404))
 @leader_only
-def show(name: str, services: ServicesParameter) -> ScrubOut:
+def show(name: str, scrubs: ScrubsDep) -> ScrubOut:
     """Show the progress or the result of the last scrub of a dataflow."""
-    return _shown(services.controller.scrubs.show(name))
+    return _shown(scrubs.show(name))
 
 
 def _shown(one: Scrub) -> ScrubOut:

@@ -8,8 +8,9 @@ from typing import Annotated
 from fastapi import Query
 from pydantic import Field
 
+from controller.api.dependencies import SnapshotsDep
 from controller.api.moments import MomentQuery, as_of
-from controller.api.routing import ServicesParameter, problems, router
+from controller.api.routing import problems, router
 from controller.api.schemas import Model
 from controller.loop.reading.reader import AsOf
 
@@ -39,14 +40,10 @@ class SnapshotOut(Model):
 
 
 @routes.get("/dataflows/{name}/snapshot", responses=problems(404))
-def take(
-    name: str, services: ServicesParameter, query: Annotated[MomentQuery, Query()]
-) -> SnapshotOut:
+def take(name: str, snapshots: SnapshotsDep, query: Annotated[MomentQuery, Query()]) -> SnapshotOut:
     """Return versions of all tables that show the same publications, while runs continue."""
     asked = as_of(query) or AsOf()
-    found = services.controller.snapshots.take(
-        name, epoch=asked.epoch, stage=asked.stage, at_ms=asked.at_ms
-    )
+    found = snapshots.take(name, epoch=asked.epoch, stage=asked.stage, at_ms=asked.at_ms)
     return SnapshotOut(
         dataflow=found.dataflow,
         at=_time(found.at_ms),

@@ -12,9 +12,16 @@ from pydantic import Field, field_validator
 from cbp.errors import NotFoundError
 from controller.api.body import BodyStream
 from controller.api.claims import claim_out
-from controller.api.ports import Services
+from controller.api.dependencies import (
+    ControllerDep,
+    DropFolderDep,
+    IdempotencyKeysDep,
+    SettingsDep,
+    StoreDep,
+    UploadLimiterDep,
+)
 from controller.api.problems import IdempotencyKeyReusedError
-from controller.api.routing import ServicesParameter, problems, router
+from controller.api.routing import problems, router
 from controller.api.schemas import ClaimOut, Model
 from controller.api.values import json_value
 from controller.store.base import Uploaded
@@ -66,12 +73,17 @@ class IdentityOut(Model):
 
 @routes.get("/dataflows/{name}/sources/{source}/identity", responses=problems(404))
 def identity(
-    name: str, source: str, services: ServicesParameter, query: Annotated[IdentityQuery, Query()]
+    name: str,
+    source: str,
+    store: StoreDep,
+    controller: ControllerDep,
+    drop_folder: DropFolderDep,
+    query: Annotated[IdentityQuery, Query()],
 ) -> IdentityOut:
     """Return whether a file came before, under this name or with this content; changes nothing."""
-    record = services.store.dataflow(name)
-    dataflow = services.controller.dataflow(name)
-    found = services.drop_folder.foresee(record, dataflow, source, query.name, query.sha256)
+    record = store.dataflow(name)
+    dataflow = controller.dataflow(name)
+    found = drop_folder.foresee(record, dataflow, source, query.name, query.sha256)
     same_as = None if found.same_as is None else json_value(found.same_as)
     return IdentityOut(outcome=found.outcome, same_as=same_as)
 
@@ -93,7 +105,12 @@ async def upload(
     source: str,
     request: Request,
     response: Response,
-    services: ServicesParameter,
+    store: StoreDep,
+    controller: ControllerDep,
+    drop_folder: DropFolderDep,
+    settings: SettingsDep,
+    idempotency_keys: IdempotencyKeysDep,
+    limiter: UploadLimiterDep,
     query: Annotated[UploadQuery, Query()],
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
 ) -> ClaimOut:
@@ -104,41 +121,29 @@ async def upload(
     otherwise; `same_as` names the earlier file. An upload that repeats an Idempotency-Key gets the
     first one's answer, also after a restart; with another file it gets 422.
     """
-    settings = services.settings
     stream = BodyStream(
         request,
         bytes_max=settings.upload_bytes_max,
         idle_seconds=settings.client_idle_seconds,
     )
     key = idempotency_key or ""
+
+    def receive() -> Uploaded:
+        record = store.dataflow(name)
+        dataflow = controller.dataflow(name)
+        if source not in dataflow.sources:
+            raise NotFoundError(kind="source", name=f"{name}.{source}")
+        with io.BufferedReader(stream, READ_BYTES) as reader:
+            content = cast(BinaryIO, reader)
+            return drop_folder.upload(record, dataflow, source, query.name, content, key)
+
     scope = f"{name}/{source}/{key}" if key else None
-    with request.app.state.idempotency_keys.busy(scope):
+    with idempotency_keys.busy(scope):
         # Uploads have threads of their own: slow clients would otherwise block every route.
-        done = await anyio.to_thread.run_sync(
-            _upload,
-            services,
-            (name, source),
-            query.name,
-            stream,
-            key,
-            limiter=request.app.state.uploads,
-        )
+        done = await anyio.to_thread.run_sync(receive, limiter=limiter)
     if not done.same_request:
         raise IdempotencyKeyReusedError
     claim = done.answer
     if claim.status != "claimed":
         response.status_code = 200
     return claim_out(claim)
-
-
-def _upload(
-    services: Services, at: tuple[str, str], file: str, stream: BodyStream, key: str
-) -> Uploaded:
-    name, source = at
-    record = services.store.dataflow(name)
-    dataflow = services.controller.dataflow(name)
-    if source not in dataflow.sources:
-        raise NotFoundError(kind="source", name=f"{name}.{source}")
-    with io.BufferedReader(stream, READ_BYTES) as reader:
-        content = cast(BinaryIO, reader)
-        return services.drop_folder.upload(record, dataflow, source, file, content, key)

@@ -12,9 +12,10 @@ from fastapi import Query, Request
 from pydantic import AwareDatetime
 
 from cbp.errors import NotFoundError
+from controller.api.dependencies import ControllerDep, ReadingDep, SettingsDep
 from controller.api.keys import NULL_PARAMETER, parse_key, schemas_of
 from controller.api.moments import MomentPageQuery, MomentQuery, as_of
-from controller.api.routing import ServicesParameter, page_size, problems, router
+from controller.api.routing import page_size, problems, router
 from controller.api.schemas import Records
 from controller.api.values import json_value
 
@@ -50,17 +51,18 @@ def look_up(
     stage: str,
     state: str,
     request: Request,
-    services: ServicesParameter,
+    controller: ControllerDep,
+    reading: ReadingDep,
     epoch: Annotated[int | None, Query(alias="_epoch", ge=0)] = None,
     epoch_of: Annotated[str | None, Query(alias="_stage", max_length=200)] = None,
     at: Annotated[AwareDatetime | None, Query(alias="_at")] = None,
 ) -> Records:
     """Return the published state records of one key; 404 when there is none."""
-    schema, _ = schemas_of(services.controller.dataflow(name), stage, state)
+    schema, _ = schemas_of(controller.dataflow(name), stage, state)
     pairs = [one for one in request.query_params.multi_items() if one[0] not in _MOMENT]
     key = parse_key(schema, pairs)
     moment = as_of(MomentQuery(epoch=epoch, stage=epoch_of, at=at), prefix="_")
-    found = services.controller.reading.look_up(name, stage, state, key, moment)
+    found = reading.look_up(name, stage, state, key, moment)
     if not found:
         shown = ", ".join(f"{column}={json_value(value)}" for column, value in key.items())
         raise NotFoundError(kind="state record", name=f"{name}/{stage}.{state} {shown}")
@@ -72,7 +74,9 @@ def page(
     name: str,
     stage: str,
     state: str,
-    services: ServicesParameter,
+    controller: ControllerDep,
+    reading: ReadingDep,
+    settings: SettingsDep,
     query: Annotated[MomentPageQuery, Query()],
 ) -> Records:
     """Read a page of a state, ordered by the hash of its key.
@@ -80,9 +84,7 @@ def page(
     All pages are of one snapshot, that of the first page: complete and without duplicates while
     runs continue.
     """
-    schemas_of(services.controller.dataflow(name), stage, state)
-    limit = page_size(services, query)
-    records, cursor = services.controller.reading.page_state(
-        name, stage, state, query.cursor, limit, as_of(query)
-    )
+    schemas_of(controller.dataflow(name), stage, state)
+    limit = page_size(settings, query)
+    records, cursor = reading.page_state(name, stage, state, query.cursor, limit, as_of(query))
     return Records(items=[json_value(record) for record in records], cursor=cursor)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from cbp.errors import CbpError
-from controller.api.ports import Registry
-from controller.api.routing import ServicesParameter, router
+from controller.api.dependencies import RegistryDep
+from controller.api.routing import router
 from controller.api.schemas import Page, TranslatorOut
+from controller.registry import Registry
 
 __all__ = ["routes"]
 
@@ -13,9 +14,8 @@ routes = router("translators")
 
 
 @routes.get("/translators")
-def list_translators(services: ServicesParameter) -> Page[TranslatorOut]:
+def list_translators(registry: RegistryDep) -> Page[TranslatorOut]:
     """List the translators of the allowed packages, by name."""
-    registry = services.controller.registry
     return Page(items=[_shown(registry, name) for name in registry.names()])
 
 

@@ -7,7 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from cbp.model.verification import Kind, Request, Split, Status, Verification
-from controller.api.routing import ServicesParameter, leader_only, problems, router
+from controller.api.dependencies import VerificationsDep
+from controller.api.routing import leader_only, problems, router
 from controller.api.schemas import Model, Page
 
 __all__ = ["routes"]
@@ -72,30 +73,30 @@ class VerificationOut(Model):
 
 
 @routes.post("/dataflows/{name}/verifications", status_code=202, responses=problems(404, 409))
-def start(name: str, wanted: VerificationIn, services: ServicesParameter) -> VerificationOut:
+def start(name: str, wanted: VerificationIn, verifications: VerificationsDep) -> VerificationOut:
     """Start to recompute a dataflow from its retained input, and to compare every table."""
     request = Request(wanted.split, wanted.engine, wanted.twice, wanted.seconds_max)
-    return _shown(services.controller.verifications.start(name, request))
+    return _shown(verifications.start(name, request))
 
 
 @routes.get("/dataflows/{name}/verifications", responses=problems(404))
 @leader_only
-def list_verifications(name: str, services: ServicesParameter) -> Page[VerificationOut]:
+def list_verifications(name: str, verifications: VerificationsDep) -> Page[VerificationOut]:
     """List the last verifications of a dataflow, newest first; a restart forgets them."""
-    return Page(items=[_shown(one) for one in services.controller.verifications.all(name)])
+    return Page(items=[_shown(one) for one in verifications.all(name)])
 
 
 @routes.get("/verifications/{verification}", responses=problems(404))
 @leader_only
-def show(verification: str, services: ServicesParameter) -> VerificationOut:
+def show(verification: str, verifications: VerificationsDep) -> VerificationOut:
     """Show the progress or the result of a verification."""
-    return _shown(services.controller.verifications.show(verification))
+    return _shown(verifications.show(verification))
 
 
 @routes.post("/verifications/{verification}/cancel", status_code=202, responses=problems(404))
-def cancel(verification: str, services: ServicesParameter) -> VerificationOut:
+def cancel(verification: str, verifications: VerificationsDep) -> VerificationOut:
     """Ask a verification to end; it keeps the results so far. Idempotent."""
-    return _shown(services.controller.verifications.cancel(verification))
+    return _shown(verifications.cancel(verification))
 
 
 def _shown(one: Verification) -> VerificationOut:

@@ -11,20 +11,20 @@ from typing import Any
 
 from cbp.model.flow.connector import Connector
 from cbp.model.schedule.waiting import Wait
-from controller.api.ports import Services
 from controller.api.schemas import FrameOut, InputWaitOut, WaitOut, Waits
-from controller.store.base import DataflowRecord, StageRecord
+from controller.loop.controller import Controller
+from controller.store.base import DataflowRecord, StageRecord, Store
 
 __all__ = ["waits"]
 
 
-def waits(services: Services, record: DataflowRecord) -> Waits:
+def waits(controller: Controller, store: Store, record: DataflowRecord) -> Waits:
     """Return why each leading stage of a dataflow does not start."""
-    reasons = services.controller.waits(record.name)
-    connectors = services.store.connectors(record.name)
+    reasons = controller.waits(record.name)
+    connectors = store.connectors(record.name)
     wiring = record.document.get("stages", {})
     items = []
-    for stage in services.store.stages(record.name):
+    for stage in store.stages(record.name):
         flows = wiring.get(stage.stage, {}).get("inputs", {})
         inputs = [
             _input(connector, str(flows.get(name, f"{stage.stage}.{name}")))

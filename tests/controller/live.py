@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from cbp.engine.direct import LocalEngine
-from controller.api import create_api
 from controller.cli.session import Session
 from controller.settings import Settings
-from tests.controller.api.fakes import TOKEN, AppTransport, FakeDropFolder
+from tests.controller.api.fakes import TOKEN, AppTransport
+from tests.controller.rest import api_of_world
 from tests.controller.world import World
 
 
@@ -35,10 +35,4 @@ def live(
     world.translators |= translators or {}
     world.restart()
     settings = Settings(root=root, token=TOKEN)
-    app = create_api(
-        controller=world.controller,
-        store=world.store,
-        drop_folder=FakeDropFolder(),
-        settings=settings,
-    )
-    return Live(world, Session(settings, AppTransport(app)))
+    return Live(world, Session(settings, AppTransport(api_of_world(world, settings))))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.api import create_api
 from controller.cli.session import Session
 from controller.settings import Settings
-from tests.controller.api.fakes import TOKEN, AppTransport, FakeDropFolder
+from tests.controller.api.fakes import TOKEN, AppTransport
+from tests.controller.rest import api_of_world
 from tests.controller.world import World
 
 
@@ -16,12 +16,7 @@ class Client:
 
     def __init__(self, world: World, controller: Any) -> None:
         settings = Settings(root=world.root, token=TOKEN)
-        app = create_api(
-            controller=controller,
-            store=world.store,
-            drop_folder=FakeDropFolder(),
-            settings=settings,
-        )
+        app = api_of_world(world, settings, controller=controller)
         self.session = Session(settings, AppTransport(app))
 
     def get(self, *path: str, **query: Any) -> Any:

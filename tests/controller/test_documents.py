@@ -15,11 +15,11 @@ from cbp.errors import DataflowInvalidError, Mistake
 from cbp.errors.message_limits import MISTAKES_MAX, listed, shortened
 from cbp.model.dataflow.dataflow import SOURCES_MAX, STAGES_MAX, Dataflow, SourceNode, StageNode
 from cbp.model.flow.schema import COLUMNS_MAX, Schema
-from controller.api import create_api
 from controller.cli import main
 from controller.cli.session import Session
 from controller.settings import Settings
-from tests.controller.api.fakes import TOKEN, AppTransport, FakeDropFolder
+from tests.controller.api.fakes import TOKEN, AppTransport
+from tests.controller.rest import api_of_world
 from tests.controller.world import ONE, World
 
 ANSWER_BYTES_MAX = 500_000
@@ -121,13 +121,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 @pytest.fixture(scope="module")
 def session(world: World) -> Session:
     settings = Settings(root=world.root, token=TOKEN)
-    app = create_api(
-        controller=world.controller,
-        store=world.store,
-        drop_folder=FakeDropFolder(),
-        settings=settings,
-    )
-    return Session(settings, AppTransport(app))
+    return Session(settings, AppTransport(api_of_world(world, settings)))
 
 
 @pytest.mark.timeout(60)
@@ -260,7 +254,7 @@ def test_a_registration_that_cannot_be_answered_is_undone(
         headers={"Authorization": f"Bearer {TOKEN}"},
     ) as client:
         with monkeypatch.context() as patch:
-            patch.setattr("controller.api.dataflows.detail", fail)
+            patch.setattr("controller.api.overview.Overview.detail", fail)
             assert client.post("/api/v1/dataflows", json=body).status_code == 500
         assert [record.name for record in world.store.dataflows()] == ["one"]
         assert client.post("/api/v1/dataflows", json=body).status_code == 201

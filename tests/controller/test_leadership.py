@@ -19,7 +19,7 @@ from cbp.engine.storage.failpoints import NO_FAULTS, PlannedFaults
 from cbp.errors import LeaseLostError, OperatingError
 from cbp.model.schedule.lease import ACTING_SHARE, Lease, Role
 from controller.api.problems import LedElsewhereError, NotLeadingError
-from controller.app import Service, create_app
+from controller.app import Service, api_of
 from controller.client.service_client import ServiceClient
 from controller.loop import Fence, Leadership
 from controller.settings import Settings, load_settings
@@ -286,11 +286,11 @@ def test_any_instance_takes_what_the_store_can_hold_and_names_the_leader_for_the
     leader.start()
     leader.controller.register(DOCUMENT)
     settings = settings_of(tmp_path, url, 18502)
-    app = create_app(settings)
+    service = Service(settings)
+    following = service.leadership
     try:
-        following = app.state.services.leading
         following.keep()
-        with ServiceClient(settings, transport=AppTransport(app)) as client:
+        with ServiceClient(settings, transport=AppTransport(api_of(service))) as client:
             assert client.get("health", "ready")["role"] == "follows"
             told = client.get("leader")
             assert (told["leader"], told["epoch"]) == ("http://127.0.0.1:18501", 1)
@@ -312,4 +312,4 @@ def test_any_instance_takes_what_the_store_can_hold_and_names_the_leader_for_the
             assert answer.headers["retry-after"]
     finally:
         leader.stop()
-        app.state.services.store.close()
+        service.store.close()

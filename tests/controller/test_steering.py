@@ -19,9 +19,9 @@ import pytest
 from cbp import Align, All, Decision, Input, Output, RunAny, State, Translate, framed, route
 from cbp.engine.direct import LocalEngine
 from cbp.sdk.declare import place_of
-from controller.api import create_api
 from controller.settings import Settings
-from tests.controller.api.fakes import AppTransport, FakeDropFolder
+from tests.controller.api.fakes import AppTransport
+from tests.controller.rest import api_of_world
 from tests.controller.world import DIAMOND, ONE, SCHEMA, Deferred, Inline, Join, Sum, World
 
 TOKEN = "canary-of-the-tests"
@@ -64,12 +64,7 @@ class Operator:
         self.world.translators["own"] = OwnAligned
         self.world.translators |= {name: bad for name, (bad, _) in (BAD | ROUTES).items()}
         self.world.restart()
-        app = create_api(
-            controller=self.world.controller,
-            store=self.world.store,
-            drop_folder=FakeDropFolder(),
-            settings=Settings(root=root, token=TOKEN),
-        )
+        app = api_of_world(self.world, Settings(root=root, token=TOKEN))
         self.http = httpx.Client(
             transport=AppTransport(app),
             base_url="http://127.0.0.1:8420/api/v1",

@@ -24,8 +24,7 @@ from typing import Any
 
 import httpx
 
-from controller.api import create_api
-from controller.app import Service
+from controller.app import Service, api_of
 from controller.settings import load_settings
 from tests.authored import forget, install, write
 from tests.controller.api.fakes import TOKEN, AppTransport
@@ -322,12 +321,7 @@ def play_stepped(seeds: Sequence[int], folder: Path) -> tuple[Counter[str], list
     service = Service(settings)
     try:
         service.lead()
-        app = create_api(
-            controller=service.controller,
-            store=service.store,
-            drop_folder=service.drop_folder,
-            settings=settings,
-        )
+        app = api_of(service)
         with httpx.Client(
             transport=AppTransport(app),
             base_url=settings.url,

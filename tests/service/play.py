@@ -20,8 +20,7 @@ from typing import Any
 import httpx
 
 from cbp.engine.reference.engine import ReferenceEngine
-from controller.api import create_api
-from controller.app import Service
+from controller.app import Service, api_of
 from controller.registry import Registry
 from controller.settings import load_settings
 from tests.authored import forget, install, write
@@ -210,12 +209,7 @@ class Play:
         )
         self.service = Service(settings)
         self.service.lead()
-        app = create_api(
-            controller=self.service.controller,
-            store=self.service.store,
-            drop_folder=self.service.drop_folder,
-            settings=settings,
-        )
+        app = api_of(self.service)
         self.client = httpx.Client(
             transport=AppTransport(app),
             base_url=settings.url,

@@ -51,6 +51,7 @@ from controller.store.base import (
     Uploaded,
 )
 from tests.controller.api.fake_amendments import FakeAmendments
+from tests.controller.rest import lead_alone
 
 TOKEN = "the-token-of-the-tests"
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -506,10 +507,11 @@ class Service:
         self.controller = FakeController(self.store)
         self.drop_folder = FakeDropFolder()
         self.app = create_api(
-            controller=self.controller,
+            controller=self.controller,  # type: ignore[arg-type]
             store=self.store,  # type: ignore[arg-type]  # the part that the API reads
-            drop_folder=self.drop_folder,
+            drop_folder=self.drop_folder,  # type: ignore[arg-type]
             settings=self.settings,
+            standing=lead_alone,
         )
 
     def client(self, token: str | None = TOKEN) -> httpx.Client:

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from cbp.engine.direct import LocalEngine
-from controller.api import create_api
 from controller.settings import Settings
-from tests.controller.api.fakes import TOKEN, AppTransport, FakeDropFolder
+from tests.controller.api.fakes import TOKEN, AppTransport
+from tests.controller.rest import api_of_world
 from tests.controller.world import ONE, World
 
 schemathesis = pytest.importorskip("schemathesis", reason="is of the `dev` extra")
@@ -66,12 +66,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def client(world: World) -> Iterator[httpx.Client]:
-    app = create_api(
-        controller=world.controller,
-        store=world.store,
-        drop_folder=FakeDropFolder(),
-        settings=Settings(root=world.root, token=TOKEN),
-    )
+    app = api_of_world(world, Settings(root=world.root, token=TOKEN))
     with httpx.Client(transport=AppTransport(app), base_url=URL, headers=TOLD) as made:
         yield made
 

@@ -485,6 +485,6 @@ def test_a_key_of_another_flow_is_refused_after_a_restart(client: httpx.Client) 
     """What this process does not remember is in the record of the punctuation."""
     keys = {"Idempotency-Key": "tuesday"}
     assert client.post(f"{DATAFLOW}/flows/urls/close", headers=keys).status_code == 201
-    client._transport._inner.app.state.idempotency_keys = IdempotencyKeys()  # type: ignore[attr-defined]
+    client._transport._inner.app.state.parts.idempotency_keys = IdempotencyKeys()  # type: ignore[attr-defined]
     other = client.post(f"{DATAFLOW}/flows/more/close", headers=keys)
     assert (other.status_code, other.json()["error_code"]) == (422, "idempotency_key_reused")

@@ -28,6 +28,7 @@ from controller.store import open_store
 from tests.controller.api import fakes
 from tests.controller.api.fakes import TOKEN, AppTransport
 from tests.controller.cli.conftest import Cbp
+from tests.controller.rest import lead_alone
 
 DOCUMENT: dict[str, Any] = {
     "name": "clicks",
@@ -93,6 +94,7 @@ class World:
             store=self.store,
             drop_folder=self.drop_folder,
             settings=self.settings,
+            standing=lead_alone,
         )
         self.session = Session(self.settings, AppTransport(self.app))
 
