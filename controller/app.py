@@ -36,7 +36,7 @@ from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
 from cbp.engine.interface.engine import Engine
-from cbp.engine.interface.tables import Retention
+from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import files_for
 from cbp.errors import CbpError, LeaseLostError, LogConflictError, NotFoundError

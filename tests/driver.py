@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 
 from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.interface.engine import Engine, RunPlan
+from cbp.engine.interface.engine import Engine
+from cbp.engine.interface.runs import RunPlan
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.storage.table_names import source_folder
 from cbp.model.dataflow.dataflow import Dataflow
@@ -74,7 +75,7 @@ class Driver:
         self.clock = itertools.count(2_000_000_000_000, 3)
         self.kept: dict[str, KeptFlow] = {}
         self.slots_max: int | None = None
-        engine.create_tables(self.folder, dataflow.name, list(dataflow.stages.values()))
+        engine.tables.create_tables(self.folder, dataflow.name, list(dataflow.stages.values()))
 
     @property
     def units(self) -> Mapping[str, PhysicalStage]:
@@ -133,7 +134,7 @@ class Driver:
             self.dataflow.own_messages() if self.by_bucket else (),
             self.slots_max,
         )
-        prepared = self.engine.prepare(plan)
+        prepared = self.engine.preparer.prepare(plan)
         self.figures.append({"stage": stage, **prepared.figures})
         intention = Intention(
             self.dataflow.name,
@@ -165,20 +166,20 @@ class Driver:
         now = next(self.clock)
         for intentions in self.unpublished.values():
             if intentions:
-                self.engine.publish(self.folder, intentions, timestamp_ms=now)
+                self.engine.publisher.publish(self.folder, intentions, timestamp_ms=now)
                 intentions.clear()
 
     def outputs(self, flow: str) -> list[list[dict[str, Any]]]:
         """Return a flow's records, per epoch, in order."""
         epochs = []
         for increment in self.increments.get(flow, []):
-            rows = self.engine.read(self.folder, [increment], offset=0, limit=10**9)
+            rows = self.engine.increments.read(self.folder, [increment], offset=0, limit=10**9)
             epochs.append([{k: v for k, v in row.items() if k != "_epoch"} for row in rows])
         return epochs
 
     def state(self, stage: str, state: str) -> list[dict[str, Any]]:
         """Return a state's published records, in any order."""
-        return list(self.engine.read_state(self.folder, self.dataflow.stages[stage], state))
+        return list(self.engine.records.read_state(self.folder, self.dataflow.stages[stage], state))
 
     def _enqueue(self, increment: Increment) -> None:
         self.increments.setdefault(increment.flow, []).append(increment)
@@ -194,6 +195,8 @@ class Driver:
         if spec.frame_by is None:
             return (increment,)
         framing = self.framings.get((stage, input_), Framing())
-        found, memo = self.engine.frame(self.folder, stage, spec, increment, framing.memo)
+        found, memo = self.engine.increments.frame(
+            self.folder, stage, spec, increment, framing.memo
+        )
         self.framings[stage, input_], done = framing.take(increment, found, memo)
         return done

@@ -178,9 +178,9 @@ def main(grouping: str, rows: int, folder: Path, where: str = "local") -> None:
         driver.run_until_idle()
         seconds, anonymous = round(time.perf_counter() - started, 1), peak.bytes
         figures = driver.figures[-1]
-        table = engine._tables.state(driver.folder, driver.dataflow.stages["heap"], "pages")
+        table = engine.records.tables.state(driver.folder, driver.dataflow.stages["heap"], "pages")
         files = [file for live in table.live.values() for file in live]
-        states = (BucketState(table, index_cache(engine._cache), (at,)) for at in table.live)
+        states = (BucketState(table, index_cache(engine.records.cache), (at,)) for at in table.live)
         step = {
             "epoch": how,
             "grouping": grouping,

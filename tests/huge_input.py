@@ -23,7 +23,7 @@ from cbp import DataflowBuilder, Input, Output, State, Translate
 from cbp.engine.columnar.arrow_types import arrow_type
 from cbp.engine.columnar.key_hash import bucket_of, key_hash
 from cbp.engine.direct import DirectEngine
-from cbp.engine.interface.engine import RunPlan
+from cbp.engine.interface.runs import RunPlan
 from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.stage_task import StageTask

@@ -20,8 +20,9 @@ from typing import Any
 
 from cbp.engine.commit.intention_log import RECORDS_KEPT, IntentionLog
 from cbp.engine.commit.publication import files_named
-from cbp.engine.interface.engine import Engine, RunPlan
-from cbp.engine.interface.tables import Retention
+from cbp.engine.interface.engine import Engine
+from cbp.engine.interface.garbage_collector import Retention
+from cbp.engine.interface.runs import RunPlan
 from cbp.engine.storage.file_names import flow_file
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.storage.table_names import source_folder
@@ -98,7 +99,9 @@ class DataflowDrive:
         self._memos = dict.fromkeys(self._units)
         self._waiting = {name: [] for name in self._units}
         self._log = IntentionLog(str(self.folder), LocalFiles())
-        self.engine.create_tables(str(self.folder), self.dataflow.name, list(stages.values()))
+        self.engine.tables.create_tables(
+            str(self.folder), self.dataflow.name, list(stages.values())
+        )
 
     def offer(self, source: str, arrival: Arrival) -> None:
         """Make a file the next increment of a source."""
@@ -127,7 +130,9 @@ class DataflowDrive:
     def keep_house(self, retention: Retention) -> None:
         """Run the garbage collection, as the service does between runs."""
         for node in self.dataflow.stages.values():
-            self.engine.collect(str(self.folder), node, queued=self._queued, retention=retention)
+            self.engine.garbage.collect(
+                str(self.folder), node, queued=self._queued, retention=retention
+            )
         stages = {
             name: StagePosition(self._epochs[name], self._memos[name], dict(connectors))
             for name, connectors in self._connectors.items()
@@ -167,7 +172,7 @@ class DataflowDrive:
             unpublished=tuple(self._waiting[stage]),
             own_messages=self.dataflow.own_messages(),
         )
-        prepared = self.engine.prepare(plan)
+        prepared = self.engine.preparer.prepare(plan)
         ready = time.perf_counter()
         intention = Intention(
             self.dataflow.name,
@@ -199,7 +204,7 @@ class DataflowDrive:
         publication = due(policy, self._waiting, now_ms=now_ms)
         if publication is not None:
             for stage, records in publication.covers.items():
-                self.engine.publish(
+                self.engine.publisher.publish(
                     str(self.folder), records, timestamp_ms=publication.timestamp_ms
                 )
                 self._waiting[stage].clear()

@@ -23,7 +23,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from cbp.engine.interface.tables import Retention
+from cbp.engine.interface.garbage_collector import Retention
 from controller.bench.candidate import Place
 from controller.bench.candidates.direct import DirectCandidate
 from controller.bench.engine_driver import DataflowDrive, StageRun

@@ -17,7 +17,7 @@ from datetime import datetime
 
 from cbp.engine.commit.garbage_collection import ONE_DAY
 from cbp.engine.interface.engine import Engine
-from cbp.engine.interface.tables import Retention
+from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import Files
 from cbp.model.dataflow.dataflow import Dataflow
@@ -151,7 +151,9 @@ def assemble(
     )
     runs = Runs(
         store=store,
-        engine=engine,
+        preparer=engine.preparer,
+        control=engine.control,
+        tables=engine.publisher,
         files=files,
         clock=clock,
         retry=given.retry,
@@ -173,7 +175,7 @@ def assemble(
     punctuations = Punctuations(store=store, files=files, terms=terms, clock=clock, catalog=catalog)
     framer = Framer(
         store=store,
-        engine=engine,
+        increments=engine.increments,
         punctuations=punctuations,
         clock=clock,
         threads=given.framers or given.executor,
@@ -190,10 +192,20 @@ def assemble(
         isolation=isolation,
         seconds_max=given.runnable_seconds_max,
     )
-    rollbacks = Rollbacks(store, engine, files, catalog, runs, framer, punctuations, terms, clock)
+    rollbacks = Rollbacks(
+        store,
+        engine.publisher,
+        engine.increments,
+        files,
+        catalog,
+        runs,
+        framer,
+        punctuations,
+        terms,
+        clock,
+    )
     recovery = Recovery(
         store=store,
-        engine=engine,
         catalog=catalog,
         runs=runs,
         framer=framer,
@@ -211,7 +223,7 @@ def assemble(
         framer=framer,
         answers=answers,
         places=given.places,
-        starving=Starving(engine=engine, clock=clock, places=given.places),
+        starving=Starving(control=engine.control, clock=clock, places=given.places),
         terms=terms,
         isolation=isolation,
         random_hex=given.random_hex,
@@ -222,7 +234,8 @@ def assemble(
 
     changes = Changes(
         store=store,
-        engine=engine,
+        tables=engine.tables,
+        increments=engine.increments,
         files=files,
         catalog=catalog,
         runs=runs,
@@ -252,13 +265,13 @@ def assemble(
         runs=runs,
         ticker=ticker,
         rollbacks=rollbacks,
-        corrections=Corrections(store, engine, files, catalog, runs, clock, ticker.new_id),
+        corrections=Corrections(store, engine.preparer, files, catalog, runs, clock, ticker.new_id),
         exclusion=exclusion,
         wake=wake,
     )
     deletion = Deletion(
         store=store,
-        engine=engine,
+        tables=engine.tables,
         files=files,
         catalog=catalog,
         runs=runs,
@@ -273,7 +286,7 @@ def assemble(
     )
     housekeeping = Housekeeping(
         store=store,
-        engine=engine,
+        garbage=engine.garbage,
         catalog=catalog,
         runs=runs,
         punctuations=punctuations,
@@ -281,7 +294,7 @@ def assemble(
         isolation=isolation,
         held=lambda: ticker.held,
         retention=given.retention,
-        inputs=Inputs(store, engine, files, catalog, runs, clock, given.keep),
+        inputs=Inputs(store, engine.increments, files, catalog, runs, clock, given.keep),
         every=given.collect_every,
         scrubbing=lambda needed: Scrubbing(
             files=files,
@@ -294,7 +307,7 @@ def assemble(
         ),
     )
     snapshots = Snapshots(
-        engine=engine, catalog=catalog, runs=runs, retention=given.retention, clock=clock
+        history=engine.history, catalog=catalog, runs=runs, retention=given.retention, clock=clock
     )
     verifications = Verifications(
         store=store,
@@ -323,10 +336,17 @@ def assemble(
         deletion=deletion,
         amendments=amendments,
         housekeeping=housekeeping,
-        reading=Reading(store=store, engine=engine, catalog=catalog, snapshots=snapshots),
+        reading=Reading(
+            store=store,
+            records=engine.records,
+            increments=engine.increments,
+            catalog=catalog,
+            snapshots=snapshots,
+        ),
         explaining=Explaining(
             store=store,
-            engine=engine,
+            preparer=engine.preparer,
+            history=engine.history,
             catalog=catalog,
             runs=runs,
             descriptions=Descriptions(files),

@@ -67,7 +67,8 @@ class Controller:
     def __init__(self, given: Environment) -> None:
         self.registry = given.registry
         self.arrivals: Arrivals | None = None
-        self._store, self._engine, self._files = given.store, given.engine, given.files
+        self._store, self._files = given.store, given.files
+        self._control, self._tables = given.engine.control, given.engine.tables
         self._root, self._clock = given.tables_root, given.clock
         self._random_hex = given.random_hex
         self._removers = given.removers or Here()
@@ -96,7 +97,7 @@ class Controller:
         """
         dataflow = self.registry.compile(document, duplicates)
         self.registry.require_loaded(dataflow)
-        self._engine.check(dataflow.name, tuple(dataflow.stages.values()))
+        self._control.refuse(dataflow.name, tuple(dataflow.stages.values()))
         return dataflow
 
     def register(self, document: Any, duplicates: Iterable[str] = ()) -> DataflowRecord:
@@ -337,7 +338,7 @@ class Controller:
         self.recover()
 
     def _forget(self, record: DataflowRecord) -> None:
-        self._engine.forget(record.folder)
+        self._tables.forget(record.folder)
         self._punctuations.forget(record.name)
 
     def retire(self, timeout: float) -> bool:

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import structlog
 
-from cbp.engine.interface.engine import RunPlan
+from cbp.engine.interface.runs import RunPlan
 from cbp.errors import CbpError, DataflowBusyError
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.fusion import PhysicalStage

@@ -88,7 +88,7 @@ class RunRecord:
         id: Unique, `[a-z0-9]+`; sorts by time of decision.
         attempt: From 1, per epoch.
         read, remove: Input -> increment indexes, as decided.
-        figures: See `cbp.engine.interface.engine.PreparedRun`; empty until prepared.
+        figures: See `cbp.engine.interface.runs.PreparedRun`; empty until prepared.
         error: `{"error_code", "message", "details"}` of a failed run.
     """
 

@@ -84,7 +84,9 @@ class Changing(World):
         """Return the sums that a stage keeps."""
         record = self.store.dataflow("d")
         node = self.controller.dataflow("d").stages[stage]
-        return {r["word"]: r["n"] for r in self.engine.read_state(record.folder, node, "sums")}
+        return {
+            r["word"]: r["n"] for r in self.engine.records.read_state(record.folder, node, "sums")
+        }
 
     def waiting(self, stage: str, input_: str = "items") -> list[int]:
         queue = self.store.connectors("d")[stage][input_].queue

@@ -13,7 +13,8 @@ import polars as pl
 from deltalake import DeltaTable, QueryBuilder
 
 from cbp.engine.direct import LocalEngine
-from cbp.engine.interface.tables import Retention
+from cbp.engine.interface.engine import Engine
+from cbp.engine.interface.garbage_collector import Retention
 from cbp.model.flow.snapshot import Snapshot
 from controller.loop.reading.snapshots import Snapshots
 from tests.controller.world import DIAMOND, World
@@ -27,12 +28,12 @@ def started(world: World, policy: dict[str, Any] | None = None) -> World:
     return world
 
 
-def bystander(world: World) -> Snapshots:
+def bystander(world: World, engine: Engine | None = None) -> Snapshots:
     """Return what another instance of the service would answer from, with memory of its own."""
-    engine = LocalEngine(cache=str(world.root / "cache-2"))
+    engine = engine or LocalEngine(cache=str(world.root / "cache-2"))
     controller = world.controller
     return Snapshots(
-        engine=engine,
+        history=engine.history,
         catalog=controller._catalog,
         runs=controller._runs,
         retention=KEPT,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from cbp.engine.delta import tables
-from cbp.engine.interface.tables import Retention
+from cbp.engine.interface.garbage_collector import Retention
 from controller.loop.housekeeping import collector as housekeeping
 from tests.controller.world import World
 

@@ -206,7 +206,7 @@ def test_logs_name_the_run_and_hold_no_secret(
         password = "canary-in-a-variable"
         raise OSError(f"no {len(password)}")
 
-    service._engine.prepare = fails  # type: ignore[method-assign]
+    service._engine.preparer.prepare = fails  # type: ignore[method-assign]
     step(service)
     service.stop()
     text = capsys.readouterr().err
@@ -397,7 +397,7 @@ def test_a_stop_waits_for_no_run_that_was_given_up(settings: Settings) -> None:
     """A thread that hangs in an author's code ends with the process; the stop does not wait."""
     hung = threading.Event()
     service = Service(settings.model_copy(update={"run_seconds_max": 0.2}))
-    service._engine.prepare = lambda plan: hung.wait()  # type: ignore[method-assign,assignment,return-value]
+    service._engine.preparer.prepare = lambda plan: hung.wait()  # type: ignore[method-assign,assignment,return-value]
     service.start()
     try:
         service.controller.register(DOCUMENT)

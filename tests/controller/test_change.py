@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cbp.engine.delta import tables
-from cbp.engine.interface.tables import Retention
+from cbp.engine.interface.garbage_collector import Retention
 from cbp.errors import ChangeRefusedError, CodeDriftedError, DataflowBusyError, NotFoundError
 from cbp.model.verification import Request
 from controller.loop.records.description_log import path_of

@@ -95,7 +95,7 @@ def held(world: World, stage: str, input_: str) -> list[str]:
 def ranks(world: World) -> dict[int, float]:
     folder = world.store.dataflow("d").folder
     node = world.controller.dataflow("d").stages["rank"]
-    pages = world.engine.read_state(folder, node, "nodes")
+    pages = world.engine.records.read_state(folder, node, "nodes")
     return {row["node"]: row["rank"] for row in pages if row["node"] is not None}
 
 

@@ -44,10 +44,12 @@ class Follower:
 
     def __init__(self, world: World) -> None:
         self._leader = world.controller
-        self.snapshots = bystander(world)
+        engine = LocalEngine(cache=str(world.root / "cache-2"))
+        self.snapshots = bystander(world, engine)
         self.reading = Reading(
             store=world.store,
-            engine=self.snapshots._engine,
+            records=engine.records,
+            increments=engine.increments,
             catalog=world.controller._catalog,
             snapshots=self.snapshots,
         )
@@ -189,7 +191,7 @@ def test_what_is_not_kept_is_told(world: World, monkeypatch: pytest.MonkeyPatch)
     world.ticks()
     folder = world.store.dataflow("diamond").folder
     for node in world.controller.dataflow("diamond").stages.values():
-        world.engine.collect(folder, node, queued=set, retention=KEPT)
+        world.engine.garbage.collect(folder, node, queued=set, retention=KEPT)
     for table, cursor in cursors.items():
         assert code_of(partial(client.page, table, cursor)) == "version_gone"
     assert code_of(lambda: client.page("state/left.sums", "v999.0.0")) == "version_gone"

@@ -51,7 +51,7 @@ def correct(world: World, *corrections: Correction, **more: Any) -> Any:
 def sums(world: World) -> dict[str, int]:
     record = world.store.dataflow("one")
     node = world.controller.dataflow("one").stages["sum"]
-    return {r["word"]: r["n"] for r in world.engine.read_state(record.folder, node, "sums")}
+    return {r["word"]: r["n"] for r in world.engine.records.read_state(record.folder, node, "sums")}
 
 
 def test_keys_are_put_right_and_the_stage_goes_on_from_there(world: World) -> None:

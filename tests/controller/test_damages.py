@@ -262,7 +262,7 @@ def test_a_flipped_bit_of_state_is_never_an_answer(world: World) -> None:
     whole = path.read_bytes()
     node = world.controller.dataflow("one").stages["sum"]
     folder = world.store.dataflow("one").folder
-    expected = sorted(map(repr, world.engine.read_state(folder, node, "sums")))
+    expected = sorted(map(repr, world.engine.records.read_state(folder, node, "sums")))
     refused = 0
     for place in range(4, len(whole), len(whole) // 16):
         flipped = bytearray(whole)
@@ -270,7 +270,7 @@ def test_a_flipped_bit_of_state_is_never_an_answer(world: World) -> None:
         path.write_bytes(flipped)
         restart(world)
         try:
-            found = sorted(map(repr, world.engine.read_state(folder, node, "sums")))
+            found = sorted(map(repr, world.engine.records.read_state(folder, node, "sums")))
         except FileDamagedError as error:
             refused += 1
             if error.details["path"] != str(path):

@@ -39,7 +39,7 @@ def epochs_of(world: World, flow: str) -> list[list[Record]]:
     found = []
     for index in range(world.store.next_index("two", flow)):
         increment = world.store.increment("two", flow, index).increment
-        rows = world.engine.read(folder, [increment], offset=0, limit=10**6)
+        rows = world.engine.increments.read(folder, [increment], offset=0, limit=10**6)
         found.append([{k: v for k, v in row.items() if k != "_epoch"} for row in rows])
     return found
 
@@ -83,6 +83,6 @@ def test_frames_of_the_service_are_those_of_the_reference(
         assert epochs_of(world, flow) == reference.outputs(flow), flow
     for stage in ("keys", "stretches", "again"):
         node = world.controller.dataflow("two").stages[stage]
-        rows = world.engine.read_state(world.store.dataflow("two").folder, node, "sums")
+        rows = world.engine.records.read_state(world.store.dataflow("two").folder, node, "sums")
         assert sorted(rows, key=repr) == sorted(reference.state(stage, "sums"), key=repr)
     world.close()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cbp.engine.interface.engine import RunPlan
+from cbp.engine.interface.runs import RunPlan
 from cbp.errors import OperatingError, SparkJobError
 from cbp.model.run.intention import RunStatus
 from cbp.model.schedule.slots import STARVED_SECONDS
@@ -190,7 +190,7 @@ def test_what_is_recorded_gives_no_way(world: World, runs: Deferred) -> None:
     asked: list[list[str]] = []
 
     def slow(intention: Any) -> None:
-        world.engine.starved = asked.append
+        world.engine.control.starved = asked.append
         starve(world, "good")
         world.controller._runs.give_way(newest(world, "bad").id, "good")
 
@@ -209,7 +209,7 @@ def test_in_peace_time_the_engine_is_not_asked(world: World) -> None:
         message = "gone"
         raise OperatingError(message)
 
-    world.engine.starved = unable
+    world.engine.control.starved = unable
     begin(world, "bad", "good")
     world.controller.tick()
     assert asked == []

@@ -11,7 +11,7 @@ import pytest
 
 from cbp.engine.delta import tables
 from cbp.engine.direct import LocalEngine
-from cbp.engine.interface.tables import Retention
+from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import DiskFullError
 from controller.loop.housekeeping import collector as housekeeping
@@ -202,13 +202,13 @@ def test_a_parked_stage_is_left_alone(tmp_path: Path) -> None:
     world.arrive("one", "a", ("x", 1))
     world.ticks()
     collected: list[str] = []
-    collect = world.engine.collect
+    collect = world.engine.garbage.collect
 
     def watched(folder: str, node: Any, **more: Any) -> Any:
         collected.append(node.name)
         return collect(folder, node, **more)
 
-    world.engine.collect = watched
+    world.engine.garbage.collect = watched
     world.faults.to = PlannedFaults("log_entry.before", error=DiskFullError("/x"))
     world.arrive("one", "a", ("x", 2))
     world.controller.tick()

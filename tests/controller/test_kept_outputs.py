@@ -12,7 +12,7 @@ import pytest
 
 from cbp import Output
 from cbp.engine.direct import LocalEngine
-from cbp.engine.interface.tables import Retention
+from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.outputs import compaction as tiers
 from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import ChangeRefusedError, IncrementCollectedError
@@ -51,7 +51,7 @@ def world_on(root: Path, document: dict[str, Any] = CONSUMED, **more: Any) -> Wo
 
 
 def horizon(world: World, flow: str = "sum.totals") -> int:
-    return int(world.engine.horizon(world.store.dataflow("one").folder, flow))
+    return int(world.engine.increments.horizon(world.store.dataflow("one").folder, flow))
 
 
 def shown(world: World, table: str = "flows/sum.totals") -> list[int]:

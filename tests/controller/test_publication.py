@@ -16,7 +16,7 @@ import pytest
 from cbp.engine.commit.release import hand_over
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.direct import LocalEngine
-from cbp.engine.interface.tables import Retention
+from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import ForeignWriterError
@@ -207,14 +207,14 @@ def test_a_foreign_entry_stops_the_stage_and_not_the_others(world: World) -> Non
     """Its records stay, the others publish; once it is mended, the stage goes on."""
     world.controller.register(publishing(DIAMOND, 2))
     broken = True
-    publish = world.engine.publish
+    publish = world.engine.publisher.publish
 
     def refuse(folder: str, intentions: Any, *, timestamp_ms: int) -> Any:
         if broken and intentions[0].stage == "left":
             raise ForeignWriterError("/t", version=1, operation="DELETE", engine="Someone")
         return publish(folder, intentions, timestamp_ms=timestamp_ms)
 
-    world.engine.publish = refuse
+    world.engine.publisher.publish = refuse
     for number in range(3):
         world.arrive("diamond", "a", ("x", number))
         world.arrive("diamond", "b", ("x", number))
@@ -283,7 +283,7 @@ def test_collection_after_every_epoch_loses_nothing(world: World) -> None:
     node = world.controller.dataflow("one").stages["sum"]
     for number in range(14):
         arrive(world, ("x", 1), (f"y{number % 3}", 1))
-        world.engine.collect(
+        world.engine.garbage.collect(
             f"{world.tables}/one",
             node,
             queued=lambda: world.controller._runs.publisher.files_needed("one"),

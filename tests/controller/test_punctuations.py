@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cbp import Input
-from cbp.engine.interface.engine import RunPlan
+from cbp.engine.interface.runs import RunPlan
 from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import FlowUnframedError, NotFoundError, OperatingError
 from cbp.model.flow.framing import Framing, Keyed, segments

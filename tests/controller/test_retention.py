@@ -15,7 +15,7 @@ import pytest
 
 from cbp import Input
 from cbp.engine.direct import LocalEngine
-from cbp.engine.interface.tables import Retention
+from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import IncrementCollectedError
 from cbp.model.flow.retention import FlowRetention

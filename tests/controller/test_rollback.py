@@ -20,7 +20,7 @@ import pytest
 from cbp.engine.commit import intention_log as intentions
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.direct import LocalEngine
-from cbp.engine.interface.tables import Retention
+from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
 from cbp.engine.storage.file_names import bucket_file
 from cbp.errors import (
@@ -492,7 +492,7 @@ def test_a_writer_of_the_old_generation_is_refused(world: World) -> None:
     with pytest.raises(LogConflictError):
         world.controller._runs.log(record.folder).put(late)
     with pytest.raises(LogConflictError):
-        world.engine.publish(record.folder, [late], timestamp_ms=late.prepared_ms)
+        world.engine.publisher.publish(record.folder, [late], timestamp_ms=late.prepared_ms)
 
 
 def test_a_past_that_is_not_kept_is_refused(
@@ -525,7 +525,9 @@ def test_collection_goes_on_behind_a_roll_back(
     # What a run writes that is not recorded yet: its epoch was published once, and undone.
     fresh = Path(record.folder) / "state/sum.sums" / bucket_file(0, 10, "run", 0)
     fresh.write_bytes(b"")
-    plans = world.engine.collect(record.folder, node, queued=set, retention=keep, dry_run=True)
+    plans = world.engine.garbage.collect(
+        record.folder, node, queued=set, retention=keep, dry_run=True
+    )
     dead = {file.path for plan in plans.values() for file in plan.dead}
     assert not any(path.endswith(fresh.name) for path in dead)
     world.controller.resume("one")

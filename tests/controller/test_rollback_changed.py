@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cbp.engine.direct import LocalEngine
-from cbp.engine.interface.tables import Retention
+from cbp.engine.interface.garbage_collector import Retention
 from cbp.errors import RollbackImpossibleError
 from controller.loop.housekeeping import collector as housekeeping
 from tests.controller.lost import lose_the_store

@@ -176,4 +176,4 @@ def arrive_and_run(world: World) -> None:
 def collect(world: World) -> None:
     folder = world.store.dataflow("diamond").folder
     for node in world.controller.dataflow("diamond").stages.values():
-        world.engine.collect(folder, node, queued=set, retention=KEPT)
+        world.engine.garbage.collect(folder, node, queued=set, retention=KEPT)

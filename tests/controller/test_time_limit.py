@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cbp import Input, framed
-from cbp.engine.interface.engine import RunPlan
+from cbp.engine.interface.runs import RunPlan
 from cbp.model.run.intention import RunStatus
 from controller.loop.runs.in_flight import GIVE_UP_SECONDS, GIVE_UP_SHARE
 from controller.loop.runs.threads import Threads

@@ -25,8 +25,10 @@ import pyarrow.parquet as pq
 
 from cbp import Input, Output, State, Translate, TranslateRecords
 from cbp.engine.columnar.arrow_types import arrow_schema
-from cbp.engine.interface.engine import Engine, PreparedRun, RunPlan, TableVersions
-from cbp.engine.interface.tables import TableRewind, Target
+from cbp.engine.interface.engine import Engine
+from cbp.engine.interface.record_reader import TableVersions
+from cbp.engine.interface.runs import PreparedRun, RunPlan
+from cbp.engine.interface.table_publisher import TableRewind, Target
 from cbp.engine.run.assembly import empty_outputs
 from cbp.engine.storage.checked_parquet import seal
 from cbp.engine.storage.failpoints import NO_FAULTS, Crash, Faults
@@ -139,8 +141,11 @@ class FileEngine:
         self.prepared: list[tuple[str, int]] = []
         self.cancelled: list[str] = []
         self.without_slots: set[str] = set()
+        # One object for all roles: what a test puts in place of a method holds for each of them.
+        self.preparer = self.control = self.publisher = self.tables = self
+        self.increments = self.records = self.history = self.garbage = self.verification = self
 
-    def check(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
+    def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
         self.on_check(dataflow)
 
     def limits(self) -> PhysicalLimits:
@@ -449,7 +454,7 @@ class World:
     def block_runs(self) -> threading.Event:
         """Let every run wait until one is cancelled; return what is set once one has begun."""
         begun, cancelled = threading.Event(), threading.Event()
-        cancel = self.engine.cancel
+        cancel = self.engine.control.cancel
 
         def wait(plan: RunPlan) -> None:
             begun.set()
@@ -459,7 +464,7 @@ class World:
             cancel(run)
             cancelled.set()
 
-        self.engine.on_prepare, self.engine.cancel = wait, cancel_and_go_on
+        self.engine.on_prepare, self.engine.control.cancel = wait, cancel_and_go_on
         return begun
 
     def arrive(self, dataflow: str, source: str, *records: tuple[Any, ...]) -> None:
@@ -512,7 +517,7 @@ class World:
             dataflow = self.controller.dataflow(record.name)
             for node in dataflow.stages.values():
                 for spec in node.translator.states:
-                    rows = self.engine.read_state(record.folder, node, spec.name)
+                    rows = self.engine.records.read_state(record.folder, node, spec.name)
                     seen[f"{record.name} {node.name}.{spec.name}"] = sorted(map(repr, rows))
                 for output in node.translator.outputs:
                     flow = f"{node.name}.{output.name}"

@@ -168,7 +168,7 @@ class Play:
         record = self.service.store.dataflow("d")
         for stage, state in states(self.document["stages"]):
             node = self.service.controller.dataflow("d").stages[stage]
-            rows = self.service._engine.read_state(record.folder, node, state)
+            rows = self.service._engine.records.read_state(record.folder, node, state)
             expected = self.reference.state(stage, state)
             self._same(f"{stage}.{state}", rows, expected)
 

@@ -30,8 +30,8 @@ from sqlalchemy import Connection, literal
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.delta import tables
 from cbp.engine.direct import DirectEngine
-from cbp.engine.interface.engine import RunPlan
-from cbp.engine.interface.tables import Retention
+from cbp.engine.interface.garbage_collector import Retention
+from cbp.engine.interface.runs import RunPlan
 from cbp.engine.outputs import compaction as tiers
 from cbp.engine.run import planner as planning
 from cbp.engine.run.executor import LocalExecutor

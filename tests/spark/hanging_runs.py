@@ -82,7 +82,7 @@ def hang_and_give_way(spark: Any, folder: Path, *, hung: int) -> None:
     world.arrive("good", "a", *many)
     world.clock.advance(120)
     until(world, lambda: world.store.runs("good").items)
-    until(world, lambda: world.engine.starved([world.store.runs("good").items[0].id]))
+    until(world, lambda: world.engine.control.starved([world.store.runs("good").items[0].id]))
     world.controller.tick()
     world.clock.advance(STARVED_SECONDS)
     until(world, lambda: world.store.stages("good")[0].epoch == 1)

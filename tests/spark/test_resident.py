@@ -238,7 +238,7 @@ def test_small_runs_give_the_references_epochs_without_a_job(
     dataflow = dataflow_of("members")
     driver = Driver(engine, dataflow, tmp_path / "t")
     if point:
-        engine._runs.faults = KillOnce(point, str(tmp_path / "struck"))
+        engine.preparer.faults = KillOnce(point, str(tmp_path / "struck"))
     assert_same(dataflow, driver, epochs_of("members", seed=3))
     assert len(jobs) == bool(point)
     lanes = [lanes_of(figures) for figures in driver.figures if figures["records_in"]]

@@ -72,7 +72,7 @@ def shown(world: World) -> dict[str, list[str]]:
     (state, pairs), (flow, both) = TABLES.items()
     node, folder = world.controller.dataflow("diamond").stages["join"], f"{world.tables}/diamond"
     found = {
-        state: (pairs, world.engine.read_state(folder, node, "pairs")),
+        state: (pairs, world.engine.records.read_state(folder, node, "pairs")),
         flow: (both, world.flow("diamond", "join.both")),
     }
     return {

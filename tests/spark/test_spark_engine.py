@@ -164,7 +164,7 @@ def test_sql_that_can_be_no_key_is_refused(
     """What does not parse, names no column, has another type or no fixed value for a record."""
     flow = hosts(route_by=by_sql([text, "1L"], "STRING, BIGINT"))
     with pytest.raises(DataflowInvalidError) as caught:
-        engine.check("hosts", list(flow.stages.values()))
+        engine.control.refuse("hosts", list(flow.stages.values()))
     (mistake,) = caught.value.mistakes
     assert mistake.code == "by_sql_invalid"
     assert said in mistake.message

@@ -89,7 +89,7 @@ def run_speculated(folder: Path) -> None:
             engine = DirectEngine(SparkExecutor(spark), cache=str(own / "cache"))
             dataflow = dataflow_of("members")
             driver = Driver(engine, dataflow, own / "t")
-            engine._runs.faults = SlowOnce("data_file.after", str(own))
+            engine.preparer.faults = SlowOnce("data_file.after", str(own))
             assert_same(dataflow, driver, epochs_of("members", seed=number, records=60)[:2])
             assert (own / "slow").exists()
             assert len(lost_attempts(driver, own / "t")) == 1

@@ -165,7 +165,7 @@ def test_a_state_in_sql_is_kept_by_its_own_columns(
     kept = sorted((r["page"], r["n"], r["url"]) for r in driver.state("t0", "counts"))
     assert kept == [("a", 4, -4), ("b", 2, -2)]
     (node,) = dataflow.stages.values()
-    (found,) = driver.engine.look_up(driver.folder, node, "counts", {"page": "a"})
+    (found,) = driver.engine.records.look_up(driver.folder, node, "counts", {"page": "a"})
     assert found["n"] == 4
 
 
@@ -255,7 +255,7 @@ def test_all_parts_of_a_cancelled_run_end(
     while len(list(tmp_path.glob("gate.*"))) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    engine.cancel("r000000")
+    engine.control.cancel("r000000")
     thread.join(90)
     assert not thread.is_alive()
     assert len(caught) == 1

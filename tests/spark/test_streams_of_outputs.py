@@ -40,7 +40,7 @@ def written(driver: Driver) -> list[tuple[Any, ...]]:
     """Return every record that the runs wrote to the flow, with its epoch, sorted."""
     found = []
     for increment in driver.increments[FLOW]:
-        rows = driver.engine.read(driver.folder, [increment], offset=0, limit=10**9)
+        rows = driver.engine.increments.read(driver.folder, [increment], offset=0, limit=10**9)
         found += [tuple(row.values()) for row in rows]
     return sorted(found)
 

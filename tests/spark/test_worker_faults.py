@@ -45,7 +45,7 @@ def run_killed(folder: Path, kills: int) -> None:
         engine = DirectEngine(SparkExecutor(spark), cache=str(own / "cache"))
         dataflow = dataflow_of("members")
         driver = Driver(engine, dataflow, own / "t")
-        engine._runs.faults = faults
+        engine.preparer.faults = faults
         assert_same(dataflow, driver, epochs_of("members", seed=number, records=60)[:2])
         assert (own / "struck").exists(), point
         attempts = lost_attempts(driver, own / "t")

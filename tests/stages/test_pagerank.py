@@ -258,6 +258,6 @@ def ranks_on_tables(pages: int, added: int, folder: Path) -> None:
     driver = Driver(LocalEngine(cache=str(folder / "cache")), dataflow, folder / "t")
     told_twice(driver, edges, added)
     node = dataflow.stages["rank"]
-    rows = driver.engine.read_state(driver.folder, node, "nodes")
+    rows = driver.engine.records.read_state(driver.folder, node, "nodes")
     ranks = {row["node"]: row["rank"] for row in rows}
     assert_ranked(ranks, edges, within=1e-9 * pages)

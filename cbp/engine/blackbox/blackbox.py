@@ -27,8 +27,8 @@ import pyarrow.compute as pc
 from cbp.engine.blackbox.replication import replication, state_flow
 from cbp.engine.columnar.file_slices import share_of
 from cbp.engine.delta.deletion_vectors import rows_of
-from cbp.engine.interface.engine import RunPlan
 from cbp.engine.interface.limits import require_python
+from cbp.engine.interface.runs import RunPlan
 from cbp.engine.kernel.groupwise import state_file_schema
 from cbp.engine.run.executor import LocalExecutor, lane_descriptor
 from cbp.engine.shuffle.broadcast import Shared

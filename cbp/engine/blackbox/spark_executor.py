@@ -17,8 +17,8 @@ from cbp.engine.blackbox.blackbox import (
     require_all_state,
     with_state_as_input,
 )
-from cbp.engine.interface.engine import RunPlan
 from cbp.engine.interface.limits import require_python
+from cbp.engine.interface.runs import RunPlan
 from cbp.engine.spark.executor import SparkExecutor, lane_text
 from cbp.engine.spark.shuffle import shuffled
 from cbp.engine.spark.tasks import RESULT, reported, task_identity

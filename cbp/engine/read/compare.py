@@ -28,7 +28,7 @@ from typing import Any, Literal
 import numpy as np
 
 from cbp.engine.columnar.row_codec import Row
-from cbp.engine.interface.tables import Contents
+from cbp.engine.interface.verification_reader import Contents
 from cbp.engine.state.bucket_state import Found
 from cbp.engine.state.multiset_diff import Difference
 from cbp.engine.storage.temp_files import BlockFile

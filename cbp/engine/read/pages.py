@@ -26,7 +26,7 @@ from cbp.engine.delta.foreign_writer_fence import require_placement
 from cbp.engine.delta.live_records import live_batches, page_of
 from cbp.engine.delta.log import Snapshot
 from cbp.engine.delta.tables import ManagedTable
-from cbp.engine.interface.engine import Page, Place
+from cbp.engine.interface.record_reader import Page, Place
 from cbp.engine.outputs.compaction import in_order
 from cbp.engine.read.lookup import look_up, state_rows
 from cbp.engine.state.bucket_state import BucketState, StateTable

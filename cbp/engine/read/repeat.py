@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from cbp.engine.interface.engine import Engine, RunPlan
+from cbp.engine.interface.engine import Engine
+from cbp.engine.interface.runs import RunPlan
 from cbp.engine.read.replay import PUBLISH_EPOCHS
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.fusion import PhysicalStage
@@ -45,7 +46,7 @@ class Repeat:
     _last_ms: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        self.engine.create_tables(self.folder, self.dataflow.name, self.unit.members)
+        self.engine.tables.create_tables(self.folder, self.dataflow.name, self.unit.members)
 
     def begin(self, epoch: int, state: tuple[TableChange, ...]) -> None:
         """Begin with the state after an epoch, and publish it at once."""
@@ -60,14 +61,14 @@ class Repeat:
             {},
             state,
         )
-        self.engine.publish(self.folder, [begun], timestamp_ms=begun.prepared_ms)
+        self.engine.publisher.publish(self.folder, [begun], timestamp_ms=begun.prepared_ms)
 
     def run(self, record: Intention, inputs: Mapping[str, tuple[Increment, ...]]) -> None:
-        """Run a recorded epoch again; raises like `Engine.prepare`."""
+        """Run a recorded epoch again; raises like `RunPreparer.prepare`."""
         run = f"{self.id}{record.epoch:08x}"
         self.before_run(run)
         node, *fused = self.unit.members
-        prepared = self.engine.prepare(
+        prepared = self.engine.preparer.prepare(
             RunPlan(
                 self.folder,
                 self.dataflow.name,
@@ -97,7 +98,7 @@ class Repeat:
         """Publish the runs that are not published yet."""
         if self._waiting:
             last_ms = self._waiting[-1].prepared_ms
-            self.engine.publish(self.folder, self._waiting, timestamp_ms=last_ms)
+            self.engine.publisher.publish(self.folder, self._waiting, timestamp_ms=last_ms)
             self._waiting.clear()
 
     def _next_ms(self) -> int:

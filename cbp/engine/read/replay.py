@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cbp.engine.interface.engine import Engine, RunPlan
+from cbp.engine.interface.engine import Engine
+from cbp.engine.interface.runs import RunPlan
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.fusion import PhysicalStage
 from cbp.model.flow.connector import Connector
@@ -66,7 +67,7 @@ class Replay:
             for name, unit in self.units.items()
         }
         stages = list(self.dataflow.stages.values())
-        self.engine.create_tables(self.folder, self.dataflow.name, stages)
+        self.engine.tables.create_tables(self.folder, self.dataflow.name, stages)
 
     @property
     def reached(self) -> bool:
@@ -82,7 +83,7 @@ class Replay:
         """Run stages until none may run.
 
         Raises:
-            CbpError: See `Engine.prepare`.
+            CbpError: See `RunPreparer.prepare`.
         """
         while any([self._run(stage) for stage in self.units]):
             pass
@@ -108,7 +109,7 @@ class Replay:
             name: tuple(waiting[name].find(index) for index in decision.read.get(name, ()))
             for name in node.wiring
         }
-        prepared = self.engine.prepare(
+        prepared = self.engine.preparer.prepare(
             RunPlan(
                 self.folder,
                 self.dataflow.name,
@@ -149,7 +150,9 @@ class Replay:
     def _publish(self, stage: str) -> None:
         records = self._waiting[stage]
         if records:
-            self.engine.publish(self.folder, records, timestamp_ms=records[-1].prepared_ms)
+            self.engine.publisher.publish(
+                self.folder, records, timestamp_ms=records[-1].prepared_ms
+            )
             records.clear()
 
     def _enqueue(self, increment: Increment) -> None:
@@ -161,7 +164,9 @@ class Replay:
                 self._append(stage, input_, (increment,))
                 continue
             framing = self._framings.get((stage, input_), Framing())
-            found, memo = self.engine.frame(self.folder, stage, spec, increment, framing.memo)
+            found, memo = self.engine.increments.frame(
+                self.folder, stage, spec, increment, framing.memo
+            )
             self._framings[stage, input_], done = framing.take(increment, found, memo)
             self._append(stage, input_, done)
             self._show_framing(stage, input_)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cbp.engine.delta.actions import AddFile
-from cbp.engine.interface.engine import PreparedRun, RunPlan
+from cbp.engine.interface.runs import PreparedRun, RunPlan
 from cbp.engine.run.executor import LANE
 from cbp.engine.shuffle.broadcast import ALL_FOUND, ALL_NAMED
 from cbp.engine.storage.table_names import flow_table, state_table

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.columnar.row_codec import encode_rows
-from cbp.engine.interface.engine import RunPlan
+from cbp.engine.interface.runs import RunPlan
 from cbp.engine.storage.checked_parquet import CHECKED, sealed
 from cbp.engine.storage.files import Files
 from cbp.model.dataflow.dataflow import StageNode

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
-from cbp.engine.interface.engine import RunPlan
 from cbp.engine.interface.limits import require_no_spark
+from cbp.engine.interface.runs import RunControl, RunPlan
 from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.record_task import record_shares
 from cbp.engine.task.stage_task import StageTask
@@ -31,8 +31,8 @@ def lane_descriptor(lane: Lane) -> dict[str, Any]:
     return {"kind": LANE, "lane": str(lane)}
 
 
-class Executor(Protocol):
-    """Carries out the tasks of one run; safe to call from several threads."""
+class Executor(RunControl, Protocol):
+    """Carries out the tasks of runs, and controls them; safe to call from several threads."""
 
     @property
     def slots(self) -> int:
@@ -52,23 +52,11 @@ class Executor(Protocol):
         """Which jobs run without Spark; `None`: there is no Spark."""
         ...
 
-    def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
-        """Raise `DataflowInvalidError` for stages it cannot execute; repeated calls are cheap."""
-        ...
-
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
         """Run every task of a plan; return all their descriptors and one of the job's lane.
 
         The descriptors of a task are returned once, even if Spark retries or speculates.
         """
-        ...
-
-    def cancel(self, run: str) -> None:
-        """Stop the tasks of a run; `execute` then raises `RunCancelledError`."""
-        ...
-
-    def starved(self, runs: Collection[str]) -> Collection[str]:
-        """Return the runs that have tasks to do at this moment but none that is running."""
         ...
 
     def forget(self, folder: str) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
-from cbp.engine.interface.engine import RunPlan
+from cbp.engine.interface.runs import RunPlan
 
 __all__ = ["Reach"]
 

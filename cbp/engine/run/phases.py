@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from cbp.engine.interface.engine import PreparedRun, RunPlan
+from cbp.engine.interface.runs import PreparedRun, RunPlan
 from cbp.engine.run.assembly import empty_outputs
 from cbp.engine.task.output_writer import Follower
 from cbp.model.dataflow.dataflow import StageNode

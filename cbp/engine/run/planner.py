@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from cbp.engine.columnar.file_slices import share_of
-from cbp.engine.interface.engine import RunPlan
+from cbp.engine.interface.runs import RunPlan
 from cbp.engine.run.executor import Executor
 from cbp.engine.run.fanout_estimate import Reach
 from cbp.engine.run.phases import followers_of, only_flow
@@ -23,7 +23,6 @@ from cbp.engine.storage.failpoints import Faults
 from cbp.engine.task.plan import TaskPlan, Then
 from cbp.engine.task.record_task import record_shares
 from cbp.engine.task.state_writer import is_overdue
-from cbp.model.dataflow.explain import PhysicalLimits
 from cbp.model.flow.increment import DataFile, Increment
 
 __all__ = ["ROWS_PER_TASK", "Planner"]
@@ -59,12 +58,6 @@ class Planner:
     cache: str
     hash_mask: int
     reach: Reach = field(default_factory=Reach)
-
-    def limits(self) -> PhysicalLimits:
-        """Return the limits that decide how a run is executed."""
-        reads, size = self.executor.arranged_max or (None, None)
-        bypass = self.executor.bypass
-        return PhysicalLimits(self.executor.slots, ROWS_PER_TASK, reads, size, bypass)
 
     def jobs(self, plan: RunPlan, *, faults: Faults) -> Iterator[tuple[RunPlan, TaskPlan]]:
         """Yield the jobs of a phase, in order: the part of the run that each does, and its tasks.

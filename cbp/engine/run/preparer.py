@@ -15,20 +15,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cbp.engine.commit.publication import live_adds
-from cbp.engine.interface.engine import PreparedRun, RunPlan
+from cbp.engine.interface.runs import PreparedRun, RunPlan
 from cbp.engine.outputs.compaction import WHOLE, due, merged_change
 from cbp.engine.outputs.retention import expired_change, grain_of
 from cbp.engine.run.assembly import assemble, empty_outputs, raise_first_error
 from cbp.engine.run.corrections import correcting_plan, write_corrections
 from cbp.engine.run.executor import Executor
 from cbp.engine.run.phases import joined, phases, reading, with_members
-from cbp.engine.run.planner import Planner
+from cbp.engine.run.planner import ROWS_PER_TASK, Planner
 from cbp.engine.run.table_cache import OpenTables
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import flow_table
 from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.stage_task import BEHIND, MISPLACED
+from cbp.model.dataflow.explain import PhysicalLimits
 from cbp.model.run.correction import Correction
 from cbp.model.run.intention import TableChange
 
@@ -37,9 +38,9 @@ __all__ = ["Preparer"]
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
+@dataclass
 class Preparer:
-    """Plans, executes and assembles runs; safe to use from several threads.
+    """Plans, executes and assembles runs; implements `RunPreparer`.
 
     Attributes:
         faults: Failpoints, called at every durable effect of a run.
@@ -52,8 +53,14 @@ class Preparer:
     now_ms: Callable[[], int]
     faults: Faults
 
+    def limits(self) -> PhysicalLimits:
+        """Return the limits that decide how a run is executed; see `RunPreparer.limits`."""
+        reads, size = self.executor.arranged_max or (None, None)
+        bypass = self.executor.bypass
+        return PhysicalLimits(self.executor.slots, ROWS_PER_TASK, reads, size, bypass)
+
     def prepare(self, plan: RunPlan) -> PreparedRun:
-        """Run stages over their increments; see `Engine.prepare`."""
+        """Run stages over their increments; see `RunPreparer.prepare`."""
         prepared = self._run(plan)
         if not prepared.changes or not due(plan.epoch):
             return prepared
@@ -62,7 +69,7 @@ class Preparer:
     def correct(
         self, plan: RunPlan, stage: str, state: str, corrections: Sequence[Correction]
     ) -> tuple[PreparedRun, str]:
-        """Correct records of a state; see `Engine.correct`."""
+        """Correct records of a state; see `RunPreparer.correct`."""
         node = next(one for one in (plan.node, *plan.fused) if one.name == stage)
         increment = write_corrections(plan, node, state, corrections, files=self.files)
         run = correcting_plan(plan, node, state, increment)

@@ -27,7 +27,7 @@ from typing import Any
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
-from cbp.engine.interface.engine import RunPlan
+from cbp.engine.interface.runs import RunPlan
 from cbp.engine.run.executor import lane_descriptor
 from cbp.engine.spark.ended_workers import ended_worker
 from cbp.engine.spark.jobs import jobs_of, starved

@@ -16,7 +16,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark import SparkContext, StatusTracker
 
-from cbp.engine.interface.engine import RunPlan
+from cbp.engine.interface.runs import RunPlan
 from cbp.errors import OperatingError
 
 __all__ = ["jobs_of", "starved"]

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cbp.engine.columnar.buckets import bucket_shift
-from cbp.engine.interface.engine import RunPlan
+from cbp.engine.interface.runs import RunPlan
 from cbp.engine.shuffle.destinations import EPOCH
 from cbp.engine.shuffle.layout import SEQUENCE_BITS, FlowLayout, ShuffleLayout
 from cbp.engine.shuffle.routing_keys import computes, sql_column, sql_columns

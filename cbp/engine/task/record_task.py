@@ -27,7 +27,7 @@ from cbp.engine.columnar.row_codec import (
     encode_rows,
     rows_maker,
 )
-from cbp.engine.interface.engine import RunPlan
+from cbp.engine.interface.runs import RunPlan
 from cbp.engine.kernel.author_call import Emitted, calling_loop, group_type
 from cbp.engine.kernel.groupwise import WINDOW_ROWS
 from cbp.engine.shuffle.multicast_bindings import Binding

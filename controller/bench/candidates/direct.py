@@ -95,7 +95,7 @@ class DirectCandidate:
 
     def _rows(self, stage: str, state: str) -> Iterable[Mapping[str, Any]]:
         node = self.dataflow.stages[stage]
-        return self.drive.engine.read_state(str(self._place.folder), node, state)
+        return self.drive.engine.records.read_state(str(self._place.folder), node, state)
 
 
 def figures_of(runs: list[StageRun], last_phase: str = "") -> Figures:

@@ -35,7 +35,7 @@ class Run:
 
     Attributes:
         stages: All stages that ran together, the leader first.
-        figures: Counts and bytes, see `cbp.engine.interface.engine.PreparedRun`.
+        figures: Counts and bytes, see `cbp.engine.interface.runs.PreparedRun`.
     """
 
     stages: tuple[str, ...]

@@ -54,7 +54,7 @@ class Frames(Protocol):
     def frame(
         self, folder: str, stage: str, spec: InputSpec, increment: Increment, memo: Any
     ) -> tuple[list[Segment], Any]:
-        """See `cbp.engine.interface.engine.Engine.frame`."""
+        """See `cbp.engine.interface.increment_reader.IncrementReader.frame`."""
         ...
 
 
@@ -73,7 +73,7 @@ class Framer:
         self,
         *,
         store: Store,
-        engine: Frames,
+        increments: Frames,
         punctuations: Punctuations,
         clock: Callable[[], datetime],
         threads: Executor,
@@ -82,7 +82,7 @@ class Framer:
         isolation: Isolation,
         seconds_max: float = 0.0,
     ) -> None:
-        self._store, self._engine, self._punctuations = store, engine, punctuations
+        self._store, self._increments, self._punctuations = store, increments, punctuations
         self._clock, self._wake, self._seconds_max = clock, wake, seconds_max
         self._questions = Questions(threads=threads, clock=clock)
         self._places, self._isolation = places, isolation
@@ -236,7 +236,9 @@ class Framer:
         increment, framing = connector.arrived[0], connector.framing
         assert framing is not None, "the store knows this input as framed"
         # A close that is requested meanwhile stands behind this increment, which has arrived.
-        found, memo = self._engine.frame(record.folder, node.name, spec, increment, framing.memo)
+        found, memo = self._increments.frame(
+            record.folder, node.name, spec, increment, framing.memo
+        )
         with self._punctuations.lock(record.name):
             if not wanted():
                 return False

@@ -21,8 +21,7 @@ from functools import partial
 import structlog
 
 from cbp.engine.commit.intention_log import RECORDS_KEPT
-from cbp.engine.interface.engine import Engine
-from cbp.engine.interface.tables import Retention, TablePlan
+from cbp.engine.interface.garbage_collector import GarbageCollector, Retention, TablePlan
 from cbp.errors import CbpError
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.connector import Connector
@@ -68,7 +67,7 @@ class Housekeeping:
 
     Args:
         store: Holds the connectors.
-        engine: Collects its tables.
+        garbage: Collects its tables.
         catalog: The compiled dataflows.
         runs: The runs under way.
         punctuations: The punctuations of framed flows.
@@ -88,7 +87,7 @@ class Housekeeping:
         self,
         *,
         store: Store,
-        engine: Engine,
+        garbage: GarbageCollector,
         catalog: Catalog,
         runs: Runs,
         punctuations: Punctuations,
@@ -100,7 +99,7 @@ class Housekeeping:
         every: int,
         scrubbing: Callable[[Callable[[DataflowRecord], Collection[str]]], Scrubbing],
     ) -> None:
-        self._store, self._engine, self._catalog, self._runs = store, engine, catalog, runs
+        self._store, self._garbage, self._catalog, self._runs = store, garbage, catalog, runs
         self._exclusion, self._retention, self._every = exclusion, retention, every
         self._punctuations, self._inputs = punctuations, inputs
         self._held, self._isolation = held, isolation
@@ -146,7 +145,7 @@ class Housekeeping:
                 for table, plan in self._planned(record, node, past, dry_run=True).items()
             },
             self._inputs.plan(record, self._needed(name, past)),
-            self._engine.expired(record.folder, self._runs.keeping.of(record, nodes)),
+            self._garbage.expired(record.folder, self._runs.keeping.of(record, nodes)),
         )
 
     def collect(self, name: str) -> Garbage:
@@ -190,7 +189,7 @@ class Housekeeping:
     def _planned(
         self, record: DataflowRecord, node: StageNode, past: Set[str], *, dry_run: bool
     ) -> Mapping[str, TablePlan]:
-        return self._engine.collect(
+        return self._garbage.collect(
             record.folder,
             node,
             queued=lambda: self._needed(record.name, past),

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from cbp.engine.interface.engine import Engine
+from cbp.engine.interface.increment_reader import IncrementReader
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import source_folder
 from cbp.model.dataflow.dataflow import SourceNode
@@ -57,7 +57,7 @@ class Inputs:
     """Decides which inputs are removed, and removes them."""
 
     store: Store
-    engine: Engine
+    increments: IncrementReader
     files: Files
     catalog: Catalog
     runs: Runs
@@ -100,7 +100,7 @@ class Inputs:
             for member in unit.members:
                 for output in member.translator.outputs:
                     flow = f"{member.name}.{output.name}"
-                    gone = max(below, self.engine.horizon(record.folder, flow))
+                    gone = max(below, self.increments.horizon(record.folder, flow))
                     if gone:
                         forgotten += self.store.forget_increments(record.name, flow, below=gone)
         return forgotten

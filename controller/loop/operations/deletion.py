@@ -14,7 +14,7 @@ from functools import partial
 
 import structlog
 
-from cbp.engine.interface.engine import Engine
+from cbp.engine.interface.table_administration import TableAdministration
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.errors import OperatingError
@@ -44,7 +44,7 @@ class Deletion:
     """
 
     store: Store
-    engine: Engine
+    tables: TableAdministration
     files: Files
     catalog: Catalog
     runs: Runs
@@ -109,4 +109,4 @@ class Deletion:
         self.answers.forget(name)
         self.punctuations.forget(name)
         self.catalog.forget(name)
-        self.engine.forget(folder)
+        self.tables.forget(folder)

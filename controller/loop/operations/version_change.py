@@ -24,7 +24,8 @@ from typing import Any
 
 import structlog
 
-from cbp.engine.interface.engine import Engine
+from cbp.engine.interface.increment_reader import IncrementReader
+from cbp.engine.interface.table_administration import TableAdministration
 from cbp.engine.storage.files import Files
 from cbp.errors import ChangeRefusedError, CodeDriftedError
 from cbp.model.dataflow.dataflow import Dataflow
@@ -85,7 +86,8 @@ class Changes:
         self,
         *,
         store: Store,
-        engine: Engine,
+        tables: TableAdministration,
+        increments: IncrementReader,
         files: Files,
         catalog: Catalog,
         runs: Runs,
@@ -95,10 +97,10 @@ class Changes:
         prepare: Callable[[DataflowRecord, Dataflow], object],
         new_id: Callable[[], str],
     ) -> None:
-        self._store, self._engine, self._files, self._catalog = store, engine, files, catalog
+        self._store, self._tables, self._files, self._catalog = store, tables, files, catalog
         self._runs, self._terms, self._clock, self._compile = runs, terms, clock, compile_
         self._prepare, self._new_id = prepare, new_id
-        self._descriptions = Descriptions(files)
+        self._increments, self._descriptions = increments, Descriptions(files)
 
     def plan(
         self, record: DataflowRecord, document: Mapping[str, Any], after: Dataflow, choice: Choice
@@ -202,7 +204,7 @@ class Changes:
         finally:
             # Also if the store's answer was lost: then it is never finished again.
             self._catalog.forget(record.name)
-            self._engine.forget(record.folder)
+            self._tables.forget(record.folder)
             self._runs.forget(record.name, since_ms=newest.begin.at_ms)
         _log.info("dataflow.change_finished", dataflow=record.name, version=newest.version)
         return now
@@ -219,7 +221,7 @@ class Changes:
             begin, leads = description.begin, _leads(dataflow, description.leaders)
             at_ms = begin.at_ms
             for name, changes in begin.tables.items():
-                self._engine.alter(
+                self._tables.alter(
                     record.folder,
                     record.name,
                     dataflow.stages[name],
@@ -229,7 +231,7 @@ class Changes:
                     timestamp_ms=begin.at_ms,
                 )
         stages = tuple(dataflow.stages.values())
-        self._engine.create_tables(record.folder, record.name, stages, timestamp_ms=at_ms)
+        self._tables.create_tables(record.folder, record.name, stages, timestamp_ms=at_ms)
 
     def bring_store(
         self, record: DataflowRecord, dataflow: Dataflow, description: Description
@@ -277,7 +279,7 @@ class Changes:
         if not gone or "." not in flow:  # a source has no table to find lost files in
             return increments
         known = {increment.index: increment for increment in increments}
-        known |= {i.index: i for i in self._engine.locate(record.folder, flow, gone)}
+        known |= {i.index: i for i in self._increments.locate(record.folder, flow, gone)}
         return list(known.values())
 
     def _there(self, record: DataflowRecord, increment: Increment) -> bool:
@@ -309,7 +311,7 @@ class Changes:
     ) -> dict[str, tuple[TableChange, ...]]:
         run, changes = self._new_id(), {}
         for name, node in after.stages.items():
-            made = self._engine.rewrite(
+            made = self._tables.rewrite(
                 record.folder,
                 record.name,
                 node,

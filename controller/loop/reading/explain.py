@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
-from cbp.engine.interface.engine import Engine
+from cbp.engine.interface.runs import RunPreparer
+from cbp.engine.interface.table_history import TableHistory
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.explain import Plan, explain
 from cbp.model.dataflow.fusion import PhysicalStage
@@ -58,13 +59,14 @@ class Explaining:
         self,
         *,
         store: Store,
-        engine: Engine,
+        preparer: RunPreparer,
+        history: TableHistory,
         catalog: Catalog,
         runs: Runs,
         descriptions: Descriptions,
     ) -> None:
-        self._store, self._engine, self._catalog, self._runs = store, engine, catalog, runs
-        self._descriptions = descriptions
+        self._store, self._catalog, self._runs = store, catalog, runs
+        self._preparer, self._history, self._descriptions = preparer, history, descriptions
 
     def plan(self, name: str) -> Explanation:
         """Explain a dataflow.
@@ -76,7 +78,7 @@ class Explaining:
         record, dataflow = self._catalog.find(name)
         leaders = tuple(self._catalog.units(record))
         return Explanation(
-            explain(dataflow, leaders, self._engine.limits()),
+            explain(dataflow, leaders, self._preparer.limits()),
             picture(dataflow, leaders),
             mermaid(dataflow, leaders),
             dot(dataflow, leaders),
@@ -207,6 +209,6 @@ class Explaining:
         generations = self._runs.log(record.folder).generations
         home = home_of(generations, unit.leader.name, run.epoch)
         for member in unit.members:
-            found = self._engine.first_shown(record.folder, record.name, member, run.epoch, home)
+            found = self._history.first_shown(record.folder, record.name, member, run.epoch, home)
             versions.update((table, shown.version) for table, shown in found.items())
         return versions

@@ -21,7 +21,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cbp.engine.interface.engine import Engine, Place
+from cbp.engine.interface.increment_reader import IncrementReader
+from cbp.engine.interface.record_reader import Place, RecordReader
 from cbp.engine.storage.table_names import flow_table, state_table
 from cbp.errors import DefinitionError, IncrementCollectedError, Mistake, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
@@ -60,10 +61,16 @@ class Reading:
     """Reads tables through the engine; sees published epochs only."""
 
     def __init__(
-        self, *, store: Store, engine: Engine, catalog: Catalog, snapshots: Snapshots
+        self,
+        *,
+        store: Store,
+        records: RecordReader,
+        increments: IncrementReader,
+        catalog: Catalog,
+        snapshots: Snapshots,
     ) -> None:
-        self._store, self._engine, self._catalog = store, engine, catalog
-        self._snapshots = snapshots
+        self._store, self._records, self._increments = store, records, increments
+        self._catalog, self._snapshots = catalog, snapshots
 
     def read_flow(
         self, dataflow: str, flow: str, cursor: str | None, limit: int, as_of: AsOf | None = None
@@ -95,7 +102,7 @@ class Reading:
                 raise DefinitionError(Mistake("source_unversioned", flow, message))
             stage, _, output = flow.partition(".")
             version, place = self._begin(dataflow, flow_table(stage, output), cursor, as_of)
-            reader = self._engine.versions(record.folder, compiled.stages[stage])
+            reader = self._records.versions(record.folder, compiled.stages[stage])
             return _paged(version, *reader.output_page(output, version, place, limit))
         oldest = self._oldest(record, compiled, flow)
         index, offset = (oldest, 0) if cursor is None else _position(cursor)
@@ -108,7 +115,9 @@ class Reading:
             increment = self._increment(record, flow, index)
             wanted = min(limit - len(page), max(increment.records - offset, 0))
             if wanted:
-                page += self._engine.read(record.folder, [increment], offset=offset, limit=wanted)
+                page += self._increments.read(
+                    record.folder, [increment], offset=offset, limit=wanted
+                )
                 offset += wanted
             if offset >= increment.records:
                 index, offset = index + 1, 0
@@ -144,9 +153,9 @@ class Reading:
             message = f"expected the columns ({columns}), got ({', '.join(key)})"
             raise DefinitionError(Mistake("key_invalid", f"stages.{stage}.{state}", message))
         if as_of is None:
-            return self._engine.look_up(record.folder, node, state, key)
+            return self._records.look_up(record.folder, node, state, key)
         version, _ = self._begin(dataflow, state_table(stage, state), None, as_of)
-        return self._engine.versions(record.folder, node).look_up(state, key, version)
+        return self._records.versions(record.folder, node).look_up(state, key, version)
 
     def page_state(
         self,
@@ -173,7 +182,7 @@ class Reading:
         """
         record, node = self._state(dataflow, stage, state)
         version, place = self._begin(dataflow, state_table(stage, state), cursor, as_of)
-        reader = self._engine.versions(record.folder, node)
+        reader = self._records.versions(record.folder, node)
         return _paged(version, *reader.state_page(state, version, place, limit))
 
     def _begin(
@@ -194,12 +203,12 @@ class Reading:
     def read_state(self, dataflow: str, stage: str, state: str) -> Iterator[dict[str, Any]]:
         """Yield every published state record, bucket by bucket; raises as `look_up`."""
         record, node = self._state(dataflow, stage, state)
-        return self._engine.read_state(record.folder, node, state)
+        return self._records.read_state(record.folder, node, state)
 
     def _oldest(self, record: DataflowRecord, compiled: Dataflow, flow: str) -> int:
         """Return the first increment of a flow that retention has left."""
         if flow not in compiled.sources:
-            return self._engine.horizon(record.folder, flow)
+            return self._increments.horizon(record.folder, flow)
         found = self._store.oldest_increments(record.name, flow, limit=1)
         return found[0].increment.index if found else 0
 
@@ -208,7 +217,7 @@ class Reading:
         try:
             return self._store.increment(record.name, flow, index).increment
         except NotFoundError:
-            return self._engine.recall(record.folder, flow, index)
+            return self._increments.recall(record.folder, flow, index)
 
     def _state(self, dataflow: str, stage: str, state: str) -> tuple[DataflowRecord, StageNode]:
         record, node = self._catalog.stage(dataflow, stage)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.interface.engine import Engine
-from cbp.engine.interface.tables import Retention
+from cbp.engine.interface.garbage_collector import Retention
+from cbp.engine.interface.table_history import TableHistory
 from cbp.engine.storage.table_names import stage_tables
 from cbp.errors import InvariantError, NotFoundError
 from cbp.model.dataflow.fusion import PhysicalStage
@@ -41,13 +41,13 @@ class Snapshots:
     def __init__(
         self,
         *,
-        engine: Engine,
+        history: TableHistory,
         catalog: Catalog,
         runs: Runs,
         retention: Retention,
         clock: Callable[[], datetime],
     ) -> None:
-        self._engine, self._catalog, self._runs = engine, catalog, runs
+        self._history, self._catalog, self._runs = history, catalog, runs
         self._retention, self._clock = retention, clock
 
     def take(
@@ -150,7 +150,7 @@ class Snapshots:
         found: dict[str, TableVersion] = {}
         for unit in units.values():
             for node in unit.members:
-                found.update(self._engine.shown(record.folder, record.name, node, at_ms=at_ms))
+                found.update(self._history.shown(record.folder, record.name, node, at_ms=at_ms))
         return found
 
     def _published_ms(self, record: DataflowRecord, unit: PhysicalStage, epoch: int) -> int:
@@ -167,7 +167,7 @@ class Snapshots:
         found = [
             (version.stamp_ms, version.epoch, node)
             for node in unit.members
-            for version in self._engine.first_shown(
+            for version in self._history.first_shown(
                 record.folder, record.name, node, epoch, generation
             ).values()
         ]
@@ -178,7 +178,7 @@ class Snapshots:
             return stamp_ms
         # Several epochs were published at once, or this one changed nothing. Or its version is
         # collected; then no earlier version is readable, and this call raises.
-        self._engine.shown(record.folder, record.name, node, at_ms=stamp_ms - 1)
+        self._history.shown(record.folder, record.name, node, at_ms=stamp_ms - 1)
         recorded = log.read(leader, epoch)
         if recorded is not None and not any(one.data_change for one in recorded.changes):
             return recorded.prepared_ms

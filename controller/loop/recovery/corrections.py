@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from cbp.engine.interface.engine import Engine, RunPlan
+from cbp.engine.interface.runs import RunPlan, RunPreparer
 from cbp.engine.storage.files import Files
 from cbp.errors import DataflowBusyError, NotFoundError
 from cbp.model.flow.generation import home_of
@@ -33,7 +33,7 @@ class Corrections:
     """
 
     store: Store
-    engine: Engine
+    preparer: RunPreparer
     files: Files
     catalog: Catalog
     runs: Runs
@@ -86,7 +86,7 @@ class Corrections:
             tuple(fused),
             unpublished,
         )
-        prepared, path = self.engine.correct(plan, note.stage, note.state, corrections)
+        prepared, path = self.preparer.correct(plan, note.stage, note.state, corrections)
         run = self._intended(record, stage, plan)
         now_ms = int(self.clock().timestamp() * 1000)
         intention = Intention(

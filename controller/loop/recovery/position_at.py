@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.interface.engine import Engine
+from cbp.engine.interface.increment_reader import IncrementReader
 from cbp.engine.storage.files import Files
 from cbp.errors import NotFoundError, RollbackImpossibleError
 from cbp.model.dataflow.fusion import PhysicalStage
@@ -69,7 +69,7 @@ class Past:
     """Reconstructs positions of the past; reads only."""
 
     store: Store
-    engine: Engine
+    increments: IncrementReader
     files: Files
     catalog: Catalog
     punctuations: Punctuations
@@ -193,7 +193,7 @@ class Past:
     def _framer(self, scratch: Store) -> Framer:
         return Framer(
             store=scratch,
-            engine=_Located(self.engine, self.files),
+            increments=_Located(self.increments, self.files),
             punctuations=_Told(
                 store=scratch,
                 files=self.files,
@@ -278,17 +278,17 @@ class Past:
 class _Located:
     """Frames old increments; if their own files are gone, from the files of the stage's table."""
 
-    engine: Engine
+    increments: IncrementReader
     files: Files
 
     def frame(
         self, folder: str, stage: str, spec: InputSpec, increment: Increment, memo: Any
     ) -> tuple[list[Segment], Any]:
-        """See `Engine.frame`."""
+        """See `IncrementReader.frame`."""
         own = all(self.files.exists(f"{folder}/{file.path}") for file in increment.files)
         if not own and "." in increment.flow:  # `stage.output`; a source has a plain name
-            (increment,) = self.engine.locate(folder, increment.flow, [increment])
-        return self.engine.frame(folder, stage, spec, increment, memo)
+            (increment,) = self.increments.locate(folder, increment.flow, [increment])
+        return self.increments.frame(folder, stage, spec, increment, memo)
 
 
 class _Told(Punctuations):

@@ -25,7 +25,6 @@ from functools import partial
 
 import structlog
 
-from cbp.engine.interface.engine import Engine
 from cbp.errors import InvariantError
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.generation import increments_dropped
@@ -54,7 +53,6 @@ class Recovery:
         self,
         *,
         store: Store,
-        engine: Engine,
         catalog: Catalog,
         runs: Runs,
         framer: Framer,
@@ -64,7 +62,7 @@ class Recovery:
         clock: Callable[[], datetime],
     ) -> None:
         self._rollbacks, self._isolation = rollbacks, isolation
-        self._store, self._engine, self._catalog, self._runs = store, engine, catalog, runs
+        self._store, self._catalog, self._runs = store, catalog, runs
         self.on_redo: Callable[[Intention], None] = lambda intention: None
         self._framer, self._punctuations, self._clock = framer, punctuations, clock
 

@@ -26,8 +26,8 @@ from itertools import islice, takewhile
 import structlog
 
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.interface.engine import Engine
-from cbp.engine.interface.tables import TableRewind, Target
+from cbp.engine.interface.increment_reader import IncrementReader
+from cbp.engine.interface.table_publisher import TablePublisher, TableRewind, Target
 from cbp.engine.storage.files import Files
 from cbp.errors import RollbackImpossibleError
 from cbp.model.flow.generation import Generation, increments_dropped
@@ -76,7 +76,8 @@ class Rollbacks:
     def __init__(
         self,
         store: Store,
-        engine: Engine,
+        tables: TablePublisher,
+        increments: IncrementReader,
         files: Files,
         catalog: Catalog,
         runs: Runs,
@@ -85,10 +86,12 @@ class Rollbacks:
         terms: Terms,
         clock: Callable[[], datetime],
     ) -> None:
-        self._store, self._engine, self._files, self._terms = store, engine, files, terms
+        self._store, self._publisher, self._files, self._terms = store, tables, files, terms
         self._catalog, self._runs, self._clock = catalog, runs, clock
         self._framer, self._descriptions = framer, Descriptions(files)
-        self._past = Past(store, engine, files, catalog, punctuations, self._descriptions, clock)
+        self._past = Past(
+            store, increments, files, catalog, punctuations, self._descriptions, clock
+        )
 
     def plan(
         self,
@@ -270,7 +273,7 @@ class Rollbacks:
             stop = generation.start(leader)
             target = Target(record.name, stop - 1, generation.number, generation.prepared_ms)
             for node in unit.members:
-                done |= self._engine.rewind(
+                done |= self._publisher.rewind(
                     record.folder,
                     node,
                     target,

@@ -23,7 +23,7 @@ import structlog
 
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.commit.publication import KINDS, files_named
-from cbp.engine.interface.engine import Engine
+from cbp.engine.interface.table_publisher import TablePublisher
 from cbp.errors import CbpError, FileDamagedError
 from cbp.model.dataflow.publish_policy import EVERY_EPOCH, PublishPolicy
 from cbp.model.run.intention import Intention
@@ -55,7 +55,7 @@ class Publisher:
     """Keeps records until they are published; safe to use from several threads.
 
     Args:
-        engine: Publishes.
+        tables: Publishes a stage's records.
         catalog: Knows the publish policies.
         log: Returns the intention log of a folder.
         begins: Returns two things: stage -> its first epoch under the record's version, and the
@@ -65,12 +65,12 @@ class Publisher:
     def __init__(
         self,
         *,
-        engine: Engine,
+        tables: TablePublisher,
         catalog: Catalog,
         log: Callable[[str], IntentionLog],
         begins: Callable[[DataflowRecord], tuple[Mapping[str, int], int]],
     ) -> None:
-        self._engine, self._catalog, self._log, self._begins = engine, catalog, log, begins
+        self._tables, self._catalog, self._log, self._begins = tables, catalog, log, begins
         self._lock = threading.Lock()
         self._kept: defaultdict[str, _Kept] = defaultdict(_Kept)
 
@@ -141,7 +141,7 @@ class Publisher:
         with kept.lock:
             for stage, records in publication.covers.items():
                 try:
-                    self._engine.publish(
+                    self._tables.publish(
                         record.folder, records, timestamp_ms=publication.timestamp_ms
                     )
                 except Exception as error:  # any failure: the records stay, publishing is repeated

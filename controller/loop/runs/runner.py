@@ -30,7 +30,8 @@ from typing import Any
 import structlog
 
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.interface.engine import Engine, PreparedRun, RunPlan
+from cbp.engine.interface.runs import PreparedRun, RunControl, RunPlan, RunPreparer
+from cbp.engine.interface.table_publisher import TablePublisher
 from cbp.engine.outputs.compaction import due
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import Files
@@ -155,7 +156,9 @@ class Runs:
         self,
         *,
         store: Store,
-        engine: Engine,
+        preparer: RunPreparer,
+        control: RunControl,
+        tables: TablePublisher,
         files: Files,
         clock: Callable[[], datetime],
         retry: RetryPolicy,
@@ -167,21 +170,21 @@ class Runs:
         faults: Faults = NO_FAULTS,
         seconds_max: float = 0.0,
     ) -> None:
-        self._store, self._engine, self._files, self._clock = store, engine, files, clock
+        self._store, self._preparer, self._files, self._clock = store, preparer, files, clock
         self._retry, self._fault, self._seconds_max = retry, faults, seconds_max
         self._catalog, self._isolation, self._draw = catalog, isolation, draw
         self._under_way = UnderWay(
             executor=executor,
             clock=clock,
             wake=wake,
-            stop=lambda run: engine.cancel(run),
+            stop=lambda run: control.cancel(run),
             isolation=isolation,
         )
         self._lock = threading.Lock()
         self._parked: dict[StageId, Parked] = {}
         self._stopping = False
         self.publisher = Publisher(
-            engine=engine, catalog=catalog, log=self.log, begins=Descriptions(files).begins
+            tables=tables, catalog=catalog, log=self.log, begins=Descriptions(files).begins
         )
         self.deposed, self.leader_epoch = "", 0
         self.keeping = Keeping(catalog, self.log)
@@ -242,7 +245,7 @@ class Runs:
 
     def slots(self) -> int:
         """Return how many tasks the engine runs at a time."""
-        return self._engine.limits().slots
+        return self._preparer.limits().slots
 
     def keep_time(self) -> None:
         """Cancel runs beyond their time limit; give up cancelled runs that do not stop."""
@@ -312,7 +315,7 @@ class Runs:
         plan = job.plan
         if due(plan.epoch):
             plan = replace(plan, kept=self.keeping.of(job.record, (plan.node, *plan.fused)))
-        return self._engine.prepare(plan)
+        return self._preparer.prepare(plan)
 
     def _intention(self, job: Job, prepared: PreparedRun) -> Intention:
         return Intention(

@@ -16,7 +16,7 @@ from datetime import datetime
 
 import structlog
 
-from cbp.engine.interface.engine import Engine
+from cbp.engine.interface.runs import RunControl
 from cbp.errors import OperatingError
 from cbp.model.schedule.slots import STARVED_SECONDS, Places, Taken
 from controller.loop.runs.in_flight import StageId
@@ -29,8 +29,10 @@ _log = structlog.get_logger(__name__)
 class Starving:
     """Remembers since when each run has no slot; used by the thread that ticks only."""
 
-    def __init__(self, *, engine: Engine, clock: Callable[[], datetime], places: Places) -> None:
-        self._engine, self._clock, self._places = engine, clock, places
+    def __init__(
+        self, *, control: RunControl, clock: Callable[[], datetime], places: Places
+    ) -> None:
+        self._control, self._clock, self._places = control, clock, places
         self._since: dict[str, datetime] = {}
         self._last: dict[str, datetime] = {}
         self._asked_to_end = 0
@@ -64,7 +66,7 @@ class Starving:
 
     def _without_slots(self, runs: Sequence[str]) -> Collection[str]:
         try:
-            return self._engine.starved(runs)
+            return self._control.starved(runs)
         except OperatingError as error:  # then no run gives way, as without contention
             _log.warning("starving.unknown", error=error.as_dict())
             return ()

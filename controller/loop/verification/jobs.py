@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from cbp.engine.interface.engine import Engine
-from cbp.engine.interface.tables import Contents
+from cbp.engine.interface.verification_reader import Contents
 from cbp.engine.read.compare import compare
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
@@ -179,7 +179,8 @@ class Verifications:
         self._catalog.require_same(record)
         changed = behind(dataflow, self._descriptions.anew(record) | self._corrected(record))
         collected = {
-            flow: self._engine.horizon(record.folder, flow) for flow in output_tables(dataflow)
+            flow: self._engine.increments.horizon(record.folder, flow)
+            for flow in output_tables(dataflow)
         }
         tables = _open(comparisons(dataflow, request.split, changed, collected))
         with self._lock:
@@ -245,7 +246,7 @@ class Verifications:
             job.stop.set()
         _after(self._give_up_seconds, self._give_up, job)
         if job.run:
-            self._engine.cancel(job.run)
+            self._engine.control.cancel(job.run)
 
     @staticmethod
     def _give_up(job: _Job) -> None:

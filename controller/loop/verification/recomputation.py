@@ -21,7 +21,7 @@ from datetime import datetime
 from typing import Protocol
 
 from cbp.engine.interface.engine import Engine
-from cbp.engine.interface.tables import Contents
+from cbp.engine.interface.verification_reader import Contents
 from cbp.engine.read.contents import ListedContents, contents_since
 from cbp.engine.read.replay import Replay
 from cbp.engine.reference.engine import ReferenceEngine
@@ -154,7 +154,7 @@ class Recomputation:
     def collected(self, cut: Cut) -> dict[str, int]:
         """Return output flow -> the first increment of it that is left in a cut."""
         return {
-            flow: self.engine.horizon(
+            flow: self.engine.increments.horizon(
                 self.record.folder, flow, version=cut.snapshot.tables[table].version
             )
             for flow, table in output_tables(self.dataflow).items()
@@ -166,7 +166,9 @@ class Recomputation:
         def side(one: Comparison) -> Contents:
             version = cut.snapshot.tables[one.table].version
             node = self.dataflow.stages[one.stage]
-            found = self.engine.contents(self.record.folder, node, one, version=version)
+            found = self.engine.verification.contents(
+                self.record.folder, node, one, version=version
+            )
             return contents_since(found, one)
 
         return side
@@ -183,7 +185,7 @@ class Recomputation:
             InputNotRetainedError: If an increment of a source is gone.
             VerificationTooLargeError: If it is too much for the reference engine.
             PunctuationUnplacedError: If frames were closed between other increments.
-            CbpError: As in `Engine.prepare`.
+            CbpError: As in `RunPreparer.prepare`.
         """
         self._require_places(cut.punctuations)
         parts, punctuations = self._parts(cut)
@@ -214,7 +216,7 @@ class Recomputation:
         watched.began("")
 
         def side(one: Comparison) -> Contents:
-            return engine.contents(folder, self.dataflow.stages[one.stage], one)
+            return engine.verification.contents(folder, self.dataflow.stages[one.stage], one)
 
         return side
 
@@ -238,7 +240,7 @@ class Recomputation:
             records += increment.records
             if records > REFERENCE_RECORDS_MAX:
                 raise VerificationTooLargeError(self.record.name, records, REFERENCE_RECORDS_MAX)
-            rows = self.engine.read(
+            rows = self.engine.increments.read(
                 self.record.folder, [increment], offset=0, limit=increment.records
             )
             reference.feed(increment.flow, rows)

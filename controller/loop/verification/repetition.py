@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cbp.engine.interface.engine import Engine
-from cbp.engine.interface.tables import Contents
+from cbp.engine.interface.verification_reader import Contents
 from cbp.engine.read.contents import contents_since
 from cbp.engine.read.repeat import Repeat
 from cbp.engine.storage.table_names import state_table
@@ -131,7 +131,7 @@ class Repetition:
             watched: The observer.
 
         Raises:
-            CbpError: As in `Engine.prepare`.
+            CbpError: As in `RunPreparer.prepare`.
         """
         engine, depth = self.engine.beside(), f"../../{self.record.folder.rpartition('/')[2]}"
         total = sum(len(origin.records) for origin in self._origins.values())
@@ -141,7 +141,7 @@ class Repetition:
             unit = self.units[leader]
             again = Repeat(engine, self.dataflow, unit, folder, id_, watched.began)
             if origin.tables:
-                state = self.engine.take_over(
+                state = self.engine.verification.take_over(
                     self.record.folder, origin.tables, origin.between, folder
                 )
                 again.begin(origin.first - 1, state)
@@ -154,7 +154,7 @@ class Repetition:
 
         def side(one: Comparison) -> Contents:
             return contents_since(
-                engine.contents(folder, self.dataflow.stages[one.stage], one), one
+                engine.verification.contents(folder, self.dataflow.stages[one.stage], one), one
             )
 
         return side
@@ -229,7 +229,7 @@ class Repetition:
         stamps = [
             version.stamp_ms
             for node in unit.members
-            for version in self.engine.first_shown(folder, name, node, least, home).values()
+            for version in self.engine.history.first_shown(folder, name, node, least, home).values()
         ]
         # A publication covers many epochs: records hold those before the first epoch.
         for at_ms in (min(stamps) - 1, max(stamps)) if stamps else ():
@@ -254,7 +254,7 @@ class Repetition:
         found = {
             table: version
             for node in unit.members
-            for table, version in self.engine.shown(
+            for table, version in self.engine.history.shown(
                 self.record.folder, self.record.name, node, at_ms=at_ms
             ).items()
         }

@@ -9,7 +9,7 @@ from cbp import DataflowBuilder
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.tables import open_table
 from cbp.engine.direct import LocalEngine
-from cbp.engine.interface.tables import Retention
+from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.files import LocalFiles
 from tests import flows
 from tests.driver import Driver
@@ -57,9 +57,9 @@ def collect(driver: Driver) -> None:
         for f in waiting.increment.files
     ]
     for node in driver.dataflow.stages.values():
-        for name in driver.engine.collect(
+        for name in driver.engine.garbage.collect(
             driver.folder, node, queued=queued.copy, retention=NONE_KEPT
         ):
             table = open_table(f"{driver.folder}/{name}", LocalFiles())
             table.checkpoint()
-        driver.engine.collect(driver.folder, node, queued=queued.copy, retention=NONE_KEPT)
+        driver.engine.garbage.collect(driver.folder, node, queued=queued.copy, retention=NONE_KEPT)

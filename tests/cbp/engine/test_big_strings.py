@@ -93,7 +93,9 @@ def run_big(folder: Path, groups: int) -> None:
     assert {row["k"] for row in sizes} == set(again)
     assert {(row["before"], row["after"]) for row in sizes} == {(MEGABYTE, 20)}
     found = {}
-    for row in driver.engine.read_state(driver.folder, driver.dataflow.stages["stage"], "pages"):
+    for row in driver.engine.records.read_state(
+        driver.folder, driver.dataflow.stages["stage"], "pages"
+    ):
         found[row["k"]] = len(row["text"]), row["text"][:1], row["text"][-1:]
     assert found == {k: (20, "y", "z") if k in set(again) else (MEGABYTE, "x", "x") for k in every}
 

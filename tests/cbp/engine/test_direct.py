@@ -91,6 +91,6 @@ def test_the_files_of_a_bucket_stay_few(tmp_path: Path) -> None:
     for epoch in range(60):
         driver.feed("s_urls", [{"url": f"u{(epoch * 7 + i) % 97}"} for i in range(20)])
         driver.run_until_idle()
-    table = driver.engine._tables.table(str(tmp_path / "t" / "state/stage.counts"))  # type: ignore[attr-defined]
+    table = driver.engine.history.tables.table(str(tmp_path / "t" / "state/stage.counts"))  # type: ignore[attr-defined]
     assert len(table.snapshot.live) <= 4 * 8
     assert sum(row["n"] for row in driver.state("stage", "counts")) == 60 * 20

@@ -18,7 +18,7 @@ import pytest
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.delta.tables import open_table
 from cbp.engine.direct import DirectEngine, LocalEngine
-from cbp.engine.interface.engine import RunPlan
+from cbp.engine.interface.runs import RunPlan
 from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.task.plan import TaskPlan

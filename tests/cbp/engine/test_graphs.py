@@ -209,7 +209,7 @@ def test_every_shape_runs_in_the_service(shape: str, tmp_path: Path) -> None:
 
     def read(stage: str, state: str) -> Any:
         node = world.controller.dataflow("d").stages[stage]
-        return world.engine.read_state(world.store.dataflow("d").folder, node, state)
+        return world.engine.records.read_state(world.store.dataflow("d").folder, node, state)
 
     assert passed(read, wired) == expected
     world.close()

@@ -44,7 +44,9 @@ def test_another_number_of_buckets_is_refused_before_any_work(tmp_path: Path) ->
     for attempt in (
         driver.run_until_idle,
         lambda: driver.state("stage", "counts"),
-        lambda: driver.engine.look_up(driver.folder, other.stages["stage"], "counts", {"url": "a"}),
+        lambda: driver.engine.records.look_up(
+            driver.folder, other.stages["stage"], "counts", {"url": "a"}
+        ),
     ):
         with pytest.raises(PlacementDiffersError) as caught:
             attempt()
@@ -61,13 +63,13 @@ def test_a_state_that_lies_by_another_column_is_not_searched(tmp_path: Path) -> 
     driver.run_until_idle()
     (node,) = dataflow.stages.values()
     key = {"whom": "a", "at": 1.0}
-    (found,) = driver.engine.look_up(driver.folder, node, "kept", key)
+    (found,) = driver.engine.records.look_up(driver.folder, node, "kept", key)
     assert found["n"] == 3
     (kept,) = node.translator.states
     states = (replace(kept, route_by=("whom", "n")),)
     other = replace(node, translator=replace(node.translator, states=states))
     with pytest.raises(PlacementDiffersError, match=r"cbp\.key=whom,at"):
-        driver.engine.look_up(driver.folder, other, "kept", {"whom": "a", "n": 3})
+        driver.engine.records.look_up(driver.folder, other, "kept", {"whom": "a", "n": 3})
 
 
 def test_another_hash_is_refused(tmp_path: Path) -> None:

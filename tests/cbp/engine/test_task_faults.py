@@ -32,7 +32,7 @@ class Crashing(Driver):
         self.cache, self.crashes = str(folder / "cache"), 0
         engine = LocalEngine(cache=self.cache)
         super().__init__(engine, dataflow_of("members"), folder / "t")
-        engine._runs.faults = faults
+        engine.preparer.faults = faults
 
     def run_until_idle(self) -> None:
         while True:

@@ -98,10 +98,10 @@ class Life:
         assert isinstance(engine, DirectEngine)
         for node in dataflow.stages.values():
             epoch = self.driver.epochs[node.name]
-            changes = engine.rewrite(
+            changes = engine.tables.rewrite(
                 folder, "d", node, epoch=epoch, run=f"c{self.version}", anew=anew
             )
-            engine.alter(
+            engine.tables.alter(
                 folder, "d", node, changes,
                 epoch=epoch, version=self.version, timestamp_ms=now + self.version,
             )  # fmt: skip

@@ -394,7 +394,9 @@ def test_an_iterator_of_an_empty_flow_may_be_asked_again(tmp_path: Path) -> None
     for _ in range(2):
         driver.feed("urls", [{"url": "a"}])
         driver.run_until_idle()
-    records = driver.engine.read(driver.folder, driver.increments["one.totals"], offset=0, limit=9)
+    records = driver.engine.increments.read(
+        driver.folder, driver.increments["one.totals"], offset=0, limit=9
+    )
     assert [record["n"] for record in records] == [1, 2]
 
 
@@ -429,5 +431,7 @@ def test_a_list_is_emitted_as_it_is_then(tmp_path: Path) -> None:
     driver = Driver(LocalEngine(cache=f"{tmp_path}/cache"), one_stage(GoesOn()), tmp_path)
     driver.feed("urls", [{"url": "a"}])
     driver.run_until_idle()
-    records = driver.engine.read(driver.folder, driver.increments["one.totals"], offset=0, limit=9)
+    records = driver.engine.increments.read(
+        driver.folder, driver.increments["one.totals"], offset=0, limit=9
+    )
     assert [record["seen"] for record in records] == expected

@@ -17,7 +17,7 @@ import anyio
 import httpx
 from fastapi import FastAPI
 
-from cbp.engine.interface.tables import Dead, Kept, TablePlan
+from cbp.engine.interface.garbage_collector import Dead, Kept, TablePlan
 from cbp.errors import AlreadyExistsError, NotFoundError, OperatingError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.shape import shape_of

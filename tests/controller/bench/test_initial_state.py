@@ -27,7 +27,7 @@ def drive_of(folder: Path) -> DataflowDrive:
 def counts(drive: DataflowDrive) -> dict[str, int]:
     """Read the whole state."""
     node = drive.dataflow.stages["count"]
-    rows = list(drive.engine.read_state(str(drive.folder), node, "counts"))
+    rows = list(drive.engine.records.read_state(str(drive.folder), node, "counts"))
     found = {row["url"]: row["n"] for row in rows}
     assert len(found) == len(rows)
     return found

@@ -44,7 +44,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cbp.engine.columnar.author_errors import author_error
 from cbp.engine.columnar.buckets import bucket_shift, first_bucket
-from cbp.engine.interface.engine import RunPlan
+from cbp.engine.interface.runs import RunPlan
 from cbp.engine.spark.jobs import jobs_of
 from cbp.engine.spark.shuffle import (
     by_task,

@@ -190,11 +190,14 @@ def test_sql_is_refused(tmp_path: Path) -> None:
     dataflow = dataflow_of("url_count")
     in_sql = replace(dataflow.stages["stage"], translator=UrlCountSql().spec())
     engine = blackbox(tmp_path)
-    engine.check("d", [dataflow.stages["stage"]])
+    engine.control.refuse("d", [dataflow.stages["stage"]])
     driver = Driver(engine, dataflow, tmp_path / "tables")
     driver.dataflow = replace(dataflow, stages=MappingProxyType({"stage": in_sql}))
     driver.feed("s_urls", [{"url": "a"}])
-    ways: list[Callable[[], None]] = [partial(engine.check, "d", [in_sql]), driver.run_until_idle]
+    ways: list[Callable[[], None]] = [
+        partial(engine.control.refuse, "d", [in_sql]),
+        driver.run_until_idle,
+    ]
     for asked in ways:
         with pytest.raises(DataflowInvalidError) as caught:
             asked()

@@ -41,7 +41,9 @@ def test_keys_of_every_type_make_the_references_groups(
     stage, names = dataflow.stages["s0"], [f"k{i}" for i in range(len(types))]
     for record in driver.state("s0", "seen")[:20]:
         key = {name: record[name] for name in names}
-        assert repr_of(engine.look_up(driver.folder, stage, "seen", key)) == repr_of([record])
+        assert repr_of(engine.records.look_up(driver.folder, stage, "seen", key)) == repr_of(
+            [record]
+        )
 
 
 FORMS: dict[str, Callable[[TranslatorSpec], TranslatorSpec]] = {

@@ -20,7 +20,7 @@ from cbp.engine.commit.garbage_collection import dead_files, oldest_kept
 from cbp.engine.delta import tables
 from cbp.engine.delta.tables import open_table
 from cbp.engine.direct import LocalEngine
-from cbp.engine.interface.tables import Retention
+from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.failpoints import Crash, PlannedFaults
 from cbp.engine.storage.file_names import bucket_file, file_epoch, flow_file, vectors_id
 from cbp.engine.storage.files import LocalFiles, StoredFile
@@ -76,7 +76,7 @@ def collect(driver: Driver, retention: Retention = NOW_ONLY, **more: Any) -> Any
         for file in waiting.increment.files
     ]
     node = driver.dataflow.stages["count"]
-    return driver.engine.collect(
+    return driver.engine.garbage.collect(
         driver.folder, node, queued=lambda: queued, retention=retention, **more
     )
 
@@ -136,7 +136,7 @@ def test_what_a_queue_names_stays(tmp_path: Path) -> None:
     orphan = f"{table}/_runs/{flow_file(0, 7, 'lost-0')}"
     (tmp_path / "df" / orphan).write_bytes(b"")
     for queued, there in (([orphan], True), ([], False)):
-        driver.engine.collect(driver.folder, node, queued=queued.copy, retention=NOW_ONLY)
+        driver.engine.garbage.collect(driver.folder, node, queued=queued.copy, retention=NOW_ONLY)
         assert (tmp_path / "df" / orphan).exists() is there
 
 
@@ -146,13 +146,13 @@ def test_a_run_under_way_loses_nothing(tmp_path: Path) -> None:
     play(driver, 10)
     engine, state = driver.engine, "state/count.counts"
     before = counts(driver)
-    publish = engine.publish
+    publish = engine.publisher.publish
 
     def late(*args: Any, **named: Any) -> Any:
         collect(driver)  # between the record and its publication
         return publish(*args, **named)
 
-    engine.publish = late  # type: ignore[method-assign]
+    engine.publisher.publish = late  # type: ignore[method-assign]
     play(driver, 12, retention=None)
     assert sum(counts(driver).values()) == sum(before.values()) + 12 * 3
     assert state in collect(driver)

@@ -159,7 +159,7 @@ def test_a_torn_publication_keeps_its_timestamp(before: int, tmp_path: Path) -> 
     records = list(driver.log.since("stage", 0))
     later = records[-1].prepared_ms + 1000
     again = LocalEngine(cache=str(tmp_path / "cache"))
-    again.publish(str(tmp_path / "t"), records, timestamp_ms=later)
+    again.publisher.publish(str(tmp_path / "t"), records, timestamp_ms=later)
     (whole,) = entries(tmp_path, tables[1])[known[1] :]
     assert whole[0].in_commit_ms == torn[0].in_commit_ms < later
     compacted = [actions[0].in_commit_ms for actions in entries(tmp_path)[known[0] + 1 :]]
@@ -210,7 +210,7 @@ def test_runs_go_on_from_records_that_are_not_published(tmp_path: Path) -> None:
     assert driver.outputs("stage.totals")[-1] == [{"url": "a", "n": 4}]
     assert driver.state("stage", "counts") == []
     assert (
-        driver.engine.look_up(
+        driver.engine.records.look_up(
             driver.folder, driver.dataflow.stages["stage"], "counts", {"url": "a"}
         )
         == []
@@ -228,7 +228,7 @@ def test_what_a_table_shows_is_told_by_its_transactions(tmp_path: Path) -> None:
     first = list(driver.unpublished["stage"])
     driver.publish()
     before = entries(tmp_path)
-    driver.engine.publish(driver.folder, first, timestamp_ms=1)
+    driver.engine.publisher.publish(driver.folder, first, timestamp_ms=1)
     assert entries(tmp_path) == before
     driver.unpublished["stage"] = first
     counts(driver, "a")
@@ -251,7 +251,7 @@ def test_a_change_that_does_not_fit_stops_the_stage(tmp_path: Path) -> None:
         TableChange(TABLE, deletes={"_runs/_bucket=0/none.parquet": rows}),
     ):
         with pytest.raises(InvariantError):
-            driver.engine.publish(driver.folder, [made(change, 1)], timestamp_ms=1)
+            driver.engine.publisher.publish(driver.folder, [made(change, 1)], timestamp_ms=1)
 
 
 def test_damaged_deletes_are_never_published(tmp_path: Path) -> None:

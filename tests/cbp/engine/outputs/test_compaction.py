@@ -76,7 +76,9 @@ def test_old_increments_read_the_same_out_of_the_table(tmp_path: Path, publish_e
         driver.run_until_idle()
         for flow in ("split.words", "split.lengths", "count.totals"):
             for increment in driver.increments[flow][len(seen.get(flow, [])) :]:
-                rows = driver.engine.read(driver.folder, [increment], offset=0, limit=10**9)
+                rows = driver.engine.increments.read(
+                    driver.folder, [increment], offset=0, limit=10**9
+                )
                 seen.setdefault(flow, []).append(rows)
     driver.publish()
     collect(driver)
@@ -86,11 +88,11 @@ def test_old_increments_read_the_same_out_of_the_table(tmp_path: Path, publish_e
         assert len(gone) > 30
         for increment, rows in zip(increments, read_before, strict=True):
             read = [
-                driver.engine.read(driver.folder, [increment], offset=at, limit=1)
+                driver.engine.increments.read(driver.folder, [increment], offset=at, limit=1)
                 for at in range(len(rows) + 1)
             ]
             assert [row for page in read for row in page] == rows
-        together = driver.engine.read(driver.folder, increments, offset=3, limit=40)
+        together = driver.engine.increments.read(driver.folder, increments, offset=3, limit=40)
         assert together == [row for rows in read_before for row in rows][3:43]
         stage, _, output = flow.partition(".")
         table = f"{driver.folder}/flows/{stage}.{output}"
@@ -160,4 +162,4 @@ def test_a_lost_increment_of_a_source_is_told(tmp_path: Path) -> None:
     driver = driver_on(tmp_path)
     lost = Increment("lines", 0, 0, (DataFile("sources/lines/x.parquet", 1, 1),))
     with pytest.raises(NotFoundError):
-        driver.engine.read(driver.folder, [lost], offset=0, limit=1)
+        driver.engine.increments.read(driver.folder, [lost], offset=0, limit=1)

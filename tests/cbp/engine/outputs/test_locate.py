@@ -72,16 +72,19 @@ def test_increments_whose_files_are_gone_are_slices_of_others(old: Any) -> None:
     driver, rows = old
     was = driver.increments["split.words"]
     assert sum(gone(driver, increment) for increment in was) > 20
-    now = driver.engine.locate(driver.folder, "split.words", was)
+    now = driver.engine.increments.locate(driver.folder, "split.words", was)
     assert not any(gone(driver, increment) for increment in now)
     assert [(i.name, i.framing_key, i.records) for i in now] == [
         (i.name, i.framing_key, i.records) for i in was
     ]
     assert {file.whole for increment in now for file in increment.files} == {True, False}
     for increment, expected in zip(now, rows, strict=True):
-        read = driver.engine.read(driver.folder, [increment], offset=0, limit=10**9)
+        read = driver.engine.increments.read(driver.folder, [increment], offset=0, limit=10**9)
         assert [{k: v for k, v in row.items() if k != "_epoch"} for row in read] == expected
-    pages = [driver.engine.read(driver.folder, now, offset=at, limit=7) for at in range(0, 160, 7)]
+    pages = [
+        driver.engine.increments.read(driver.folder, now, offset=at, limit=7)
+        for at in range(0, 160, 7)
+    ]
     assert [row["url"] for page in pages for row in page] == [
         row["url"] for epoch in rows for row in epoch
     ]
@@ -115,7 +118,9 @@ def test_a_stage_reads_them_as_it_would_have(
     reference.run_until_idle()
     engine = LocalEngine(cache=str(tmp_path / "cache"))
     later = Driver(engine, dataflow, Path(driver.folder))
-    for increment in engine.locate(driver.folder, "split.words", driver.increments["split.words"]):
+    for increment in engine.increments.locate(
+        driver.folder, "split.words", driver.increments["split.words"]
+    ):
         later._enqueue(increment)
     later.run_until_idle()
     assert later.outputs(f"later.{output}") == reference.outputs(f"later.{output}")
@@ -128,4 +133,7 @@ def test_what_is_not_there_as_it_was_is_not_made_up(old: Any) -> None:
     first = driver.increments["split.words"][0]
     more = replace(first, files=(replace(first.files[0], records=99, stop=99),))
     later = Increment("split.words", EPOCHS + 7, 0, (DataFile("flows/split.words/x", 1, 1),))
-    assert driver.engine.locate(driver.folder, "split.words", [more, later]) == [more, later]
+    assert driver.engine.increments.locate(driver.folder, "split.words", [more, later]) == [
+        more,
+        later,
+    ]

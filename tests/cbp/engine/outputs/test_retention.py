@@ -143,15 +143,18 @@ def test_readers_see_the_end_of_the_flow(tmp_path: Path, publish_every: int) -> 
     table = open_table(path, LocalFiles())
     oldest = horizon(table.snapshot.txns)
     assert 8 < oldest <= 20
-    assert driver.engine.horizon(driver.folder, "count.totals") == oldest
+    assert driver.engine.increments.horizon(driver.folder, "count.totals") == oldest
     shown = polars.read_delta(path)
     assert sorted(set(shown["_epoch"])) == list(range(oldest, 42))
     query = QueryBuilder().register("t", DeltaTable(path)).execute("SELECT count(*) AS n FROM t")
     assert pa.table(query.read_all()).to_pylist() == [{"n": len(shown)}]
-    found = [driver.engine.recall(driver.folder, "count.totals", n).records for n in range(20, 42)]
+    found = [
+        driver.engine.increments.recall(driver.folder, "count.totals", n).records
+        for n in range(20, 42)
+    ]
     assert sum(found) == len(shown.filter(polars.col("_epoch") >= 20))
     with pytest.raises(IncrementCollectedError) as told:
-        driver.engine.recall(driver.folder, "count.totals", oldest - 1)
+        driver.engine.increments.recall(driver.folder, "count.totals", oldest - 1)
     assert told.value.details["oldest"] == oldest
     other = f"{driver.folder}/flows/split.words"
     assert _ways(path) | _ways(other) == {

@@ -55,7 +55,9 @@ def test_buckets_are_split_and_merged_on_live_data(tmp_path: Path, publish_every
         life.driver.publish()
         life.check()
         node = life.driver.dataflow.stages["stage"]
-        found = life.driver.engine.look_up(life.driver.folder, node, "counts", {"word": "w1"})
+        found = life.driver.engine.records.look_up(
+            life.driver.folder, node, "counts", {"word": "w1"}
+        )
         assert [row["n"] for row in found] == [life.expected()["w1"]]
 
 
@@ -162,5 +164,5 @@ def test_an_unchanged_version_touches_no_table(tmp_path: Path) -> None:
     engine = life.driver.engine
     assert isinstance(engine, DirectEngine)
     node = replace(life.driver.dataflow.stages["stage"], fuse=False)
-    assert engine.rewrite(life.driver.folder, "d", node, epoch=2, run="c", anew=False) == []
+    assert engine.tables.rewrite(life.driver.folder, "d", node, epoch=2, run="c", anew=False) == []
     assert sorted(p for p in (tmp_path / "t").rglob("*") if p.is_file()) == before

@@ -14,7 +14,7 @@ from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.deletion_vectors import bitmap_of, inline_vector
 from cbp.engine.delta.live_records import live_batches, page_of
 from cbp.engine.direct import LocalEngine
-from cbp.engine.interface.engine import TableVersions
+from cbp.engine.interface.record_reader import TableVersions
 from cbp.engine.storage import file_sizes as sizes
 from cbp.errors import VersionGoneError
 from tests.cbp.engine.epochs import dataflow_of
@@ -61,10 +61,12 @@ def test_pages_of_a_version_are_the_table_as_it_was(limit: int, tmp_path: Path) 
     """Of a state, dead records left out, and of an output in its order; newest version or not."""
     driver, held = driver_of(tmp_path)
     (node,) = driver.dataflow.stages.values()
-    reader: TableVersions = driver.engine.versions(driver.folder, node)
+    reader: TableVersions = driver.engine.records.versions(driver.folder, node)
     told: Pages = []
     for epoch, counts in enumerate(held):
-        shown = driver.engine.first_shown(driver.folder, driver.dataflow.name, node, epoch, 0)
+        shown = driver.engine.history.first_shown(
+            driver.folder, driver.dataflow.name, node, epoch, 0
+        )
         versions = {name.rpartition(".")[2]: one.version for name, one in shown.items()}
         kept = all_pages(reader.state_page, "counts", versions["counts"], limit)
         assert sorted(map(repr, kept)) == sorted(
@@ -83,7 +85,7 @@ def test_a_version_that_is_not_kept_is_said_to_be_gone(tmp_path: Path) -> None:
     """One that never was, too: who asks holds a cursor."""
     driver, _ = driver_of(tmp_path)
     (node,) = driver.dataflow.stages.values()
-    reader = driver.engine.versions(driver.folder, node)
+    reader = driver.engine.records.versions(driver.folder, node)
     with pytest.raises(VersionGoneError):
         reader.state_page("counts", 10_000, (0, 0), 1)
     with pytest.raises(VersionGoneError):

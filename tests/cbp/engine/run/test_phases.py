@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from cbp import DataflowBuilder
 from cbp.engine.blackbox.blackbox import LocalBlackboxExecutor
 from cbp.engine.direct import DirectEngine, LocalEngine
-from cbp.engine.interface.engine import RunPlan
+from cbp.engine.interface.runs import RunPlan
 from cbp.engine.kernel import groupwise as bucket
 from cbp.engine.reference.engine import ReferenceEngine
 from cbp.engine.run import planner as planning

@@ -12,7 +12,7 @@ import pytest
 
 from cbp import All, DataflowBuilder, Input, RunAny, State, Translate, route
 from cbp.engine.direct import DirectEngine
-from cbp.engine.interface.engine import RunPlan
+from cbp.engine.interface.runs import RunPlan
 from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.run.fanout_estimate import KINDS_MAX, Reach
 from cbp.engine.run.planner import ROWS_PER_TASK

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cbp.engine.delta import tables
 from cbp.engine.direct import DirectEngine, LocalEngine
-from cbp.engine.interface.tables import Retention
+from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.reference.engine import ReferenceEngine
 from cbp.engine.run import planner as planning
 from cbp.engine.run.executor import LocalExecutor
@@ -118,7 +118,7 @@ def collect(driver: Driver) -> None:
     ]
     retention = Retention(versions_min=0, versions_max=0, seconds=0, attempt_seconds=0)
     node = driver.dataflow.stages["stage"]
-    driver.engine.collect(driver.folder, node, queued=lambda: queued, retention=retention)
+    driver.engine.garbage.collect(driver.folder, node, queued=lambda: queued, retention=retention)
 
 
 def test_bindings_stay_as_long_as_their_messages(

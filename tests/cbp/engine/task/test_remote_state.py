@@ -47,7 +47,7 @@ def test_a_bucket_that_is_only_written_to_stays_compact(tmp_path: Path) -> None:
         for one in (driver, reference):
             one.feed("s_orders", orders(("caller", "give", n)))
             one.run_until_idle()
-    table = driver.engine._tables.table(str(tmp_path / "t" / "state/stage.kept"))  # type: ignore[attr-defined]
+    table = driver.engine.history.tables.table(str(tmp_path / "t" / "state/stage.kept"))  # type: ignore[attr-defined]
     live = Counter(Path(file.path).parent.name for file in table.snapshot.live.values())
     assert max(live.values()) <= 2 * FANOUT
     kept = [row for row in driver.state("stage", "kept") if row["k"] in "ab"]

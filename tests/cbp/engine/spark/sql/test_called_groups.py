@@ -20,7 +20,7 @@ import pytest
 from cbp.engine.columnar.buckets import bucket_shift
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.direct import DirectEngine
-from cbp.engine.interface.engine import RunPlan
+from cbp.engine.interface.runs import RunPlan
 from cbp.engine.kernel.arrow import reader
 from cbp.engine.kernel.arrow.groups import Groups
 from cbp.engine.kernel.arrow.reader import Call
@@ -246,5 +246,5 @@ def test_called_groups_that_are_given_nothing_lose_their_state(tmp_path: Path) -
         driver.feed("s_urls", [{"url": url}])
         driver.run_until_idle()
     node = driver.dataflow.stages["stage"]
-    left = list(engine.read_state(driver.folder, node, "counts"))
+    left = list(engine.records.read_state(driver.folder, node, "counts"))
     assert left == [{"url": "b", "n": 1}]

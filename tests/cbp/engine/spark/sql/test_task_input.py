@@ -17,7 +17,7 @@ import pytest
 
 from cbp import DataflowBuilder, Input, Output, State, Translate
 from cbp.engine.direct import DirectEngine
-from cbp.engine.interface.engine import RunPlan
+from cbp.engine.interface.runs import RunPlan
 from cbp.engine.kernel.arrow import type_check as conform
 from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.shuffle import replicated_read as arrange

@@ -1,0 +1,94 @@
+"""The direct engine: state is never shuffled, and a run costs what its increment touches.
+
+`DirectEngine` is the engine that a service uses, over tables whose records are placed by bucket.
+`cbp.engine.run.preparer` prepares a run, and an executor carries out its tasks:
+`cbp.engine.spark` as one Spark job, `LocalExecutor` in this process (tests, and simulations
+that need no cluster). Both run the same task code on the same files.
+
+Guaranteed: a prepared run is not published; publication is redo and may be repeated.
+Not guaranteed: that files of failed attempts are gone; they stay until the collector finds them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from cbp.engine.direct.collector import Collector
+from cbp.engine.direct.log_writer import LogWriter
+from cbp.engine.direct.readers import HistoryReader, IncrementTables, RecordTables, WholeTables
+from cbp.engine.direct.table_changes import TableChanges
+from cbp.engine.interface.runs import RunControl
+from cbp.engine.run.executor import Executor, LocalExecutor
+from cbp.engine.run.planner import Planner
+from cbp.engine.run.preparer import Preparer
+from cbp.engine.run.table_cache import OpenTables
+from cbp.engine.storage.failpoints import NO_FAULTS, Faults
+from cbp.engine.storage.files import Files, LocalFiles
+
+__all__ = ["DirectEngine", "LocalEngine"]
+
+_HASH_ALL_BITS = -1
+
+
+class DirectEngine:
+    """The direct engine; implements `cbp.engine.interface.engine.Engine`.
+
+    Args:
+        cache: Folder for index copies, on every worker's machine.
+        hash_mask: Applied to every hash; only tests narrow it, to force collisions.
+
+    Attributes:
+        preparer, control, publisher, tables, increments, records, history, garbage, verification:
+            The parts; see `cbp.engine.interface.engine.Engine`. The executor is the control.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        *,
+        cache: str,
+        files: Files | None = None,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        faults: Faults = NO_FAULTS,
+        hash_mask: int = _HASH_ALL_BITS,
+    ) -> None:
+        files = files or LocalFiles(faults)
+        self._executor, self._open = executor, OpenTables(files)
+        planner = Planner(executor, self._open, cache, hash_mask)
+        self.preparer = Preparer(executor, planner, self._open, files, clock_ms, faults)
+        self.control: RunControl = executor
+        self.publisher = LogWriter(self._open, files, cache)
+        self.garbage = Collector(self._open, files, clock_ms)
+        caches = (self._open, self.garbage, executor)
+        self.tables = TableChanges(executor, self._open, files, cache, caches, clock_ms, faults)
+        self.increments = IncrementTables(self._open)
+        self.records = RecordTables(self._open, cache, hash_mask)
+        self.history = HistoryReader(self._open)
+        self.verification = WholeTables(self._open, files, cache)
+        self._beside = partial(
+            DirectEngine,
+            executor,
+            cache=f"{cache}-beside",
+            files=files,
+            clock_ms=clock_ms,
+            faults=faults,
+            hash_mask=hash_mask,
+        )
+
+    def beside(self) -> DirectEngine:
+        """Return an engine for recomputations; see `Engine.beside`."""
+        return self._beside()
+
+    def close(self) -> None:
+        """Release the executor."""
+        self._executor.close()
+
+
+class LocalEngine(DirectEngine):
+    """The direct engine without Spark; it has the same files and tables."""
+
+    def __init__(self, *, cache: str, **options: Any) -> None:
+        super().__init__(LocalExecutor(), cache=cache, **options)

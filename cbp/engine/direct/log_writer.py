@@ -1,0 +1,84 @@
+"""Writes the log entries of tables: publication, and roll-back.
+
+Guaranteed: both are redo and may be repeated after any crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cbp.engine.commit.publication import begun_ms, plan_entries
+from cbp.engine.commit.rollback import plan_rewind, rewind_table
+from cbp.engine.interface.table_publisher import TableRewind, Target
+from cbp.engine.run.table_cache import OpenTables
+from cbp.engine.state.index_cache import index_cache
+from cbp.engine.storage.files import Files
+from cbp.engine.storage.table_names import stage_tables
+from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.run.intention import Intention
+
+__all__ = ["LogWriter"]
+
+
+@dataclass
+class LogWriter:
+    """Publishes and rolls back; implements `TablePublisher`.
+
+    Attributes:
+        cache: Folder of the index copies.
+    """
+
+    tables: OpenTables
+    files: Files
+    cache: str
+
+    def publish(
+        self, folder: str, intentions: Sequence[Intention], *, timestamp_ms: int
+    ) -> Mapping[str, int]:
+        """Write the log entries of recorded intentions; idempotent, see `TablePublisher.publish`.
+
+        All vectors of all tables are durable before the first entry is written.
+        """
+        names = [change.table for intention in intentions for change in intention.changes]
+        tables = {name: self.tables.table(f"{folder}/{name}") for name in dict.fromkeys(names)}
+        found = {name: table.refresh() for name, table in tables.items()}
+        timestamp_ms = begun_ms(tables, intentions) or timestamp_ms
+        planned = [
+            (name, tables[name], entry)
+            for name in tables
+            for entry in plan_entries(
+                folder,
+                name,
+                found[name],
+                intentions,
+                timestamp_ms=timestamp_ms,
+                files=self.files,
+                vectors=index_cache(self.cache).vectors,
+            )
+        ]
+        entries = [entry for _, _, entry in planned]
+        return {
+            name: entry.put_into(table, timestamp_ms, together=entries)
+            for name, table, entry in planned
+        }
+
+    def rewind(
+        self,
+        folder: str,
+        node: StageNode,
+        target: Target,
+        *,
+        records: Callable[[int], Sequence[Intention]],
+        dry_run: bool = False,
+    ) -> Mapping[str, TableRewind]:
+        """Roll a stage's tables back to an earlier epoch; see `TablePublisher.rewind`."""
+        done: dict[str, TableRewind] = {}
+        for name in stage_tables(node):
+            table = self.tables.table(f"{folder}/{name}")
+            if dry_run:
+                figures, _ = plan_rewind(folder, name, table, target, records, files=self.files)
+                done[name] = figures
+            elif found := rewind_table(folder, name, table, target, records, files=self.files):
+                done[name] = found
+        return done

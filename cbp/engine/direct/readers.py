@@ -1,0 +1,172 @@
+"""Readers of tables, one for each role of `cbp.engine.interface`; none of them writes.
+
+Each reads the tables as of their newest log entry, unless a version is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cbp.engine.commit.publication import horizon, live_files
+from cbp.engine.commit.table_versions import version_at, version_showing
+from cbp.engine.outputs.locate import located
+from cbp.engine.read.contents import OutputContents, StateContents
+from cbp.engine.read.lookup import look_up, read_records, read_state_rows, recalled
+from cbp.engine.read.pages import VersionReader
+from cbp.engine.read.state_copy import take_over
+from cbp.engine.run.framing import frame_increment
+from cbp.engine.run.table_cache import OpenTables
+from cbp.engine.state.bucket_state import StateTable
+from cbp.engine.state.index_cache import index_cache
+from cbp.engine.storage.files import Files
+from cbp.engine.storage.table_names import stage_tables
+from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.dataflow.stage import InputSpec
+from cbp.model.flow.framing import Segment
+from cbp.model.flow.increment import Increment
+from cbp.model.flow.snapshot import TableVersion
+from cbp.model.run.intention import Intention, TableChange
+from cbp.model.verification import Comparison
+
+__all__ = ["HistoryReader", "IncrementTables", "RecordTables", "WholeTables"]
+
+
+@dataclass
+class IncrementTables:
+    """Reads increments from output tables; implements `IncrementReader`."""
+
+    tables: OpenTables
+
+    def read(
+        self, folder: str, increments: Sequence[Increment], *, offset: int, limit: int
+    ) -> list[dict[str, Any]]:
+        """Return records of increments, in order; old increments are read from their tables."""
+        return read_records(
+            folder, increments, offset=offset, limit=limit, live_of=self.tables.live_output
+        )
+
+    def recall(self, folder: str, flow: str, index: int) -> Increment:
+        """Return an old increment from its table; see `IncrementReader.recall`."""
+        increment = Increment(flow, index, index)
+        live = self.tables.live_output(folder, increment)
+        return recalled(folder, increment, live)
+
+    def locate(self, folder: str, flow: str, increments: Sequence[Increment]) -> list[Increment]:
+        """Return old increments with the files that hold them now; see `IncrementReader.locate`."""
+        live = self.tables.output(folder, flow).live
+        return located(folder, flow, increments, tuple(live.values()))
+
+    def horizon(self, folder: str, flow: str, *, version: int | None = None) -> int:
+        """Return the first increment that retention kept; see `IncrementReader.horizon`."""
+        return horizon(self.tables.output(folder, flow, version=version).txns)
+
+    def frame(
+        self, folder: str, stage: str, spec: InputSpec, increment: Increment, memo: Any
+    ) -> tuple[list[Segment], Any]:
+        """Find the frames of an output increment; see `IncrementReader.frame`."""
+        return frame_increment(folder, increment, spec, memo, stage=stage)
+
+
+@dataclass
+class RecordTables:
+    """Reads records of tables; implements `RecordReader`.
+
+    Attributes:
+        cache: Folder of the index copies.
+        hash_mask: Applied to every hash.
+    """
+
+    tables: OpenTables
+    cache: str
+    hash_mask: int
+
+    def look_up(
+        self, folder: str, node: StageNode, state: str, key: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Return the published records of one key."""
+        table = self.tables.state(folder, node, state)
+        cache = index_cache(self.cache)
+        return look_up(table, node, state, key, cache, hash_mask=self.hash_mask)
+
+    def read_state(self, folder: str, node: StageNode, state: str) -> Iterator[dict[str, Any]]:
+        """Yield every published record of a state."""
+        return read_state_rows(
+            self.tables.state(folder, node, state), node, state, index_cache(self.cache)
+        )
+
+    def versions(self, folder: str, node: StageNode) -> VersionReader:
+        """Return a reader of a stage's tables as of a version; see `RecordReader.versions`."""
+        cache = index_cache(self.cache)
+        return VersionReader(self.tables.table, folder, node, cache, hash_mask=self.hash_mask)
+
+
+@dataclass
+class HistoryReader:
+    """Finds versions in the logs of tables; implements `TableHistory`."""
+
+    tables: OpenTables
+
+    def shown(
+        self, folder: str, dataflow: str, node: StageNode, *, at_ms: int | None = None
+    ) -> dict[str, TableVersion]:
+        """Return the newest versions of a stage's tables as of a time; see `TableHistory.shown`."""
+        return {
+            name: version_at(self.tables.table(f"{folder}/{name}"), name, dataflow, at_ms)
+            for name in stage_tables(node)
+        }
+
+    def first_shown(
+        self, folder: str, dataflow: str, node: StageNode, epoch: int, generation: int
+    ) -> dict[str, TableVersion]:
+        """Return the oldest versions that show an epoch; see `TableHistory.first_shown`."""
+        tables = {name: self.tables.table(f"{folder}/{name}") for name in stage_tables(node)}
+        found = {
+            name: version_showing(table, name, dataflow, epoch, generation)
+            for name, table in tables.items()
+        }
+        return {name: version for name, version in found.items() if version is not None}
+
+
+@dataclass
+class WholeTables:
+    """Reads whole tables; implements `VerificationReader`.
+
+    Attributes:
+        cache: Folder of the index copies.
+    """
+
+    tables: OpenTables
+    files: Files
+    cache: str
+
+    def take_over(
+        self, folder: str, tables: Mapping[str, int], records: Sequence[Intention], into: str
+    ) -> tuple[TableChange, ...]:
+        """Copy the records of versions of tables; see `VerificationReader.take_over`."""
+        return tuple(
+            take_over(
+                self.tables.table(f"{folder}/{name}").log.snapshot(version),
+                name,
+                records,
+                folder=folder,
+                into=into,
+                files=self.files,
+            )
+            for name, version in tables.items()
+        )
+
+    def contents(
+        self, folder: str, node: StageNode, comparison: Comparison, *, version: int | None = None
+    ) -> StateContents | OutputContents:
+        """Return the records of one table as of a version; see `VerificationReader.contents`."""
+        table = self.tables.table(f"{folder}/{comparison.table}")
+        snapshot = table.refresh() if version is None else table.log.snapshot(version)
+        if comparison.kind == "state":
+            schema = node.translator.state(comparison.name).schema
+            live = live_files(snapshot, comparison.table, ())
+            found = StateTable(table.path, snapshot.metadata.id, live)
+            return StateContents(found, schema, node.buckets, index_cache(self.cache))
+        schema = node.translator.output(comparison.name).schema
+        return OutputContents(table.path, schema, tuple(snapshot.live.values()))

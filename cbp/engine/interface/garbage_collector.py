@@ -1,0 +1,108 @@
+"""Role of an engine: to remove what nobody needs any more, and to say what will be removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.flow.retention import Expiry, KeptFlow
+
+__all__ = ["Dead", "GarbageCollector", "Kept", "Retention", "TablePlan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long a table's past stays readable; all three limits hold.
+
+    Attributes:
+        versions_min: Versions before the newest that stay, however old they are.
+        versions_max: Versions before the newest that may stay, however young they are.
+        seconds: A version stays if it was the newest at some moment within this time.
+        attempt_seconds: Longest time for which a task writes. Temporary files and files of
+            failed attempts are left alone until they are older than this.
+    """
+
+    versions_min: int = 20
+    versions_max: int = 10_000
+    seconds: float = 86_400.0
+    attempt_seconds: float = 3_600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """A file to remove, and the reason in words.
+
+    Attributes:
+        path: Relative to the table.
+    """
+
+    path: str
+    bytes: int
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The number and size of the files that stay for one reason, given in words."""
+
+    because: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """What a garbage collection removes from one table.
+
+    Attributes:
+        base: The oldest version that stays readable.
+        entries: Number of log entries and checkpoints before `base`.
+        dead: Files to remove, oldest epoch first.
+        kept: The other files, by reason.
+    """
+
+    base: int
+    entries: int
+    dead: tuple[Dead, ...]
+    kept: tuple[Kept, ...] = ()
+
+
+class GarbageCollector(Protocol):
+    """Removes files and log entries of a stage's tables."""
+
+    def collect(
+        self,
+        folder: str,
+        node: StageNode,
+        *,
+        queued: Callable[[], Collection[str]],
+        retention: Retention,
+        dry_run: bool = False,
+    ) -> Mapping[str, TablePlan]:
+        """Garbage-collect a stage's tables: remove a bounded part of what nobody needs.
+
+        May be called at any time, also while the stage runs, and repeated after a crash.
+
+        Args:
+            folder: The dataflow's folder.
+            node: The stage.
+            queued: Returns the paths, relative to `folder`, of all files that wait in connectors
+                or that unpublished records name. Called after the tables were listed.
+            retention: What stays readable.
+            dry_run: Remove nothing, only report.
+
+        Returns:
+            Table folder to what is removed.
+        """
+        ...
+
+    def expired(self, folder: str, kept: Mapping[str, KeptFlow]) -> Mapping[str, Expiry]:
+        """Return which records of outputs the next runs would let expire; only reads.
+
+        Args:
+            folder: The dataflow's folder.
+            kept: By flow, the records that must stay.
+        """
+        ...

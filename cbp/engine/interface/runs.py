@@ -1,0 +1,159 @@
+"""Roles of an engine: to prepare a run, and to control the runs that are being prepared.
+
+The steps of a run:
+
+1. `RunPreparer.prepare` does the work and writes files. It publishes nothing.
+2. The caller puts the intention (`cbp.engine.commit.intention_log`). This is the commit point.
+3. `publish` (`cbp.engine.interface.table_publisher`) shows the run in the tables, alone or
+   together with other runs. It may happen much later. It is an idempotent redo and may be
+   repeated after any crash.
+
+The next runs need not wait for the third step: their plan names the intentions that the tables do
+not show yet.
+
+Every engine calls the groups of an epoch ordered by (unsigned hash, key). Authors may rely on
+the order of the records within a group: records of an input are ordered by (order_by, increment,
+position), records of a state by all columns that can be compared, nulls first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.dataflow.explain import PhysicalLimits
+from cbp.model.flow.increment import Increment
+from cbp.model.flow.retention import KeptFlow
+from cbp.model.run.correction import Correction
+from cbp.model.run.intention import Intention, TableChange
+
+__all__ = ["PreparedRun", "RunControl", "RunPlan", "RunPreparer"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """One run, as plain data.
+
+    Attributes:
+        folder: The dataflow's folder; a local path or a URI.
+        node: The stage: translator, wiring, buckets.
+        epoch: Counted from 0, without gaps; names the output increments.
+        run: Unique id of this attempt, `[a-z0-9]+`; names its files.
+        inputs: Input name to the increments to read, in order.
+        fused: Stages that run in the same epoch. Each follows the stage that writes its only
+            input; see `cbp.model.dataflow.fusion`.
+        unpublished: Intentions of this stage that its tables may not show yet, oldest first,
+            without gaps up to `epoch`. Intentions that the tables already show do no harm.
+        kept: By flow, the records that must stay, for outputs that are not kept for good.
+        own_messages: Loopbacks, by flow, that only their own stage reads. Only the order of each
+            group's messages counts there, so a run may put the messages of one bucket together.
+        slots_max: Most slots of the engine that the run's tasks take at a time; `None`: all.
+    """
+
+    folder: str
+    dataflow: str
+    node: StageNode
+    epoch: int
+    run: str
+    inputs: Mapping[str, tuple[Increment, ...]]
+    fused: tuple[StageNode, ...] = ()
+    unpublished: tuple[Intention, ...] = ()
+    kept: Mapping[str, KeptFlow] = field(default_factory=dict)
+    own_messages: Collection[str] = frozenset()
+    slots_max: int | None = None
+
+    def slots_of(self, slots: int) -> int:
+        """Return how many of an engine's slots the run's tasks take at most."""
+        return slots if self.slots_max is None else min(slots, self.slots_max)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """What a run wrote: durable on disk, not visible to any reader yet.
+
+    Attributes:
+        outputs: Output name to its increment of this epoch, empty increments included. Outputs
+            of a fused stage are named `stage.output`.
+        changes: How the tables change; states first, then outputs.
+        figures: `records_in`, `groups`, `records_out`, `state_written`, `state_removed`,
+            `records_combined` (records that combiners kept out of the shuffle), `bytes_read`,
+            `bytes_shuffled`, `bytes_written` to files, `bytes_dropped` of files that are
+            no longer live, and `seconds_*` by step. For messages that are read in place
+            (`cbp.engine.task.message_reader`): `messages_local` (written by a task to its own
+            buckets), `messages_remote`, and the same two in bytes. For a run of several stages:
+            the totals, and `<stage>/<figure>` for each stage.
+    """
+
+    outputs: Mapping[str, Increment]
+    changes: tuple[TableChange, ...]
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+class RunPreparer(Protocol):
+    """Prepares runs; different threads may call it for different stages."""
+
+    def limits(self) -> PhysicalLimits:
+        """Return what decides how a run is executed; for `cbp.model.dataflow.explain`."""
+        ...
+
+    def prepare(self, plan: RunPlan) -> PreparedRun:
+        """Do the work of one run; blocks until every file is durable.
+
+        May be called again for the same epoch with another `run` id: the files of an
+        attempt that is not recorded are harmless orphans.
+
+        Raises:
+            AuthorCodeError: The author's code failed.
+            IncrementDamagedError: An input file is missing or has a different number of rows.
+            OperatingError: Disk full, cancelled, a foreign writer.
+        """
+        ...
+
+    def correct(
+        self, plan: RunPlan, stage: str, state: str, corrections: Sequence[Correction]
+    ) -> tuple[PreparedRun, str]:
+        """Correct records of a state in an epoch of its own; like `prepare`, publishes nothing.
+
+        Args:
+            plan: The epoch; it has no inputs.
+            stage: The stage of the plan that has the state.
+            state: Name of the state.
+            corrections: Corrections that were checked (`cbp.model.run.correction`).
+
+        Returns:
+            The prepared run, whose outputs are empty, and the path of the file that holds the
+            corrections, relative to the folder.
+
+        Raises:
+            CbpError: As in `prepare`.
+        """
+        ...
+
+
+class RunControl(Protocol):
+    """Refuses stages that cannot run; stops and watches runs that other threads prepare."""
+
+    def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
+        """Refuse stages that need what this engine cannot do; touches nothing.
+
+        Called before a dataflow has left any trace; `create_tables` and `prepare` check again:
+        repeated calls are cheap.
+
+        Raises:
+            DataflowInvalidError: Rule `engine_unsupported`, with stage, input and place.
+        """
+        ...
+
+    def cancel(self, run: str) -> None:
+        """Ask a run to stop; its `prepare` then raises `RunCancelledError`. Returns at once."""
+        ...
+
+    def starved(self, runs: Collection[str]) -> Collection[str]:
+        """Return those of these runs that have tasks waiting at this moment, and none running.
+
+        Raises:
+            OperatingError: The engine cannot find out.
+        """
+        ...

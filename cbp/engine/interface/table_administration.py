@@ -1,0 +1,91 @@
+"""Role of an engine: to create, change and forget a stage's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.run.intention import TableChange
+
+__all__ = ["TableAdministration"]
+
+
+class TableAdministration(Protocol):
+    """Creates and changes tables as a dataflow's versions declare them."""
+
+    def create_tables(
+        self,
+        folder: str,
+        dataflow: str,
+        nodes: Sequence[StageNode],
+        *,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Create the tables of these stages; does nothing for tables that exist.
+
+        Args:
+            folder: The dataflow's folder.
+            dataflow: Its name.
+            nodes: The stages.
+            timestamp_ms: Timestamp of the tables' first log entries, in milliseconds since 1970;
+                by default now. Every later entry has a later timestamp. The entries of one
+                publication have the same timestamp only if it is later than this one.
+
+        Raises:
+            DataflowInvalidError: As in `check`.
+            TableForeignError: A folder holds something else.
+        """
+        ...
+
+    def rewrite(
+        self, folder: str, dataflow: str, node: StageNode, *, epoch: int, run: str, anew: bool
+    ) -> Sequence[TableChange]:
+        """Write the files that a stage's tables need after a change; no reader sees them yet.
+
+        Everything that the stage recorded must be published, and nothing may run. May be called
+        again with another `run`: files that are never passed to `alter` are harmless orphans.
+
+        Args:
+            folder: The dataflow's folder.
+            dataflow: Its name.
+            node: The stage after the change.
+            epoch: The stage's next epoch.
+            run: Unique id of this attempt.
+            anew: Whether the stage's state is emptied.
+
+        Returns:
+            The changes of each existing table that is not as declared.
+
+        Raises:
+            OperatingError: Disk full, a foreign writer.
+        """
+        ...
+
+    def alter(
+        self,
+        folder: str,
+        dataflow: str,
+        node: StageNode,
+        changes: Sequence[TableChange],
+        *,
+        epoch: int,
+        version: int,
+        timestamp_ms: int,
+    ) -> None:
+        """Apply what `rewrite` prepared, one log entry per table; idempotent redo.
+
+        Args:
+            folder: The dataflow's folder.
+            dataflow: Its name.
+            node: The stage after the change.
+            changes: What `rewrite` returned.
+            epoch: The stage's next epoch.
+            version: Version of the dataflow; names the change.
+            timestamp_ms: In-commit timestamp of the entries, as in `publish`.
+        """
+        ...
+
+    def forget(self, folder: str) -> None:
+        """Drop what is cached about the tables of a folder that was removed."""
+        ...
