@@ -181,6 +181,42 @@ def _kind_then_name(name: str) -> tuple[int, str]:
     return kind, name
 
 
+def _private_names(node: ast.ClassDef) -> set[str]:
+    """Private methods and attributes that a class defines in its body."""
+    methods = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
+    fields = {
+        part.target.id
+        for part in node.body
+        if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
+    }
+    return {name for name in methods | fields if re.match("_[^_]", name)}
+
+
+def test_no_class_overrides_what_is_private_in_another_module():
+    """In `cbp`, what a subclass elsewhere may change has a public name; the rest is composed."""
+    classes: dict[str, list[tuple[Path, ast.ClassDef]]] = {}
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and path.is_relative_to(REPO / "cbp"):
+                classes.setdefault(node.name, []).append((path, node))
+
+    def above(node: ast.ClassDef) -> list[tuple[Path, ast.ClassDef]]:
+        names = [base.id for base in node.bases if isinstance(base, ast.Name)]
+        direct = [one for name in names for one in classes.get(name, [])]
+        return [*direct, *(more for _, base in direct for more in above(base))]
+
+    every = [one for many in classes.values() for one in many]
+    subclasses = [(path, node, *one) for path, node in every for one in above(node)]
+    assert len(subclasses) > 50
+    wrong = {
+        f"{path.relative_to(REPO)}: {node.name}.{name}"
+        for path, node, other, base in subclasses
+        if other != path
+        for name in _private_names(node) & _private_names(base)
+    }
+    assert not wrong
+
+
 def test_the_code_map_tells_of_a_place_once():
     """Nothing that begins a line of the map is described twice, as merged changes may leave it."""
     text = (REPO / "ARCHITECTURE.md").read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ Source: CBP (SoCC'10), section 4.5, "Black-box" execution.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -39,9 +39,17 @@ from cbp.engine.state.bucket_state import BucketState, LiveFile, Positions, Stat
 from cbp.engine.state.index_cache import index_cache
 from cbp.engine.state.lookup import IndexedFile, StateRows
 from cbp.engine.storage.table_names import state_table
+from cbp.engine.task.bucket_work import (
+    author_work,
+    count_arrived,
+    deliveries_of,
+    flow_run,
+    shared_records,
+)
 from cbp.engine.task.plan import TaskPlan
-from cbp.engine.task.stage_task import StageTask
+from cbp.engine.task.stage_task import arranged_batches, counting_bytes
 from cbp.engine.task.state_writer import dropped
+from cbp.engine.task.writers import TaskWriters
 from cbp.errors import InvariantError, TableFeatureError
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.lanes import Lane
@@ -55,6 +63,8 @@ __all__ = [
     "require_all_state",
     "with_state_as_input",
 ]
+
+Descriptor = dict[str, Any]
 
 
 def with_state_as_input(
@@ -112,26 +122,48 @@ def require_all_state(task: TaskPlan, descriptors: Sequence[Mapping[str, Any]]) 
             raise InvariantError(message, expected=expected, found=found)
 
 
-class BlackboxTask(StageTask):
-    """One task whose state arrives with its input."""
+@dataclass
+class BlackboxTask:
+    """One task whose state arrives with its input; its plan is `with_state_as_input`."""
+
+    plan: TaskPlan
+    part: int
+    attempt: str
+    writers: TaskWriters = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.writers = TaskWriters(self.plan, self.part, self.attempt)
+        self.plan = self.writers.plan  # with translator instances of this task's own
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> list[Descriptor]:
+        """Run the groups of all records that arrived, and return descriptors."""
+        arrived = counting_bytes(batches, self.writers.counts)
+        return self.writers.report(lambda: self._run_groups(arrived))
+
+    def run_arranged(self) -> list[Descriptor]:
+        """Run this task's groups of an increment that the task reads itself."""
+        own = arranged_batches(self.plan, self.part)
+        return self.writers.report(lambda: self._run_groups(own))
 
     def _run_groups(self, batches: Iterable[pa.RecordBatch]) -> None:
-        layout = self.plan.layout
+        plan, counts = self.plan, self.writers.counts
+        layout = plan.layout
         assert layout is not None, "only groupwise stages have state"
         with Spool(layout) as spool:
             spool.take(batches)
-            self._count_arrived(spool)
-            self.counts["copies"] = sum(spool.arrived(flow) for flow in layout.shared)
+            count_arrived(plan, spool, counts)
+            counts["copies"] = sum(spool.arrived(flow) for flow in layout.shared)
             # Without replication, every task has got one copy of each shared record.
-            shared = None if self.plan.replicate else self._shared(spool)
+            shared = None if plan.replicate else shared_records(plan, self.part, spool, counts)
             if shared is None:
-                self.counts["dead_letters"] = _dead_letters(spool)
+                counts["dead_letters"] = _dead_letters(spool)
             for bucket in sorted({*spool.buckets(), *(shared.sizes() if shared else ())}):
                 self._rewrite(bucket, spool, shared)
-            self.counts.update(shared.counts() if shared else {})
+            counts.update(shared.counts() if shared else {})
 
     def _rewrite(self, bucket: int, spool: Spool, shared: Shared | None) -> None:
-        spec = _narrow(self.plan.spec)
+        plan, counts = self.plan, self.writers.counts
+        spec = _narrow(plan.spec)
         many = len(spec.inputs)
         arrived = {
             state.name: self._records(state, many + i, spool.bucket(many + i, bucket))
@@ -139,19 +171,19 @@ class BlackboxTask(StageTask):
         }
         states = {name: _Arrived(rows, bucket) for name, rows in arrived.items()}
         written: dict[str, list[pa.Table]] = {name: [] for name in arrived}
-        runs = [self._flow_run(i, spool.bucket(i, bucket), spool.row_bytes(i)) for i in range(many)]
-        work = self._bucket_run(
-            (bucket,),
+        runs = [flow_run(plan, i, spool.bucket(i, bucket), spool.row_bytes(i)) for i in range(many)]
+        work = author_work(
+            self.writers,
             spec,
             runs,
             {name: state for name, state in states.items()},
             lambda name, rows: written[name].append(rows),
-            self._deliveries((bucket,), runs, shared),
+            deliveries_of(plan, (bucket,), runs, shared),
         )
         work.run()
-        self.counts["groups"] += work.groups
+        counts["groups"] += work.groups
         for name, state in states.items():
-            self.counts["bytes_read"] += arrived[name].nbytes
+            counts["bytes_read"] += arrived[name].nbytes
             self._write_all(name, bucket, arrived[name], state, written[name])
 
     def _records(self, state: StateSpec, at: int, table: pa.Table) -> pa.Table:
@@ -175,14 +207,15 @@ class BlackboxTask(StageTask):
         for dead in state.deaths().values():
             keep[rows_of(dead)] = False
         rows = pa.concat_tables([arrived.filter(pa.array(keep)), *written])
-        self.counts["state_removed"] += len(keep) - int(keep.sum())
-        self.counts["state_written"] += rows.num_rows
+        writers = self.writers
+        writers.counts["state_removed"] += len(keep) - int(keep.sum())
+        writers.counts["state_written"] += rows.num_rows
         for file in self.plan.states[name].live.get(bucket, ()):
-            self._done.append(dropped(name, file))
-        files = self._state.files(name, bucket, None)  # no index copies: there are no look-ups
+            writers.done.append(dropped(name, file))
+        files = writers.state.files(name, bucket, None)  # no index copies: there are no look-ups
         files.add(rows)
         files.close()
-        self._done.extend(files.done)
+        writers.done.extend(files.done)
 
 
 class _Arrived(BucketState):

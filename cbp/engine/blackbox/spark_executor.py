@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -49,14 +50,15 @@ class SparkBlackboxExecutor(SparkExecutor):
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
         """Run the job, and check that no state record was lost on the way."""
         # A task that also runs the next stage (`then`) would not read all state of that stage.
-        descriptors = super().execute(plan, replace(task, then=None))
-        if not moves_nothing_else(task):
-            require_all_state(task, descriptors)
+        task = replace(task, then=None)
+        if moves_nothing_else(task):
+            return super().execute(plan, task)
+        descriptors = self.run_job(plan, partial(self._wide_bodies, plan, task))
+        require_all_state(task, descriptors)
         return descriptors
 
-    def _bodies(self, plan: RunPlan, task: TaskPlan) -> list[str]:
-        if moves_nothing_else(task):
-            return super()._bodies(plan, task)
+    def _wide_bodies(self, plan: RunPlan, task: TaskPlan) -> list[str]:
+        """Run the job that shuffles state too; return what its tasks reported, as JSON texts."""
         wide_plan, wide = with_state_as_input(plan, task, replicates=self._replicates)
 
         def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -28,7 +28,8 @@ from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import flow_table
 from cbp.engine.task.plan import TaskPlan
-from cbp.engine.task.stage_task import BEHIND, MISPLACED
+from cbp.engine.task.stage_task import BEHIND
+from cbp.engine.task.writers import MISPLACED
 from cbp.model.dataflow.explain import PhysicalLimits
 from cbp.model.run.correction import Correction
 from cbp.model.run.intention import TableChange

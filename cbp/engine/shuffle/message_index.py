@@ -31,12 +31,11 @@ from cbp.engine.columnar.arrow_types import arrow_type
 from cbp.engine.columnar.buckets import bucket_shift
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.shuffle.routing_keys import key_of
-from cbp.engine.storage.failpoints import Faults
-from cbp.engine.storage.parquet_writer import ROWS_PER_GROUP, ParquetSink
+from cbp.engine.storage.parquet_writer import ROWS_PER_GROUP
 from cbp.errors import AuthorCodeError
 from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 
-__all__ = ["Block", "MessageIndex", "MessageSink", "Receivers"]
+__all__ = ["Block", "MessageGroups", "MessageIndex", "Receivers"]
 
 BLOCK_BYTES = 32 << 20
 """Size of the block of messages that is sorted at a time; this takes about three times as much."""
@@ -147,24 +146,24 @@ class _Laid:
     bytes: int = 0
 
 
-class MessageSink(ParquetSink):
-    """Writes messages of one loopback, sorted by the buckets of their receivers.
+class MessageGroups:
+    """Row groups of messages of one loopback, sorted by the buckets of their receivers.
 
     Messages stay in the order of arrival if they are few, or if the author's function fails for
     one. The reader then meets the same error and reports it as a reader's error.
+    See `cbp.engine.storage.parquet_writer.RowGroups`.
     """
 
-    def __init__(
-        self, path: str, schema: pa.Schema, receivers: Receivers, *, faults: Faults
-    ) -> None:
-        super().__init__(path, schema, faults=faults)
+    def __init__(self, receivers: Receivers) -> None:
         self._receivers = receivers
         self._laid: _Laid | None = _Laid()
 
-    def _full(self) -> bool:
-        return self._pending_bytes >= BLOCK_BYTES
+    def is_full(self, rows: int, size: int) -> bool:
+        """Tell whether the pending messages fill a block."""
+        return size >= BLOCK_BYTES
 
-    def _groups(self, table: pa.Table) -> Iterator[pa.Table]:
+    def cut(self, table: pa.Table) -> Iterator[pa.Table]:
+        """Yield the row groups of a block."""
         size = table.nbytes
         found = self._receivers_of(table, size)
         if found is None:
@@ -178,6 +177,16 @@ class MessageSink(ParquetSink):
         self._laid.bytes += size
         yield from _cut(table.take(pa.array(order)), rows.tolist())
 
+    def finish(self, writer: pq.ParquetWriter, rows: int) -> int:
+        """Write the index; return the number of buckets, or 0 for a file that is not sorted."""
+        if self._laid is None:
+            return 0
+        width = self._laid.bytes // max(1, rows)
+        of = self._receivers
+        index = MessageIndex(of.buckets, of.own, width, tuple(self._laid.blocks))
+        writer.add_key_value_metadata({_KEY: json.dumps(index.to_json(), separators=(",", ":"))})
+        return of.buckets
+
     def _receivers_of(self, table: pa.Table, size: int) -> Int64s | None:
         """Return the buckets of a block's messages; `None`: the file stays unsorted."""
         small = table.num_rows < self._receivers.rows_min and size < BLOCK_BYTES
@@ -187,15 +196,6 @@ class MessageSink(ParquetSink):
             return self._receivers.of(table)
         except AuthorCodeError:
             return None  # the reader reports it, as for any message
-
-    def _finish(self, writer: pq.ParquetWriter) -> int:
-        if self._laid is None:
-            return 0
-        width = self._laid.bytes // max(1, self.rows)
-        of = self._receivers
-        index = MessageIndex(of.buckets, of.own, width, tuple(self._laid.blocks))
-        writer.add_key_value_metadata({_KEY: json.dumps(index.to_json(), separators=(",", ":"))})
-        return of.buckets
 
 
 def _cut(table: pa.Table, sizes: Sequence[int]) -> Iterator[pa.Table]:

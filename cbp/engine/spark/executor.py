@@ -146,15 +146,27 @@ class SparkExecutor:
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
         """Run the job and return what its tasks reported."""
+        return self.run_job(plan, partial(self._bodies, plan, task))
+
+    def run_job(self, plan: RunPlan, bodies: Callable[[], list[str]]) -> list[dict[str, Any]]:
+        """Run a job of a run, under the run's tag, and return what its tasks reported.
+
+        Args:
+            plan: The run that the job belongs to.
+            bodies: Runs the job; returns what its tasks reported, as JSON texts.
+
+        Raises:
+            CbpError: If the job failed, or the run was cancelled.
+        """
         try:
             with jobs_of(self.spark.sparkContext, plan):
                 self._require_going(plan.run)  # before this job, or between two of its run
-                bodies = self._bodies(plan, task)
+                texts = bodies()
         except Exception as exc:
             raise self._coded(exc, plan) from exc
         finally:
             self._cancelled.discard(plan.run)
-        return [json.loads(body) for body in bodies]
+        return [json.loads(text) for text in texts]
 
     def _bodies(self, plan: RunPlan, task: TaskPlan) -> list[str]:
         """Run the job; return what its tasks reported, as JSON texts."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +20,7 @@ from cbp.engine.storage.checked_parquet import CHECKED, seal, sealed
 from cbp.engine.storage.failpoints import Faults
 from cbp.errors import DiskFullError
 
-__all__ = ["ROWS_PER_GROUP", "ParquetSink", "WrittenFile", "sync_files"]
+__all__ = ["ROWS_PER_GROUP", "ParquetSink", "RowGroups", "WrittenFile", "sync_files"]
 
 ROWS_PER_GROUP = 131_072
 BYTES_PER_GROUP = 64 << 20
@@ -87,12 +88,51 @@ def _sync(path: str) -> None:
         os.close(descriptor)
 
 
-class ParquetSink:
-    """Writes Arrow tables to one file, in row groups of bounded size."""
+class RowGroups(Protocol):
+    """How a file's rows are put into row groups; one object per file."""
 
-    def __init__(self, path: str, schema: pa.Schema, *, faults: Faults) -> None:
+    def is_full(self, rows: int, size: int) -> bool:
+        """Tell whether so many pending rows and bytes are to be written now."""
+        ...
+
+    def cut(self, table: pa.Table) -> Iterator[pa.Table]:
+        """Yield the row groups of the pending rows; they may be sorted."""
+        ...
+
+    def finish(self, writer: pq.ParquetWriter, rows: int) -> int:
+        """Write metadata behind all rows of the file; return the number of buckets of the rows."""
+        ...
+
+
+class _InOrder:
+    """Rows in the order in which they came, in row groups of bounded size."""
+
+    def is_full(self, rows: int, size: int) -> bool:
+        return rows >= ROWS_PER_GROUP or size >= BYTES_PER_GROUP
+
+    def cut(self, table: pa.Table) -> Iterator[pa.Table]:
+        yield table
+
+    def finish(self, writer: pq.ParquetWriter, rows: int) -> int:
+        return 0
+
+
+class ParquetSink:
+    """Writes Arrow tables to one file, in row groups of bounded size.
+
+    Args:
+        path: Path of the file.
+        schema: Schema of the file.
+        faults: Failpoints, called when the file is closed.
+        groups: How rows are put into row groups; by default in the order in which they came.
+    """
+
+    def __init__(
+        self, path: str, schema: pa.Schema, *, faults: Faults, groups: RowGroups | None = None
+    ) -> None:
         self.schema = schema
         self._path, self._fault = path, faults
+        self._groups = groups or _InOrder()
         self._pending: list[pa.Table] = []
         self._pending_rows = self._pending_bytes = 0
         self._rows = 0
@@ -110,7 +150,7 @@ class ParquetSink:
         self._pending_rows += table.num_rows
         self._pending_bytes += table.nbytes
         self._rows += table.num_rows
-        if self._full():
+        if self._groups.is_full(self._pending_rows, self._pending_bytes):
             self._flush()
 
     def close(self) -> WrittenFile | None:
@@ -122,7 +162,7 @@ class ParquetSink:
             self._flush(last=True)
             assert self._writer is not None
             assert self._file is not None
-            buckets = self._finish(self._writer)
+            buckets = self._groups.finish(self._writer, self._rows)
             self._writer.close()
             size = self._seal(self._file)
         except OSError as exc:
@@ -155,23 +195,11 @@ class ParquetSink:
                     use_dictionary=False,
                     **CHECKED,
                 )
-            for group in self._groups(pa.concat_tables(self._pending)):
+            for group in self._groups.cut(pa.concat_tables(self._pending)):
                 self._writer.write_table(group)
         except OSError as exc:
             raise _coded(exc, self._path) from exc
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
-
-    def _full(self) -> bool:
-        """Return whether enough is pending to be written."""
-        return self._pending_rows >= ROWS_PER_GROUP or self._pending_bytes >= BYTES_PER_GROUP
-
-    def _groups(self, table: pa.Table) -> Iterator[pa.Table]:
-        """Yield the row groups for the pending rows."""
-        yield table
-
-    def _finish(self, writer: pq.ParquetWriter) -> int:
-        """Write metadata after the rows; return the number of buckets of the rows."""
-        return 0
 
 
 def _coded(exc: OSError, path: str) -> Exception:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.kernel.author_call import Emitted
-from cbp.engine.shuffle.message_index import MessageSink, Receivers
+from cbp.engine.shuffle.message_index import MessageGroups, Receivers
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.file_names import flow_file
 from cbp.engine.storage.parquet_writer import ParquetSink
@@ -125,10 +125,8 @@ class TaskOutputs:
             self._paths[flow] = f"{flow_table(stage, output.name)}/_runs/{self._file}"
             schema = output_schema(arrow_schema(output.schema))
             path = f"{self._folder}/{self._paths[flow]}"
-            self._sinks[flow] = (
-                MessageSink(path, schema, receivers[output.name], faults=self._faults)
-                if output.name in receivers
-                else ParquetSink(path, schema, faults=self._faults)
-            )
+            by_bucket = receivers.get(output.name)
+            groups = None if by_bucket is None else MessageGroups(by_bucket)
+            self._sinks[flow] = ParquetSink(path, schema, faults=self._faults, groups=groups)
             self._columns[flow] = output.schema.names
             self._readers[flow] = []

@@ -22,9 +22,9 @@ __all__ = ["ScanTask"]
 class ScanTask(StageTask):
     """A task without index look-ups."""
 
-    def open_cache(self) -> IndexCache:
+    def open_cache(self, folder: str) -> IndexCache:
         """Return a cache that keeps nothing."""
-        return _NoCache(self.plan.cache)
+        return _NoCache(folder)
 
 
 class _NoCache(IndexCache):

@@ -13,8 +13,8 @@ from cbp.engine.reference.engine import ReferenceEngine
 from cbp.engine.run import planner as planning
 from cbp.engine.shuffle import message_index as receivers
 from cbp.engine.storage import external_sort as external
+from cbp.engine.task import bucket_work as work
 from cbp.engine.task import message_reader as mail
-from cbp.engine.task import stage_task as task
 from cbp.model.dataflow.dataflow import Dataflow
 from tests import flows
 from tests.driver import Driver
@@ -37,7 +37,7 @@ def make_small(monkeypatch: pytest.MonkeyPatch, rows_min: int = 1) -> None:
     """Let a few records be as many as there can be: of tasks, windows, blocks, stretches."""
     monkeypatch.setattr(planning, "ROWS_PER_TASK", {"groupwise": 3})
     monkeypatch.setattr(planning, "MESSAGES_MIN", rows_min)
-    monkeypatch.setattr(task, "WINDOW_ROWS", 3)
+    monkeypatch.setattr(work, "WINDOW_ROWS", 3)
     monkeypatch.setattr(bucket, "WINDOW_ROWS", 3)
     monkeypatch.setattr(receivers, "BLOCK_BYTES", 400)
     monkeypatch.setattr(receivers, "_GROUP_ROWS_MIN", 3)

@@ -13,9 +13,8 @@ Invariant: state and outputs equal those of a groupwise translator that does the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,66 +33,35 @@ from cbp.errors import is_authors
 from cbp.model.dataflow.call_rules import refuse_returned
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 
-__all__ = ["VectorisedRun"]
+__all__ = ["CallSettler", "VectorisedRun"]
 
 _SHOWN_ROWS = 3
 
 
 @dataclass
-class VectorisedRun:
-    """One bucket of a run; see the module header. `run` is called once.
+class CallSettler:
+    """Writes what was emitted for calls: outputs at once, states as their difference.
 
     Attributes:
         write_state: Called with new records of a state, as tables that ascend by hash.
-        deliveries: Records that the groups share, if any.
         groups: Number of groups that were called.
     """
 
-    called_here: ClassVar[bool] = True
-    """Whether this process calls the author's code; if not, Spark computes what is emitted."""
-
-    stage: str
     spec: TranslatorSpec
-    runs: Sequence[FlowRun]
-    states: dict[str, BucketState]
+    states: Mapping[str, BucketState]
     write_output: Callable[[str, list[pa.Array]], None]
     write_state: Callable[[str, pa.Table], None]
-    deliveries: Deliveries | None = field(default=None, kw_only=True)
     groups: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self._files = {o.name: arrow_schema(o.schema) for o in self.spec.outputs}
 
-    def run(self) -> None:
-        """Call the author for all groups of this bucket."""
-        hashes, calls = self.read()
-        self.begin(hashes)
-        for call in calls:
-            self._work(call)
+    def emission(self, keys: pa.Table, *, copies: bool = True) -> Emission:
+        """Return what takes the emissions of groups with these keys; see `Emission`."""
+        return Emission(self.spec, keys, self._write, copies=copies)
 
-    def read(self) -> tuple[Int64s, Iterable[Call]]:
-        """Return the hashes to call, ascending, and the calls for them."""
-        return read_calls(self.spec, self.runs, self.states, deliveries=self.deliveries)
-
-    def begin(self, hashes: Int64s) -> None:
-        """Do what is needed with all hashes to call, before the first call; here nothing."""
-
-    def emit(self, call: Call, emission: Emission) -> None:
-        """Call the author's code for the groups of a call; it emits into `emission`."""
-        try:
-            refuse_returned(self.spec.translate(call.groups, emission.out))
-        except BaseException as exc:
-            if not is_authors(exc):
-                raise
-            names = [*(i.name for i in self.spec.inputs), *(s.name for s in self.spec.states)]
-            inputs = {name: _first(getattr(call.groups, name)) for name in names}
-            raise author_error(exc, self.spec, stage=self.stage, inputs=inputs) from exc
-
-    def _work(self, call: Call) -> None:
-        if not len(call.groups):
-            return
-        emission = Emission(self.spec, call.groups.keys, self._write, copies=self.called_here)
-        self.emit(call, emission)
+    def settle(self, call: Call, emission: Emission) -> None:
+        """Write the states of a call's groups, and count the groups."""
         self.groups += len(call.groups)
         for state in self.spec.states:
             self._settle(state, call, emission)
@@ -115,6 +83,49 @@ class VectorisedRun:
     def _write(self, output: str, table: pa.Table) -> None:
         for part in narrow(table, self._files[output]):
             self.write_output(output, part.columns)
+
+
+@dataclass
+class VectorisedRun:
+    """One bucket of a run; see the module header. `run` is called once.
+
+    Attributes:
+        write_state: Called with new records of a state, as tables that ascend by hash.
+        deliveries: Records that the groups share, if any.
+        groups: Number of groups that were called.
+    """
+
+    stage: str
+    spec: TranslatorSpec
+    runs: Sequence[FlowRun]
+    states: dict[str, BucketState]
+    write_output: Callable[[str, list[pa.Array]], None]
+    write_state: Callable[[str, pa.Table], None]
+    deliveries: Deliveries | None = field(default=None, kw_only=True)
+    groups: int = field(init=False, default=0)
+
+    def run(self) -> None:
+        """Call the author for all groups of this bucket."""
+        settler = CallSettler(self.spec, self.states, self.write_output, self.write_state)
+        _, calls = read_calls(self.spec, self.runs, self.states, deliveries=self.deliveries)
+        for call in calls:
+            if not len(call.groups):
+                continue
+            emission = settler.emission(call.groups.keys)
+            self._emit(call, emission)
+            settler.settle(call, emission)
+        self.groups = settler.groups
+
+    def _emit(self, call: Call, emission: Emission) -> None:
+        """Call the author's code for the groups of a call; it emits into `emission`."""
+        try:
+            refuse_returned(self.spec.translate(call.groups, emission.out))
+        except BaseException as exc:
+            if not is_authors(exc):
+                raise
+            names = [*(i.name for i in self.spec.inputs), *(s.name for s in self.spec.states)]
+            inputs = {name: _first(getattr(call.groups, name)) for name in names}
+            raise author_error(exc, self.spec, stage=self.stage, inputs=inputs) from exc
 
 
 def _rows(emitted: pa.Table, born: Int64s, hashes: Int64s, state: StateSpec) -> Iterator[pa.Table]:

@@ -57,9 +57,9 @@ from cbp.engine.spark.shuffle import (
 )
 from cbp.engine.spark.sql.batch_limits import batch_settings, checked, counted_settings, is_wide
 from cbp.engine.spark.sql.frames import Frames, Results
-from cbp.engine.spark.sql.lookup_settle import with_called_keys, with_results
 from cbp.engine.spark.sql.merge_aggregates import combined
 from cbp.engine.spark.sql.plan_cache import KeptPlan, runs_again
+from cbp.engine.spark.sql.task_plans import with_called_keys, with_results
 from cbp.engine.spark.sql.tasks import (
     NUMBERS,
     PartRun,

@@ -18,8 +18,10 @@ from itertools import chain
 import pyarrow as pa
 from pyspark import SparkContext, TaskContext, cloudpickle
 
-from cbp.engine.spark.sql.lookup_settle import LookUpTask, SettleTask, with_results
+from cbp.engine.spark.sql.lookup_task import LookUpTask
+from cbp.engine.spark.sql.settle_task import SettleTask
 from cbp.engine.spark.sql.task_input import OwnRecords
+from cbp.engine.spark.sql.task_plans import with_results
 from cbp.engine.spark.tasks import reported, task_identity, telling
 from cbp.engine.task.plan import TaskPlan
 
@@ -84,14 +86,13 @@ def look_up_task(plan: TaskPlan | None, state: str) -> _Task:
     """Return the function that finds state; without a plan, for the keys of its job's part."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _, attempt = task_identity()  # in a union, Spark's number is not the task's
         with telling():
             if plan is not None:
                 part, keys = _numbered(plan, batches)
-                yield from LookUpTask(plan, part, attempt).records(state, keys)
+                yield from LookUpTask(plan, part).records(state, keys)
                 return
             _exhaust(batches)
-            yield from LookUpTask.of(_own_records(_part_run()), attempt).own_records(state)
+            yield from LookUpTask.of(_own_records(_part_run())).own_records(state)
 
     return run
 
@@ -106,7 +107,7 @@ def settle_task(plan: TaskPlan | None, results: Sequence[str], given: dict[str, 
         else:
             own = _part_run()
             settled = with_results(own.plan, results, keys=False)
-            look_up = LookUpTask.of(_own_records(own), attempt)
+            look_up = LookUpTask.of(_own_records(own))
             task = SettleTask(settled, own.part, attempt, given=given, look_up=look_up)
         yield from reported(task.run(batches))
 

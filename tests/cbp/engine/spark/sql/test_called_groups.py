@@ -27,8 +27,10 @@ from cbp.engine.kernel.arrow.reader import Call
 from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.shuffle import spool
 from cbp.engine.spark.sql.called_groups import CallsFile, read_called
-from cbp.engine.spark.sql.lookup_settle import LookUpTask, SettleTask, with_results
+from cbp.engine.spark.sql.lookup_task import LookUpTask
+from cbp.engine.spark.sql.settle_task import SettleTask
 from cbp.engine.spark.sql.task_input import OwnRecords
+from cbp.engine.spark.sql.task_plans import with_results
 from cbp.engine.state.bucket_state import Found
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.task.plan import TaskPlan
@@ -112,7 +114,7 @@ class PlanExecutor(LocalExecutor):
         own = OwnRecords(task, part, f"{plan.run}-job")
         states = []
         for _ in range(self.asks):
-            look_up = LookUpTask.of(own, "0")
+            look_up = LookUpTask.of(own)
             states.append(pa.Table.from_batches(look_up.own_records("counts"), _SCHEMA))
             self.searched.append(int(look_up.counts["bytes_read"] > 0))
         assert all(state.equals(states[0]) for state in states)
@@ -122,7 +124,7 @@ class PlanExecutor(LocalExecutor):
         given = {"counts": "counts", "totals": "counts"}
         settled = with_results(task, ["counts"], keys=False)
         batches = _unordered(settled, {k: n for k, n in counts.items() if n < self.most})
-        again = LookUpTask.of(own, "0")
+        again = LookUpTask.of(own)
         return SettleTask(settled, part, "0", given=given, look_up=again).run(batches)
 
 

@@ -21,9 +21,10 @@ from cbp.engine.interface.runs import RunPlan
 from cbp.engine.kernel.arrow import type_check as conform
 from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.shuffle import replicated_read as arrange
-from cbp.engine.spark.sql.lookup_settle import LookUpTask, with_called_keys
 from cbp.engine.spark.sql.task_input import OwnRecords
+from cbp.engine.spark.sql.task_plans import with_called_keys
 from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.stage_task import arranged_batches
 from tests.driver import Driver
 
 TASKS = 2
@@ -93,8 +94,8 @@ def test_every_record_is_one_tasks_and_groups_come_together(task: TaskPlan) -> N
             assert changes == len(set(one)) - 1, "a group's records are neighbors"
     for own in parts:
         keys = pa.Table.from_batches(own.keys())
-        alone = LookUpTask(with_called_keys(task), own.part, "0")
-        assert keys.equals(pa.Table.from_batches(alone._arranged()))
+        alone = arranged_batches(with_called_keys(task), own.part)
+        assert keys.equals(pa.Table.from_batches(alone))
         for flow in (0, 1):
             mine = keys.filter(np.asarray(keys.column("_flow")) == flow)
             hashes = mine.column("_hash").to_numpy().view(np.uint64)

@@ -1,0 +1,140 @@
+"""Look-up task before a Spark plan: finds the state records of the called groups.
+
+    called keys -> LookUpTask -> state records of the called groups -> the author's plan
+
+In a plan of one task, the task reads its records once (`own`) and finds the called groups once
+(`called`); later readers use its scratch files. If Spark shuffles, the keys arrive by the shuffle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.engine.kernel.arrow.reader import Call, read_calls
+from cbp.engine.kernel.arrow.type_check import narrow_batches
+from cbp.engine.shuffle.spool import Spool
+from cbp.engine.spark.sql.called_groups import Called, CallsFile, read_called
+from cbp.engine.spark.sql.task_input import OwnRecords
+from cbp.engine.spark.sql.task_plans import with_called_keys
+from cbp.engine.state.bucket_state import BucketState
+from cbp.engine.state.index_cache import IndexCache, index_cache
+from cbp.engine.task.bucket_work import bucket_batches, count_arrived, flow_runs
+from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.writers import count_look_ups, no_counts
+
+__all__ = ["LookUpTask"]
+
+
+@dataclass
+class LookUpTask:
+    """Finds the state records of called groups; writes nothing but scratch files.
+
+    Attributes:
+        plan: The plan of the run, as `with_called_keys` returns it.
+        part: The task's number.
+        own: The records of a plan of one task; `None`: keys arrive by the shuffle.
+        counts: Figures of the look-up.
+    """
+
+    plan: TaskPlan
+    part: int
+    own: OwnRecords | None = None
+    counts: dict[str, float] = field(init=False, default_factory=no_counts)
+
+    @classmethod
+    def of(cls, own: OwnRecords) -> LookUpTask:
+        """Return the look-up task for the records of a plan of one task."""
+        return cls(with_called_keys(own.plan), own.part, own)
+
+    def records(self, state: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one state that belong to the groups whose keys arrived."""
+        yield from self._narrowed(state, (call for _, call in self._calls(batches)))
+
+    def own_records(self, state: str) -> Iterator[pa.RecordBatch]:
+        """Yield the records of one state that belong to the groups of this part's keys."""
+        found = self._found()
+        calls = self._noted() if found is None else _in_order(found)
+        yield from self._narrowed(state, calls)
+
+    def called(self) -> Called:
+        """Return the called groups of this part's keys."""
+        found = self._found()
+        if found is None:
+            for _ in self._noted():
+                pass
+            found = self._found()
+        return found or self._kept()
+
+    def forget(self) -> None:
+        """Remove the task's scratch files."""
+        self._records.forget()
+
+    @property
+    def _records(self) -> OwnRecords:
+        assert self.own is not None, "a plan of one task"
+        return self.own
+
+    @property
+    def _path(self) -> Path:
+        return self._records.scratch("called")
+
+    def _kept(self) -> Called:
+        """Look up once more, into memory: the file could not be written, or a twin removed it."""
+        self.counts.update(dict.fromkeys(self.counts, 0))
+        calls: dict[tuple[int, ...], list[Call]] = {}
+        for buckets, call in self._calls(self._records.keys()):
+            calls.setdefault(buckets, []).append(call)
+        return Called(calls, self.counts)
+
+    def _found(self) -> Called | None:
+        return read_called(self._path, list(self.plan.states))
+
+    def _noted(self) -> Iterator[Call]:
+        """Yield the calls of this part's keys, and write them to the scratch file."""
+        self._cache().tidy_scratch()
+        file = CallsFile(self._path, list(self.plan.states))
+        try:
+            for buckets, call in self._calls(self._records.keys()):
+                file.write(buckets, call)
+                yield call
+            file.finish(self.counts)
+        finally:
+            file.close()
+
+    def _narrowed(self, state: str, calls: Iterable[Call]) -> Iterator[pa.RecordBatch]:
+        schema = arrow_schema(self.plan.spec.state(state).schema)
+        for call in calls:
+            table = getattr(call.groups, state)
+            yield from narrow_batches(table, schema, rows_max=table.num_rows)
+
+    def _calls(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[tuple[int, ...], Call]]:
+        """Yield the calls of all keys, each with the buckets that run together."""
+        plan = self.plan
+        assert plan.layout is not None, "keys are laid out"
+        cache = self._cache()
+        with Spool(plan.layout) as spool:
+            spool.take(batches)
+            count_arrived(plan, spool, self.counts)
+            for some in bucket_batches(plan, self.part, spool):
+                runs = flow_runs(plan, spool, some)
+                states = {
+                    name: BucketState(table, cache, some, plan.buckets)
+                    for name, table in plan.states.items()
+                }
+                for call in read_calls(plan.spec, runs, states)[1]:
+                    yield some, call
+                for state in states.values():
+                    count_look_ups(self.counts, state)
+
+    def _cache(self) -> IndexCache:
+        return index_cache(self.plan.cache)
+
+
+def _in_order(called: Called) -> Iterator[Call]:
+    for buckets in sorted(called.calls):
+        yield from called.calls[buckets]

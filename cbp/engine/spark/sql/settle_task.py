@@ -1,0 +1,222 @@
+"""Settling task behind a Spark plan: writes the plan's results, and settles states.
+
+    called groups, results by flow -> SettleTask -> state settled, outputs written
+
+The plan's results for a state are settled by the same code as the emissions of a vectorised
+translator, and written to the same files. The called groups of a plan of one task are those that
+`LookUpTask` found; if Spark shuffles, this task gets the keys by the shuffle and looks them up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cbp.engine.columnar.author_errors import author_error
+from cbp.engine.columnar.groups import FlowRun, Int64s
+from cbp.engine.kernel.arrow.emission import Emission
+from cbp.engine.kernel.arrow.groups import author_schema
+from cbp.engine.kernel.arrow.reader import Call, read_calls
+from cbp.engine.kernel.arrow.run import CallSettler
+from cbp.engine.shuffle.spool import Spool
+from cbp.engine.spark.sql.called_groups import Called
+from cbp.engine.spark.sql.lookup_task import LookUpTask
+from cbp.engine.spark.sql.task_plans import result_flow
+from cbp.engine.state.bucket_state import BucketState
+from cbp.engine.task.bucket_work import (
+    BucketWork,
+    WriteState,
+    bucket_batches,
+    count_arrived,
+    flow_runs,
+    run_batch,
+)
+from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.stage_task import counting_bytes
+from cbp.engine.task.writers import TaskWriters
+from cbp.model.dataflow.stage import TranslatorSpec
+
+__all__ = ["SettleTask"]
+
+Descriptor = dict[str, Any]
+
+
+@dataclass
+class SettleTask:
+    """Settles and writes the results of the author's plan.
+
+    Attributes:
+        plan: The plan of the run, as `with_results` returns it.
+        part: The task's number.
+        attempt: Unique id of the task's attempt.
+        given: State or output to the flow that holds its records: its own flow, or that of another
+            one with the same result.
+        look_up: Finds the called groups of a plan of one task; `None`: keys arrive by the shuffle.
+    """
+
+    plan: TaskPlan
+    part: int
+    attempt: str
+    given: Mapping[str, str]
+    look_up: LookUpTask | None = None
+    writers: TaskWriters = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.writers = TaskWriters(self.plan, self.part, self.attempt)
+        self.plan = self.writers.plan  # with translator instances of this task's own
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> list[Descriptor]:
+        """Settle all results that arrived, and return descriptors."""
+        arrived = counting_bytes(batches, self.writers.counts)
+        return self.writers.report(lambda: self._settle(arrived))
+
+    def _settle(self, batches: Iterable[pa.RecordBatch]) -> None:
+        counts, called = self.writers.counts, None
+        try:
+            called = self._settle_buckets(batches)
+        finally:
+            if self.look_up is not None:
+                self.look_up.forget()
+        if called is not None:
+            for figure, value in called.figures.items():
+                counts[figure] = counts.get(figure, 0) + value
+        for flow in set(self.given.values()):
+            del counts[f"records_in.{result_flow(flow)}"]
+
+    def _settle_buckets(self, batches: Iterable[pa.RecordBatch]) -> Called | None:
+        """Settle all buckets; return the called groups if they were looked up before."""
+        plan, writers = self.plan, self.writers
+        assert plan.layout is not None, "results are laid out"
+        cache = writers.cache()
+        visited: set[int] = set()
+        with Spool(plan.layout) as spool:
+            # The results of a plan of one task come unsorted; sorting them here costs less.
+            spool.take(batches, ordered=self.look_up is None)
+            count_arrived(plan, spool, writers.counts)
+            called = None if self.look_up is None else self.look_up.called()
+            for some in self._batches(spool, called):
+                runs = flow_runs(plan, spool, some)
+                run_batch(writers, some, cache, partial(self._work, some, runs, called))
+                visited.update(some)
+        writers.state.compact_others(visited, cache)
+        writers.state.write_deletes()
+        return called
+
+    def _batches(self, spool: Spool, called: Called | None) -> list[tuple[int, ...]]:
+        """Return the buckets to run, as tuples of neighbors that run together."""
+        if called is None:
+            return bucket_batches(self.plan, self.part, spool)
+        # File numbers in the calls are relative to the buckets that were looked up together.
+        found = list(called.calls)
+        others = [
+            (bucket,)
+            for bucket in spool.buckets()
+            if not any(some[0] <= bucket <= some[-1] for some in found)
+        ]
+        return sorted([*found, *others])
+
+    def _work(
+        self,
+        buckets: tuple[int, ...],
+        runs: list[FlowRun],
+        called: Called | None,
+        states: dict[str, BucketState],
+        write_state: WriteState,
+    ) -> BucketWork:
+        spec = self.plan.spec
+        by_name = {run.name: run for run in runs}
+        results = {name: by_name[result_flow(flow)] for name, flow in self.given.items()}
+        keys = [run for run in runs if not run.name.startswith("_")]
+        spec = replace(spec, inputs=spec.inputs[: len(keys)])
+        calls: Iterable[Call]
+        if called is None:
+            hashes, calls = read_calls(spec, keys, states)
+        else:
+            hashes, calls = called.hashes(buckets), called.calls.get(buckets, ())
+        settler = CallSettler(spec, states, self.writers.write_output, write_state)
+        return _ArrivedResults(self.plan.stage, settler, results, hashes, calls)
+
+
+@dataclass
+class _ArrivedResults:
+    """The results of some buckets, which Spark has computed already.
+
+    Attributes:
+        settler: Writes the results.
+        results: State or output to its records.
+        hashes: Hashes of the called groups, ascending.
+        calls: The called groups.
+    """
+
+    stage: str
+    settler: CallSettler
+    results: Mapping[str, FlowRun]
+    hashes: Int64s
+    calls: Iterable[Call]
+    groups: int = field(init=False, default=0)
+
+    def run(self) -> None:
+        """Write the outputs, and settle the state of every called group."""
+        self._begin()
+        for call in self.calls:
+            if len(call.groups):
+                emission = self.settler.emission(call.groups.keys, copies=False)
+                self._emit_state(call, emission)
+                self.settler.settle(call, emission)
+        self.groups = self.settler.groups
+
+    @property
+    def _spec(self) -> TranslatorSpec:
+        return self.settler.spec
+
+    def _begin(self) -> None:
+        """Write the outputs, and raise if state was given for a group that is not called."""
+        nobody = self.settler.emission(self._no_keys(), copies=False)
+        for output in self._spec.outputs:
+            run = self.results.get(output.name)
+            if run is not None and run.table.num_rows:
+                self._emit(nobody, output.name, run, 0, run.table.num_rows)
+        for state in self._spec.states:
+            run = self.results.get(state.name)
+            if run is not None:
+                for row in np.flatnonzero(~_found(run.hashes, self.hashes))[:1].tolist():
+                    self._emit(nobody, state.name, run, row, row + 1)
+
+    def _emit_state(self, call: Call, emission: Emission) -> None:
+        """Emit the state that the plan gave for the groups of a call."""
+        for state in self._spec.states:
+            run = self.results.get(state.name)
+            if run is None:
+                continue
+            start = int(np.searchsorted(run.hashes, call.hashes[0], "left"))
+            stop = int(np.searchsorted(run.hashes, call.hashes[-1], "right"))
+            if stop > start:
+                self._emit(emission, state.name, run, start, stop)
+
+    def _emit(self, emission: Emission, flow: str, run: FlowRun, start: int, stop: int) -> None:
+        spec = self._spec
+        schemas = {f.name: f.schema for f in spec.outputs}
+        schemas |= {f.name: f.schema for f in spec.states}
+        part = run.table.select(list(run.columns)).slice(start, stop - start)
+        try:
+            getattr(emission.out, flow)(part.rename_columns(list(schemas[flow].names)))
+        except Exception as exc:
+            raise author_error(exc, spec, stage=self.stage) from exc
+
+    def _no_keys(self) -> pa.Table:
+        assert self._spec.key is not None, "a stage of this form has a key"
+        return author_schema(self._spec.key).empty_table()
+
+
+def _found(wanted: Int64s, hashes: Int64s) -> npt.NDArray[np.bool_]:
+    """Return a mask of the `wanted` hashes that are in `hashes`; both must be ascending."""
+    places = np.searchsorted(hashes, wanted)
+    found: npt.NDArray[np.bool_] = places < len(hashes)
+    found[found] = hashes[places[found]] == wanted[found]
+    return found

@@ -1,0 +1,55 @@
+"""Plans of the Python tasks around a plan in SQL: whose flows are keys, results, or both.
+
+The tasks find the groups from the keys of all inputs; the other columns of the inputs stay in the
+JVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from cbp.engine.shuffle.layout import shuffle_layout
+from cbp.engine.task.plan import TaskPlan
+from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
+
+__all__ = ["result_flow", "with_called_keys", "with_results"]
+
+
+def with_called_keys(task: TaskPlan) -> TaskPlan:
+    """Return the plan with every input reduced to its key columns."""
+    inputs = tuple(_keys_of(spec) for spec in task.spec.inputs)
+    return _laid_out(task, replace(task.spec, inputs=inputs))
+
+
+def with_results(task: TaskPlan, results: Iterable[str], *, keys: bool) -> TaskPlan:
+    """Return the plan whose flows are the results for states and outputs.
+
+    Args:
+        task: The stage's plan.
+        results: Names of states and outputs, in the order of the flows.
+        keys: Whether the key columns of every input are flows too, before the results.
+    """
+    spec = task.spec
+    flows = {
+        s.name: InputSpec(result_flow(s.name), s.schema, spec.key_of(s).names) for s in spec.states
+    }
+    flows |= {o.name: InputSpec(result_flow(o.name), o.schema, ()) for o in spec.outputs}
+    arriving = (*(map(_keys_of, spec.inputs) if keys else ()), *(flows[name] for name in results))
+    return _laid_out(task, replace(spec, inputs=arriving))
+
+
+def _laid_out(task: TaskPlan, spec: TranslatorSpec) -> TaskPlan:
+    return replace(task, spec=spec, layout=shuffle_layout(spec))
+
+
+def _keys_of(spec: InputSpec) -> InputSpec:
+    assert isinstance(spec.route_by, tuple), "routed by columns"
+    # One column may occur several times in the key.
+    columns = tuple(dict.fromkeys(spec.route_by))
+    return InputSpec(spec.name, spec.schema.select(columns), spec.route_by)
+
+
+def result_flow(flow: str) -> str:
+    """Name the flow of a result; no author's name begins with an underscore."""
+    return f"_{flow}"

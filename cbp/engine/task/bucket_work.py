@@ -1,0 +1,211 @@
+"""Work on a task's buckets: which ones run together, and one batch of them from start to end.
+
+    arrived records -> batches of neighboring buckets -> flow runs, states -> a kernel -> state
+
+What runs on a batch is handed in: the author's translator (`author_work`), or the results of a
+plan in SQL.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from cbp.engine.columnar.groups import FlowRun
+from cbp.engine.kernel.arrow.run import VectorisedRun
+from cbp.engine.kernel.groupwise import WINDOW_ROWS, BucketRun
+from cbp.engine.shuffle.broadcast import Shared
+from cbp.engine.shuffle.delivery import Deliveries
+from cbp.engine.shuffle.spool import Spool
+from cbp.engine.state.bucket_batches import neighbors, parted, state_weight
+from cbp.engine.state.bucket_state import BucketState
+from cbp.engine.state.index_cache import IndexCache
+from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.writers import TaskWriters, count_look_ups
+from cbp.model.dataflow.stage import TranslatorSpec
+
+__all__ = [
+    "BucketWork",
+    "WriteState",
+    "author_work",
+    "bucket_batches",
+    "count_arrived",
+    "deliveries_of",
+    "flow_run",
+    "flow_runs",
+    "run_batch",
+    "shared_records",
+]
+
+WriteState = Callable[[str, pa.Table], None]
+"""Takes a state's name and new records of it, which ascend by hash."""
+
+
+class BucketWork(Protocol):
+    """What is done with one batch of buckets."""
+
+    groups: int
+    """Number of groups that were called."""
+
+    def run(self) -> None:
+        """Do it; called once."""
+        ...
+
+
+def bucket_batches(
+    plan: TaskPlan, part: int, spool: Spool, shared: Shared | None = None
+) -> list[tuple[int, ...]]:
+    """Return the buckets that a task runs, as tuples of neighbors that run together."""
+    sizes = _sizes(plan, part, spool, shared)
+    return neighbors(sizes, buckets=plan.buckets, most=WINDOW_ROWS)
+
+
+def _sizes(plan: TaskPlan, part: int, spool: Spool, shared: Shared | None) -> dict[int, int]:
+    """Return the buckets to run, each with its number of records as far as it is known.
+
+    These are the buckets with records. If groups are called for their state alone, the
+    task's buckets with state are added. State is counted without a look-up.
+    """
+    found = Counter(spool.sizes())
+    if shared:
+        found.update(shared.sizes())
+    for spec in plan.spec.states:
+        live = plan.states[spec.name].live
+        whole = spec.grouping == "outer" or bool(shared and shared.reaches(spec.name))
+        mine = {bucket for bucket in live if plan.owner(bucket) == part} if whole else set()
+        for bucket in mine if whole else found.keys() & live.keys():
+            rows = sum(file.rows - file.dead for file in live[bucket])
+            found[bucket] += state_weight(rows, whole=whole)
+    return dict(found)
+
+
+def count_arrived(plan: TaskPlan, spool: Spool, counts: dict[str, float]) -> None:
+    """Count the records of every flow, and the records that a combiner merged into others."""
+    for i, flow in enumerate(spool.layout.flows):
+        counts[f"records_in.{flow.name}"] = spool.records(i)
+        if plan.spec.inputs[i].combine is not None:
+            counts["records_combined"] += spool.records(i) - spool.arrived(i)
+
+
+def shared_records(
+    plan: TaskPlan, part: int, spool: Spool, counts: dict[str, float]
+) -> Shared | None:
+    """Return the records that several groups of a task share; `None` if there are none."""
+    if not any(spool.arrived(spool.layout.tag(flow)) for flow in spool.layout.shared):
+        return None
+    shared = Shared(
+        plan.spec,
+        spool,
+        part=part,
+        tasks=plan.tasks,
+        buckets=plan.buckets,
+        files=plan.bindings,
+    )
+    counts["bytes_broadcast"] = shared.bytes
+    counts["bytes_bindings"] = shared.bytes_bindings
+    return shared
+
+
+def deliveries_of(
+    plan: TaskPlan, buckets: Sequence[int], runs: Sequence[FlowRun], shared: Shared | None
+) -> Deliveries | None:
+    """Return the shared records for the groups of some buckets; `None` if there are none."""
+    if not shared:
+        return None
+    assert plan.layout is not None, "what is shared has arrived in some layout"
+    return Deliveries(plan.spec, shared, buckets, runs=runs, orders=plan.layout.orders)
+
+
+def flow_runs(plan: TaskPlan, spool: Spool, buckets: Sequence[int]) -> list[FlowRun]:
+    """Return the arrived records of some neighboring buckets, input by input."""
+    return [
+        flow_run(plan, at, spool.between(at, buckets[0], buckets[-1]), spool.row_bytes(at))
+        for at in range(len(spool.layout.flows))
+    ]
+
+
+def flow_run(plan: TaskPlan, at: int, table: pa.Table, row_bytes: int = 0) -> FlowRun:
+    """Return sorted records of the input number `at` as a kernel reads them.
+
+    Args:
+        plan: The plan of the run.
+        at: Number of the input.
+        table: The records, in the plan's layout.
+        row_bytes: Average size of a record, in bytes.
+    """
+    layout, spec = plan.layout, plan.spec
+    assert layout is not None
+    assert spec.key is not None
+    return FlowRun(
+        spec.inputs[at].name,
+        table,
+        layout.keys,
+        tuple(f.type for f in spec.key.fields),
+        layout.flows[at].columns,
+        tuple(f.type for f in spec.inputs[at].schema.fields),
+        row_bytes,
+    )
+
+
+def run_batch(
+    writers: TaskWriters,
+    buckets: tuple[int, ...],
+    cache: IndexCache,
+    start: Callable[[dict[str, BucketState], WriteState], BucketWork],
+) -> None:
+    """Open the states of some neighboring buckets, do the work on them, and record the states.
+
+    Args:
+        writers: The task's writers.
+        buckets: The buckets, ascending.
+        cache: The cache of index copies.
+        start: Makes the work from the states and from what takes new state records.
+    """
+    plan, of = writers.plan, writers.plan.buckets
+    states = {name: BucketState(table, cache, buckets, of) for name, table in plan.states.items()}
+    files = {
+        name: {bucket: writers.state.files(name, bucket, cache) for bucket in buckets}
+        for name in states
+    }
+
+    def write(name: str, rows: pa.Table) -> None:
+        hashes = rows.column("_hash").to_numpy()
+        for bucket, first, stop in parted(hashes, buckets, buckets=of):
+            files[name][bucket].add(rows.slice(first, stop - first))
+
+    work = start(states, write)
+    work.run()
+    writers.counts["groups"] += work.groups
+    for name, state in states.items():
+        writers.state.finish(name, state, files[name])
+        count_look_ups(writers.counts, state)
+
+
+def author_work(
+    writers: TaskWriters,
+    spec: TranslatorSpec,
+    runs: list[FlowRun],
+    states: dict[str, BucketState],
+    write_state: WriteState,
+    deliveries: Deliveries | None = None,
+) -> BucketRun | VectorisedRun:
+    """Return what calls the author's translator for all groups of a batch of buckets."""
+    stage = writers.plan.stage
+    if spec.form == "arrow":
+        write = writers.write_output
+        return VectorisedRun(stage, spec, runs, states, write, write_state, deliveries=deliveries)
+    return BucketRun(
+        stage=stage,
+        spec=spec,
+        runs=runs,
+        states=states,
+        emitted=writers.emitted,
+        write_output=writers.write_output,
+        write_state=write_state,
+        write_remote=writers.write_remote,
+        write_bindings=writers.write_bindings,
+        deliveries=deliveries,
+    )

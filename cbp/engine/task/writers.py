@@ -1,0 +1,194 @@
+"""Writers of one task: its outputs, states and bindings, and the account of its work.
+
+    work of a task -> TaskWriters -> files, synced together -> descriptors
+
+Every kind of task has one: the stage's own (`cbp.engine.task.stage_task`), those around a plan in
+SQL, and those of the black-box mode. They differ in what they read and in which order they call
+the author.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from cbp.engine.kernel.author_call import Emitted
+from cbp.engine.shuffle.multicast_bindings import Binding, BindingSink
+from cbp.engine.state.bucket_state import BucketState
+from cbp.engine.state.index_cache import IndexCache, index_cache
+from cbp.engine.storage.parquet_writer import sync_files
+from cbp.engine.task.message_reader import Misplaced
+from cbp.engine.task.output_writer import TaskOutputs
+from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.state_writer import TaskState
+from cbp.errors import CbpError
+from cbp.model.dataflow.call_rules import Fresh
+
+__all__ = ["MISPLACED", "TaskWriters", "count_look_ups", "no_counts"]
+
+MISPLACED = "misplaced"
+"""The kind of the only descriptor of a task that found a message in a wrong bucket."""
+
+Descriptor = dict[str, Any]
+
+_COUNTED = (
+    "groups",
+    "records_combined",
+    "state_written",
+    "state_removed",
+    "state_remote",
+    "bytes_read",
+    "bytes_shuffled",
+    "bytes_broadcast",
+    "bytes_bindings",
+    "lookups_index",
+    "lookups_scan",
+)
+
+
+def no_counts() -> dict[str, float]:
+    """Return the counts of a task that has done nothing yet."""
+    return dict.fromkeys(_COUNTED, 0)
+
+
+def count_look_ups(counts: dict[str, float], state: BucketState) -> None:
+    """Add the bytes and look-ups of a state's buckets to the counts of a task."""
+    counts["bytes_read"] += state.bytes_read
+    for way, lookups in state.lookups.items():
+        counts[f"lookups_{way}"] += lookups
+
+
+@dataclass
+class TaskWriters:
+    """The writers of one task, and the counts of its work.
+
+    Attributes:
+        plan: The run's plan, with translator instances of this task's own.
+        part: The task's number.
+        attempt: Unique id of the task's attempt; part of the file names.
+        open_cache: Returns the cache of index copies in a folder of this worker.
+        emitted: What the author emits between two writes.
+        counts: Figures of the task's work, by name.
+        state: Writer of the state files.
+        done: Descriptors of what was written so far.
+    """
+
+    plan: TaskPlan
+    part: int
+    attempt: str
+    open_cache: Callable[[str], IndexCache] = index_cache
+    emitted: Emitted = field(init=False)
+    counts: dict[str, float] = field(init=False, default_factory=no_counts)
+    state: TaskState = field(init=False)
+    done: list[Descriptor] = field(init=False, default_factory=list)
+    _written: list[str] = field(init=False, default_factory=list)
+    _outputs: TaskOutputs = field(init=False)
+    _bindings: BindingSink | None = field(init=False, default=None)
+    _fresh: list[Fresh] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._fresh = self._fresh_instances()
+        plan = self.plan
+        self.emitted = Emitted(plan.spec)
+        self.state = TaskState(
+            plan,
+            self._number,
+            self.attempt,
+            done=self.done,
+            written=self._written,
+            counts=self.counts,
+        )
+        self._outputs = TaskOutputs(
+            plan.stage,
+            plan.spec,
+            plan.followers,
+            folder=plan.folder,
+            epoch=plan.epoch,
+            part=self._number,
+            suffix=f"{plan.run}-{self.attempt}",
+            faults=plan.faults,
+            receivers=plan.receivers(self.part),
+        )
+
+    def _fresh_instances(self) -> list[Fresh]:
+        """Give this task its own translator instances, since its process may run other tasks."""
+        own = Fresh(self.plan.spec, stage=self.plan.stage)
+        behind = [Fresh(one.spec, stage=one.stage) for one in self.plan.followers]
+        followers = tuple(
+            replace(one, spec=fresh.spec)
+            for one, fresh in zip(self.plan.followers, behind, strict=True)
+        )
+        self.plan = replace(self.plan, spec=own.spec, followers=followers)
+        return [own, *behind]
+
+    @property
+    def _number(self) -> int:
+        """This task's number in file names."""
+        return self.plan.first_number + self.part
+
+    def report(self, work: Callable[[], None]) -> list[Descriptor]:
+        """Do the task's work, close and sync its files, and return descriptors.
+
+        An author's error is returned as a descriptor too: an exception would make Spark
+        retry the task, which would fail again.
+        """
+        started = time.perf_counter()
+        gc.disable()  # a window's records are all in use: collection runs between windows
+        try:
+            work()
+            self.state.close_remote()
+            self._close_outputs()
+            for fresh in self._fresh:
+                fresh.check()
+            sync_files(self._written, faults=self.plan.faults)
+        except Misplaced:
+            return [{"kind": MISPLACED}]
+        except CbpError as error:
+            return [{"kind": "error", "type": type(error).__name__, **error.as_dict()}]
+        finally:
+            gc.enable()
+        self.counts["seconds_task"] = time.perf_counter() - started
+        self.done.append({"kind": "counts", **self.counts})
+        return self.done
+
+    def cache(self) -> IndexCache:
+        """Return the cache of index copies on this worker."""
+        return self.open_cache(self.plan.cache)
+
+    def write_output(self, name: str, columns: list[pa.Array]) -> None:
+        """Write records of an output."""
+        self._outputs.write(self.plan.stage, name, columns)
+
+    def write_remote(self, state: str, columns: list[pa.Array]) -> None:
+        """Write state records that a group emitted for other keys."""
+        self.state.write_remote(state, columns, self.cache())
+
+    def write_bindings(self, bindings: Sequence[Binding]) -> None:
+        """Write bindings of groups to addresses."""
+        plan = self.plan
+        if self._bindings is None:
+            self._bindings = BindingSink(
+                plan.stage,
+                plan.spec,
+                folder=plan.folder,
+                epoch=plan.epoch,
+                part=self._number,
+                suffix=f"{plan.run}-{self.attempt}",
+                hash_mask=plan.hash_mask,
+                faults=plan.faults,
+            )
+        self._bindings.write(bindings)
+
+    def _close_outputs(self) -> None:
+        files = self._outputs.close()
+        if self._bindings is not None:
+            files += self._bindings.close()
+            self.counts["bindings"] = self._bindings.rows
+        self._written.extend(f"{self.plan.folder}/{file['path']}" for file in files)
+        self.done.extend(files)
+        self.counts.update(self._outputs.counts())
