@@ -25,7 +25,15 @@ NAMES = [path.relative_to(REPO).as_posix() for path in DOCUMENTS]
 MADE = {"clicks.py", "deploy/secrets/spark_secret"}
 LINES_MAX = {"README.md": 200, "ARCHITECTURE.md": 250}
 # Rooms: packages whose own packages have a line of the code map each.
-ROOMS = ("cbp", "cbp/model", "cbp/engine", "controller", "controller/cli", "controller/loop")
+ROOMS = (
+    "cbp",
+    "cbp/model",
+    "cbp/engine",
+    "controller",
+    "controller/bench",
+    "controller/cli",
+    "controller/loop",
+)
 FENCED = re.compile(r"^```\w*\n.*?^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 QUOTED = re.compile(r"`([\w./-]+\.(?:py|md|sh|toml|yaml|txt)|[\w.-]+(?:/[\w.-]+)+/?)`")

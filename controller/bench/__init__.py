@@ -4,11 +4,11 @@
 """
 
 from controller.bench.errors import BenchDisagreesError, BenchFailedError, BenchRefusedError
-from controller.bench.markdown import markdown, placed
 from controller.bench.options import BenchOptions, peers_by_default, sizes_by_default
-from controller.bench.picture import require_matplotlib
+from controller.bench.reports.markdown import markdown, placed
+from controller.bench.reports.picture import require_matplotlib
 from controller.bench.run import run_bench
-from controller.bench.service_soak import (
+from controller.bench.soak.service_soak import (
     FIGURES,
     draw_service_soak,
     grown,

@@ -25,16 +25,22 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from cbp.errors import OperatingError
-from controller.bench.contest import Contest, steps_of
-from controller.bench.entrant import LocalEntrant, MakeEntrant
+from controller.bench.contest.contest import Contest, steps_of
+from controller.bench.contest.entrant import LocalEntrant, MakeEntrant
+from controller.bench.contest.own_process import OwnProcess
 from controller.bench.errors import BenchDisagreesError
+from controller.bench.measurements.result import Measured, Sample, document
 from controller.bench.options import NO_SPARK, BenchOptions
-from controller.bench.own_process import OwnProcess
-from controller.bench.picture import draw, require_matplotlib
-from controller.bench.report import print_growth, print_results, print_soak, print_steps, progress
-from controller.bench.result import Measured, Sample, document
-from controller.bench.session import slots_of, start_spark
-from controller.bench.soak import soak
+from controller.bench.reports.console import (
+    print_growth,
+    print_results,
+    print_soak,
+    print_steps,
+    progress,
+)
+from controller.bench.reports.picture import draw, require_matplotlib
+from controller.bench.soak.engine_soak import soak
+from controller.bench.spark_session import slots_of, start_spark
 
 __all__ = ["run_bench"]
 
@@ -75,7 +81,7 @@ def run_bench(
 def _require_packages(options: BenchOptions) -> None:
     """Refuse a candidate that lacks a package, before other candidates are loaded."""
     if any(name.startswith("streaming-") for name in options.peers):
-        from controller.bench.candidates.streaming import require_packages
+        from controller.bench.candidates.peers.streaming import require_packages
 
         for name in options.peers:
             require_packages(name)

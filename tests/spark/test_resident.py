@@ -27,9 +27,9 @@ from cbp.engine.spark.worker_main import answer
 from cbp.engine.spark.worker_pool import Residents
 from cbp.errors import RunCancelledError
 from cbp.model.dataflow.lanes import Bypass, Lane, lanes_of
-from controller.bench.candidate import Place
-from controller.bench.candidates.direct import DirectCandidate
-from controller.bench.workload import UrlCount
+from controller.bench.candidates.candidate import Place
+from controller.bench.candidates.ours.direct import DirectCandidate
+from controller.bench.workloads.workload import UrlCount
 from tests.cbp.engine.epochs import assert_same, dataflow_of
 from tests.driver import Driver
 from tests.fresh import REPOSITORY

@@ -115,7 +115,7 @@ def test_a_candidate_without_its_package_is_refused_before_any_is_loaded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Only the one that lacks it: the other operator can still be named alone."""
-    monkeypatch.setattr("controller.bench.candidates.streaming.tws_runs", lambda: False)
+    monkeypatch.setattr("controller.bench.candidates.peers.streaming.tws_runs", lambda: False)
     monkeypatch.setattr("controller.bench.run._folder", lambda root: pytest.fail("made a folder"))
     with pytest.raises(BenchRefusedError, match="name streaming-python-apply alone"):
         run_bench(BenchOptions(against=("streaming-python",)))

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from controller.bench import BenchDisagreesError, BenchOptions, graph_workloads, run_bench
-from controller.bench.candidates.streaming import tws_runs
-from controller.bench.contest import Contest
-from controller.bench.engine_driver import DataflowDrive, StageRun
+from controller.bench import BenchDisagreesError, BenchOptions, run_bench
+from controller.bench.candidates.ours.engine_driver import DataflowDrive, StageRun
+from controller.bench.candidates.peers.streaming import tws_runs
+from controller.bench.contest.contest import Contest
 from controller.bench.options import CANDIDATES, OURS, PAPER, VARIANTS
+from controller.bench.workloads import graph_workloads
 
 TINY = BenchOptions(
     against=("blackbox", "duckdb-key"),
@@ -127,7 +128,7 @@ def test_a_soak_does_not_measure_its_first_epoch(
 
     monkeypatch.setattr(DataflowDrive, "run_until_idle", slow_at_first)
     monkeypatch.setattr(
-        "controller.bench.soak.time",
+        "controller.bench.soak.engine_soak.time",
         SimpleNamespace(perf_counter=lambda: now, process_time=lambda: now / 2),
     )
     run(replace(TINY, against=(), soak=True, epochs=3, json_file=target))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 from contextlib import ExitStack
@@ -12,6 +11,7 @@ import pytest
 import structlog
 
 from controller.app import Service
+from controller.bench.soak import service_soak
 from tests.controller.cli.conftest import Cbp
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -57,8 +57,7 @@ def test_a_leak_fails_the_soak(cbp: Cbp, monkeypatch: pytest.MonkeyPatch) -> Non
             (service.settings.root / f"left-{len(kept)}").write_bytes(bytes(LEFT_BYTES))
 
         monkeypatch.setattr(Service, "scan", leaking)
-        module = importlib.import_module("controller.bench.service_soak")  # a function has its name
-        monkeypatch.setattr(module, "DISK_RUNS_MIN", 40)
+        monkeypatch.setattr(service_soak, "DISK_RUNS_MIN", 40)
         disk = ("--disk-per-run-max", str(LEFT_BYTES // 2))
         outcome = cbp("soak", "--runs", "40", "--growth-max", "1.1", *disk)
         structlog.configure(**before)

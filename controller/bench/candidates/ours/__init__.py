@@ -1,0 +1,1 @@
+"""Candidates that run our engine or our service."""

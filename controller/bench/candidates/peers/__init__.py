@@ -1,0 +1,1 @@
+"""Candidates that share no code with our engine."""

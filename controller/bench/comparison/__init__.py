@@ -1,0 +1,1 @@
+"""What candidates hold and emit, in a form that can be compared."""

@@ -1,0 +1,1 @@
+"""Candidates take turns on the same increments; their answers are compared."""

@@ -1,0 +1,1 @@
+"""What is measured around a run, and the results as values."""

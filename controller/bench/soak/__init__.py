@@ -1,0 +1,1 @@
+"""Many runs in a row: does anything grow?"""

@@ -1,0 +1,1 @@
+"""What is measured: seeded increments, and the dataflows that read them."""
