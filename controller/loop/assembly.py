@@ -79,6 +79,7 @@ class Environment:
         removers: Removes purged folders that a crash left; `None`: the recovering thread does.
         run_seconds_max: Time limit of a run, and of framing one increment; 0: no limit.
         runnable_seconds_max: Time limit of one call of an author's Runnable; 0: no limit.
+        dataflows_max: Dataflows that may be registered.
     """
 
     store: Store
@@ -103,6 +104,7 @@ class Environment:
     removers: Executor | None = None
     run_seconds_max: float = 0.0
     runnable_seconds_max: float = 0.0
+    dataflows_max: int = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +261,7 @@ def assemble(
         exclusion=exclusion,
         isolation=isolation,
         arrivals=arrivals,
+        most=given.dataflows_max,
     )
     amendments = Amendments(
         store=store,
