@@ -27,7 +27,6 @@ COVERED = {
     "cbp/engine/storage/parquet_writer.py:_flush": "a file that is open; close passes data_file",
     "cbp/engine/storage/parquet_writer.py:_sync": "sync_files passes data_sync",
     "controller/ingest/increments.py:__init__": "a temporary; the name comes in publish",
-    "controller/ingest/increments.py:close": "a temporary; the name comes in publish",
     "controller/ingest/increments.py:abandon": "a temporary, which a start removes",
     "controller/store/database.py:write_schema": "called by write, which passes sql_commit",
     "controller/store/migrate.py:migrate": "one transaction, before the store is open: a death in "

@@ -10,8 +10,8 @@ Steps for a file; each step is durable before the next:
     (6) store: accepted, enqueued       one transaction
     (7) renamed to finished/<id>-name
 
-Steps 2, 3 and 7 run for a group of small files at once, since each costs one sync of the disk
-or more. Steps 4 to 6 run file by file.
+Files are read one by one. All other steps run for a group of small files at once, since each
+costs one sync of the disk or more.
 
 After a crash at any point, the next pass compares the folders with the store and continues:
 - A claim without its file in `claimed` is used again for the file that still lies in `incoming`.
@@ -39,7 +39,7 @@ import os
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -67,7 +67,7 @@ from controller.ingest.formats import check_options
 from controller.ingest.groups import groups
 from controller.ingest.growth import Growth, Stamp
 from controller.ingest.identity import Identities
-from controller.ingest.intake import Intake, Outcome
+from controller.ingest.intake import Group, Intake, Outcome
 from controller.ingest.limits import IngestLimits
 from controller.ingest.listing import CLOSE_NAME, Candidate, Listed, Settler, sealed_close_name
 from controller.ingest.manifest import Manifest, sealed_name
@@ -86,6 +86,9 @@ _log = structlog.get_logger(__name__)
 
 SEVEN_DAYS = FlowRetention(7 * 86_400.0)
 
+SETTLE_WITHIN = timedelta(seconds=1)
+"""No file that was read waits longer for those that are settled with it."""
+
 
 class DropFolder:
     """The drop folders of all dataflows; methods may be called from several threads.
@@ -93,7 +96,7 @@ class DropFolder:
     Args:
         clock: Returns an aware time in UTC.
         drop_root: Holds `<dataflow>/<source>/incoming` and so on.
-        on_accept: Called after each increment that became visible to its consumers.
+        on_accept: Called after increments became visible to their consumers.
         on_close: Closes the open frames of a source, `(dataflow, source, key)`, once per key. The
             close is durable when it returns. None: close markers are not processed.
         settle_seconds: How long a file must be unchanged; see `listing`.
@@ -378,8 +381,9 @@ class DropFolder:
             self._files.remove_temporaries(folder)
 
     def _pass_source(self, place: SourcePlace, tally: _Tally, *, reading: bool) -> None:
-        for _ in range(self._intake.replay(place)):
-            self._settled(tally, "accepted")
+        if replayed := self._intake.replay(place):
+            tally.report += ScanReport(accepted=replayed)
+            self._on_accept()
         opened = self._claims.open(place)
         # Before the listing: a copy that goes back to `incoming` gets a new claim.
         if reading and self._claims.settle_strays(place, opened):
@@ -414,45 +418,52 @@ class DropFolder:
         promised: Mapping[str, str],
         tally: _Tally,
     ) -> None:
-        """Settle claims one by one, then move their files away together.
+        """Read files one by one, settle them together, then move them away together.
 
         When the time of the pass is over, the rest stay claimed; the next pass begins with them.
+        Whatever fails: the files that were read before are settled.
         """
-        settled = list[tuple[ClaimRecord, Path, Stamp | None]]()
+        taking = _Taking(self._intake.begin(place))
         try:
             for number, (claim, path) in enumerate(claimed):
                 if tally.stopping():
                     raise IntakeStoppedError(str(path))
-                if tally.done and self._clock() >= tally.until:
+                now = self._clock()
+                if tally.done and now >= tally.until:
                     tally.report += ScanReport(ready=len(claimed) - number)
                     break
+                if taking.group.since and now - taking.group.since >= SETTLE_WITHIN:
+                    self._settle(place, taking, tally)
                 tally.done += 1
                 sha256, before = promised.get(claim.path, ""), Stamp.of(path)
-                outcome = self._intake.take(place, claim, path, sha256, tally.stopping)
-                self._claims.gone.came(place.root, claim.path)
-                self._settled(tally, outcome)
-                if outcome != "quarantined":
-                    settled.append((claim, path, before))
+                if taking.group.take(claim, path, sha256, tally.stopping):
+                    taking.waiting.append((claim, path, before))
+                else:
+                    self._settled(place, claim, "quarantined", tally)
         except Exception:
-            self._finish(place, settled, tally)
+            self._settle(place, taking, tally)
             raise
-        self._finish(place, settled, tally)
+        self._settle(place, taking, tally)
 
-    def _finish(
-        self,
-        place: SourcePlace,
-        settled: Sequence[tuple[ClaimRecord, Path, Stamp | None]],
-        tally: _Tally,
-    ) -> None:
-        self._intake.finish(place, [(claim, path) for claim, path, _ in settled])
-        for claim, _, before in settled:
+    def _settle(self, place: SourcePlace, taking: _Taking, tally: _Tally) -> None:
+        """Settle the files that were read, and move them away."""
+        waiting, taking.waiting = taking.waiting, []
+        outcomes = taking.group.settle()
+        for claim, _, _ in waiting:
+            self._settled(place, claim, outcomes[claim.id], tally)
+        if "accepted" in outcomes.values():
+            self._on_accept()
+        left = [one for one in waiting if outcomes[one[0].id] != "quarantined"]
+        self._intake.finish(place, [(claim, path) for claim, path, _ in left])
+        for claim, _, before in left:
             changed = self._growth.finished(place, claim, before, tally.stopping)
             tally.report += ScanReport(quarantined=changed)
 
-    def _settled(self, tally: _Tally, outcome: Outcome) -> None:
+    def _settled(
+        self, place: SourcePlace, claim: ClaimRecord, outcome: Outcome, tally: _Tally
+    ) -> None:
+        self._claims.gone.came(place.root, claim.path)
         tally.report = tally.report.count(outcome)
-        if outcome == "accepted":
-            self._on_accept()
 
     def _claim_listed(
         self,
@@ -550,6 +561,14 @@ class DropFolder:
                 place.incoming, clock=self._clock, settle_seconds=self._settle_seconds
             )
         return self._settlers[place.root]
+
+
+@dataclass(slots=True)
+class _Taking:
+    """Files that were read and wait to be settled, with their stamps from before."""
+
+    group: Group
+    waiting: list[tuple[ClaimRecord, Path, Stamp | None]] = field(default_factory=list)
 
 
 class _Tally:

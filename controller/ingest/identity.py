@@ -13,6 +13,7 @@ Absent on purpose: the key of an upload, which identifies its request (`uploads`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +43,14 @@ class Identities:
 
     store: Store
 
-    def judge(self, place: SourcePlace, path: str, sha256: str, claim: str = "") -> Judged:
+    def judge(
+        self,
+        place: SourcePlace,
+        path: str,
+        sha256: str,
+        claim: str = "",
+        pending: Sequence[ClaimRecord] = (),
+    ) -> Judged:
         """Return whether a file is new, given all accepted files.
 
         Args:
@@ -50,8 +58,12 @@ class Identities:
             path: Its name, as evidence.
             sha256: Hex digest of its content.
             claim: Its own claim, which another instance that leads by now may have accepted.
+            pending: Claims with this content that are accepted together with the file, before it.
         """
-        same = self._find(place, path, sha256, waiting=False)
+        stored = self._find(place, path, sha256, waiting=False)
+        known = [one for one in (stored, *pending) if one is not None]
+        # As the store does: the claim of this name, or else the first by name.
+        same = min(known, key=lambda one: (one.path != path, one.path), default=None)
         return (
             NEW
             if same is None or same.id == claim

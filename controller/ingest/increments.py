@@ -1,12 +1,14 @@
 """Writes the records of one file as Parquet parts, and gives the parts their final names.
 
-    reader (any process)    PartWriter   .<name>.tmp, whole and synced
+    reader (any process)    PartWriter   .<name>.tmp, whole
+    the intake                           synced, for several increments at the same time
     the intake              PartNames    renamed to <name>, between failpoints
+    the intake                           their folder synced
 
-Guaranteed: a file has its final name only when it is whole and durable; its number of records is
-what was written. Names of parts consist of increment, part and claim, so that another try of the
-same claim replaces them. Not guaranteed: that an increment's files are ever used; only the source
-log decides that.
+Guaranteed: a file has its final name only when its content is whole and durable; its number of
+records is what was written. Names of parts consist of increment, part and claim, so that another
+try of the same claim replaces them. Not guaranteed: that an increment's files are ever used; only
+the source log decides that.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ __all__ = ["PartNames", "PartWriter", "WrittenPart"]
 
 @dataclass(frozen=True, slots=True)
 class WrittenPart:
-    """A part that lies whole and synced under its temporary name."""
+    """A part that lies whole under its temporary name."""
 
     name: str
     records: int
@@ -129,8 +131,14 @@ class PartNames:
         self.folder = f"{folder}/{self._within}"
         self._named: set[str] = set()
 
+    def temporaries(self, parts: Sequence[WrittenPart]) -> list[str]:
+        """Return the paths of the parts, which the caller syncs before it calls `publish`."""
+        return [f"{self.folder}/{_temporary(part.name)}" for part in parts]
+
     def publish(self, parts: Sequence[WrittenPart]) -> Increment:
-        """Make the parts durable under their final names and return the increment.
+        """Give the parts their final names and return the increment.
+
+        The names are durable once the caller has synced the folder.
 
         Raises:
             OSError: A rename failed; `discard` removes what is there.
@@ -140,8 +148,6 @@ class PartNames:
             os.rename(f"{self.folder}/{_temporary(part.name)}", f"{self.folder}/{part.name}")
             self._named.add(part.name)
             self._faults("increment_file.after")
-        if parts:
-            self._files.sync_dir(self.folder)
         found = (DataFile(f"{self._within}/{p.name}", p.records, p.bytes) for p in parts)
         return Increment(self._flow, self.index, self.index, tuple(found))
 
@@ -190,7 +196,6 @@ class _Part:
         self._writer.close()
         self._file.flush()
         self.bytes = seal(self._temporary)
-        os.fsync(self._file.fileno())
         self._file.close()
         return WrittenPart(self.name, self.records, self.bytes)
 

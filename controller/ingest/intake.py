@@ -1,20 +1,21 @@
-r"""Takes in one claimed file: read, write, log, index; or rejects it, or skips it.
+r"""Takes in claimed files: read, write, log, index; or rejects them, or skips them.
 
     claimed file -> increment files -> source log -> store -> finished
                  \-> (rejected) reason file -> quarantine -> store
                   \-> (same as an accepted file) store -> finished
 
-Each arrow is durable before the next begins, and may be repeated: `take` is called again with
-the same claim until it returns, possibly by another process. The source log is the point of
-acceptance. A file is accepted whole or not at all.
+Each arrow is durable before the next begins, and may be repeated: an open claim is taken again
+until it is settled, possibly by another process. Files are read one by one. The next arrows run
+once for a group of files, since each costs a sync of the disk or two. The source log is the point
+of acceptance, of all files of a group at once. A file is accepted whole or not at all.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -23,28 +24,98 @@ import structlog
 
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
+from cbp.engine.storage.parquet_writer import sync_files
 from cbp.errors import CbpError, OperatingError
-from controller.ingest.content import never
 from controller.ingest.errors import device_errors
 from controller.ingest.folders import SourcePlace, kept_name, move, move_all, reason_path
 from controller.ingest.identity import Identities, known_content
 from controller.ingest.increments import PartNames
 from controller.ingest.limits import IngestLimits
 from controller.ingest.manifest import MANIFEST_NAME, is_sealed, read_manifest
-from controller.ingest.reading import FileReader, ReadRequest, read_file
+from controller.ingest.reading import FileRead, FileReader, ReadRequest, read_file
 from controller.ingest.rejection import FileRejectedError, unforeseen
 from controller.ingest.source_log import SourceEntry, SourceLog
 from controller.store.base import ClaimRecord, IncrementRecord, Judged, Store
 
-__all__ = ["Intake", "Outcome"]
+__all__ = ["Group", "Intake", "Outcome"]
 
 _log = structlog.get_logger(__name__)
 
 Outcome = Literal["accepted", "duplicate", "quarantined"]
 
 
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A file that was read and judged, and is not settled yet.
+
+    Attributes:
+        claim: With the content's digest; with its index if it is to be accepted.
+        path: The claimed copy.
+        names: Names the parts of its increment, which exist if it is to be accepted.
+    """
+
+    claim: ClaimRecord
+    path: Path
+    judged: Judged
+    names: PartNames
+    read: FileRead
+    read_at: datetime
+
+
+class Group:
+    """Files of one source that are read one by one and settled together.
+
+    A file is in the store or in quarantine only once `settle` has returned, except for one that
+    the reader rejects, which depends on no other file.
+    """
+
+    def __init__(self, intake: Intake, place: SourcePlace) -> None:
+        self._intake, self._place = intake, place
+        self._accepted: list[Pending] = []
+        self._known: list[Pending] = []
+
+    def take(
+        self, claim: ClaimRecord, path: Path, sha256: str, stopping: Callable[[], bool]
+    ) -> bool:
+        """Read one file; return whether it waits for `settle`. `Intake.read` has the details."""
+        read = self._intake.read(self._place, claim, path, sha256, stopping, self._accepted)
+        if read is None:
+            return False
+        (self._accepted if read.judged.outcome == "accepted" else self._known).append(read)
+        return True
+
+    @property
+    def since(self) -> datetime | None:
+        """When the first file that waits was read; `None`: none waits."""
+        return min((one.read_at for one in (*self._accepted[:1], *self._known[:1])), default=None)
+
+    def settle(self) -> dict[str, Outcome]:
+        """Settle the files that wait; return the outcome by the claim's id.
+
+        New files first: the others may equal one of them, and must never be told to be known by
+        a file that a crash keeps from being accepted.
+
+        Raises:
+            DiskFullError: The claims stay open and the files stay claimed.
+            DropFolderError: The claims stay open and the files stay claimed.
+            LogConflictError: Another controller takes in files of this source.
+        """
+        accepted, self._accepted = self._accepted, []
+        known, self._known = self._known, []
+        if accepted:
+            self._intake.accept(self._place, accepted)
+        skipped = [one.claim for one in known if one.judged.outcome == "duplicate"]
+        if skipped:
+            self._intake.settle_duplicates(skipped)
+        for one in known:
+            if one.judged.outcome == "quarantined":
+                reason = known_content(one.judged)
+                self._intake.reject(self._place, one.claim, one.path, reason)
+        return {one.claim.id: one.judged.outcome for one in (*accepted, *known)}
+
+
 class Intake:
-    """Settles claims, one at a time per source; see the module header."""
+    """Settles claims, one source at a time; see the module header."""
 
     def __init__(
         self,
@@ -60,77 +131,66 @@ class Intake:
         self._limits, self._faults, self._reader = limits, faults, reader
         self._identities = Identities(store)
 
-    def take(
-        self,
-        place: SourcePlace,
-        claim: ClaimRecord,
-        path: Path,
-        sha256: str = "",
-        stopping: Callable[[], bool] = never,
-    ) -> Outcome:
-        """Settle one claim; `finish` moves the file away, unless it is in quarantine.
-
-        Args:
-            place: The claim's source.
-            claim: An open claim.
-            path: The claimed copy.
-            sha256: The digest that a manifest promised; `""` if there is none.
-            stopping: Called while the file is read; returns whether to stop.
-
-        Raises:
-            IntakeStoppedError: `stopping` returned true; nothing has changed.
-            DiskFullError: The claim stays open and the file stays claimed.
-            DropFolderError: The claim stays open and the file stays claimed.
-            LogConflictError: Another controller takes in files of this source.
-        """
-        try:
-            with device_errors(str(path)):
-                entry, judged = self._read(place, claim, path, sha256, stopping)
-        except FileRejectedError as error:
-            self.reject(place, claim, path, error)
-            return "quarantined"
-        except CbpError:
-            raise
-        except Exception as error:  # whatever failed, this file is rejected; see `unforeseen`
-            _log.exception("file.failed", source=place.name, claim=claim.id, file=claim.path)
-            self.reject(place, claim, path, unforeseen(error))
-            return "quarantined"
-        claim = replace(claim, sha256=entry.sha256, same_as=judged.same_as)
-        if judged.outcome == "quarantined":
-            self.reject(place, claim, path, known_content(judged))
-            return "quarantined"
-        if judged.outcome == "duplicate":
-            self._store.update_claim(replace(claim, status="duplicate"))
-            return "duplicate"
-        SourceLog(place.folder, place.name, self._files).put(entry)
-        self.index(place, entry, claim)
-        return "accepted"
+    def begin(self, place: SourcePlace) -> Group:
+        """Return an empty group for files of a source; its `settle` must be called at the end."""
+        return Group(self, place)
 
     def replay(self, place: SourcePlace) -> int:
         """Index the log entries that the store lacks; return how many."""
         log = SourceLog(place.folder, place.name, self._files)
         known: dict[str, ClaimRecord] | None = None
         count = 0
-        for entry in log.since(self._store.next_index(place.dataflow, place.name)):
+        for entries in log.groups_since(self._store.next_index(place.dataflow, place.name)):
             if known is None:
                 known = {c.id: c for c in self._store.open_claims(place.dataflow, place.name)}
-            claim = known.get(entry.claim) or _claim_of(place, entry)
-            self.index(place, entry, claim)
-            count += 1
+            claims = [known.get(one.claim) or _claim_of(place, one) for one in entries]
+            # What was put together is indexed together: an instance that leads no more must not
+            # see the middle of a file as the end of the log.
+            self.index(place, list(zip(entries, claims, strict=True)))
+            count += len(entries)
         return count
 
-    def index(self, place: SourcePlace, entry: SourceEntry, claim: ClaimRecord) -> None:
-        """Add a log entry to the store; does nothing if the store has it."""
-        accepted = replace(
-            claim,
-            status="accepted",
-            sha256=entry.sha256,
-            bytes=entry.bytes,
-            index=entry.increment.index,
-            same_as=entry.same_as,
+    def accept(self, place: SourcePlace, pending: Sequence[Pending]) -> None:
+        """Sync and name the parts of files, put their log entries, index them; each step for all.
+
+        Args:
+            place: Their source.
+            pending: At least one; their increments follow each other.
+        """
+        try:
+            with device_errors(place.increments):
+                parts = [path for one in pending for path in one.names.temporaries(one.read.parts)]
+                sync_files(parts, faults=self._faults)
+                entries = [self._entry(one) for one in pending]
+            if parts:
+                self._files.sync_dir(place.increments)
+        except Exception:
+            for one in pending:
+                one.names.discard()
+            raise
+        SourceLog(place.folder, place.name, self._files).put(entries)
+        claims = (one.claim for one in pending)
+        self.index(place, list(zip(entries, claims, strict=True)))
+
+    def index(
+        self, place: SourcePlace, accepted: Sequence[tuple[SourceEntry, ClaimRecord]]
+    ) -> None:
+        """Add log entries to the store in one step; skips those that the store has."""
+        self._store.accept_all(
+            [
+                (
+                    _accepted(entry, claim),
+                    IncrementRecord(
+                        place.dataflow, entry.increment, entry.accepted_at, entry.origin()
+                    ),
+                )
+                for entry, claim in accepted
+            ]
         )
-        record = IncrementRecord(place.dataflow, entry.increment, entry.accepted_at, entry.origin())
-        self._store.accept(accepted, record)
+
+    def settle_duplicates(self, claims: Sequence[ClaimRecord]) -> None:
+        """Tell the store that files equal accepted ones."""
+        self._store.update_claims([replace(claim, status="duplicate") for claim in claims])
 
     def reject(
         self, place: SourcePlace, claim: ClaimRecord, path: Path, error: FileRejectedError
@@ -162,6 +222,42 @@ class Intake:
         with suppress(OSError, OperatingError):
             move_all(moves, self._files, self._faults)
 
+    def read(
+        self,
+        place: SourcePlace,
+        claim: ClaimRecord,
+        path: Path,
+        sha256: str,
+        stopping: Callable[[], bool],
+        pending: Sequence[Pending],
+    ) -> Pending | None:
+        """Read a claimed file and judge it; `None` if it was rejected, which is then settled.
+
+        Args:
+            place: The claim's source.
+            claim: An open claim.
+            path: The claimed copy.
+            sha256: The digest that a manifest promised; `""` if there is none.
+            stopping: Called while the file is read; returns whether to stop.
+            pending: The files before it that are accepted, but not in the store yet.
+
+        Raises:
+            IntakeStoppedError: `stopping` returned true; nothing has changed.
+            DiskFullError: The claim stays open and the file stays claimed.
+            DropFolderError: The claim stays open and the file stays claimed.
+        """
+        try:
+            with device_errors(str(path)):
+                return self._read(place, claim, path, sha256, stopping, pending)
+        except FileRejectedError as error:
+            self.reject(place, claim, path, error)
+        except CbpError:
+            raise
+        except Exception as error:  # whatever failed, this file is rejected; see `unforeseen`
+            _log.exception("file.failed", source=place.name, claim=claim.id, file=claim.path)
+            self.reject(place, claim, path, unforeseen(error))
+        return None
+
     def _read(
         self,
         place: SourcePlace,
@@ -169,11 +265,11 @@ class Intake:
         path: Path,
         sha256: str,
         stopping: Callable[[], bool],
-    ) -> tuple[SourceEntry, Judged]:
-        """Write the increment's files, unless the file is not accepted; return what the file is."""
+        pending: Sequence[Pending],
+    ) -> Pending:
         if claim.path == MANIFEST_NAME or is_sealed(claim.path):
             _reject_manifest(path)
-        index = self._store.next_index(place.dataflow, place.name)
+        index = self._store.next_index(place.dataflow, place.name) + len(pending)
         names = PartNames(
             self._files,
             place.folder,
@@ -187,31 +283,31 @@ class Intake:
             if sha256 and read.sha256 != sha256:
                 message = f"the manifest promises SHA-256 {sha256}, the content has {read.sha256}"
                 raise FileRejectedError(rule="manifest_mismatch", message=message)
-            judged = self._judge(place, claim, read.sha256)
-            parts = read.parts
+            same = [one.claim for one in pending if one.claim.sha256 == read.sha256]
+            judged = self._identities.judge(place, claim.path, read.sha256, claim.id, same)
             if judged.outcome != "accepted":
                 names.discard()
-                parts = ()
-            increment = names.publish(parts)
         except Exception:
             names.discard()
             raise
-        entry = SourceEntry(
-            increment=increment,
+        accepted = index if judged.outcome == "accepted" else None
+        claim = replace(claim, sha256=read.sha256, same_as=judged.same_as, index=accepted)
+        return Pending(claim, path, judged, names, read, self._clock())
+
+    def _entry(self, pending: Pending) -> SourceEntry:
+        claim, read = pending.claim, pending.read
+        return SourceEntry(
+            increment=pending.names.publish(read.parts),
             claim=claim.id,
             sequence=claim.sequence,
             sha256=read.sha256,
             path=claim.path,
             bytes=claim.bytes,
-            accepted_at=self._clock(),
+            accepted_at=pending.read_at,
             notes=read.notes,
             key=claim.key,
-            same_as=judged.same_as,
+            same_as=claim.same_as,
         )
-        return entry, judged
-
-    def _judge(self, place: SourcePlace, claim: ClaimRecord, sha256: str) -> Judged:
-        return self._identities.judge(place, claim.path, sha256, claim.id)
 
 
 def _request(
@@ -228,6 +324,17 @@ def _request(
         index=names.index,
         claim=claim.id,
         limits=limits,
+    )
+
+
+def _accepted(entry: SourceEntry, claim: ClaimRecord) -> ClaimRecord:
+    return replace(
+        claim,
+        status="accepted",
+        sha256=entry.sha256,
+        bytes=entry.bytes,
+        index=entry.increment.index,
+        same_as=entry.same_as,
     )
 
 

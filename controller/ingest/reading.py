@@ -4,9 +4,9 @@ The reader is an interface (`FileReader`), since a file may cost any time and me
 reads in a process that it can end (`reader_pool`); a simulation reads in its own thread
 (`read_file`).
 
-Guaranteed: a reader returns parts that are whole and synced under temporary names. If it raises,
-`PartNames.discard` removes whatever it left. Nothing of it is visible before the intake names the
-parts.
+Guaranteed: a reader returns parts that are whole under temporary names. If it raises,
+`PartNames.discard` removes whatever it left. Nothing of it is visible or durable before the intake
+syncs and names the parts.
 """
 
 from __future__ import annotations

@@ -1,37 +1,42 @@
 """The log of a source: one immutable entry per accepted increment; it is the truth.
 
-A SQL store is an index over it. Entry n is put once, when the increment's files are durable; two
-controllers cannot both put it. Each entry holds the increment, the claim, the SHA-256 and size of
-the original, its name and the time.
+A SQL store is an index over it. Each entry holds the increment, the claim, the SHA-256 and size of
+the original, its name and the time. Entries that are accepted together are put together, in one
+file with one line for each:
 
-    _log/<n>.json                     one entry
-    _log/sealed/<start>-<end>.jsonl   a thousand old entries, together
+    _log/<n>.json                     entry n, and those that were put with it: n + 1, ...
+    _log/sealed/<start>-<end>.jsonl   a thousand old entries or some more, together
+
+A file is put once, when the files of its increments are durable. It is there whole or not at all,
+so a crash leaves no gap. Its name is the first number that the log lacks; hence two controllers
+cannot both put an entry. Each line of several says how many lines there are (`together`), so that
+a file cut at the end of a line is known as damaged.
 
 Entries stay for good, since they identify all files that were accepted. A sealed file is put
-once; then its entries are removed one by one. Readers prefer the sealed file: if a controller that
-was deposed long ago puts a sealed number again, its entry is ignored.
+once; then the files of its entries are removed one by one. Readers prefer the sealed file: if a
+controller that was deposed long ago puts a sealed number again, its entry is ignored.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from cbp.engine.storage.checked_json import digested, parsed, read_record
+from cbp.engine.storage.checked_json import digested, parsed
 from cbp.engine.storage.files import Exists, Files
 from cbp.engine.storage.table_names import source_folder
-from cbp.errors import LogConflictError
+from cbp.errors import FileDamagedError, LogConflictError
 from cbp.model.flow.increment import Increment
 
 __all__ = ["SourceEntry", "SourceLog"]
 
 SEALED_ENTRIES = 1_000
-"""Entries of one sealed file: some hundred kilobytes."""
+"""Least entries of one sealed file: some hundred kilobytes."""
 
-_SEALED = "sealed"
+_SEALED, _TOGETHER = "sealed", "together"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,51 +113,96 @@ class SourceLog:
     def __init__(self, folder: str, source: str, files: Files) -> None:
         self._folder, self._files = f"{folder}/{source_folder(source)}/_log", files
 
-    def put(self, entry: SourceEntry) -> None:
-        """Make an entry durable; succeeds again for the same claim.
+    def put(self, entries: Sequence[SourceEntry]) -> None:
+        """Make entries durable, all or none; succeeds again for the same claims.
+
+        Args:
+            entries: At least one; the first has the lowest index that the log lacks, and each
+                has the next index.
 
         Raises:
-            LogConflictError: If another claim is already recorded under this index.
+            LogConflictError: If other claims are already recorded under this index.
         """
-        path = self._path(entry.increment.index)
-        data = digested(json.dumps(entry.to_json(), separators=(",", ":")).encode(), path)
+        path = self._path(entries[0].increment.index)
+        data = b"\n".join(self._line(entry, len(entries)) for entry in entries)
         result = self._files.put_if_absent(path, data, what="source_log")
-        if isinstance(result, Exists) and (
-            parsed(result.data, path, SourceEntry.from_json).claim != entry.claim
-        ):
-            raise LogConflictError(path)
+        if isinstance(result, Exists):
+            known = self._parsed(result.data, entries[0].increment.index)
+            if [entry.claim for entry in known] != [entry.claim for entry in entries]:
+                raise LogConflictError(path)
 
     def since(self, index: int) -> Iterator[SourceEntry]:
         """Yield the entries from `index` on, in order, up to the first that is absent."""
-        for start, end, name in self._sealed():
-            if end > index:
+        for group in self.groups_since(index):
+            yield from group
+
+    def groups_since(self, index: int) -> Iterator[list[SourceEntry]]:
+        """Yield what `since` yields, file by file, as it was put or sealed."""
+        sealed_end = 0
+        for start, sealed_end, name in self._sealed():
+            if sealed_end > index:
                 path = f"{self._folder}/{_SEALED}/{name}"
-                for at, line in enumerate(self._files.read(path).splitlines(), start):
-                    entry = parsed(line, path, SourceEntry.from_json, written_to=self._path(at))
-                    if entry.increment.index >= index:
-                        yield entry
-                index = end
-        while self._files.exists(path := self._path(index)):
-            yield read_record(self._files, path, SourceEntry.from_json)
-            index += 1
+                sealed = self._entries(self._files.read(path), path, start)
+                yield [entry for entry in sealed if entry.increment.index >= index]
+                index = sealed_end
+        start = self._start_of(index, sealed_end)
+        while self._files.exists(path := self._path(start)):
+            found = self._parsed(self._files.read(path), start)
+            if group := [entry for entry in found if entry.increment.index >= index]:
+                yield group
+            start += len(found)
 
     def seal(self, below: int) -> int:
-        """Seal entries before `below`, `SEALED_ENTRIES` to a file; return how many entries.
+        """Seal entries before `below`, `SEALED_ENTRIES` or more to a file; return how many entries.
 
-        May be interrupted anywhere, and repeated.
+        What was put together is sealed together. May be interrupted anywhere, and repeated.
         """
         sealed = self._sealed()
         start = sealed[-1][1] if sealed else 0
         self._remove_before(start)
         first = start
         while below - start >= SEALED_ENTRIES:
-            end = start + SEALED_ENTRIES
-            lines = [self._files.read(self._path(number)) for number in range(start, end)]
+            end, lines = start, list[bytes]()
+            while end - start < SEALED_ENTRIES:
+                found = self._files.read(self._path(end)).splitlines()
+                end, lines = end + len(found), lines + found
+            if end > below:
+                break
             target = f"{self._folder}/{_SEALED}/{start:020d}-{end:020d}.jsonl"
             self._files.put_if_absent(target, b"\n".join(lines), what="source_log")
             self._remove_before(end)
             start = end
         return start - first
+
+    def _line(self, entry: SourceEntry, together: int) -> bytes:
+        value = entry.to_json() | ({_TOGETHER: together} if together > 1 else {})
+        data = json.dumps(value, separators=(",", ":")).encode()
+        return digested(data, self._path(entry.increment.index))
+
+    def _parsed(self, data: bytes, start: int) -> list[SourceEntry]:
+        """Return the entries of a file that was put at `start`.
+
+        Raises:
+            FileDamagedError: It is not what was put.
+        """
+        path = self._path(start)
+        found = list(self._entries(data, path, start))
+        promised = json.loads(data.splitlines()[0]).get(_TOGETHER, 1) if found else 1
+        if len(found) != promised:
+            raise FileDamagedError(path, f"it has {len(found)} entries of {promised}")
+        return found
+
+    def _entries(self, data: bytes, path: str, start: int) -> Iterator[SourceEntry]:
+        for index, line in enumerate(data.splitlines(), start):
+            yield parsed(line, path, SourceEntry.from_json, written_to=self._path(index))
+
+    def _start_of(self, index: int, sealed_end: int) -> int:
+        """Return where the file begins in which an entry lies, or would begin."""
+        if self._files.exists(self._path(index)):
+            return index
+        names = self._files.list_names(self._folder)
+        starts = [int(name.removesuffix(".json")) for name in names if name.endswith(".json")]
+        return max((start for start in starts if sealed_end <= start < index), default=index)
 
     def _sealed(self) -> list[tuple[int, int, str]]:
         """Return first entry, end and name of the sealed files, ascending."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, func, insert, not_, select
+from sqlalchemy import Connection, Select, and_, bindparam, func, insert, not_, select
 from sqlalchemy import update as update_table
 
 from cbp.errors import NotFoundError
@@ -53,9 +53,8 @@ class Arrivals:
         """See `Store.update_claims`; raises `NotFoundError`."""
         with self._database.write() as connection:
             hold(connection, changed[0].dataflow)
-            for claim in changed:
-                if not _update_claim(connection, claim):
-                    raise NotFoundError(kind="claim", name=claim.id)
+            for claim in _update_claims(connection, changed):
+                raise NotFoundError(kind="claim", name=claim.id)
 
     def known_claims(self, ids: Sequence[str]) -> set[str]:
         """See `Store.known_claims`."""
@@ -135,20 +134,28 @@ class Arrivals:
         return None if row is None else rows.claim_of(row)
 
     def accept(self, claim: ClaimRecord, record: IncrementRecord) -> None:
-        """See `Store.accept`; also inserts the claim if the store lost it.
+        """See `Store.accept`; the errors are those of `accept_all`."""
+        self.accept_all([(claim, record)])
+
+    def accept_all(self, arrivals: Sequence[tuple[ClaimRecord, IncrementRecord]]) -> None:
+        """See `Store.accept_all`; also inserts claims that the store lost.
 
         Raises:
             NotFoundError: If there is no such dataflow.
-            InvariantError: If another increment of this name is stored, or the previous one is
+            InvariantError: If another increment of such a name is stored, or a previous one is
                 missing.
         """
-        settled = replace(claim, status="accepted", index=record.increment.index)
+        records = [record for _, record in arrivals]
+        settled = [
+            replace(claim, status="accepted", index=record.increment.index)
+            for claim, record in arrivals
+        ]
         with self._database.write() as connection:
-            hold(connection, record.dataflow)
-            if queues.store_increment(connection, record) and not _update_claim(
-                connection, settled
-            ):
-                connection.execute(insert(claims), rows.claim_row(settled))
+            hold(connection, records[0].dataflow)
+            known = len(records) - queues.append_increments(connection, records)
+            lost = _update_claims(connection, settled[known:])
+            if lost:
+                connection.execute(insert(claims), [rows.claim_row(claim) for claim in lost])
 
     def withdraw(self, dataflow: str, dropped: Mapping[str, Sequence[range]]) -> None:
         """See `Store.withdraw`."""
@@ -218,14 +225,30 @@ def _claims(dataflow: str, source: str | None) -> Select[Any]:
     return query if source is None else query.where(claims.c.source == source)
 
 
-def _update_claim(connection: Connection, claim: ClaimRecord) -> bool:
-    """Update the columns of a claim that may change; return `False` if it is not stored."""
-    values = rows.claim_row(claim)
-    for fixed in ("id", "dataflow", "source", "sequence", "created_at", "request_key"):
-        del values[fixed]
-    changed = connection.execute(
-        update_table(claims)
-        .where(claims.c.id == claim.id, claims.c.dataflow == claim.dataflow)
-        .values(values)
-    )
-    return changed.rowcount == 1
+_FIXED = ("id", "dataflow", "source", "sequence", "created_at", "request_key")
+
+
+def _update_claims(connection: Connection, changed: Sequence[ClaimRecord]) -> list[ClaimRecord]:
+    """Update the columns of claims that may change; return those that are not stored."""
+    if not changed:
+        return []
+    here = (claims.c.id == bindparam("its_id"), claims.c.dataflow == bindparam("its_dataflow"))
+    named = []
+    for claim in changed:
+        values = rows.claim_row(claim)
+        for fixed in _FIXED:
+            del values[fixed]
+        named.append({"its_id": claim.id, "its_dataflow": claim.dataflow, **values})
+    statement = update_table(claims).where(*here)
+    if connection.execute(statement, named).rowcount == len(changed):
+        return []
+    found = {
+        row.id
+        for row in connection.execute(
+            select(claims.c.id).where(
+                claims.c.dataflow == changed[0].dataflow,
+                claims.c.id.in_([claim.id for claim in changed]),
+            )
+        )
+    }
+    return [claim for claim in changed if claim.id not in found]

@@ -222,6 +222,13 @@ class Store(Protocol):
         """
         ...
 
+    def accept_all(self, arrivals: Sequence[tuple[ClaimRecord, IncrementRecord]]) -> None:
+        """Like `accept`, for increments (>= 1) of one source, in order, all or none.
+
+        Those that are already stored are left as they are.
+        """
+        ...
+
     def next_index(self, dataflow: str, flow: str) -> int:
         """Return the index for the next increment of a flow."""
         ...

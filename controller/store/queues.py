@@ -1,9 +1,9 @@
 """SQL statements that move increments through the connectors.
 
-    store_increment: a new increment of a flow, and a place in the queue of every
-                     input that is wired to the flow
-    consume:         read marks and removals of one committed run
-    connectors:      all queues of a dataflow, as the model's values
+    append_increments: new increments of a flow, and a place in the queue of every
+                       input that is wired to the flow
+    consume:           read marks and removals of one committed run
+    connectors:        all queues of a dataflow, as the model's values
 
 Each is called inside a writing transaction that has locked the dataflow (`holds`), so positions
 and indexes have neither gaps nor duplicates. A mismatch raises `InvariantError`: a queue that lost
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Integer, and_, func, insert, literal, or_, select
+from sqlalchemy import Connection, and_, func, insert, select
 from sqlalchemy import delete as delete_from
 from sqlalchemy import update as update_table
 
@@ -25,9 +25,16 @@ from cbp.model.run.intention import Intention
 from controller.store import rows
 from controller.store.base import IncrementRecord
 from controller.store.frames import connector_of, consume_frames, framed_inputs
-from controller.store.tables import Name, increments, queue, stages, wiring
+from controller.store.tables import increments, queue, stages, wiring
 
-__all__ = ["connectors", "consume", "next_index", "store_increment", "wiring_of"]
+__all__ = [
+    "append_increments",
+    "connectors",
+    "consume",
+    "next_index",
+    "store_increment",
+    "wiring_of",
+]
 
 
 def next_index(connection: Connection, dataflow: str, flow: str) -> int:
@@ -42,27 +49,41 @@ def next_index(connection: Connection, dataflow: str, flow: str) -> int:
 def store_increment(
     connection: Connection, record: IncrementRecord, skip: Collection[tuple[str, str]] = ()
 ) -> bool:
-    """Store an increment and enqueue it at every consumer; `False` if it was already stored.
+    """Like `append_increments` for one increment; `False` if it was already stored."""
+    return bool(append_increments(connection, [record], skip))
+
+
+def append_increments(
+    connection: Connection,
+    records: Sequence[IncrementRecord],
+    skip: Collection[tuple[str, str]] = (),
+) -> int:
+    """Store increments and enqueue them at every consumer; return how many were not stored yet.
 
     Args:
         connection: Inside a writing transaction.
-        record: The increment.
-        skip: (stage, input) pairs where it is not enqueued.
+        records: At least one, of one flow, in order and without gaps.
+        skip: (stage, input) pairs where they are not enqueued.
 
     Raises:
-        InvariantError: If another increment has this name, or the previous one is missing.
+        InvariantError: If another increment has such a name, or a previous one is missing.
     """
-    increment = record.increment
-    due = next_index(connection, record.dataflow, increment.flow)
-    if increment.index < due:
-        _assert_same(connection, record)
-        return False
-    if increment.index > due:
-        message = f"increment {increment.name} came, but {increment.flow}/{due} is missing"
-        raise InvariantError(message, dataflow=record.dataflow)
-    connection.execute(insert(increments), rows.increment_row(record))
-    _enqueue(connection, record.dataflow, increment.flow, increment.index, skip)
-    return True
+    dataflow, flow = records[0].dataflow, records[0].increment.flow
+    due = next_index(connection, dataflow, flow)
+    new = list[IncrementRecord]()
+    for record in records:
+        increment = record.increment
+        if increment.index < due:
+            _assert_same(connection, record)
+        elif increment.index == due + len(new):
+            new.append(record)
+        else:
+            message = f"increment {increment.name} came, but {flow}/{due + len(new)} is missing"
+            raise InvariantError(message, dataflow=dataflow)
+    if new:
+        connection.execute(insert(increments), [rows.increment_row(record) for record in new])
+        _enqueue(connection, dataflow, flow, range(due, due + len(new)), skip)
+    return len(new)
 
 
 def wiring_of(connection: Connection, dataflow: str) -> dict[str, dict[str, str]]:
@@ -92,26 +113,32 @@ def _enqueue(
     connection: Connection,
     dataflow: str,
     flow: str,
-    index: int,
+    indexes: range,
     skip: Collection[tuple[str, str]],
 ) -> None:
     q, w = queue.alias("q"), wiring.c
     end = select(func.coalesce(func.max(q.c.position), -1) + 1).where(
         q.c.dataflow == w.dataflow, q.c.stage == w.stage, q.c.input == w.input
     )
-    consumers = select(
-        w.dataflow,
-        w.stage,
-        w.input,
-        end.scalar_subquery(),
-        literal(flow, Name),
-        literal(index, BigInteger),
-        literal(0, Integer),
-    ).where(w.dataflow == dataflow, w.flow == flow)
-    for stage, input_ in sorted(skip):
-        consumers = consumers.where(or_(w.stage != stage, w.input != input_))
-    columns = ["dataflow", "stage", "input", "position", "flow", "idx", "read_mark"]
-    connection.execute(insert(queue).from_select(columns, consumers))
+    consumers = select(w.stage, w.input, end.scalar_subquery().label("end")).where(
+        w.dataflow == dataflow, w.flow == flow
+    )
+    new = [
+        {
+            "dataflow": dataflow,
+            "stage": row.stage,
+            "input": row.input,
+            "position": row.end + n,
+            "flow": flow,
+            "idx": index,
+            "read_mark": 0,
+        }
+        for row in connection.execute(consumers).all()
+        if (row.stage, row.input) not in skip
+        for n, index in enumerate(indexes)
+    ]
+    if new:
+        connection.execute(insert(queue), new)
 
 
 def consume(connection: Connection, intention: Intention) -> None:

@@ -49,6 +49,32 @@ def test_claims_that_come_together_are_numbered_in_their_order(chain: SqlStore) 
     assert len(chain.open_claims("d", "a")) == 4
 
 
+def test_increments_that_come_together_wait_in_their_order(chain: SqlStore) -> None:
+    """Behind those that wait; all of them or none; a repetition changes nothing."""
+    arrive(chain)
+    added = chain.add_claims([a_claim(f"c{n}") for n in range(1, 5)])
+    arrivals = [(claim, an_arrival(n)) for n, claim in enumerate(added, 1)]
+    before = waiting(chain)
+    with pytest.raises(InvariantError):
+        chain.accept_all([arrivals[0], *arrivals[2:]])
+    with pytest.raises(InvariantError):
+        chain.accept_all(arrivals[1:])
+    assert waiting(chain) == before
+    assert len(chain.open_claims("d", "a")) == 4
+    chain.accept_all(arrivals[:2])
+    lost = replace(arrivals[3][0], id="lost")
+    chain.accept_all([*arrivals[:3], (lost, arrivals[3][1])])
+    assert waiting(chain)["s"]["i"] == [f"a/{n}" for n in range(5)]
+    assert [claim.id for claim in chain.open_claims("d", "a")] == ["c4"]
+    found = chain.find_claims(["c1", "c2", "c3", "lost"])
+    assert {id_: claim.index for id_, claim in found.items()} == {
+        "c1": 1,
+        "c2": 2,
+        "c3": 3,
+        "lost": 4,
+    }
+
+
 def test_an_id_of_a_claim_is_used_once(chain: SqlStore) -> None:
     """A second claim of an id is refused."""
     chain.add_claim(a_claim())

@@ -24,7 +24,7 @@ from cbp.model.version.rollback import find_cut
 from controller.ingest import drop_folder
 from controller.ingest.claims import Claims, OpenClaims
 from controller.ingest.identity import NEW, Identities
-from controller.ingest.source_log import SourceLog
+from controller.ingest.source_log import SourceEntry, SourceLog
 from controller.loop.author.punctuations import PunctuationLog, Punctuations
 from controller.loop.housekeeping.collector import Housekeeping
 from controller.loop.leadership.lease_keeper import Leadership
@@ -88,14 +88,17 @@ def redo_is_doubled(patch: pytest.MonkeyPatch) -> None:
     """Who gets no answer takes the next number, and does not look whether its entry is there."""
     put = SourceLog.put
 
-    def planted(self: Any, entry: Any) -> None:
+    def planted(self: Any, entries: Any) -> None:
         try:
-            put(self, entry)
+            put(self, entries)
         except OperatingError:
-            index = entry.increment.index + 1
-            put(self, replace(entry, increment=replace(entry.increment, index=index)))
+            put(self, [_numbered(entry, entry.increment.index + 1) for entry in entries])
 
     patch.setattr(SourceLog, "put", planted)
+
+
+def _numbered(entry: SourceEntry, index: int) -> SourceEntry:
+    return replace(entry, increment=replace(entry.increment, index=index))
 
 
 def duplicates_are_not_known(patch: pytest.MonkeyPatch) -> None:

@@ -103,6 +103,10 @@ class DictStore:
                 claim, status="accepted", index=record.increment.index
             )
 
+    def accept_all(self, arrivals: Sequence[tuple[ClaimRecord, IncrementRecord]]) -> None:
+        for claim, record in arrivals:
+            self.accept(claim, record)
+
     def next_index(self, dataflow: str, flow: str) -> int:
         return sum(1 for known, _ in self.increment_rows if known == flow)
 
@@ -150,7 +154,7 @@ class Drop:
         self.start(faults)
         self.folder.prepare(self.record, self.dataflow)
 
-    def start(self, faults: Faults = NO_FAULTS) -> None:
+    def start(self, faults: Faults = NO_FAULTS, *, reader: FileReader | None = None) -> None:
         """Make the objects of a process anew; the disk and the store stay."""
         store: Store = self.store
         self.files = LocalFiles(faults)
@@ -161,7 +165,7 @@ class Drop:
             drop_root=self.root / "drop",
             on_accept=self._accepted,
             faults=faults,
-            **self._arguments,
+            **self._arguments | ({} if reader is None else {"reader": reader}),
         )
 
     def _accepted(self) -> None:

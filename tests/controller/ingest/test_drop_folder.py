@@ -28,7 +28,9 @@ from controller.ingest import (
     SourceLog,
 )
 from controller.ingest import groups as grouping
+from controller.ingest.content import never
 from controller.ingest.groups import GROUP_BYTES, GROUP_FILES
+from controller.ingest.reading import FileRead, FileReader, ReadRequest, read_file
 from tests.controller.ingest.harness import DictStore, Drop, lines
 
 SCHEMA = "id BIGINT, name STRING"
@@ -316,17 +318,23 @@ def test_backlog_is_taken_in_shares(tmp_path: Path):
     assert [(r.accepted, r.waiting, r.ready) for r in reports] == [(2, 3, 3), (2, 1, 1), (1, 0, 0)]
 
 
+def _slow(drop: Drop) -> FileReader:
+    """Return a reader that takes three seconds for a file."""
+
+    def read(request: ReadRequest, stopping: Callable[[], bool] = never) -> FileRead:
+        drop.pass_seconds(3)
+        return read_file(request, stopping)
+
+    return read
+
+
 def test_a_pass_ends_after_its_time(tmp_path: Path):
     """However many files wait, the sources behind get their turn; one file is taken at least."""
     drop = Drop(tmp_path, SCHEMA, limits=IngestLimits(scan_seconds=5))
     for i in range(4):
         drop.put(f"{i}", lines(1, start=i))
 
-    def slow(point: str) -> None:
-        if point == "increment_file.before":
-            drop.pass_seconds(3)
-
-    drop.start(slow)
+    drop.start(reader=_slow(drop))
     reports = [drop.scan() for _ in range(2)]
     assert [(r.accepted, r.ready) for r in reports] == [(2, 2), (2, 0)]
 
@@ -339,11 +347,7 @@ def test_uploads_that_wait_end_a_pass_after_its_time(tmp_path: Path):
         drop.folder.upload(drop.record, drop.dataflow, "orders", f"{i}", data)
     drop.put("behind", lines(1, start=4))
 
-    def slow(point: str) -> None:
-        if point == "increment_file.before":
-            drop.pass_seconds(3)
-
-    drop.start(slow)
+    drop.start(reader=_slow(drop))
     reports = [drop.scan() for _ in range(3)]
     assert [(r.accepted, r.ready) for r in reports] == [(2, 3), (2, 1), (1, 0)]
     assert [row["id"] for row in drop.rows()] == [0, 1, 2, 3, 4]
@@ -390,7 +394,7 @@ def test_second_controller_is_fenced_by_the_source_log(tmp_path: Path):
         if point == "increment_file.after":
             first = Increment("orders", 0, 0, ())
             entry = SourceEntry(first, "another", 0, "", "b", 0, drop.now)
-            SourceLog(drop.record.folder, "orders", LocalFiles()).put(entry)
+            SourceLog(drop.record.folder, "orders", LocalFiles()).put([entry])
 
     drop.start(other)
     with pytest.raises(LogConflictError):

@@ -20,9 +20,10 @@ from controller.store.base import ClaimRecord
 from tests.controller.ingest.harness import DictStore, Drop, lines
 
 SCHEMA = "id BIGINT, name STRING"
+SIDES = ("before", "after")
 POINTS = tuple(
     f"{effect}.{side}"
-    for effect in ("claim", "rename", "increment_file", "source_log")
+    for effect in ("claim", "rename", "data_sync", "increment_file", "source_log")
     for side in ("before", "after")
 )
 
@@ -106,7 +107,7 @@ def test_crash_anywhere_gives_each_file_once(
 ):
     """Two files, a crash at one passage of one point, a restart, no help."""
     drop = machine.drop
-    if point.startswith("claim."):  # which a group passes once
+    if point.startswith(("claim.", "data_sync.", "source_log.")):  # which a group passes once
         monkeypatch.setattr(grouping, "GROUP_FILES", 1)
     for i in range(2):
         drop.put(f"f{i}", lines(1, start=i))
@@ -136,6 +137,100 @@ def test_a_crash_between_the_moves_of_a_group_gives_each_file_once(passage: int,
     drop.scan()
     check_once(machine, 3)
     assert [row["id"] for row in drop.rows()] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("point", "passage"),
+    [
+        *((f"increment_file.{side}", n) for side in ("before", "after") for n in (1, 2, 3)),
+        *((f"{effect}.{side}", 1) for effect in ("data_sync", "source_log") for side in SIDES),
+    ],
+)
+def test_a_crash_between_the_steps_of_a_group_gives_each_file_once(
+    machine: Machine, point: str, passage: int
+):
+    """Three files are synced, named, logged and indexed together, also if the database is lost."""
+    drop = machine.drop
+    for i in range(3):
+        drop.put(f"f{i}", lines(1, start=i))
+    faults = PlannedFaults(point, passage=passage)
+    drop.start(faults)
+    with pytest.raises(Crash):
+        drop.scan()
+    logged = len(drop.increments())
+    assert logged == (3 if point == "source_log.after" else 0)
+    assert machine.indexed() == []
+    machine.restart()
+    drop.recover()
+    assert len(machine.indexed()) == logged
+    drop.scan()
+    check_once(machine, 3)
+    assert [row["id"] for row in drop.rows()] == [0, 1, 2]
+
+
+def test_a_file_is_never_known_by_one_that_is_not_accepted(machine: Machine):
+    """Race: (1) two equal files are read together (2) a crash before the first is accepted
+    (3) the first is rejected at the next try: the second one's records must come."""
+    drop = machine.drop
+    place = drop.dataflow.sources["orders"]
+    drop.dataflow = replace(drop.dataflow, sources={"orders": replace(place, duplicates="skip")})
+    for name in ("f0", "f1"):
+        drop.put(name, lines(1))
+    drop.start(PlannedFaults("source_log.before"))
+    with pytest.raises(Crash):
+        drop.scan()
+    (first,) = (name for name in drop.names("claimed") if name.endswith("f0"))
+    (drop.place("claimed") / first).write_bytes(b"x" * len(lines(1)))
+    machine.restart()
+    drop.recover()
+    drop.scan()
+    assert machine.statuses() == {"f0": "quarantined", "f1": "accepted"}
+    assert [row["id"] for row in drop.rows()] == [0]
+
+
+def test_files_that_are_settled_together_are_named_after_their_increments(machine: Machine):
+    """Rejected and known ones between them take no number."""
+    drop = machine.drop
+    place = drop.dataflow.sources["orders"]
+    drop.dataflow = replace(drop.dataflow, sources={"orders": replace(place, duplicates="skip")})
+    contents = {"a": lines(1), "b": b"x\n", "c": lines(1), "d": lines(1, start=1), "e": b"x\n"}
+    for name, data in contents.items():
+        drop.put(name, data)
+    report = drop.scan()
+    assert (report.accepted, report.quarantined, report.duplicates) == (2, 2, 1)
+    accepted, skipped = {"a": "accepted", "d": "accepted"}, {"c": "duplicate"}
+    assert machine.statuses() == {**accepted, **skipped, "b": "quarantined", "e": "quarantined"}
+    (known,) = (claim for claim in machine.claims() if claim.path == "c")
+    assert known.same_as is not None
+    assert (known.same_as["file"], known.same_as["index"]) == ("a", 0)
+    for index, increment in enumerate(drop.increments()):
+        (file,) = increment.files
+        assert f"/{index:012d}-00000-" in file.path
+    assert [row["id"] for row in drop.rows()] == [0, 1]
+    parts = list(Path(drop.record.folder).rglob("*.parquet*"))
+    assert len(parts) == 2
+
+
+def test_what_was_read_before_a_failure_is_settled(tmp_path: Path):
+    """A device that fails at the third file keeps no other waiting, and nothing is read twice."""
+    drop = Drop(tmp_path, SCHEMA)
+    read = list[str]()
+
+    def failing(request: reading.ReadRequest, stopping: Any = None) -> reading.FileRead:
+        read.append(request.path)
+        if len(read) == 3:
+            raise OSError(5, "Input/output error")
+        return reading.read_file(request)
+
+    for i in range(4):
+        drop.put(f"f{i}", lines(1, start=i))
+    drop.start(reader=failing)
+    report = drop.scan()
+    assert (report.accepted, len(report.failures)) == (2, 1)
+    assert [row["id"] for row in drop.rows()] == [0, 1]
+    assert drop.scan().accepted == 2
+    assert [row["id"] for row in drop.rows()] == [0, 1, 2, 3]
+    assert len(read) == 5
 
 
 def test_what_a_crash_left_claimed_costs_one_look_at_what_was_moved_on(

@@ -1,8 +1,9 @@
-"""The source log: what it says does not depend on whether it is sealed, or was half sealed."""
+"""The source log: what it says does not depend on how it was put, is sealed, or was half sealed."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from cbp.engine.storage.failpoints import Crash, PlannedFaults
 from cbp.engine.storage.files import LocalFiles
+from cbp.errors import FileDamagedError, LogConflictError
 from cbp.model.flow.increment import Increment
 from controller.ingest import source_log
 from controller.ingest.source_log import SourceEntry, SourceLog
@@ -28,16 +30,74 @@ def entry(index: int, claim: str = "") -> SourceEntry:
     return SourceEntry(increment, claim or f"c{index}", index, "sha", "p", 3, at)
 
 
-def filled(root: Path) -> SourceLog:
-    log = SourceLog(str(root), "a", LocalFiles())
-    for index in range(ENTRIES):
-        log.put(entry(index))
+def filled(root: Path, sizes: Sequence[int] = ENTRIES * (1,)) -> SourceLog:
+    """Return a log whose entries were put in groups of these sizes."""
+    log, index = SourceLog(str(root), "a", LocalFiles()), 0
+    for size in sizes:
+        log.put([entry(number) for number in range(index, index + size)])
+        index += size
+    assert index == ENTRIES
     return log
 
 
 def require_whole(log: SourceLog) -> None:
     for index in range(ENTRIES + 1):
         assert list(log.since(index)) == [entry(number) for number in range(index, ENTRIES)]
+
+
+@pytest.mark.parametrize("sizes", [(11,), (3, 8), (1, 5, 1, 4), (4, 4, 3), (2, 2, 1, 6)])
+@pytest.mark.parametrize("below", [0, 4, 5, 6, 9, 10, 11])
+def test_entries_that_were_put_together_are_entries_like_others(
+    tmp_path: Path, sizes: Sequence[int], below: int
+) -> None:
+    """Read from every entry on, sealed up to every entry, and never more than was allowed."""
+    log = filled(tmp_path, sizes)
+    assert len(list(tmp_path.rglob("*.json"))) == len(sizes)
+    require_whole(log)
+    sealed = log.seal(below)
+    require_whole(log)
+    assert sealed <= below
+    ends = {sum(sizes[:number]) for number in range(len(sizes) + 1)}
+    assert sealed in ends
+    # What could be sealed was: an end of a group is left out only below four entries.
+    assert not [end for end in ends if sealed + 4 <= end <= below]
+    single = sorted(int(path.name.removesuffix(".json")) for path in tmp_path.rglob("*.json"))
+    assert single == sorted(end for end in ends if sealed <= end < ENTRIES)
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_a_file_cut_at_the_end_of_a_line_is_damaged(tmp_path: Path, lost: int) -> None:
+    """Otherwise the entries behind the cut would be numbers that are free."""
+    log = filled(tmp_path, (3, 4, 4))
+    path = next(path for path in tmp_path.rglob("*.json") if "3.json" in path.name)
+    path.write_bytes(b"\n".join(path.read_bytes().splitlines()[:-lost]))
+    with pytest.raises(FileDamagedError):
+        list(log.since(0))
+
+
+@pytest.mark.parametrize(
+    ("claims", "refused"),
+    [(["c3", "c4"], False), (["c3"], True), (["c3", "c4", "c5"], True), (["x", "c4"], True)],
+)
+def test_a_number_is_put_once(tmp_path: Path, claims: list[str], refused: bool) -> None:
+    """By whoever repeats exactly what it put; another one learns that it leads no more."""
+    log = SourceLog(str(tmp_path), "a", LocalFiles())
+    log.put([entry(0), entry(1), entry(2)])
+    log.put([entry(3), entry(4)])
+    again = [entry(3 + number, claim) for number, claim in enumerate(claims)]
+    with pytest.raises(LogConflictError) if refused else nullcontext():
+        log.put(again)
+    assert list(log.since(0)) == [entry(number) for number in range(5)]
+
+
+@pytest.mark.parametrize("point", ["source_log.before", "source_log.after"])
+def test_a_crash_leaves_all_that_was_put_together_or_none(tmp_path: Path, point: str) -> None:
+    """So no number is ever missing in the middle."""
+    with suppress(Crash):
+        log = SourceLog(str(tmp_path), "a", LocalFiles(PlannedFaults(point)))
+        log.put([entry(0), entry(1)])
+    expected = [entry(0), entry(1)] if point.endswith("after") else []
+    assert list(SourceLog(str(tmp_path), "a", LocalFiles()).since(0)) == expected
 
 
 def test_a_sealed_log_says_the_same(tmp_path: Path) -> None:
@@ -74,7 +134,7 @@ def test_who_puts_a_sealed_number_again_is_not_heard(tmp_path: Path) -> None:
     """A controller that slept for a thousand files."""
     log = filled(tmp_path)
     log.seal(9)
-    log.put(entry(2, "zombie"))
+    log.put([entry(2, "zombie")])
     require_whole(log)
     log.seal(9)
     require_whole(log)
