@@ -54,7 +54,14 @@ from controller.ingest import (
     ScanReport,
 )
 from controller.ingest.reading import read_file
-from controller.loop import Controller, Environment, Fence, Leadership, RetryPolicy
+from controller.loop import (
+    Controller,
+    Environment,
+    Fence,
+    Leadership,
+    RetryPolicy,
+    assemble,
+)
 from controller.loop.housekeeping.input_retention import Keep
 from controller.loop.leadership.lease_keeper import boot_seconds
 from controller.loop.runs.threads import Threads
@@ -107,18 +114,13 @@ def engine_for(settings: Settings, *, faults: Faults = NO_FAULTS) -> Engine:
     """Return the engine that the settings name; imports Spark only if needed.
 
     Args:
-        settings: `engine`, `cache`, and the settings that begin with `spark_` or `worker_`.
+        settings: `engine`, `cache`, and the settings that begin with `spark_`.
         faults: Called at every durable effect.
     """
     if settings.engine == "local":
         from cbp.engine.direct import LocalEngine
-        from cbp.engine.workers.executor import WorkerExecutor
 
-        workers = WorkerExecutor(
-            free_max=settings.parallel_runs_max, memory_bytes_max=settings.worker_memory_bytes_max
-        )
-        executor = workers if settings.worker_processes else None
-        return LocalEngine(cache=str(settings.cache), executor=executor, faults=faults)
+        return LocalEngine(cache=str(settings.cache), faults=faults)
     from cbp.engine.spark import SparkEngine, SparkSettings
 
     session = SparkSettings(
@@ -142,6 +144,7 @@ class Service:
 
     Attributes:
         store: The metadata store.
+        parts: The parts of the controller.
         controller: The controller, which runs the dataflows.
         drop_folder: Takes in files.
         leadership: Whether this instance leads.
@@ -161,7 +164,21 @@ class Service:
         self._clock = SteadyClock(_now, boot_seconds)
         self._threads = Threads("run")
         self._framers = Threads("frame")
-        self.controller = Controller(
+        self._readers = ReaderPool() if settings.reader_processes else None
+        self.drop_folder = DropFolder(
+            store=self.store,
+            files=files,
+            clock=self._clock,
+            drop_root=settings.drop_root,
+            on_accept=self._wake,
+            on_close=self._close,
+            settle_seconds=settings.settle_seconds,
+            limits=_limits(settings),
+            reader=read_file if self._readers is None else self._readers,
+            keep=FlowRetention(settings.keep_finished_hours * 3600, settings.keep_finished_bytes),
+            faults=faults,
+        )
+        self.parts = assemble(
             Environment(
                 store=self.store,
                 engine=self._engine,
@@ -178,6 +195,7 @@ class Service:
                     settings.retry_seconds_max,
                 ),
                 executor=self._threads,
+                arrivals=self.drop_folder,
                 draw=random.random,
                 framers=self._framers,
                 answerers=Threads("answer"),
@@ -189,24 +207,9 @@ class Service:
                 keep=Keep(settings.input_retention, settings.keep_runs),
                 collect_every=settings.collect_every,
                 scrub_seconds=settings.scrub_days * 86400,
-                dataflows_max=settings.dataflows_max,
             )
         )
-        self._readers = ReaderPool() if settings.reader_processes else None
-        self.drop_folder = DropFolder(
-            store=self.store,
-            files=files,
-            clock=self._clock,
-            drop_root=settings.drop_root,
-            on_accept=self.controller.wake,
-            on_close=self._close,
-            settle_seconds=settings.settle_seconds,
-            limits=_limits(settings),
-            reader=read_file if self._readers is None else self._readers,
-            keep=FlowRetention(settings.keep_finished_hours * 3600, settings.keep_finished_bytes),
-            faults=faults,
-        )
-        self.controller.arrivals = self.drop_folder
+        self.controller = Controller(self.parts)
         self._scans = self._rounds("scan", self._scan)
         self._cleans = self._rounds("clean", self._clean)
         self.leadership = Leadership(
@@ -430,6 +433,9 @@ class Service:
             _log.warning("clean.failed", dataflow=name, error=error.as_dict())
         except Exception:  # last resort of a job: the next round tries again
             _log.exception("clean.failed", dataflow=name)
+
+    def _wake(self) -> None:
+        self.controller.wake()
 
     def _close(self, dataflow: str, source: str, key: str) -> None:
         self.controller.close(dataflow, source, key=key, reason="marker")

@@ -47,11 +47,10 @@ class SoakGrewError(OperatingError):
     def __init__(
         self, runs: int, grown: Mapping[str, float], growth_max: float, disk_per_run_max: float
     ) -> None:
-        growth_text = ", ".join(f"{words} by {growth:.2f}" for words, growth in grown.items())
+        told = ", ".join(f"{words} by {growth:.2f}" for words, growth in grown.items())
         super().__init__(
-            f"between the middle and the end of {runs} runs there grew: {growth_text}. Allowed are "
-            f"a factor of {growth_max} (--growth-max), {disk_per_run_max:.0f} bytes per run "
-            "(--disk-per-run-max) and no files",
+            f"from the middle to the end of {runs} runs grew: {told}; --growth-max allows "
+            f"{growth_max}, --disk-per-run-max {disk_per_run_max:.0f} bytes and no files",
             runs=runs,
             grown=dict(grown),
             growth_max=growth_max,
@@ -84,9 +83,9 @@ class StagesStoppedError(OperatingError):
     retryable = False
 
     def __init__(self, dataflow: str, stages: Mapping[str, str]) -> None:
-        reasons = "; ".join(f"{name}: {why}" for name, why in stages.items())
+        told = "; ".join(f"{name}: {why}" for name, why in stages.items())
         super().__init__(
-            f"stages of {dataflow!r} have input left, and do not start: {reasons}",
+            f"{dataflow!r} does not apply what it has: {told}",
             dataflow=dataflow,
             stages=dict(stages),
         )

@@ -1,8 +1,18 @@
 """The control loop: decide what runs, run it and record it; safe against a kill at any moment."""
 
-from controller.loop.assembly import Environment
-from controller.loop.controller import Arrivals, Controller
+from controller.loop.assembly import Environment, Parts, assemble
+from controller.loop.controller import Controller
 from controller.loop.leadership.lease_keeper import Fence, Leadership
+from controller.loop.operations.registration import Arrivals
 from controller.loop.runs.retry import RetryPolicy
 
-__all__ = ["Arrivals", "Controller", "Environment", "Fence", "Leadership", "RetryPolicy"]
+__all__ = [
+    "Arrivals",
+    "Controller",
+    "Environment",
+    "Fence",
+    "Leadership",
+    "Parts",
+    "RetryPolicy",
+    "assemble",
+]

@@ -1,7 +1,8 @@
 """Constructs the parts of a controller and connects them.
 
-All parts share one catalog, one list of the runs under way and one ticker. Only this module
-knows which part needs which.
+All parts share one catalog, one table of the work in flight and one ticker. Only this module
+knows which part needs which. A part gets what it needs in its constructor. Where two parts need
+each other, one of them gets a function.
 
 Guaranteed: `assemble` reads and writes nothing.
 Absent on purpose: what the parts do. Threads are absent too; the environment supplies them.
@@ -10,17 +11,18 @@ Absent on purpose: what the parts do. Threads are absent too; the environment su
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime
 
 from cbp.engine.commit.garbage_collection import ONE_DAY
+from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import Files
-from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.schedule.slots import Places
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
@@ -29,6 +31,7 @@ from controller.loop.housekeeping.collector import Housekeeping
 from controller.loop.housekeeping.input_retention import SEVEN_DAYS, Inputs, Keep
 from controller.loop.housekeeping.scrubber import Scrubbing
 from controller.loop.housekeeping.scrubs import Scrubs
+from controller.loop.leadership.current_term import CurrentTerm
 from controller.loop.leadership.terms import Terms
 from controller.loop.operations.amendments import Amendments
 from controller.loop.operations.deletion import Deletion
@@ -43,15 +46,22 @@ from controller.loop.recovery.corrections import Corrections
 from controller.loop.recovery.redo import Recovery
 from controller.loop.recovery.rollback import Rollbacks
 from controller.loop.runs.dataflow_locks import Exclusion
+from controller.loop.runs.failures import Failures
+from controller.loop.runs.finisher import Finisher
+from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import Isolation
+from controller.loop.runs.lane_counts import LaneCounts
+from controller.loop.runs.output_retention import Keeping
+from controller.loop.runs.parked import ParkedRuns
+from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retry import RetryPolicy
-from controller.loop.runs.runner import Runs
+from controller.loop.runs.runner import Runner
 from controller.loop.runs.starvation import Starving
 from controller.loop.runs.threads import Here
 from controller.loop.tick import Ticker
 from controller.loop.verification.jobs import Verifications
 from controller.registry import Registry
-from controller.store.base import DataflowRecord, Store
+from controller.store.base import Store
 
 __all__ = ["Environment", "Parts", "assemble"]
 
@@ -66,6 +76,7 @@ class Environment:
         tables_root: Folder or URI of all tables, without a slash at the end.
         places: Concurrent runs over all dataflows; framing has as many again.
         executor: Carries out runs.
+        arrivals: Where increments come from.
         random_hex: Returns the given number of random bytes, in hexadecimal.
         draw: Returns a random number from 0 to 1 that shortens pauses; by default no pause is
             shortened.
@@ -79,7 +90,6 @@ class Environment:
         removers: Removes purged folders that a crash left; `None`: the recovering thread does.
         run_seconds_max: Time limit of a run, and of framing one increment; 0: no limit.
         runnable_seconds_max: Time limit of one call of an author's Runnable; 0: no limit.
-        dataflows_max: Dataflows that may be registered.
     """
 
     store: Store
@@ -91,6 +101,7 @@ class Environment:
     places: Places
     retry: RetryPolicy
     executor: Executor
+    arrivals: Arrivals
     faults: Faults = NO_FAULTS
     random_hex: Callable[[int], str] = secrets.token_hex
     draw: Callable[[], float] = lambda: 1.0
@@ -104,16 +115,33 @@ class Environment:
     removers: Executor | None = None
     run_seconds_max: float = 0.0
     runnable_seconds_max: float = 0.0
-    dataflows_max: int = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The parts of a controller; each part's module describes it."""
+    """The parts of a controller; each part's module describes it.
 
+    Attributes:
+        given: What the parts work with.
+        woken: Set when the next tick may start at once.
+        open_log: Returns the intention log of a folder.
+        exclusion: The locks of the dataflows.
+    """
+
+    given: Environment
+    woken: threading.Event
+    open_log: Callable[[str], IntentionLog]
+    exclusion: Exclusion
     catalog: Catalog
     isolation: Isolation
-    runs: Runs
+    term: CurrentTerm
+    in_flight: InFlight
+    parked: ParkedRuns
+    failures: Failures
+    publisher: Publisher
+    finisher: Finisher
+    runner: Runner
+    lane_counts: LaneCounts
     terms: Terms
     punctuations: Punctuations
     framer: Framer
@@ -131,40 +159,57 @@ class Parts:
     scrubs: Scrubs
 
 
-def assemble(
-    given: Environment,
-    *,
-    wake: Callable[[], None],
-    exclusion: Exclusion,
-    arrivals: Callable[[], Arrivals | None],
-) -> Parts:
-    """Construct the parts of one controller.
-
-    Args:
-        given: What the parts work with.
-        wake: Lets the next tick start at once.
-        exclusion: The locks of the dataflows.
-        arrivals: Returns where increments come from; `None`: nothing arrives.
-    """
+def assemble(given: Environment) -> Parts:
+    """Construct the parts of one controller from what it works with."""
     store, engine, files, clock = given.store, given.engine, given.files, given.clock
+    woken, exclusion, term = threading.Event(), Exclusion(), CurrentTerm()
     catalog = Catalog(store, given.registry, Descriptions(files))
-    isolation = Isolation(
-        clock=clock, on_conflict=lambda reason: runs.depose(reason), draw=given.draw
+    isolation = Isolation(clock=clock, on_conflict=term.depose, draw=given.draw)
+
+    def open_log(folder: str) -> IntentionLog:
+        return IntentionLog(folder, files, given.faults)
+
+    in_flight = InFlight(
+        executor=given.executor,
+        clock=clock,
+        wake=woken.set,
+        stop=lambda run: engine.control.cancel(run),
+        isolation=isolation,
     )
-    runs = Runs(
-        store=store,
-        preparer=engine.preparer,
-        control=engine.control,
+    parked, lane_counts = ParkedRuns(), LaneCounts()
+    failures = Failures(store=store, clock=clock, retry=given.retry, draw=given.draw)
+    publisher = Publisher(
         tables=engine.publisher,
+        catalog=catalog,
+        log=open_log,
+        begins=Descriptions(files).begins,
+    )
+    keeping = Keeping(catalog, open_log)
+    finisher = Finisher(
+        store=store,
         files=files,
         clock=clock,
         retry=given.retry,
-        executor=given.executor,
-        catalog=catalog,
-        wake=wake,
-        isolation=isolation,
         draw=given.draw,
-        faults=given.faults,
+        catalog=catalog,
+        open_log=open_log,
+        publisher=publisher,
+        in_flight=in_flight,
+        parked=parked,
+        term=term,
+        isolation=isolation,
+        lane_counts=lane_counts,
+    )
+    runner = Runner(
+        store=store,
+        preparer=engine.preparer,
+        clock=clock,
+        in_flight=in_flight,
+        publisher=publisher,
+        finisher=finisher,
+        failures=failures,
+        keeping=keeping,
+        term=term,
         seconds_max=given.run_seconds_max,
     )
     terms = Terms(
@@ -181,7 +226,7 @@ def assemble(
         punctuations=punctuations,
         clock=clock,
         threads=given.framers or given.executor,
-        wake=wake,
+        wake=woken.set,
         places=given.places,
         isolation=isolation,
         seconds_max=given.run_seconds_max,
@@ -190,26 +235,33 @@ def assemble(
         store=store,
         clock=clock,
         threads=given.answerers or Here(),
-        wake=wake,
+        wake=woken.set,
         isolation=isolation,
         seconds_max=given.runnable_seconds_max,
     )
     rollbacks = Rollbacks(
-        store,
-        engine.publisher,
-        engine.increments,
-        files,
-        catalog,
-        runs,
-        framer,
-        punctuations,
-        terms,
-        clock,
+        store=store,
+        tables=engine.publisher,
+        increments=engine.increments,
+        files=files,
+        catalog=catalog,
+        open_log=open_log,
+        publisher=publisher,
+        finisher=finisher,
+        framer=framer,
+        punctuations=punctuations,
+        terms=terms,
+        clock=clock,
     )
     recovery = Recovery(
         store=store,
         catalog=catalog,
-        runs=runs,
+        open_log=open_log,
+        in_flight=in_flight,
+        parked=parked,
+        failures=failures,
+        publisher=publisher,
+        finisher=finisher,
         framer=framer,
         punctuations=punctuations,
         rollbacks=rollbacks,
@@ -220,7 +272,14 @@ def assemble(
         store=store,
         clock=clock,
         catalog=catalog,
-        runs=runs,
+        term=term,
+        in_flight=in_flight,
+        parked=parked,
+        failures=failures,
+        publisher=publisher,
+        finisher=finisher,
+        runner=runner,
+        slots=lambda: engine.preparer.limits().slots,
         recovery=recovery,
         framer=framer,
         answers=answers,
@@ -231,20 +290,19 @@ def assemble(
         random_hex=given.random_hex,
     )
 
-    def prepare(record: DataflowRecord, dataflow: Dataflow) -> None:
-        versions.prepare(record, dataflow)
-
     changes = Changes(
         store=store,
         tables=engine.tables,
         increments=engine.increments,
         files=files,
         catalog=catalog,
-        runs=runs,
+        open_log=open_log,
+        publisher=publisher,
+        finisher=finisher,
         terms=terms,
         clock=clock,
         compile_=given.registry.compile,
-        prepare=prepare,
+        prepare=given.arrivals.prepare,
         new_id=ticker.new_id,
     )
     versions = Versions(
@@ -252,7 +310,9 @@ def assemble(
         files=files,
         catalog=catalog,
         changes=changes,
-        runs=runs,
+        open_log=open_log,
+        in_flight=in_flight,
+        term=term,
         ticker=ticker,
         framer=framer,
         answers=answers,
@@ -260,24 +320,39 @@ def assemble(
         recovery=recovery,
         exclusion=exclusion,
         isolation=isolation,
-        arrivals=arrivals,
-        most=given.dataflows_max,
+        arrivals=given.arrivals,
     )
     amendments = Amendments(
         store=store,
-        runs=runs,
+        open_log=open_log,
+        in_flight=in_flight,
+        finisher=finisher,
+        term=term,
         ticker=ticker,
         rollbacks=rollbacks,
-        corrections=Corrections(store, engine.preparer, files, catalog, runs, clock, ticker.new_id),
+        corrections=Corrections(
+            store=store,
+            preparer=engine.preparer,
+            files=files,
+            catalog=catalog,
+            open_log=open_log,
+            parked=parked,
+            publisher=publisher,
+            finisher=finisher,
+            term=term,
+            clock=clock,
+            new_id=ticker.new_id,
+        ),
         exclusion=exclusion,
-        wake=wake,
+        wake=woken.set,
     )
     deletion = Deletion(
         store=store,
         tables=engine.tables,
         files=files,
         catalog=catalog,
-        runs=runs,
+        in_flight=in_flight,
+        finisher=finisher,
         ticker=ticker,
         framer=framer,
         answers=answers,
@@ -291,13 +366,24 @@ def assemble(
         store=store,
         garbage=engine.garbage,
         catalog=catalog,
-        runs=runs,
+        open_log=open_log,
+        publisher=publisher,
+        parked=parked,
+        keeping=keeping,
         punctuations=punctuations,
         exclusion=exclusion,
         isolation=isolation,
         held=lambda: ticker.held,
         retention=given.retention,
-        inputs=Inputs(store, engine.increments, files, catalog, runs, clock, given.keep),
+        inputs=Inputs(
+            store=store,
+            increments=engine.increments,
+            files=files,
+            catalog=catalog,
+            open_log=open_log,
+            clock=clock,
+            keep=given.keep,
+        ),
         every=given.collect_every,
         scrubbing=lambda needed: Scrubbing(
             files=files,
@@ -310,13 +396,18 @@ def assemble(
         ),
     )
     snapshots = Snapshots(
-        history=engine.history, catalog=catalog, runs=runs, retention=given.retention, clock=clock
+        history=engine.history,
+        catalog=catalog,
+        open_log=open_log,
+        retention=given.retention,
+        clock=clock,
     )
     verifications = Verifications(
         store=store,
         engine=engine,
         catalog=catalog,
-        runs=runs,
+        open_log=open_log,
+        in_flight=in_flight,
         snapshots=snapshots,
         files=files,
         tables_root=given.tables_root,
@@ -326,9 +417,20 @@ def assemble(
         retained=changes.retained,
     )
     return Parts(
+        given=given,
+        woken=woken,
+        open_log=open_log,
+        exclusion=exclusion,
         catalog=catalog,
         isolation=isolation,
-        runs=runs,
+        term=term,
+        in_flight=in_flight,
+        parked=parked,
+        failures=failures,
+        publisher=publisher,
+        finisher=finisher,
+        runner=runner,
+        lane_counts=lane_counts,
         terms=terms,
         punctuations=punctuations,
         framer=framer,
@@ -351,7 +453,8 @@ def assemble(
             preparer=engine.preparer,
             history=engine.history,
             catalog=catalog,
-            runs=runs,
+            open_log=open_log,
+            in_flight=in_flight,
             descriptions=Descriptions(files),
         ),
         snapshots=snapshots,

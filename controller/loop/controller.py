@@ -1,7 +1,7 @@
 """The controller: the operations that an operator can ask for, and the tick that runs dataflows.
 
-A facade over its parts; `assembly` lists them and what each one needs. Nothing in memory is
-needed after a crash: the store and the folders hold everything.
+A facade over its parts; `assembly` constructs them and gives each what it needs. Nothing in memory
+is needed after a crash: the store and the folders hold everything.
 
 Guaranteed: when a method returns, its effect is durable
 (tests/controller/test_operating.py).
@@ -10,7 +10,6 @@ Absent on purpose: the scheduler, threads of its own, HTTP.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
@@ -25,21 +24,20 @@ from cbp.model.run.intention import Intention
 from cbp.model.schedule.scheduler import Schedule
 from cbp.model.schedule.waiting import Wait
 from cbp.model.version.version_change import NO_CHOICE, Choice
-from controller.loop.assembly import Environment, assemble
+from controller.loop.assembly import Parts
 from controller.loop.operations.rebuild import bring_back
-from controller.loop.operations.registration import Arrivals
 from controller.loop.operations.version_change import Changed
 from controller.loop.reading.recovery_preview import Outlook, look_out
 from controller.loop.records.dataflow_folder import left_aside, remove_purged
-from controller.loop.runs.dataflow_locks import Exclusion
+from controller.loop.recovery.redo import ignore
+from controller.loop.runs.finisher import PUBLISHED
 from controller.loop.runs.isolation import Trouble
 from controller.loop.runs.lane_counts import LaneCount
-from controller.loop.runs.runner import PUBLISHED
 from controller.loop.runs.threads import Here
 from controller.loop.tick import PAUSED_BY_HAND
 from controller.store.base import DataflowRecord
 
-__all__ = ["Arrivals", "Controller"]
+__all__ = ["Controller"]
 
 DRAIN_CANCEL_SECONDS = 5.0
 
@@ -50,12 +48,10 @@ class Controller:
     """Controls all dataflows of one service; safe to use from several threads.
 
     Args:
-        given: What the controller works with, and its limits.
+        parts: What `assemble` constructed.
 
     Attributes:
         registry: The translators that a document may name.
-        arrivals: Where increments come from. Set once by the code that constructs both;
-            `None`: nothing arrives.
         amendments: Roll-backs and corrections.
         housekeeping: Removes files and records that nothing needs any more.
         explaining: Explains plans and past runs.
@@ -64,22 +60,21 @@ class Controller:
         verifications, scrubs: Start verifications and scrubs, and report their results.
     """
 
-    def __init__(self, given: Environment) -> None:
+    def __init__(self, parts: Parts) -> None:
+        given = parts.given
         self.registry = given.registry
-        self.arrivals: Arrivals | None = None
         self._store, self._files = given.store, given.files
         self._control, self._tables = given.engine.control, given.engine.tables
         self._root, self._clock = given.tables_root, given.clock
         self._random_hex = given.random_hex
         self._removers = given.removers or Here()
-        self._exclusion = Exclusion()
-        self._woken = threading.Event()
-        parts = assemble(
-            given, wake=self.wake, exclusion=self._exclusion, arrivals=lambda: self.arrivals
-        )
+        self._exclusion, self._woken = parts.exclusion, parts.woken
         self.isolation = parts.isolation
         self._catalog, self._versions = parts.catalog, parts.versions
-        self._runs, self._ticker, self._recovery = parts.runs, parts.ticker, parts.recovery
+        self._term, self._in_flight = parts.term, parts.in_flight
+        self._failures, self._publisher = parts.failures, parts.publisher
+        self._finisher, self._lane_counts = parts.finisher, parts.lane_counts
+        self._ticker, self._recovery = parts.ticker, parts.recovery
         self._framer, self._punctuations = parts.framer, parts.punctuations
         self._answers, self._terms = parts.answers, parts.terms
         self.reading, self._deletion = parts.reading, parts.deletion
@@ -109,14 +104,21 @@ class Controller:
         Raises:
             DataflowInvalidError: Listing every mistake with its place.
             AlreadyExistsError: If the name is taken.
-            DataflowsTooManyError: If the service has as many dataflows as it may have.
             TableForeignError: If the dataflow's folder holds anything else.
         """
+        return self._register(document, duplicates)
+
+    def _register(
+        self,
+        document: Any,
+        duplicates: Iterable[str] = (),
+        on_redo: Callable[[Intention], object] = ignore,
+    ) -> DataflowRecord:
         dataflow = self.validate(document, duplicates)
         record = DataflowRecord(
             dataflow.name, 1, document, f"{self._root}/{dataflow.name}", "running", self._clock()
         )
-        record = self._versions.register(record, dataflow)
+        record = self._versions.register(record, dataflow, on_redo=on_redo)
         self.wake()
         return record
 
@@ -162,7 +164,7 @@ class Controller:
         only: Collection[str] = (),
         *,
         on_dataflow: Callable[[str], None] = lambda name: None,
-        on_record: Callable[[Intention], None] = lambda intention: None,
+        on_record: Callable[[Intention], object] = ignore,
     ) -> list[str]:
         """Register dataflows that a folder describes and the store does not know; see `bring_back`.
 
@@ -174,18 +176,14 @@ class Controller:
         Returns:
             The names, sorted.
         """
-        self._recovery.on_redo = on_record
-        try:
-            return bring_back(
-                self._store,
-                self._files,
-                self._root,
-                self.register,
-                only=only,
-                on_dataflow=on_dataflow,
-            )
-        finally:
-            self._recovery.on_redo = lambda intention: None
+        return bring_back(
+            self._store,
+            self._files,
+            self._root,
+            partial(self._register, on_redo=on_record),
+            only=only,
+            on_dataflow=on_dataflow,
+        )
 
     def dataflow(self, name: str) -> Dataflow:
         """Return a registered dataflow, compiled; raises `NotFoundError`."""
@@ -238,8 +236,8 @@ class Controller:
             NotFoundError: If there is no such run.
         """
         found = self._store.run(run)
-        if self._runs.busy().get((found.dataflow, found.stage)) == run:
-            self._runs.cancel(run)
+        if self._in_flight.busy().get((found.dataflow, found.stage)) == run:
+            self._in_flight.cancel(run)
 
     def delete(self, name: str, purge: bool = False) -> None:
         """Delete a dataflow; its runs under way are cancelled and waited for.
@@ -279,7 +277,7 @@ class Controller:
         """
         record = self._store.dataflow(dataflow)
         asked = f"{reason}/{key or self._random_hex(16)}"
-        with self._runs.deposing():
+        with self._term.deposing():
             made = self._punctuations.close(record, flow, key=asked, reason=reason)
         self.wake()
         return made
@@ -302,20 +300,20 @@ class Controller:
     @property
     def problem(self) -> str:
         """Why this controller starts nothing any more; `""` while it leads."""
-        return self._runs.deposed
+        return self._term.deposed
 
     @property
     def lane_counts(self) -> tuple[LaneCount, ...]:
         """Committed runs since this controller started, by dataflow and lane."""
-        return self._runs.lane_counts.all()
+        return self._lane_counts.all()
 
     def stop_leading(self, reason: str) -> None:
         """Start nothing any more: another controller has taken over."""
-        self._runs.depose(reason)
+        self._term.depose(reason)
 
     def follow(self, reason: str) -> None:
         """Start nothing because another controller leads; `reason` is shown."""
-        self._runs.follow(reason)
+        self._term.follow(reason)
 
     def lead(self, epoch: int) -> None:
         """Begin a term as leader: drop caches that another leader may have outdated, then recover.
@@ -333,7 +331,9 @@ class Controller:
             for record in self._store.dataflows():
                 forget = partial(self._forget, record)
                 self.isolation.attempt(record.name, "begun with", forget)
-            self._runs.begin(epoch)
+            self._finisher.begin()
+            self._failures.begin()
+            self._term.begin(epoch)
             self._framer.begin()
             self._answers.begin()
         self.recover()
@@ -347,9 +347,9 @@ class Controller:
         self._framer.stop()
         self._answers.stop()
         self.verifications.stop()
-        self._runs.stop()
+        self._failures.stop()
         self.amendments.cancel_all(None)
-        return self._runs.wait(timeout=timeout) and not self._runs.busy()
+        return self._in_flight.wait(timeout=timeout) and not self._in_flight.busy()
 
     def members(self, name: str) -> dict[str, tuple[str, ...]]:
         """Return the stages that run together: leading stage -> all members, the leader first.
@@ -374,7 +374,7 @@ class Controller:
 
     def unpublished(self, name: str) -> Mapping[str, int]:
         """Return, by stage, how many epochs readers of its tables do not see yet."""
-        return self._runs.publisher.unpublished(name)
+        return self._publisher.unpublished(name)
 
     def waiting(self, name: str) -> dict[str, str]:
         """Return stage -> why it did not start at the last tick, in words; see `waits`."""
@@ -433,11 +433,11 @@ class Controller:
         self.stop_starting()
         self._framer.stop()
         self._answers.stop()
-        ended = self._runs.wait(timeout=timeout)
+        ended = self._in_flight.wait(timeout=timeout)
         if not ended:
             self.retire(cancel_seconds)
         for record in self._store.dataflows():
-            publish = partial(self._runs.publish, record)
+            publish = partial(self._finisher.publish, record)
             self.isolation.attempt(record.name, PUBLISHED, publish)
         return ended
 

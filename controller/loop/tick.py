@@ -31,11 +31,17 @@ from cbp.model.schedule.slots import Places, Taken
 from cbp.model.schedule.waiting import Wait
 from controller.loop.author.framing import FRAMED, Framer
 from controller.loop.author.runnables import Answers
+from controller.loop.leadership.current_term import CurrentTerm
 from controller.loop.leadership.terms import Terms
 from controller.loop.records.catalog import Catalog
 from controller.loop.recovery.redo import Recovery
+from controller.loop.runs.failures import Failures
+from controller.loop.runs.finisher import PUBLISHED, Finisher
+from controller.loop.runs.in_flight import InFlight, StageId
 from controller.loop.runs.isolation import Isolation
-from controller.loop.runs.runner import PUBLISHED, Job, Parked, Runs, StageId
+from controller.loop.runs.parked import Parked, ParkedRuns
+from controller.loop.runs.publisher import Publisher
+from controller.loop.runs.runner import Job, Runner
 from controller.loop.runs.starvation import Starving
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
@@ -78,6 +84,9 @@ class _Viewed:
 class Ticker:
     """Decides what runs, and starts it.
 
+    Args:
+        slots: Returns how many tasks the engine runs at a time.
+
     Attributes:
         lock: Held during a tick; no run starts while it is held.
         deleting: Dataflows that are being deleted and start no more runs.
@@ -92,7 +101,14 @@ class Ticker:
         store: Store,
         clock: Callable[[], datetime],
         catalog: Catalog,
-        runs: Runs,
+        term: CurrentTerm,
+        in_flight: InFlight,
+        parked: ParkedRuns,
+        failures: Failures,
+        publisher: Publisher,
+        finisher: Finisher,
+        runner: Runner,
+        slots: Callable[[], int],
         recovery: Recovery,
         framer: Framer,
         answers: Answers,
@@ -108,7 +124,10 @@ class Ticker:
         self.waits: dict[StageId, Wait] = {}
         self.stopping = False
         self._store, self._clock, self._catalog = store, clock, catalog
-        self._runs, self._recovery, self._framer = runs, recovery, framer
+        self._term, self._in_flight, self._parked = term, in_flight, parked
+        self._failures, self._publisher = failures, publisher
+        self._finisher, self._runner, self._slots = finisher, runner, slots
+        self._recovery, self._framer = recovery, framer
         self._answers, self._terms = answers, terms
         self._isolation = isolation
         self._places, self._starving, self._random_hex = places, starving, random_hex
@@ -140,9 +159,9 @@ class Ticker:
     def tick(self) -> Schedule:
         """Look at all queues, start what can run, and remember why the rest waits."""
         with self.lock:
-            self._runs.keep_time()
-            if self._runs.deposed or self.stopping:
-                reason = self._runs.deposed or "the service stops"
+            self._in_flight.keep_time()
+            if self._term.deposed or self.stopping:
+                reason = self._term.deposed or "the service stops"
                 self.waits = {
                     (found.record.name, stage.stage): Wait("stopped", reason, stage.waiting_since)
                     for found in self._loaded(self._store.dataflows())
@@ -155,7 +174,9 @@ class Ticker:
             self._recovery.settle()
             # Taken before loading: a run that ends in between then counts as running once more. The
             # other way round its stage could look free while its queue dates from before the end.
-            busy = self._starving.told(self._runs.taken(), asked_to_end=self._runs.asked_to_end())
+            busy = self._starving.told(
+                self._in_flight.taken(), asked_to_end=self._in_flight.asked_to_end
+            )
             records = self._store.dataflows()
             self._publish(records, {name for name, _ in busy})
             return self._decide_and_start(records, busy)
@@ -184,7 +205,7 @@ class Ticker:
         self._stop_failed(schedule)
         if schedule.gives_way is not None:
             work, to = schedule.gives_way
-            self._runs.give_way(work.run, to)
+            self._in_flight.give_way(work.run, to)
         started = []
         for start in schedule.starts:
             viewed = views[start.dataflow, start.stage]
@@ -323,7 +344,7 @@ class Ticker:
             because = "is being deleted"
         elif record.name in self.held:
             because = self.held[record.name]
-        elif (parked := self._runs.parked().get(key)) is not None:
+        elif (parked := self._parked.all().get(key)) is not None:
             because, finishing = parked.reason, parked.rest is not None
         elif record.desired == "paused":
             because = because or "the dataflow is paused"
@@ -339,8 +360,8 @@ class Ticker:
             paused_because=because,
             finishing=finishing,
             stopped=bool(stage.paused_because) and stage.paused_because != PAUSED_BY_HAND,
-            retry_at=self._runs.not_before(stage),
-            gave_way=0 if because or key in busy else self._runs.gave_way(stage),
+            retry_at=self._failures.not_before(stage),
+            gave_way=0 if because or key in busy else self._failures.gave_way(stage),
             memo=stage.memo,
             runnable=node.runnable,
             wiring=node.wiring,
@@ -362,7 +383,7 @@ class Ticker:
         recorded = self._recovery.read(record, stage.stage, stage.epoch)
         if recorded is not None:
             # The store lost this epoch, or has not seen it yet. It is done: never do it twice.
-            self._runs.redo(record, node, recorded)
+            self._runner.redo(record, node, recorded)
             return
         run = RunRecord(
             id=self.new_id(),
@@ -387,14 +408,14 @@ class Ticker:
             run.id,
             inputs,
             tuple(fused),
-            self._runs.publisher.before(record, stage.stage, start.epoch),
+            self._publisher.before(record, stage.stage, start.epoch),
             own_messages=self._catalog.compiled(record).own_messages(),
-            slots_max=self._places.share(self._runs.slots()) if view.gave_way else None,
+            slots_max=self._places.share(self._slots()) if view.gave_way else None,
         )
         dropped = start.decision.dropped(view.connectors)
         memo, gave_way = start.decision.memo, view.gave_way
         frames = start.decision.frames(view.connectors)
-        self._runs.start(Job(record, node, stage, run, plan, memo, dropped, gave_way, frames))
+        self._runner.start(Job(record, node, stage, run, plan, memo, dropped, gave_way, frames))
 
     def _attempt(self, stage: StageRecord) -> int:
         last = self._store.runs(stage.dataflow, stage=stage.stage, limit=1).items
@@ -407,14 +428,14 @@ class Ticker:
             if record.name in self.deleting or record.name in self.held:
                 continue
             if self._isolation.resting(record.name, PUBLISHED) is None:
-                publish = partial(self._runs.start_publishing, record, at_once=at_once)
+                publish = partial(self._finisher.start_publishing, record, at_once=at_once)
                 self._apart(record, "asked what is due", publish)
 
     def _finish_parked(self) -> None:
         """Try again to finish parked runs; those of a paused stage wait for the operator."""
         now = self._clock()
-        for (name, stage_name), parked in self._runs.parked().items():
-            if (name, stage_name) in self._runs.busy():
+        for (name, stage_name), parked in self._parked.all().items():
+            if (name, stage_name) in self._in_flight.busy():
                 continue
             if name in self.deleting or name in self.held:
                 continue
@@ -425,7 +446,7 @@ class Ticker:
         stages = self._store.stages(parked.record.name)
         stage = next(stage for stage in stages if stage.stage == stage_name)
         if not stage.paused_because:
-            self._runs.redo(parked.record, parked.node, parked.intention)
+            self._runner.redo(parked.record, parked.node, parked.intention)
 
     def new_id(self) -> str:
         """Return an id that sorts by time, also within a millisecond.

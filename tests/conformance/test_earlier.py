@@ -96,7 +96,7 @@ def goes_on(root: Path, url: str, *, rebuilt: bool = False) -> None:
             assert time.monotonic() < deadline, service.controller.waiting(NAME)
             service.scan()
             service.controller.tick()
-            service.controller._runs.wait(timeout=WAIT_SECONDS)
+            service.parts.in_flight.wait(timeout=WAIT_SECONDS)
         record = service.store.dataflow(NAME)
         check_tables(service.controller.dataflow(NAME), record.folder, dropped)
 

@@ -31,11 +31,10 @@ def started(world: World, policy: dict[str, Any] | None = None) -> World:
 def bystander(world: World, engine: Engine | None = None) -> Snapshots:
     """Return what another instance of the service would answer from, with memory of its own."""
     engine = engine or LocalEngine(cache=str(world.root / "cache-2"))
-    controller = world.controller
     return Snapshots(
         history=engine.history,
-        catalog=controller._catalog,
-        runs=controller._runs,
+        catalog=world.parts.catalog,
+        open_log=world.parts.open_log,
         retention=KEPT,
         clock=world.clock,
     )

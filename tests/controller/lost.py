@@ -47,7 +47,7 @@ def lose_the_store(world: World, root: Path, counts: dict[str, int]) -> World:
         for flow, count in counts.items()
         for index in range(count)
     ]
-    new.controller.arrivals = SourceLogs(new, name, logged)
+    new.arrivals = SourceLogs(new, name, logged)
     assert new.controller.rebuild() == [name]
     return new
 

@@ -117,7 +117,7 @@ def test_a_late_answer_wakes_the_next_tick(tmp_path: Path, held: threading.Event
     assert world.controller.waits("bad")["sum"].kind == "asking"
     world.controller.wait(0)
     held.set()
-    until(world.controller._woken.is_set)
+    until(world.parts.woken.is_set)
     world.controller.tick()
     assert epoch(world, "bad") == 1
     world.close()

@@ -115,7 +115,7 @@ def test_a_lost_store_begins_with_the_newest_version(
     world.store.delete("d")
     world.restart()
 
-    world.controller.arrivals = SourceLogs(world, "d", reversed(increments))
+    world.arrivals = SourceLogs(world, "d", reversed(increments))
     assert world.controller.rebuild() == ["d"]
     assert world.store.dataflow("d").version == len(VERSIONS) + 1
     assert world.picture() == late
@@ -137,7 +137,7 @@ def test_who_dies_while_a_later_version_is_brought_back_finishes_that(world: Cha
     for passage in itertools.count(1):
         world.store.delete("d")
         world.restart()
-        world.controller.arrivals = SourceLogs(world, "d", increments)
+        world.arrivals = SourceLogs(world, "d", increments)
         world.faults.to = PlannedFaults("sql_commit.after", passage=passage)
         try:
             world.controller.rebuild()
@@ -145,7 +145,7 @@ def test_who_dies_while_a_later_version_is_brought_back_finishes_that(world: Cha
         except Crash:
             world.faults.to = NO_FAULTS
             world.restart()
-            world.controller.arrivals = SourceLogs(world, "d", increments)
+            world.arrivals = SourceLogs(world, "d", increments)
             world.controller.recover()
         assert world.picture() == wanted, f"killed behind commit {passage}"
         known = world.store.increments("d", "a", limit=500).items

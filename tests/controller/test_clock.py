@@ -157,13 +157,13 @@ def test_an_hour_back_keeps_no_epoch_from_being_finished(tmp_path: Path) -> None
 
     world.engine.on_publish = flaky
     world.ticks()
-    assert world.controller._runs.parked()
+    assert world.parts.parked.all()
     fails.clear()
     world.ticks()
-    assert world.controller._runs.parked()
+    assert world.parts.parked.all()
     world.clock.advance(seconds=-3600)
     world.ticks()
-    assert not world.controller._runs.parked()
+    assert not world.parts.parked.all()
     assert world.flow("one", "sum.totals") == [{"word": "x", "n": 1}]
     world.close()
 

@@ -50,7 +50,7 @@ class Follower:
             store=world.store,
             records=engine.records,
             increments=engine.increments,
-            catalog=world.controller._catalog,
+            catalog=world.parts.catalog,
             snapshots=self.snapshots,
         )
 

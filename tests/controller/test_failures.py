@@ -266,7 +266,7 @@ def test_a_second_controller_stops_this_one(world: World) -> None:
     """Whoever finds another's record under its number starts nothing any more."""
     world.controller.register(ONE)
     world.arrive("one", "a", ("x", 1))
-    log = world.controller._runs.log(f"{world.tables}/one")
+    log = world.parts.open_log(f"{world.tables}/one")
 
     def other_writes_first(plan: Any) -> None:
         log.put(Intention("one", "sum", 0, "other", 0, {}, {}, {}, ()))

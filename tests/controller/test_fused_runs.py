@@ -99,7 +99,7 @@ def source_logs(world: World) -> SourceLogs:
 def test_a_lost_store_finds_what_runs_together(world: World) -> None:
     """The choice lies beside the tables, so that a rebuild finds the same epochs."""
     before = play(world)
-    world.controller.arrivals = source_logs(world)
+    world.arrivals = source_logs(world)
     world.store.delete("fused")
     assert world.controller.rebuild() == ["fused"]
     assert [(s.stage, s.epoch) for s in world.store.stages("fused")] == [("upper", len(ARRIVALS))]
@@ -109,7 +109,7 @@ def test_a_lost_store_finds_what_runs_together(world: World) -> None:
 def test_a_folder_from_before_stays_apart(world: World) -> None:
     """A dataflow described without a choice goes on as it began, every stage for itself."""
     before = play(world, apart())
-    world.controller.arrivals = source_logs(world)
+    world.arrivals = source_logs(world)
     folder = Path(world.store.dataflow("fused").folder)
     world.controller.delete("fused")
     # The folder of a version that knew neither `fuse` nor a choice.

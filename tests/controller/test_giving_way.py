@@ -168,8 +168,8 @@ def test_one_that_ends_between_two_looks_makes_room_too(
         if asked_by == "an operator":
             world.controller.cancel(first)
         else:
-            world.controller._runs._under_way._busy["bad0", "sum"].seconds_max = SLOW
-            world.controller._runs.keep_time()
+            world.parts.in_flight._busy["bad0", "sum"].seconds_max = SLOW
+            world.parts.in_flight.keep_time()
     assert world.engine.cancelled == [first]
     end(runs)
     world.clock.advance(1)
@@ -192,7 +192,7 @@ def test_what_is_recorded_gives_no_way(world: World, runs: Deferred) -> None:
     def slow(intention: Any) -> None:
         world.engine.control.starved = asked.append
         starve(world, "good")
-        world.controller._runs.give_way(newest(world, "bad").id, "good")
+        world.parts.in_flight.give_way(newest(world, "bad").id, "good")
 
     world.engine.on_publish = slow
     end(runs)
@@ -270,7 +270,7 @@ def test_an_operators_cancel_wins(world: World, runs: Deferred) -> None:
     world.clock.advance(SLOW)
     starve(world, "good")
     world.controller.cancel(newest(world, "bad").id)
-    world.controller._runs.give_way(newest(world, "bad").id, "good")
+    world.parts.in_flight.give_way(newest(world, "bad").id, "good")
     end(runs)
     assert newest(world, "bad").error["error_code"] == "run_cancelled"
     assert "resume to run epoch 0 again" in world.store.stages("bad")[0].paused_because

@@ -114,7 +114,7 @@ def test_a_lost_store_begins_at_the_newest_position(
     old.controller.pause("diamond")
     old.ticks()
     before = old.picture()
-    log = old.controller._runs.log(f"{old.tables}/diamond")
+    log = old.parts.open_log(f"{old.tables}/diamond")
     assert (log.oldest("left") or 0) > 3
     increments = [
         old.store.increment("diamond", flow, n).increment for flow in "ab" for n in range(10)
@@ -124,7 +124,7 @@ def test_a_lost_store_begins_at_the_newest_position(
     new.tables = old.tables
     new.restart()
 
-    new.controller.arrivals = SourceLogs(new, "diamond", increments)
+    new.arrivals = SourceLogs(new, "diamond", increments)
     assert new.controller.rebuild() == ["diamond"]
     new.controller.pause("diamond")
     assert new.picture() == before
@@ -140,7 +140,7 @@ def test_crashes_while_records_are_trimmed_change_nothing(
     world.controller.register(ONE)
     points = [f"{e}.{s}" for e in ("snapshot", "dead_record") for s in ("before", "after")]
     struck = set()
-    log = world.controller._runs.log(f"{world.tables}/one")
+    log = world.parts.open_log(f"{world.tables}/one")
     for number in range(12):
         world.arrive("one", "a", ("x", 1))
         for point in points[number % 4 :] + points[: number % 4]:

@@ -85,9 +85,9 @@ ENTRIES = [
     ("catalog", "drifted"),
     ("ticker", "_view"),
     ("ticker", "_start"),
-    ("runs", "start_publishing"),
-    ("runs", "start"),
-    ("runs", "gave_way"),
+    ("finisher", "start_publishing"),
+    ("runner", "start"),
+    ("failures", "gave_way"),
     ("ticker", "_to_frame"),
     ("recovery", "recover_dataflow"),
     ("recovery", "read"),
@@ -103,21 +103,12 @@ ENTRIES = [
 
 
 def part_of(world: World, name: str) -> Any:
-    controller = world.controller
-    inside = {
+    outside = {
         "store": world.store,
         "engine": world.engine,
-        "catalog": controller._catalog,
-        "ticker": controller._ticker,
-        "runs": controller._runs,
-        "framer": controller._framer,
-        "recovery": controller._recovery,
-        "punctuations": controller._punctuations,
-        "changes": controller._versions.changes,
-        "housekeeping": controller.housekeeping,
-        "publisher": controller._runs.publisher,
+        "changes": world.parts.versions.changes,
     }
-    return inside[name]
+    return outside[name] if name in outside else getattr(world.parts, name)
 
 
 @pytest.mark.parametrize(("part", "method"), ENTRIES)
@@ -210,7 +201,7 @@ def test_a_decision_that_fails_costs_only_its_own_dataflow(
     """All stages are decided about at once; the dataflow at fault is found and left out."""
     for name in ("bad", "good"):
         two.arrive(name, "a", ("x", 1))
-    answers = two.controller._ticker._answers
+    answers = two.parts.ticker._answers
 
     def given(views: Any) -> Any:
         found = list(views)
@@ -264,14 +255,13 @@ def test_a_stop_goes_on_though_publishing_one_dataflow_fails(
 ) -> None:
     """What is finished of the others is published before a stop."""
     asked: list[str] = []
-    runs = part_of(two, "runs")
 
     def publish(record: Any, **_more: Any) -> None:
         asked.append(record.name)
         if record.name == "bad":
             raise UnforeseenError
 
-    monkeypatch.setattr(runs, "publish", publish)
+    monkeypatch.setattr(two.parts.finisher, "publish", publish)
     assert two.controller.drain(1.0)
     assert asked == ["bad", "good"]
 
@@ -297,7 +287,7 @@ def test_a_stage_is_free_again_when_no_thread_is_to_be_had(tmp_path: Path) -> No
 
     executor.submit = refuse  # type: ignore[method-assign]
     world.controller.tick()
-    assert not world.controller._runs.busy()
+    assert not world.parts.in_flight.busy()
     world.clock.advance(seconds=MOST_SECONDS)
     world.ticks()
     assert world.store.stages("fused")[0].epoch == 1

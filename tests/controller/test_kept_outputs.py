@@ -237,7 +237,7 @@ def test_a_table_that_nothing_changed_goes_back_without_old_records(tmp_path: Pa
     world.controller.register(ONE)
     play(world, 8)
     record = world.store.dataflow("one")
-    assert (world.controller._runs.log(record.folder).oldest("sum") or 0) > 0
+    assert (world.parts.open_log(record.folder).oldest("sum") or 0) > 0
     world.controller.amendments.roll_back("one", "sum:6", who="me", why="x", pause=True)
     assert world.store.stages("one")[0].epoch == 7
     world.close()

@@ -46,7 +46,7 @@ def test_no_more_runs_than_places(tmp_path: Path) -> None:
     world.arrive("diamond", "a", ("x", 1))
     world.arrive("diamond", "b", ("x", 2))
     assert len(world.controller.tick().starts) == 1
-    assert len(world.controller._runs.busy()) == 1
+    assert len(world.parts.in_flight.busy()) == 1
     assert "waits for one of 1 places for runs" in world.controller.waiting("diamond").values()
     world.close()
 
@@ -103,7 +103,7 @@ def test_several_dataflows_do_not_mix(world: World) -> None:
 def test_prepared_times_rise_even_if_the_clock_goes_back(world: World) -> None:
     """In-commit timestamps of a table must rise, whatever the clock does, restarts too."""
     world.controller.register(ONE)
-    log = world.controller._runs.log(f"{world.tables}/one")
+    log = world.parts.open_log(f"{world.tables}/one")
     for step in range(3):
         world.arrive("one", "a", ("x", step))
         world.ticks()
@@ -130,7 +130,7 @@ def test_an_end_wakes_the_next_tick(world: World) -> None:
     world.arrive("one", "a", ("x", 1))
     world.controller.wait(0)
     world.controller.tick()
-    assert world.controller._woken.is_set()
+    assert world.parts.woken.is_set()
 
 
 def test_a_drained_controller_starts_nothing(world: World) -> None:

@@ -97,7 +97,7 @@ def test_a_dataflow_that_is_being_deleted_starts_nothing(
         seen.append(deferred.controller.waiting("diamond")["right"])
         return False
 
-    monkeypatch.setattr(deferred.controller._runs, "wait", meanwhile)
+    monkeypatch.setattr(deferred.parts.in_flight, "wait", meanwhile)
     with pytest.raises(OperatingError):
         deferred.controller.delete("diamond")
     assert seen == [(), "is being deleted"]
@@ -130,7 +130,7 @@ def test_what_was_deleted_can_be_registered_again(world: World) -> None:
     before = world.picture()
     world.controller.delete("diamond")
 
-    world.controller.arrivals = SourceLogs(world, "diamond", increments)
+    world.arrivals = SourceLogs(world, "diamond", increments)
     world.controller.register(DIAMOND)
     assert world.picture() == before
     assert world.engine.prepared == [("left", 0), ("right", 0), ("join", 0)] or (

@@ -188,7 +188,7 @@ def test_timestamps_rise_over_all_stages(world: World) -> None:
         world.ticks()
         world.clock.advance(-30.0)
     world.controller.drain(1.0)
-    records_log = world.controller._runs.log(f"{world.tables}/diamond")
+    records_log = world.parts.open_log(f"{world.tables}/diamond")
     records = [one for stage in ("left", "right", "join") for one in records_log.since(stage, 0)]
     assert len({one.prepared_ms for one in records}) == len(records)
     for stage in ("left", "right", "join"):
@@ -236,11 +236,11 @@ def test_a_collector_keeps_what_records_name(world: World) -> None:
     world.controller.register(publishing(ONE, 3))
     arrive(world, ("x", 1))
     arrive(world, ("y", 1))
-    needed = world.controller._runs.publisher.files_needed("one")
+    needed = world.parts.publisher.files_needed("one")
     assert len([path for path in needed if path.startswith(STATE)]) == 2
     assert all((Path(world.tables) / "one" / path).exists() for path in needed)
     arrive(world, ("z", 1))
-    assert world.controller._runs.publisher.files_needed("one") == set()
+    assert world.parts.publisher.files_needed("one") == set()
 
 
 def test_a_lost_store_finds_what_is_not_published(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_a_lost_store_finds_what_is_not_published(tmp_path: Path) -> None:
     new.tables = world.tables
     new.restart()
 
-    new.controller.arrivals = SourceLogs(new, "one", increments)
+    new.arrivals = SourceLogs(new, "one", increments)
     assert new.controller.rebuild() == ["one"]
     assert shown(new) == rows(("x", 5))
     assert new.store.stages("one")[0].epoch == 5
@@ -286,7 +286,7 @@ def test_collection_after_every_epoch_loses_nothing(world: World) -> None:
         world.engine.garbage.collect(
             f"{world.tables}/one",
             node,
-            queued=lambda: world.controller._runs.publisher.files_needed("one"),
+            queued=lambda: world.parts.publisher.files_needed("one"),
             retention=everything,
         )
     world.controller.drain(1.0)
@@ -298,7 +298,7 @@ def test_a_log_is_never_trimmed_beyond_what_a_restart_reads(world: World) -> Non
     world.controller.register(publishing(ONE, 4))
     for _ in range(6):
         arrive(world, ("x", 1))
-    log = world.controller._runs.log(f"{world.tables}/one")
+    log = world.parts.open_log(f"{world.tables}/one")
     newest = log.read("sum", 5)
     assert newest is not None
     assert newest.unpublished_from == 4

@@ -165,7 +165,7 @@ def test_a_close_happens_once_wherever_it_fails(tmp_path: Path, point: str, live
     if not live:
         seen.world.restart()
         seen.world.controller.recover()
-    recorded = seen.world.controller._punctuations.log(f"{seen.world.tables}/one")
+    recorded = seen.world.parts.punctuations.log(f"{seen.world.tables}/one")
     stands = list(recorded.since(0))
     seen.world.arrive("one", "a", ("y", 7), ("z", 7))
     seen.world.ticks()
@@ -205,12 +205,12 @@ def test_a_close_of_another_leader_is_told_before_the_next(
     seen.close("sunday")
     controller = seen.world.controller
     controller.follow("another one leads")
-    log = controller._punctuations.log(seen.world.store.dataflow("one").folder)
+    log = seen.world.parts.punctuations.log(seen.world.store.dataflow("one").folder)
     log.put(Punctuation(1, "a", 1, "request", "request/monday", 5))
     lease = seen.world.store.take_lease("again", "", milliseconds=0)
     assert lease is not None
     with monkeypatch.context() as patch:
-        patch.setattr(controller._recovery, "recover_dataflow", lambda record: None)
+        patch.setattr(seen.world.parts.recovery, "recover_dataflow", lambda record: None)
         controller.lead(lease.epoch)
     assert (seen.close("tuesday"), seen.close("monday")) == (2, 1)
     assert controller.problem == ""
@@ -320,7 +320,7 @@ def test_frames_are_a_function_of_the_flow_and_its_closes(
     lost.world.tables = world.tables
     lost.world.restart()
 
-    lost.world.controller.arrivals = SourceLogs(lost.world, "one", increments)
+    lost.world.arrivals = SourceLogs(lost.world, "one", increments)
     assert lost.world.controller.rebuild() == ["one"]
     _end(lost.world, later)
     after = lost.world.store.connectors("one")["sum"]["items"]
@@ -353,5 +353,5 @@ def test_a_diamond_without_frames_takes_no_position_early(tmp_path: Path) -> Non
     world.controller.register(DIAMOND)
     world.arrive("diamond", "a", ("x", 1))
     world.ticks()
-    assert world.controller._runs.log(f"{world.tables}/diamond").position() is None
+    assert world.parts.open_log(f"{world.tables}/diamond").position() is None
     world.close()

@@ -230,7 +230,7 @@ def test_a_lost_store_is_rebuilt_from_the_folders(tmp_path: Path) -> None:
     new.tables = world.tables
     new.restart()
 
-    new.controller.arrivals = SourceLogs(new, "diamond", increments)
+    new.arrivals = SourceLogs(new, "diamond", increments)
     assert new.controller.rebuild() == ["diamond"]
     assert new.picture() == before
     assert new.engine.prepared == []
@@ -242,9 +242,7 @@ def test_an_unreadable_record_pauses_its_stage(world: World) -> None:
     """A damaged log entry is never skipped: its stage stops and says so."""
     world.controller.register(ONE)
     world.arrive("one", "a", ("x", 1))
-    world.files.put_if_absent(
-        world.controller._runs.log(f"{world.tables}/one")._path("sum", 0), b"{"
-    )
+    world.files.put_if_absent(world.parts.open_log(f"{world.tables}/one")._path("sum", 0), b"{")
     world.controller.recover()
     world.ticks()
     because = world.store.stages("one")[0].paused_because

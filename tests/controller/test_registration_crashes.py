@@ -38,7 +38,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
         made.arrive("one", "a", ("x", 3))
         logged = [made.store.increment("one", "a", index).increment for index in (0, 1)]
         made.controller.delete("one")
-        made.controller.arrivals = SourceLogs(made, "one", logged)
+        made.arrivals = SourceLogs(made, "one", logged)
     yield made
     made.close()
 
@@ -53,7 +53,7 @@ def outcome(world: World) -> dict[str, Any]:
 
 
 def forget(world: World) -> None:
-    world.controller.delete("one", purge=world.controller.arrivals is None)
+    world.controller.delete("one", purge=world.arrivals is None)
 
 
 def unbroken(world: World) -> tuple[int, dict[str, Any]]:
@@ -93,9 +93,9 @@ def test_killed_anywhere_a_restart_finds_all_of_it_or_nothing(world: World) -> N
         with pytest.raises(Crash):
             world.controller.register(ONE)
         world.faults.to = Failing(0)
-        arrivals = world.controller.arrivals
+        arrivals = world.arrivals
         world.restart()
-        world.controller.arrivals = arrivals
+        world.arrivals = arrivals
         world.controller.recover()
         if not world.store.dataflows():
             world.controller.register(ONE)

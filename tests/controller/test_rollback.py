@@ -409,7 +409,7 @@ def test_times_rise_from_amendment_to_amendment(world: World) -> None:
     begin = Descriptions(world.files).of(world.store.dataflow("one")).begin
     assert begin is not None
     world.ticks()
-    runs = [world.controller._runs.log(record.folder).read("sum", n) for n in (0, 1)]
+    runs = [world.parts.open_log(record.folder).read("sum", n) for n in (0, 1)]
     shown = {*times, *(run.prepared_ms for run in runs if run is not None)}
     times += [begin.at_ms, *(run.prepared_ms for run in runs if run is not None)]
     assert times == sorted(set(times))
@@ -486,11 +486,11 @@ def test_a_writer_of_the_old_generation_is_refused(world: World) -> None:
     world.controller.register(ONE)
     play(world, 3, name="one")
     record = world.store.dataflow("one")
-    late = world.controller._runs.log(record.folder).read("sum", 2)
+    late = world.parts.open_log(record.folder).read("sum", 2)
     assert late is not None
     back(world, "sum:0", name="one", pause=True)
     with pytest.raises(LogConflictError):
-        world.controller._runs.log(record.folder).put(late)
+        world.parts.open_log(record.folder).put(late)
     with pytest.raises(LogConflictError):
         world.engine.publisher.publish(record.folder, [late], timestamp_ms=late.prepared_ms)
 

@@ -98,7 +98,7 @@ def test_what_is_redone_frames_what_it_read(world: World) -> None:
 
 def positions(world: World) -> list[int]:
     folder = world.store.dataflow("two").folder
-    log = world.controller._runs.log(folder)
+    log = world.parts.open_log(folder)
     return [position.number for position in log.positions()]
 
 

@@ -106,7 +106,7 @@ def test_a_file_that_is_read_for_long_stalls_no_other_dataflow(world: World) -> 
 
 def test_a_change_that_is_to_be_finished_waits_for_files_alone(world: World) -> None:
     """While it cannot be finished, other dataflows go on; then the next tick finishes it."""
-    world.controller._ticker.held["a"] = versions.UNFINISHED
+    world.parts.ticker.held["a"] = versions.UNFINISHED
     world.arrive("b", "a", ("x", 1))
     with read_files(world, "a"):
         ticked(world)
@@ -138,7 +138,7 @@ def test_publishing_what_is_deleted_stalls_no_other_dataflow(
 ) -> None:
     """What is published before a dataflow is forgotten keeps no tick from coming."""
     begun, ended = threading.Event(), threading.Event()
-    publish = world.controller._runs.publish
+    publish = world.parts.finisher.publish
 
     def hang(record: Any, **more: Any) -> None:
         if record.name == "a":
@@ -146,7 +146,7 @@ def test_publishing_what_is_deleted_stalls_no_other_dataflow(
             ended.wait(6 * WAIT_SECONDS)
         publish(record, **more)
 
-    monkeypatch.setattr(world.controller._runs, "publish", hang)
+    monkeypatch.setattr(world.parts.finisher, "publish", hang)
     thread = beside(lambda: world.controller.delete("a"))
     assert begun.wait(WAIT_SECONDS)
     world.arrive("b", "a", ("x", 1))

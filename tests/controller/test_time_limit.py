@@ -75,18 +75,18 @@ def test_a_run_that_does_not_stop_is_given_up(world: World, runs: Deferred) -> N
     world.controller.tick()
     world.clock.advance(LIMIT * GIVE_UP_SHARE - 1)
     world.controller.tick()
-    assert world.controller._runs.busy()
+    assert world.parts.in_flight.busy()
     world.clock.advance(1)
     world.controller.tick()
-    assert world.controller._runs.busy() == {}
+    assert world.parts.in_flight.busy() == {}
     assert newest(world).error["error_code"] == "time_limit"
-    assert world.controller._runs.wait(timeout=0)
+    assert world.parts.in_flight.wait(timeout=0)
     world.controller.retry("one", "sum")
     world.controller.tick()
     hung, again = runs.waiting.popleft(), runs.waiting.popleft()
     world.engine.cancelled.clear()
     hung[1]()  # it comes to an end after all, beside the run that took its place
-    assert (world.store.stages("one")[0].epoch, world.controller._runs.busy() != {}) == (0, True)
+    assert (world.store.stages("one")[0].epoch, world.parts.in_flight.busy() != {}) == (0, True)
     again[1]()
     assert world.store.stages("one")[0].epoch == 1
     assert [row["n"] for row in world.flow("one", "sum.totals")] == [1]
@@ -111,7 +111,7 @@ def test_a_run_that_ends_while_it_is_given_up(world: World, runs: Deferred) -> N
         "time_limit",
     )
     assert "had not ended" in because(world)
-    log = world.controller._runs.log(f"{world.tables}/one")
+    log = world.parts.open_log(f"{world.tables}/one")
     assert log.read("sum", 0) is None
 
 
@@ -193,7 +193,7 @@ def test_two_that_hang_never_stall_a_third(tmp_path: Path, runs: Deferred, dataf
         (_, work) = runs.waiting.pop()
         work()
         assert (list(runs.waiting), world.store.stages("good")[0].epoch) == (hung, epoch)
-    assert len(world.controller._runs.busy()) == 2
+    assert len(world.parts.in_flight.busy()) == 2
     world.close()
 
 
@@ -239,10 +239,10 @@ def test_framing_that_hangs_stops_its_stage_only(tmp_path: Path) -> None:
     world.controller.tick()
     assert Hangs.entered.wait(WAIT_SECONDS)
     assert world.store.stages("good")[0].epoch == 1
-    assert world.controller._framer.busy() == {("bad", "sum")}
+    assert world.parts.framer.busy() == {("bad", "sum")}
     world.clock.advance(LIMIT + 1)
     world.controller.tick()
-    assert world.controller._framer.busy() == set()
+    assert world.parts.framer.busy() == set()
     reason = world.store.stages("bad")[0].paused_because
     assert "stage 'sum': items.frame_by failed at" in reason
     assert "had not answered after 60 s" in reason
@@ -275,7 +275,7 @@ def test_framing_that_hangs_twice_leaves_others_a_place(tmp_path: Path, dataflow
             world.arrive(made["name"], "a", ("x", 1))
     world.controller.tick()
     assert Hangs.entered.wait(WAIT_SECONDS)
-    assert len(world.controller._framer.busy()) == 2
+    assert len(world.parts.framer.busy()) == 2
     world.arrive("good", "a", ("x", 1), ("x", 2))
     world.controller.tick()
     assert len(world.store.connectors("good")["sum"]["items"].arrived) == 1, "it waits its turn"

@@ -35,7 +35,7 @@ from cbp.engine.storage.failpoints import NO_FAULTS, Crash, Faults
 from cbp.engine.storage.files import Files, LocalFiles
 from cbp.engine.storage.table_names import flow_table, source_folder, state_table
 from cbp.errors import NotFoundError, RunCancelledError
-from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.dataflow.explain import PhysicalLimits
 from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.framing import Keyed, Segment, framing_keys, segments
@@ -45,10 +45,10 @@ from cbp.model.flow.snapshot import TableVersion
 from cbp.model.run.intention import Intention, TableChange
 from cbp.model.schedule.scheduler import Schedule
 from cbp.model.schedule.slots import Places
-from controller.loop import Controller, Environment, RetryPolicy
+from controller.loop import Arrivals, Controller, Environment, RetryPolicy, assemble
 from controller.registry import Registry
 from controller.store import open_store
-from controller.store.base import ClaimRecord, IncrementRecord
+from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord
 
 Record = dict[str, Any]
 
@@ -396,12 +396,33 @@ class Switch:
         self.to(point)
 
 
+class _Forwarded:
+    """Arrivals of a world, which a test may set after the world is made; none by default."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def prepare(self, record: DataflowRecord, dataflow: Dataflow) -> None:
+        if self._world.arrivals is not None:
+            self._world.arrivals.prepare(record, dataflow)
+
+    def recover(self, record: DataflowRecord, dataflow: Dataflow) -> None:
+        if self._world.arrivals is not None:
+            self._world.arrivals.recover(record, dataflow)
+
+
 class World:
     """One service on one folder; `restart` is what happens after a kill.
 
     Args:
         database_url: Of an empty database; a SQLite file in the folder unless told.
+
+    Attributes:
+        arrivals: Where increments come from; a restart forgets it. `None`: nothing arrives.
+        parts: The parts of the controller.
     """
+
+    arrivals: Arrivals | None
 
     def __init__(
         self,
@@ -432,7 +453,8 @@ class World:
             cache=str(self.root / "cache"),
             clock_ms=lambda: int(self.clock().timestamp() * 1000),
         )
-        self.controller = Controller(
+        self.arrivals = None
+        self.parts = assemble(
             Environment(
                 store=self.store,
                 engine=self.engine,
@@ -443,10 +465,12 @@ class World:
                 places=Places(self._parallel_max),
                 retry=RetryPolicy(3, (1.0, 5.0)),
                 executor=self.executor,
+                arrivals=_Forwarded(self),
                 faults=self.faults,
                 **self._more,
             )
         )
+        self.controller = Controller(self.parts)
 
     def close(self) -> None:
         self.store.close()
@@ -500,7 +524,7 @@ class World:
         """Tick until nothing starts; the clock stands still."""
         for _ in range(most):
             schedule = self.controller.tick()
-            if not schedule.starts and not self.controller._runs.busy():
+            if not schedule.starts and not self.parts.in_flight.busy():
                 return schedule
         raise AssertionError(f"still busy after {most} ticks: {schedule}")
 

@@ -335,7 +335,7 @@ def play_stepped(seeds: Sequence[int], folder: Path) -> tuple[Counter[str], list
                 service.scan()
                 health.ask()
             while service.controller.tick().starts:
-                assert service.controller._runs.wait(timeout=SETTLE_SECONDS_MAX)
+                assert service.parts.in_flight.wait(timeout=SETTLE_SECONDS_MAX)
                 health.ask()
             outcomes, found = wrong(plan, client, settings.drop_root)
     finally:

@@ -203,7 +203,6 @@ class Play:
             root=self.root,
             engine=self.engine,
             reader_processes=False,
-            worker_processes=False,
             token=_TOKEN,
             settle_seconds=0,
             allowed_packages=(self.package.name,),
@@ -223,7 +222,7 @@ class Play:
             self.service.scan()
         while True:
             started = self.service.controller.tick().starts
-            assert self.service.controller._runs.wait(timeout=WAIT_SECONDS)
+            assert self.service.parts.in_flight.wait(timeout=WAIT_SECONDS)
             if not started:
                 return
 

@@ -177,7 +177,7 @@ class Checker:
         world = self.world
         require(not world.controller.problem, f"deposed: {world.controller.problem}")
         open_ = {run.stage for run in world.store.intended_runs()}
-        waiting = world.controller._runs.parked().keys() | world.controller._runs.busy().keys()
+        waiting = world.parts.parked.all().keys() | world.parts.in_flight.busy().keys()
         connectors = world.store.connectors(NAME)
         for stage in world.store.stages(NAME):
             if stage.paused_because or (NAME, stage.stage) in waiting:
@@ -204,7 +204,7 @@ class Checker:
 
     def _check_tables(self) -> None:
         """Check the newest version of every table, and every timestamp not looked at before."""
-        stopped = {name for _, name in self.world.controller._runs.parked()} | {
+        stopped = {name for _, name in self.world.parts.parked.all()} | {
             stage.stage for stage in self.world.store.stages(NAME) if stage.paused_because
         }
         now = self.history.now

@@ -178,7 +178,7 @@ class History:
         known = len(self.closes)
         if not self._framed or not self.world.registered:
             return
-        log = self.world.controller._punctuations.log(self.world.folder)
+        log = self.world.parts.punctuations.log(self.world.folder)
         made = {one.number: one for one in log.since(known)}
         # One that a position stands for by now is in the store.
         page = self.world.store.punctuations(NAME, limit=1000)

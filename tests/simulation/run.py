@@ -319,7 +319,7 @@ class _Play:
         raise Broken(message)
 
     def _stopped(self) -> bool:
-        parked = bool(self.world.controller._runs.parked())
+        parked = bool(self.world.parts.parked.all())
         return parked or any(s.paused_because for s in self.world.store.stages(NAME))
 
 

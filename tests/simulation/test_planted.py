@@ -36,7 +36,7 @@ from controller.loop.recovery import rollback
 from controller.loop.recovery.redo import Recovery
 from controller.loop.recovery.rollback import Rollbacks
 from controller.loop.runs import output_retention as keeping
-from controller.loop.runs.runner import Runs
+from controller.loop.runs.finisher import Finisher
 from controller.store.sql import SqlStore
 from tests.simulation import operations, plan
 from tests.simulation.run import simulate
@@ -47,13 +47,13 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 def connectors_move_first(patch: pytest.MonkeyPatch) -> None:
     """The store commits a run before its record is put."""
-    finish = Runs.finish
+    finish = Finisher.finish
 
     def planted(self: Any, record: Any, node: Any, intention: Any) -> bool:
         self._store.commit(intention, finished_at=self._clock())
         return finish(self, record, node, intention)
 
-    patch.setattr(Runs, "finish", planted)
+    patch.setattr(Finisher, "finish", planted)
 
 
 def claim_comes_last(patch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def collector_forgets_a_queue(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         Housekeeping,
         "_needed",
-        lambda self, dataflow, past: self._runs.publisher.files_needed(dataflow),
+        lambda self, dataflow, past: self._publisher.files_needed(dataflow),
     )
 
 
@@ -140,9 +140,9 @@ def newest_record_is_skipped(patch: pytest.MonkeyPatch) -> None:
     """Recovery takes the last record for one that is still being written."""
     redo = Recovery._redo
 
-    def planted(self: Any, record: Any, node: Any, stage: Any) -> bool:
-        behind = self._runs.log(record.folder).read(stage.stage, stage.epoch + 1)
-        return behind is not None and redo(self, record, node, stage)
+    def planted(self: Any, record: Any, node: Any, stage: Any, on_redo: Any) -> bool:
+        behind = self._open_log(record.folder).read(stage.stage, stage.epoch + 1)
+        return behind is not None and redo(self, record, node, stage, on_redo)
 
     patch.setattr(Recovery, "_redo", planted)
 

@@ -48,7 +48,7 @@ from cbp.model.schedule.lease import Role
 from cbp.model.schedule.slots import Places
 from controller.ingest import DropFolder, ScanReport
 from controller.ingest.listing import CLOSE_NAME
-from controller.loop import Controller, Environment, Fence, Leadership, RetryPolicy
+from controller.loop import Controller, Environment, Fence, Leadership, RetryPolicy, assemble
 from controller.loop.housekeeping import collector as housekeeping
 from controller.loop.housekeeping.input_retention import SEVEN_DAYS, Keep
 from controller.loop.recovery import position_at as past
@@ -329,7 +329,18 @@ class World:
             faults=fence,
             clock_ms=lambda: int(self.now.timestamp() * 1000),
         )
-        self.controller = Controller(
+        self.drop_folder = DropFolder(
+            store=self.store,
+            files=self.files,
+            clock=lambda: self.now,
+            drop_root=self.root / "drop",
+            on_accept=self._wake,
+            on_close=self._close_marked,
+            settle_seconds=self.plan.settle,
+            faults=fence,
+            new_id=self._new_id,
+        )
+        self.parts = assemble(
             Environment(
                 store=self.store,
                 engine=self.engine,
@@ -340,6 +351,7 @@ class World:
                 places=Places(3),
                 retry=RetryPolicy(3, (1.0, 5.0)),
                 executor=self.executor,
+                arrivals=self.drop_folder,
                 faults=fence,
                 random_hex=lambda size: self._new_id()[-2 * size :],
                 retention=KEPT if self.plan.kept else RETENTION,
@@ -347,18 +359,7 @@ class World:
                 collect_every=self.plan.collect_every,
             )
         )
-        self.drop_folder = DropFolder(
-            store=self.store,
-            files=self.files,
-            clock=lambda: self.now,
-            drop_root=self.root / "drop",
-            on_accept=self.controller.wake,
-            on_close=self._close_marked,
-            settle_seconds=self.plan.settle,
-            faults=fence,
-            new_id=self._new_id,
-        )
-        self.controller.arrivals = self.drop_folder
+        self.controller = Controller(self.parts)
         self.leadership: Leadership | None = None
         self._clock = Clock(self.bench)
         if self.plan.leased:
@@ -370,6 +371,9 @@ class World:
                 holder=f"{self._instances}",
             )
             fence.check = self.leadership.check
+
+    def _wake(self) -> None:
+        self.controller.wake()
 
     def lead(self) -> None:
         """Recover, once nobody else leads any more."""

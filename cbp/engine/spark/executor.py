@@ -29,9 +29,11 @@ from pyspark.sql import SparkSession
 
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.run.executor import lane_descriptor
+from cbp.engine.spark.ended_workers import ended_worker
 from cbp.engine.spark.jobs import jobs_of, starved
 from cbp.engine.spark.placement import Placement
 from cbp.engine.spark.session import require_safe
+from cbp.engine.spark.shipping import ship_with_fingerprints, with_differences
 from cbp.engine.spark.shuffle import shuffled
 from cbp.engine.spark.sql.job import SqlJob, SqlSession, parts_of
 from cbp.engine.spark.sql_keys import Expressions, failed_expression
@@ -45,15 +47,13 @@ from cbp.engine.spark.tasks import (
     nothing_in_arrow,
     numbered,
     shared_out,
+    told_error,
 )
 from cbp.engine.spark.unreadable import is_unreadable
 from cbp.engine.spark.worker_pool import Residents
 from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.record_task import record_shares
 from cbp.engine.task.stage_task import StageTask
-from cbp.engine.workers.carried_errors import told_error
-from cbp.engine.workers.ended_workers import ended_worker
-from cbp.engine.workers.shipping import ship_with_fingerprints, with_differences
 from cbp.errors import (
     CbpError,
     CodeNotLoadedError,

@@ -8,8 +8,7 @@
 Resident workers run the last two as well (`cbp.engine.spark.worker_pool`).
 
 Guaranteed: this code does not use the driver; a task reports rows of JSON texts. A coded error
-(`CbpError`) before the shuffle is carried in the text of an exception
-(`cbp.engine.workers.carried_errors`).
+(`CbpError`) before the shuffle is carried in the text of an exception (`told_error`).
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ from cbp.engine.shuffle.replicated_read import Replicate
 from cbp.engine.shuffle.routing_keys import slot_columns
 from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.stage_task import StageTask
-from cbp.engine.workers.carried_errors import telling
+from cbp.errors import CbpError, error_from_dict
 
 __all__ = [
     "PLACE",
@@ -50,6 +50,8 @@ __all__ = [
     "shared_out",
     "slots_ddl",
     "task_identity",
+    "telling",
+    "told_error",
 ]
 
 RESULT = "body string"
@@ -61,6 +63,8 @@ Work = Callable[[int, str], list[str]]
 """Takes a task's number and the unique id of its attempt; returns what the task reports."""
 
 _Numbered = Callable[[], list[str]]
+_TOLD = "|cbp-error|"
+"""Mark before and after a coded error in the text of a Spark exception."""
 
 
 def reported(descriptors: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
@@ -146,6 +150,26 @@ def _filled(
     fewer, counts = combined(table, plan.spec, layout, flow, stage=plan.stage)
     slots = slot_columns(fewer, plan.spec, layout, flow, stage=plan.stage)
     return {**slots, COUNT: counts}, fewer
+
+
+@contextmanager
+def telling() -> Iterator[None]:
+    """Carry a `CbpError` in an exception's text, for code that yields records and has no report."""
+    try:
+        yield
+    except CbpError as error:
+        told = json.dumps({"type": type(error).__name__, **error.as_dict()})
+        message = f"{_TOLD}{told}{_TOLD}"
+        raise RuntimeError(message) from error
+
+
+def told_error(text: str) -> CbpError | None:
+    """Return the error that a task before the shuffle reported in its exception's text."""
+    parts = text.split(_TOLD)
+    if len(parts) < 3:
+        return None
+    told = json.loads(parts[1])
+    return error_from_dict(told["type"], told)
 
 
 def _for_every_task(copies: pa.Table, plan: TaskPlan) -> pa.Table:

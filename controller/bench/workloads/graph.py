@@ -26,6 +26,7 @@ __all__ = [
     "Graph",
     "Ranked",
     "coefficients_of",
+    "degrees_of",
     "edge_table",
     "neighbours_of",
     "ranks_of",
@@ -137,6 +138,13 @@ def ranks_of(edges: Edges, nodes: int, *, damping: float = 0.85) -> Ranked:
         if np.abs(after - rank).max() <= ENOUGH:
             return Ranked(rank, inflow, dangling)
         rank = after
+
+
+def degrees_of(edges: Edges, nodes: int) -> Ids:
+    """Return the number of links that begin or end at each page."""
+    both = np.concatenate([edges.src, edges.dst])
+    degrees: Ids = np.bincount(both, minlength=nodes).astype(np.int64)
+    return degrees
 
 
 def neighbours_of(edges: Edges, nodes: int) -> list[set[int]]:

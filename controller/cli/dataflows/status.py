@@ -16,12 +16,10 @@ __all__ = ["status_command", "waiting_command"]
 
 def status_command(
     context: typer.Context,
-    dataflow: Annotated[
-        str | None, typer.Argument(help="Show the stages of this dataflow.")
-    ] = None,
+    dataflow: Annotated[str | None, typer.Argument(help="Show the stages of this one.")] = None,
     json_: AsJson = False,
 ) -> None:
-    """Show the state of all dataflows, or of the stages of one."""
+    """Show how dataflows get on, or the stages of one of them."""
     with session(context).connect() as service:
         answer = (
             service.get("dataflows") if dataflow is None else service.get("dataflows", dataflow)
@@ -40,7 +38,7 @@ def status_command(
 
 
 def waiting_command(context: typer.Context, dataflow: DataflowName, json_: AsJson = False) -> None:
-    """Show what each stage of a dataflow waits for, and what is queued at its inputs."""
+    """Say what the stages of a dataflow wait for, and what stands at their inputs."""
     with session(context).connect() as service:
         answer = service.get("dataflows", dataflow, "waiting")
     if json_:
@@ -76,7 +74,7 @@ def _print_leader(instance: dict[str, Any]) -> None:
     """Print which instance leads, if there can be several."""
     if instance["leader"] is None and instance["role"] == "leads":
         return
-    where = instance["leader"] or "an unknown instance"
+    where = instance["leader"] or "nobody that this instance knows"
     print_text(f"led by {where} (epoch {instance['epoch']}); this instance {instance['role']}")
 
 

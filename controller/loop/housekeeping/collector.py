@@ -20,7 +20,7 @@ from functools import partial
 
 import structlog
 
-from cbp.engine.commit.intention_log import RECORDS_KEPT
+from cbp.engine.commit.intention_log import RECORDS_KEPT, IntentionLog
 from cbp.engine.interface.garbage_collector import GarbageCollector, Retention, TablePlan
 from cbp.errors import CbpError
 from cbp.model.dataflow.dataflow import StageNode
@@ -33,7 +33,9 @@ from controller.loop.housekeeping.scrubber import Scrubbing
 from controller.loop.records.catalog import Catalog
 from controller.loop.runs.dataflow_locks import Exclusion
 from controller.loop.runs.isolation import Isolation
-from controller.loop.runs.runner import Runs
+from controller.loop.runs.output_retention import Keeping
+from controller.loop.runs.parked import ParkedRuns
+from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, Store
 
 __all__ = ["Garbage", "Housekeeping"]
@@ -69,7 +71,10 @@ class Housekeeping:
         store: Holds the connectors.
         garbage: Collects its tables.
         catalog: The compiled dataflows.
-        runs: The runs under way.
+        open_log: Returns the intention log of a folder.
+        publisher: Knows the records that tables do not show yet.
+        parked: The runs that wait to be finished.
+        keeping: Tells what must be kept of outputs.
         punctuations: The punctuations of framed flows.
         exclusion: The locks of the dataflows; a locked dataflow is left to a later tick.
         isolation: Keeps failures inside their dataflow.
@@ -89,7 +94,10 @@ class Housekeeping:
         store: Store,
         garbage: GarbageCollector,
         catalog: Catalog,
-        runs: Runs,
+        open_log: Callable[[str], IntentionLog],
+        publisher: Publisher,
+        parked: ParkedRuns,
+        keeping: Keeping,
         punctuations: Punctuations,
         exclusion: Exclusion,
         isolation: Isolation,
@@ -99,7 +107,9 @@ class Housekeeping:
         every: int,
         scrubbing: Callable[[Callable[[DataflowRecord], Collection[str]]], Scrubbing],
     ) -> None:
-        self._store, self._garbage, self._catalog, self._runs = store, garbage, catalog, runs
+        self._store, self._garbage, self._catalog = store, garbage, catalog
+        self._open_log, self._publisher = open_log, publisher
+        self._parked, self._keeping = parked, keeping
         self._exclusion, self._retention, self._every = exclusion, retention, every
         self._punctuations, self._inputs = punctuations, inputs
         self._held, self._isolation = held, isolation
@@ -145,7 +155,7 @@ class Housekeeping:
                 for table, plan in self._planned(record, node, past, dry_run=True).items()
             },
             self._inputs.plan(record, self._needed(name, past)),
-            self._garbage.expired(record.folder, self._runs.keeping.of(record, nodes)),
+            self._garbage.expired(record.folder, self._keeping.of(record, nodes)),
         )
 
     def collect(self, name: str) -> Garbage:
@@ -166,7 +176,7 @@ class Housekeeping:
             # First: what was framed before the position is never framed again, so its files may go.
             position = self._keep_position(record)
             past = self._past(record)
-            parked = self._runs.parked()
+            parked = self._parked.all()
             for leader, unit in self._catalog.units(record).items():
                 # The files of a publication that stopped half-way are in no table yet.
                 if (record.name, leader) not in parked:
@@ -207,16 +217,16 @@ class Housekeeping:
             past: Files that waited in connectors at kept positions; a roll-back needs them.
         """
         waiting = self._store.connectors(dataflow).values()
-        return self._runs.publisher.files_needed(dataflow) | _files_of(waiting) | past
+        return self._publisher.files_needed(dataflow) | _files_of(waiting) | past
 
     def _past(self, record: DataflowRecord) -> Set[str]:
         """Return the files that waited at kept positions; only this thread puts positions."""
-        kept = self._runs.log(record.folder).positions()
+        kept = self._open_log(record.folder).positions()
         return _files_of(stage.connectors for one in kept for stage in one.stages.values())
 
     def _keep_position(self, record: DataflowRecord) -> Position:
         """Put and return the dataflow's position, if it frames or has records to spare."""
-        log = self._runs.log(record.folder)
+        log = self._open_log(record.folder)
         position = self._store.position(record.name)
         frames = any(
             connector.framing is not None
@@ -237,20 +247,20 @@ class Housekeeping:
         limits = self._limits(record, position)
         if not limits:
             return
-        oldest = self._runs.log(record.folder).oldest_position() or position
+        oldest = self._open_log(record.folder).oldest_position() or position
         for name in limits:
             kept = oldest.stages[name].epoch if name in oldest.stages else 0
             limits[name] = min(limits[name], kept - RECORDS_KEPT)
         # Closes made since then stay as well: a roll-back restores them.
         closes = min(position.punctuations, oldest.punctuations)
         self._punctuations.log(record.folder).trim(closes)
-        removed = self._runs.log(record.folder).trim(limits)
+        removed = self._open_log(record.folder).trim(limits)
         if removed:
             _log.info("records.trimmed", dataflow=record.name, records=removed)
 
     def _limits(self, record: DataflowRecord, position: Position) -> dict[str, int]:
         """Return stage -> the first epoch whose record stays; empty if all stay."""
-        log = self._runs.log(record.folder)
+        log = self._open_log(record.folder)
         limits: dict[str, int] = {}
         for name, stage in position.stages.items():
             newest = log.read(name, stage.epoch - 1) if stage.epoch else None

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.increment_reader import IncrementReader
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import source_folder
@@ -25,7 +26,6 @@ from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.flow.position import Position
 from cbp.model.flow.retention import Expiry, FlowRetention, Held, expire
 from controller.loop.records.catalog import Catalog
-from controller.loop.runs.runner import Runs
 from controller.store.base import DataflowRecord, IncrementRecord, Store
 
 __all__ = ["SEVEN_DAYS", "Inputs", "Keep"]
@@ -52,7 +52,7 @@ SEVEN_DAYS = Keep(FlowRetention(7 * 86_400.0), 10_000)
 """The default."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
     """Decides which inputs are removed, and removes them."""
 
@@ -60,7 +60,7 @@ class Inputs:
     increments: IncrementReader
     files: Files
     catalog: Catalog
-    runs: Runs
+    open_log: Callable[[str], IntentionLog]
     clock: Callable[[], datetime]
     keep: Keep
 
@@ -71,7 +71,7 @@ class Inputs:
             record: The dataflow.
             needed: Files that connectors and positions name, relative to its folder.
         """
-        oldest = self.runs.log(record.folder).oldest_position()
+        oldest = self.open_log(record.folder).oldest_position()
         replayed = {} if oldest is None else {i.flow: i.index + 1 for i in oldest.newest}
         return {
             name: self._expiry(record, source, replayed.get(name, 0), needed)

@@ -16,15 +16,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from cbp.engine.commit.intention_log import IntentionLog
 from cbp.errors import DataflowBusyError
 from cbp.model.flow.generation import Generation
 from cbp.model.run.correction import Correction, CorrectionNote
 from cbp.model.version.rollback import Moment
+from controller.loop.leadership.current_term import CurrentTerm
 from controller.loop.records.correction_log import Corrected
 from controller.loop.recovery.corrections import Corrections
 from controller.loop.recovery.rollback import RollbackPlan, Rollbacks
 from controller.loop.runs.dataflow_locks import Exclusion
-from controller.loop.runs.runner import Runs
+from controller.loop.runs.finisher import Finisher
+from controller.loop.runs.in_flight import InFlight
 from controller.loop.tick import Ticker
 from controller.store.base import DataflowRecord, Store
 
@@ -43,14 +46,18 @@ class Amendments:
         self,
         *,
         store: Store,
-        runs: Runs,
+        open_log: Callable[[str], IntentionLog],
+        in_flight: InFlight,
+        finisher: Finisher,
+        term: CurrentTerm,
         ticker: Ticker,
         rollbacks: Rollbacks,
         corrections: Corrections,
         exclusion: Exclusion,
         wake: Callable[[], None],
     ) -> None:
-        self._store, self._runs, self._ticker = store, runs, ticker
+        self._store, self._open_log, self._ticker = store, open_log, ticker
+        self._in_flight, self._finisher, self._term = in_flight, finisher, term
         self._rollbacks, self._corrections = rollbacks, corrections
         self._exclusion, self._wake = exclusion, wake
 
@@ -99,10 +106,10 @@ class Amendments:
         with self._quiet(name, "is being rolled back", cancel=True) as record:
             if pause:
                 self._store.set_desired(name, "paused")
-            self._runs.finish_all(record)
+            self._finisher.finish_all(record)
             # Plan again: a run may have ended by itself meanwhile.
             plan = look(record)
-            with self._runs.deposing():
+            with self._term.deposing():
                 self._rollbacks.carry_out(record, plan)
         return plan.generation
 
@@ -125,7 +132,7 @@ class Amendments:
         Raises:
             NotFoundError: If there is no such dataflow.
         """
-        return self._runs.log(self._store.dataflow(name).folder).generations
+        return self._open_log(self._store.dataflow(name).folder).generations
 
     def correct(
         self,
@@ -165,7 +172,7 @@ class Amendments:
         with self._quiet(name, "is being corrected", cancel=False):
             # Check again: the dataflow may have changed meanwhile.
             record = self._corrections.check(name, stage, state, corrections)
-            self._runs.publish(record)
+            self._finisher.publish(record)
             return self._corrections.make(record, note, corrections)
 
     def corrections(self, name: str) -> Sequence[Corrected]:
@@ -187,9 +194,9 @@ class Amendments:
 
     def cancel_all(self, name: str | None) -> None:
         """Ask the runs of one or all dataflows to stop; returns at once."""
-        for (dataflow, _), run in self._runs.busy().items():
+        for (dataflow, _), run in self._in_flight.busy().items():
             if run and name in (None, dataflow):
-                self._runs.cancel(run)
+                self._in_flight.cancel(run)
 
     @contextmanager
     def _quiet(self, name: str, reason: str, *, cancel: bool) -> Iterator[DataflowRecord]:
@@ -197,7 +204,7 @@ class Amendments:
         try:
             if cancel:
                 self.cancel_all(name)
-            if not self._runs.wait(name, timeout=CANCEL_SECONDS):
+            if not self._in_flight.wait(name, timeout=CANCEL_SECONDS):
                 why = f"a run has not ended within {CANCEL_SECONDS:.0f} s"
                 raise DataflowBusyError(name, why)
             with self._exclusion.hold(name, reason):
@@ -210,4 +217,4 @@ class Amendments:
             self._wake()
 
     def _open(self, record: DataflowRecord) -> bool:
-        return self._runs.log(record.folder).generation > record.generation
+        return self._open_log(record.folder).generation > record.generation

@@ -25,8 +25,9 @@ from controller.loop.operations.amendments import CANCEL_SECONDS, Amendments
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.dataflow_folder import remove_purged, set_aside
 from controller.loop.runs.dataflow_locks import Exclusion
+from controller.loop.runs.finisher import PUBLISHED, Finisher
+from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import UNRECOVERED, Isolation
-from controller.loop.runs.runner import PUBLISHED, Runs
 from controller.loop.tick import Ticker
 from controller.store.base import Store
 
@@ -47,7 +48,8 @@ class Deletion:
     tables: TableAdministration
     files: Files
     catalog: Catalog
-    runs: Runs
+    in_flight: InFlight
+    finisher: Finisher
     ticker: Ticker
     framer: Framer
     answers: Answers
@@ -73,7 +75,7 @@ class Deletion:
             self.ticker.deleting.add(name)
         try:
             self.amendments.cancel_all(name)
-            if not self.runs.wait(name, timeout=CANCEL_SECONDS):
+            if not self.in_flight.wait(name, timeout=CANCEL_SECONDS):
                 message = f"a run of {name!r} has not ended after {CANCEL_SECONDS:.0f} s; try again"
                 raise OperatingError(message, dataflow=name)
             with self.exclusion.hold(name, "is deleted"):
@@ -91,7 +93,7 @@ class Deletion:
         """
         if not purge:
             # If this fails, the records stay; a later registration of the folder publishes them.
-            publish = partial(self.runs.publish, self.store.dataflow(name))
+            publish = partial(self.finisher.publish, self.store.dataflow(name))
             self.isolation.attempt(name, PUBLISHED, publish)
         with self.ticker.lock:
             self.store.delete(name)
@@ -101,7 +103,7 @@ class Deletion:
             return set_aside(self.files, folder, run=self.ticker.new_id(), faults=self.faults)
 
     def _forget(self, name: str, folder: str) -> None:
-        self.runs.forget(name)
+        self.finisher.forget(name)
         self.isolation.forget(name)
         if self.ticker.held.get(name) == UNRECOVERED:
             del self.ticker.held[name]

@@ -19,21 +19,18 @@ from typing import Any, Protocol
 
 import structlog
 
+from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.storage.files import Files
-from cbp.errors import (
-    AlreadyExistsError,
-    CbpError,
-    DataflowBusyError,
-    DataflowsTooManyError,
-    LogConflictError,
-)
+from cbp.errors import AlreadyExistsError, CbpError, DataflowBusyError, LogConflictError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.fusion import choose_leaders
 from cbp.model.dataflow.shape import shape_of
+from cbp.model.run.intention import Intention
 from cbp.model.version.version_change import Choice
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.author.runnables import Answers
+from controller.loop.leadership.current_term import CurrentTerm
 from controller.loop.operations.version_change import (
     Changed,
     Changes,
@@ -43,10 +40,10 @@ from controller.loop.operations.version_change import (
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.dataflow_folder import claim_folder
 from controller.loop.records.description_log import Description
-from controller.loop.recovery.redo import Recovery
+from controller.loop.recovery.redo import Recovery, ignore
 from controller.loop.runs.dataflow_locks import Exclusion
+from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import RECOVERED, UNRECOVERED, Isolation
-from controller.loop.runs.runner import Runs
 from controller.loop.tick import Ticker
 from controller.store.base import DataflowRecord, Store
 
@@ -75,21 +72,22 @@ class Arrivals(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Versions:
     """Registers dataflows and changes their versions; safe to use from several threads.
 
     Attributes:
         exclusion: The locks of the dataflows.
-        arrivals: Returns where increments come from; `None`: nothing arrives.
-        most: Dataflows that may be registered; requests at the same time may pass it by a few.
+        arrivals: Where increments come from.
     """
 
     store: Store
     files: Files
     catalog: Catalog
     changes: Changes
-    runs: Runs
+    open_log: Callable[[str], IntentionLog]
+    in_flight: InFlight
+    term: CurrentTerm
     ticker: Ticker
     framer: Framer
     answers: Answers
@@ -97,40 +95,46 @@ class Versions:
     recovery: Recovery
     exclusion: Exclusion
     isolation: Isolation
-    arrivals: Callable[[], Arrivals | None]
-    most: int
+    arrivals: Arrivals
 
-    def register(self, record: DataflowRecord, dataflow: Dataflow) -> DataflowRecord:
+    def register(
+        self,
+        record: DataflowRecord,
+        dataflow: Dataflow,
+        *,
+        on_redo: Callable[[Intention], object] = ignore,
+    ) -> DataflowRecord:
         """Register a dataflow, or take its folder over with its contents.
+
+        Args:
+            record: The dataflow; its version is that of its folder, if there is one.
+            dataflow: The same, compiled.
+            on_redo: Called with each record of the folder before it is redone.
 
         Raises:
             AlreadyExistsError: If the name is taken.
-            DataflowsTooManyError: If there are `most` dataflows.
             TableForeignError: If the dataflow's folder holds anything else.
             CodeDriftedError: If the folder holds tables that other code made.
         """
         with self.exclusion.hold(record.name, "is registered"):
-            known = {one.name for one in self.store.dataflows()}
-            if record.name in known:
+            if any(known.name == record.name for known in self.store.dataflows()):
                 raise AlreadyExistsError(kind="dataflow", name=record.name)
-            if len(known) >= self.most:
-                raise DataflowsTooManyError(record.name, most=self.most)
             leaders, shape = choose_leaders(dataflow), shape_of(dataflow)
             first = Description(1, record.document, leaders, shape)
             claimed = claim_folder(self.files, record.folder, first)
             found = claimed.description
-            generation = self.runs.log(record.folder).generation_before(found.version)
+            generation = self.open_log(record.folder).generation_before(found.version)
             record = replace(record, version=found.version, generation=generation)
             require_planned(record, dataflow, found)
             self.changes.bring_tables(record, dataflow, found)
-            self.prepare(record, dataflow)
+            self.arrivals.prepare(record, dataflow)
             # One version behind until the store stands where it began: a crash is then finished.
             early = replace(record, version=found.version - (found.begin is not None))
             with self.ticker.lock:
                 self._record(early, dataflow, found)
                 if claimed.before:
                     try:
-                        self._take_over(record, dataflow, found)
+                        self._take_over(record, dataflow, found, on_redo)
                     except Exception:
                         # A caller with an error has registered nothing; the next try finds all.
                         with suppress(CbpError):
@@ -177,7 +181,7 @@ class Versions:
             return self.changes.plan(record, document, dataflow, choice)
         self.ticker.hold(name, "is changed to a new version")
         try:
-            if not self.runs.wait(name, timeout=CHANGE_SECONDS):
+            if not self.in_flight.wait(name, timeout=CHANGE_SECONDS):
                 why = f"a run has not ended after {CHANGE_SECONDS:.0f} s"
                 raise DataflowBusyError(name, why)
             self.framer.forget(name)
@@ -185,7 +189,7 @@ class Versions:
             with (
                 self.exclusion.hold(name, "is changed"),
                 self.punctuations.lock(name),
-                self.runs.deposing(),
+                self.term.deposing(),
             ):
                 record = self._expected(name, expected_version)
                 return self.changes.carry_out(record, document, dataflow, choice)
@@ -232,21 +236,17 @@ class Versions:
                 self.recovery.recover_dataflow(self.store.dataflow(name))
                 del self.ticker.held[name]
 
-    def prepare(self, record: DataflowRecord, dataflow: Dataflow) -> None:
-        """Prepare for arrivals, if anything arrives; idempotent."""
-        arrivals = self.arrivals()
-        if arrivals is not None:
-            arrivals.prepare(record, dataflow)
-
     def _take_over(
-        self, record: DataflowRecord, dataflow: Dataflow, description: Description
+        self,
+        record: DataflowRecord,
+        dataflow: Dataflow,
+        description: Description,
+        on_redo: Callable[[Intention], object],
     ) -> None:
-        arrivals = self.arrivals()
-        if arrivals is not None:
-            arrivals.recover(record, dataflow)
-        self.runs.log(record.folder).forget_positions(description.version)
+        self.arrivals.recover(record, dataflow)
+        self.open_log(record.folder).forget_positions(description.version)
         self.changes.bring_store(record, dataflow, description)
-        self.recovery.recover_dataflow(record)
+        self.recovery.recover_dataflow(record, on_redo=on_redo)
 
     def _expected(self, name: str, version: int | None) -> DataflowRecord:
         record = self.store.dataflow(name)
@@ -262,7 +262,7 @@ class Versions:
                 self._bring_arrivals(record)
             self.changes.finish(record)
         except LogConflictError as error:
-            self.runs.depose(error.message)
+            self.term.depose(error.message)
             return False
         except CbpError as error:
             self.ticker.held[record.name] = UNFINISHED
@@ -273,11 +273,9 @@ class Versions:
         return True
 
     def _bring_arrivals(self, record: DataflowRecord) -> None:
-        arrivals = self.arrivals()
-        if arrivals is not None:
-            dataflow = self.catalog.compiled(record)
-            arrivals.prepare(record, dataflow)
-            arrivals.recover(record, dataflow)
+        dataflow = self.catalog.compiled(record)
+        self.arrivals.prepare(record, dataflow)
+        self.arrivals.recover(record, dataflow)
 
     def _recover_arrivals(self, name: str) -> None:
         """Bring arrivals back; if that fails, what is already there runs."""

@@ -24,6 +24,7 @@ from typing import Any
 
 import structlog
 
+from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.increment_reader import IncrementReader
 from cbp.engine.interface.table_administration import TableAdministration
 from cbp.engine.storage.files import Files
@@ -41,7 +42,8 @@ from cbp.model.version.version_change import ChangePlan, Choice, compare_version
 from controller.loop.leadership.terms import Terms
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Begin, Description, Descriptions
-from controller.loop.runs.runner import Runs
+from controller.loop.runs.finisher import Finisher
+from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, Store
 
 __all__ = ["Changed", "Changes", "require_planned", "stage_wiring"]
@@ -90,7 +92,9 @@ class Changes:
         increments: IncrementReader,
         files: Files,
         catalog: Catalog,
-        runs: Runs,
+        open_log: Callable[[str], IntentionLog],
+        publisher: Publisher,
+        finisher: Finisher,
         terms: Terms,
         clock: Callable[[], datetime],
         compile_: Callable[[Any], Dataflow],
@@ -98,7 +102,8 @@ class Changes:
         new_id: Callable[[], str],
     ) -> None:
         self._store, self._tables, self._files, self._catalog = store, tables, files, catalog
-        self._runs, self._terms, self._clock, self._compile = runs, terms, clock, compile_
+        self._open_log, self._publisher, self._finisher = open_log, publisher, finisher
+        self._terms, self._clock, self._compile = terms, clock, compile_
         self._prepare, self._new_id = prepare, new_id
         self._increments, self._descriptions = increments, Descriptions(files)
 
@@ -121,7 +126,7 @@ class Changes:
             version=record.version + 1,
             units={name: leader for leader, unit in units.items() for name in unit.names},
             after=after,
-            next_epochs=self._runs.log(record.folder).next_epochs(),
+            next_epochs=self._open_log(record.folder).next_epochs(),
             retained=lambda flow: self.retained(record, flow),
             dropped=self._dropped(record),
         )
@@ -140,15 +145,15 @@ class Changes:
             LogConflictError: If another controller changed the dataflow, or leads now.
             OperatingError: If the change is committed and could not be finished: see `finish`.
         """
-        self._runs.finish_all(record)
-        self._runs.require_finished(record.name)
+        self._finisher.finish_all(record)
+        self._finisher.require_finished(record.name)
         found = self.plan(record, document, after, choice)
         found.require_allowed()
         if not found.changed:
             return replace(found, done=True)
         leads = _leads(after, found.succession.leaders)
         begin = Begin(
-            self._runs.publisher.next_ms(record.name, int(self._clock().timestamp() * 1000)),
+            self._publisher.next_ms(record.name, int(self._clock().timestamp() * 1000)),
             found.succession.position,
             self._rewritten(record, after, found, leads),
             tuple(n for n in found.succession.leaders if found.plan.stages[n].kind != "kept"),
@@ -199,13 +204,13 @@ class Changes:
         try:
             self.bring_tables(now, dataflow, newest)
             self._prepare(now, dataflow)
-            self._runs.log(record.folder).forget_positions(newest.version)
+            self._open_log(record.folder).forget_positions(newest.version)
             self.bring_store(now, dataflow, newest)
         finally:
             # Also if the store's answer was lost: then it is never finished again.
             self._catalog.forget(record.name)
             self._tables.forget(record.folder)
-            self._runs.forget(record.name, since_ms=newest.begin.at_ms)
+            self._finisher.forget(record.name, since_ms=newest.begin.at_ms)
         _log.info("dataflow.change_finished", dataflow=record.name, version=newest.version)
         return now
 
@@ -270,7 +275,7 @@ class Changes:
                 return tuple(reversed(found))
 
     def _dropped(self, record: DataflowRecord) -> dict[str, list[range]]:
-        return increments_dropped(self._runs.log(record.folder).generations)
+        return increments_dropped(self._open_log(record.folder).generations)
 
     def _located(
         self, record: DataflowRecord, flow: str, increments: list[Increment]

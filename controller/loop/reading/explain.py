@@ -7,10 +7,11 @@ the log holds it, and the tables' logs. Reads only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
+from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.runs import RunPreparer
 from cbp.engine.interface.table_history import TableHistory
 from cbp.errors import NotFoundError
@@ -26,7 +27,7 @@ from cbp.model.run.intention import Intention, RunStatus
 from cbp.model.schedule.quiescence import left_to_do
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Descriptions
-from controller.loop.runs.runner import Runs
+from controller.loop.runs.in_flight import InFlight
 from controller.store.base import DataflowRecord, RunRecord, Store
 
 __all__ = ["Explaining", "Explanation"]
@@ -62,10 +63,12 @@ class Explaining:
         preparer: RunPreparer,
         history: TableHistory,
         catalog: Catalog,
-        runs: Runs,
+        open_log: Callable[[str], IntentionLog],
+        in_flight: InFlight,
         descriptions: Descriptions,
     ) -> None:
-        self._store, self._catalog, self._runs = store, catalog, runs
+        self._store, self._catalog = store, catalog
+        self._open_log, self._in_flight = open_log, in_flight
         self._preparer, self._history, self._descriptions = preparer, history, descriptions
 
     def plan(self, name: str) -> Explanation:
@@ -92,7 +95,9 @@ class Explaining:
             DataflowInvalidError: If the document names a translator that is not installed.
         """
         units = self._catalog.units(self._store.dataflow(name))
-        running = {stage for dataflow, stage in self._runs.busy() if dataflow == name and stage}
+        running = {
+            stage for dataflow, stage in self._in_flight.busy() if dataflow == name and stage
+        }
         rules = {leader: unit.leader.runnable for leader, unit in units.items()}
         return left_to_do(rules, self._store.position(name), running)
 
@@ -106,7 +111,7 @@ class Explaining:
         run = self._store.run(run_id)
         record, _ = self._catalog.find(run.dataflow)
         unit = self._catalog.units(record)[run.stage]
-        intention = self._runs.log(record.folder).read(run.stage, run.epoch)
+        intention = self._open_log(record.folder).read(run.stage, run.epoch)
         if intention is not None and intention.run != run.id:
             intention = None  # the record is of another attempt
         node = unit.leader
@@ -167,7 +172,7 @@ class Explaining:
     def _amended_since(self, record: DataflowRecord, run: RunRecord) -> bool:
         """Return whether frame numbers may have been reassigned since a run began."""
         _, at_ms = self._descriptions.begins(record)
-        rolled_back_ms = (one.prepared_ms for one in self._runs.log(record.folder).generations)
+        rolled_back_ms = (one.prepared_ms for one in self._open_log(record.folder).generations)
         return max((at_ms, *rolled_back_ms)) >= run.started_at.timestamp() * 1000
 
     def _read(self, run: RunRecord, unit: PhysicalStage) -> Iterator[Increment]:
@@ -206,7 +211,7 @@ class Explaining:
         if run.status is not RunStatus.COMMITTED:
             return {}
         versions: dict[str, int] = {}
-        generations = self._runs.log(record.folder).generations
+        generations = self._open_log(record.folder).generations
         home = home_of(generations, unit.leader.name, run.epoch)
         for member in unit.members:
             found = self._history.first_shown(record.folder, record.name, member, run.epoch, home)

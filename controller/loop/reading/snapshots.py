@@ -24,7 +24,6 @@ from cbp.model.flow.generation import home_of
 from cbp.model.flow.snapshot import Snapshot, TableVersion, earlier
 from cbp.model.run.intention import Intention
 from controller.loop.records.catalog import Catalog
-from controller.loop.runs.runner import Runs
 from controller.store.base import DataflowRecord
 
 __all__ = ["Snapshots"]
@@ -43,11 +42,11 @@ class Snapshots:
         *,
         history: TableHistory,
         catalog: Catalog,
-        runs: Runs,
+        open_log: Callable[[str], IntentionLog],
         retention: Retention,
         clock: Callable[[], datetime],
     ) -> None:
-        self._history, self._catalog, self._runs = history, catalog, runs
+        self._history, self._catalog, self._open_log = history, catalog, open_log
         self._retention, self._clock = retention, clock
 
     def take(
@@ -86,7 +85,7 @@ class Snapshots:
         at_ms: int | None,
         now_ms: int,
     ) -> Snapshot:
-        newest, log = at_ms is None, self._runs.log(record.folder)
+        newest, log = at_ms is None, self._open_log(record.folder)
         tables = self._shown(record, units, at_ms)
         for _ in range(READINGS_MAX):
             stamp = max((table.stamp_ms for table in tables.values()), default=0)
@@ -136,7 +135,7 @@ class Snapshots:
         for one in reversed(records):
             if at_ms is None or one.prepared_ms <= at_ms:
                 return one.epoch
-        log, epoch = self._runs.log(record.folder), records[0].epoch - 1 if records else -1
+        log, epoch = self._open_log(record.folder), records[0].epoch - 1 if records else -1
         while epoch >= 0:
             older = log.read(leader, epoch)
             if older is None or at_ms is None or older.prepared_ms <= at_ms:
@@ -159,7 +158,7 @@ class Snapshots:
         All tables that an epoch changed are published at one time; tables that it did not change
         show it later. An epoch that changed no table counts from when it was recorded.
         """
-        leader, log = unit.leader.name, self._runs.log(record.folder)
+        leader, log = unit.leader.name, self._open_log(record.folder)
         missing = NotFoundError(kind="published epoch", name=f"{epoch} of {record.name}.{leader}")
         if epoch >= log.next_epochs().get(leader, 0):
             raise missing

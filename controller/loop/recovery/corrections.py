@@ -1,7 +1,7 @@
 """Corrections of state: each is prepared and recorded as an epoch of its own, and kept for good.
 
 The record of the correcting run is the commit point; it also holds who corrected and why.
-Everything after it is redo, as for any run (`controller.loop.runs.runner`).
+Everything after it is redo, as for any run (`controller.loop.runs.finisher`).
 """
 
 from __future__ import annotations
@@ -10,21 +10,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.runs import RunPlan, RunPreparer
 from cbp.engine.storage.files import Files
 from cbp.errors import DataflowBusyError, NotFoundError
 from cbp.model.flow.generation import home_of
 from cbp.model.run.correction import Correction, CorrectionNote, check_corrections
 from cbp.model.run.intention import Intention, RunStatus
+from controller.loop.leadership.current_term import CurrentTerm
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.correction_log import Corrected, corrected_by, read_notes
-from controller.loop.runs.runner import Runs
+from controller.loop.runs.finisher import Finisher
+from controller.loop.runs.parked import ParkedRuns
+from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
 __all__ = ["Corrections"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Corrections:
     """Makes corrections; the caller makes sure that no run of the dataflow is active.
 
@@ -36,7 +40,11 @@ class Corrections:
     preparer: RunPreparer
     files: Files
     catalog: Catalog
-    runs: Runs
+    open_log: Callable[[str], IntentionLog]
+    parked: ParkedRuns
+    publisher: Publisher
+    finisher: Finisher
+    term: CurrentTerm
     clock: Callable[[], datetime]
     new_id: Callable[[], str]
 
@@ -73,9 +81,9 @@ class Corrections:
         unit = self.catalog.units(record)[self.catalog.leader(record.name, note.stage)]
         leader, *fused = unit.members
         stage = next(s for s in self.store.stages(record.name) if s.stage == leader.name)
-        if (parked := self.runs.parked().get((record.name, stage.stage))) is not None:
+        if (parked := self.parked.all().get((record.name, stage.stage))) is not None:
             raise DataflowBusyError(record.name, f"its stage {stage.stage!r} {parked.reason}")
-        unpublished = self.runs.publisher.before(record, stage.stage, stage.epoch)
+        unpublished = self.publisher.before(record, stage.stage, stage.epoch)
         plan = RunPlan(
             record.folder,
             record.name,
@@ -94,28 +102,28 @@ class Corrections:
             stage=stage.stage,
             epoch=stage.epoch,
             run=run.id,
-            prepared_ms=self.runs.publisher.next_ms(record.name, now_ms),
+            prepared_ms=self.publisher.next_ms(record.name, now_ms),
             read={},
             remove={},
             outputs=prepared.outputs,
             changes=prepared.changes,
             dataflow_version=record.version,
             unpublished_from=unpublished[0].epoch if unpublished else stage.epoch,
-            leader_epoch=self.runs.leader_epoch,
+            leader_epoch=self.term.leader_epoch,
             memo=stage.memo,
             figures=prepared.figures,
             generation=record.generation,
             correction=replace(note, path=path),
         )
-        if not self.runs.finish(record, leader, intention):
+        if not self.finisher.finish(record, leader, intention):
             why = "the correction is prepared and could not be recorded or finished; see its stage"
             raise DataflowBusyError(record.name, why)
-        self.runs.publish(record)
+        self.finisher.publish(record)
         return corrected_by(intention)
 
     def of(self, record: DataflowRecord) -> list[Corrected]:
         """Return the recorded corrections of a dataflow, oldest first."""
-        generations = self.runs.log(record.folder).generations
+        generations = self.open_log(record.folder).generations
         return [
             replace(one, undone=home_of(generations, one.leader, one.epoch) != one.generation)
             for one in read_notes(self.files, record.folder)

@@ -25,6 +25,7 @@ from functools import partial
 
 import structlog
 
+from cbp.engine.commit.intention_log import IntentionLog
 from cbp.errors import InvariantError
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.generation import increments_dropped
@@ -33,20 +34,28 @@ from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.records.catalog import Catalog
 from controller.loop.recovery.rollback import Rollbacks
+from controller.loop.runs.failures import Failures
+from controller.loop.runs.finisher import Finisher
+from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import Isolation
-from controller.loop.runs.runner import Runs
+from controller.loop.runs.parked import ParkedRuns
+from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
-__all__ = ["Recovery"]
+__all__ = ["Recovery", "ignore"]
 
 _log = structlog.get_logger(__name__)
+
+
+def ignore(intention: Intention) -> None:
+    """Do nothing with a record that is about to be redone."""
 
 
 class Recovery:
     """Redoes recorded runs and settles the others; idempotent, one call at a time.
 
-    Attributes:
-        on_redo: Called with each record before it is redone; shows progress.
+    Args:
+        open_log: Returns the intention log of a folder.
     """
 
     def __init__(
@@ -54,7 +63,12 @@ class Recovery:
         *,
         store: Store,
         catalog: Catalog,
-        runs: Runs,
+        open_log: Callable[[str], IntentionLog],
+        in_flight: InFlight,
+        parked: ParkedRuns,
+        failures: Failures,
+        publisher: Publisher,
+        finisher: Finisher,
         framer: Framer,
         punctuations: Punctuations,
         rollbacks: Rollbacks,
@@ -62,12 +76,20 @@ class Recovery:
         clock: Callable[[], datetime],
     ) -> None:
         self._rollbacks, self._isolation = rollbacks, isolation
-        self._store, self._catalog, self._runs = store, catalog, runs
-        self.on_redo: Callable[[Intention], None] = lambda intention: None
+        self._store, self._catalog = store, catalog
+        self._open_log, self._in_flight, self._parked = open_log, in_flight, parked
+        self._failures, self._publisher, self._finisher = failures, publisher, finisher
         self._framer, self._punctuations, self._clock = framer, punctuations, clock
 
-    def recover_dataflow(self, record: DataflowRecord) -> None:
-        """Redo the records of one dataflow that the store lacks."""
+    def recover_dataflow(
+        self, record: DataflowRecord, *, on_redo: Callable[[Intention], object] = ignore
+    ) -> None:
+        """Redo the records of one dataflow that the store lacks.
+
+        Args:
+            record: The dataflow.
+            on_redo: Called with each record before it is redone; shows progress.
+        """
         nodes = self._catalog.compiled(record).stages
         if self._rollbacks.finish(record):
             record = self._store.dataflow(record.name)
@@ -80,26 +102,26 @@ class Recovery:
         moved = True
         while moved:
             stages = self._store.stages(record.name)
-            moved = any([self._redo(record, nodes[stage.stage], stage) for stage in stages])
+            moved = any([self._redo(record, nodes[one.stage], one, on_redo) for one in stages])
         # Completes a publication that died; it does no harm to one that was not due yet.
-        self._runs.publish(record)
+        self._finisher.publish(record)
 
     def _tell_dropped(self, record: DataflowRecord) -> None:
         """Mark claims whose increments roll-backs dropped, also in a store that was lost."""
-        if dropped := increments_dropped(self._runs.log(record.folder).generations):
+        if dropped := increments_dropped(self._open_log(record.folder).generations):
             self._store.withdraw(record.name, dropped)
 
     def settle(self) -> None:
         """Mark runs as interrupted that are not executed and have no record."""
         # Taken before the runs: a run that ends in between is then no longer INTENDED.
-        owned = self._runs.busy().keys() | self._runs.parked().keys()
+        owned = self._in_flight.busy().keys() | self._parked.all().keys()
         for run in self._store.intended_runs():
             if (run.dataflow, run.stage) not in owned:
                 self._isolation.attempt(run.dataflow, "settled", partial(self._settle, run))
 
     def _settle(self, run: RunRecord) -> None:
         if not self._recorded(run):
-            self._runs.bury(run)
+            self._failures.bury(run)
 
     def read(self, record: DataflowRecord, stage: str, epoch: int) -> Intention | None:
         """Return the record of an epoch, or `None`.
@@ -108,7 +130,7 @@ class Recovery:
             FileDamagedError: If the file exists and is damaged; the stage is paused.
         """
         try:
-            return self._runs.log(record.folder).read(stage, epoch)
+            return self._open_log(record.folder).read(stage, epoch)
         except InvariantError as error:
             self._store.pause_stage(record.name, stage, error.message, error.as_dict())
             raise
@@ -118,7 +140,7 @@ class Recovery:
 
         Records and closes may be missing, and files of what was framed.
         """
-        log = self._runs.log(record.folder)
+        log = self._open_log(record.folder)
         position = log.position()
         if position is None or position.version != record.version:
             return
@@ -129,10 +151,16 @@ class Recovery:
             _log.info("recovery.restored", dataflow=record.name, position=position.number)
             self._store.restore(position, at=self._clock())
 
-    def _redo(self, record: DataflowRecord, node: StageNode, stage: StageRecord) -> bool:
+    def _redo(
+        self,
+        record: DataflowRecord,
+        node: StageNode,
+        stage: StageRecord,
+        on_redo: Callable[[Intention], object],
+    ) -> bool:
         """Finish the record of the stage's next epoch; return whether it is committed."""
         key = record.name, stage.stage
-        if key in self._runs.parked():
+        if key in self._parked.all():
             return False
         intention = self.read(record, stage.stage, stage.epoch)
         if intention is None:
@@ -141,14 +169,14 @@ class Recovery:
             self._framer.frame(record, node)
         if not self._queued(intention):
             return False
-        self.on_redo(intention)
+        on_redo(intention)
         _log.info("recovery.redo", dataflow=record.name, stage=stage.stage, epoch=stage.epoch)
-        return self._runs.finish(record, node, intention)
+        return self._finisher.finish(record, node, intention)
 
     def _keep(self, record: DataflowRecord, stage: StageRecord) -> None:
         """Load the records of a stage that may be unpublished."""
         try:
-            self._runs.publisher.before(record, stage.stage, stage.epoch)
+            self._publisher.before(record, stage.stage, stage.epoch)
         except InvariantError as error:
             # Without them its state is unknown: the stage never runs, the other stages go on.
             told = error.as_dict()

@@ -41,7 +41,8 @@ from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Descriptions
 from controller.loop.recovery.position_at import Past, records_of
 from controller.loop.recovery.superseded import superseded_in, without_increments
-from controller.loop.runs.runner import Runs
+from controller.loop.runs.finisher import Finisher
+from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, Store
 
 __all__ = ["RollbackPlan", "Rollbacks"]
@@ -75,19 +76,23 @@ class Rollbacks:
 
     def __init__(
         self,
+        *,
         store: Store,
         tables: TablePublisher,
         increments: IncrementReader,
         files: Files,
         catalog: Catalog,
-        runs: Runs,
+        open_log: Callable[[str], IntentionLog],
+        publisher: Publisher,
+        finisher: Finisher,
         framer: Framer,
         punctuations: Punctuations,
         terms: Terms,
         clock: Callable[[], datetime],
     ) -> None:
-        self._store, self._publisher, self._files, self._terms = store, tables, files, terms
-        self._catalog, self._runs, self._clock = catalog, runs, clock
+        self._store, self._table_publisher, self._files, self._terms = store, tables, files, terms
+        self._catalog, self._open_log, self._clock = catalog, open_log, clock
+        self._publisher, self._finisher = publisher, finisher
         self._framer, self._descriptions = framer, Descriptions(files)
         self._past = Past(
             store, increments, files, catalog, punctuations, self._descriptions, clock
@@ -119,7 +124,7 @@ class Rollbacks:
             NotFoundError: If `to` names a stage that does not exist.
             RollbackImpossibleError: If something that it needs is no longer kept.
         """
-        log = self._runs.log(record.folder)
+        log = self._open_log(record.folder)
         cut = self._cut(record, log, to)
         stood = self._past.stood(record, log, cut, everything=not drop_later)
         position = stood.position
@@ -135,7 +140,7 @@ class Rollbacks:
             number=log.generation + 1,
             position=position,
             undone=epochs,
-            prepared_ms=self._runs.publisher.next_ms(record.name, now_ms),
+            prepared_ms=self._publisher.next_ms(record.name, now_ms),
             who=who,
             why=why,
             dropped=dropped,
@@ -164,7 +169,7 @@ class Rollbacks:
             record: The dataflow.
             limit: Most moments to return; one record of the log is read for each.
         """
-        log = self._runs.log(record.folder)
+        log = self._open_log(record.folder)
         begins, _ = self._descriptions.begins(record)
         reachable = self._past.reachable(record, log)
 
@@ -183,15 +188,15 @@ class Rollbacks:
             LogConflictError: If another controller changed it meanwhile, or leads now.
             OperatingError: If it could not be finished: recovery, or `finish`, goes on.
         """
-        with self._runs.publisher.lock(record.name):
-            self._runs.require_finished(record.name)
-            log = self._runs.log(record.folder)
+        with self._publisher.lock(record.name):
+            self._finisher.require_finished(record.name)
+            log = self._open_log(record.folder)
             log.put_generation(plan.generation, staged=self._terms.folder)
             self.finish(record)
 
     def finish(self, record: DataflowRecord) -> bool:
         """Finish the newest roll-back if the store lacks it; return whether it did."""
-        log = self._runs.log(record.folder)
+        log = self._open_log(record.folder)
         if log.generation <= record.generation:
             return False
         generation = log.generations[-1]
@@ -202,7 +207,7 @@ class Rollbacks:
             self._store.rewind(generation, at=self._clock(), dropped=dropped)
         finally:
             # Also if the store's answer was lost: then it is never finished again.
-            self._runs.forget(record.name, since_ms=generation.prepared_ms)
+            self._finisher.forget(record.name, since_ms=generation.prepared_ms)
         epochs = {name: stage.epoch for name, stage in generation.position.stages.items()}
         _log.info(
             "dataflow.rolled_back",
@@ -267,13 +272,13 @@ class Rollbacks:
     def _tables(
         self, record: DataflowRecord, generation: Generation, *, dry_run: bool
     ) -> dict[str, TableRewind]:
-        log = self._runs.log(record.folder)
+        log = self._open_log(record.folder)
         done: dict[str, TableRewind] = {}
         for leader, unit in self._catalog.units(record).items():
             stop = generation.start(leader)
             target = Target(record.name, stop - 1, generation.number, generation.prepared_ms)
             for node in unit.members:
-                done |= self._publisher.rewind(
+                done |= self._table_publisher.rewind(
                     record.folder,
                     node,
                     target,

@@ -22,7 +22,7 @@ import structlog
 from cbp.model.schedule.slots import Taken
 from controller.loop.runs.isolation import Isolation
 
-__all__ = ["GIVE_UP_SECONDS", "StageId", "UnderWay", "Work"]
+__all__ = ["GIVE_UP_SECONDS", "InFlight", "StageId", "Work"]
 
 StageId = tuple[str, str]
 
@@ -43,7 +43,7 @@ class Work:
         run: Id of the run; `""` for work that is no run.
         since: When it was submitted.
         seconds_max: Its time limit; 0: none.
-        give_up: Called when the work is given up; `None`: it is never given up.
+        give_up: Called with the work when it is given up; `None`: it is never given up.
         cancelled_at: When it was asked to stop.
         late: Whether it was cancelled by its time limit.
         gave_way: How often runs of its epoch gave way before.
@@ -55,7 +55,7 @@ class Work:
     run: str
     since: datetime
     seconds_max: float = 0.0
-    give_up: Callable[[], None] | None = None
+    give_up: Callable[[Work], None] | None = None
     cancelled_at: datetime | None = None
     late: bool = False
     gave_way: int = 0
@@ -63,7 +63,7 @@ class Work:
     recording: bool = False
 
 
-class UnderWay:
+class InFlight:
     """The work in flight; every method may be called from any thread.
 
     Args:
@@ -165,7 +165,7 @@ class UnderWay:
             return
         if work.cancelled_at is not None:
             if (now - work.cancelled_at).total_seconds() >= _patience(work):
-                self._give_up(work, work.give_up)
+                self._give_up(work, partial(work.give_up, work))
         elif work.seconds_max and (now - work.since).total_seconds() >= work.seconds_max:
             _log.warning("run.late", dataflow=work.key[0], stage=work.key[1], run=work.run)
             work.late = True

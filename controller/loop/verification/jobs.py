@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
+from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.verification_reader import Contents
 from cbp.engine.read.compare import compare
@@ -54,8 +55,7 @@ from controller.loop.records.catalog import Catalog
 from controller.loop.records.correction_log import read_notes
 from controller.loop.records.dataflow_folder import remove_scratch, scratch_folder
 from controller.loop.records.description_log import Descriptions
-from controller.loop.runs.in_flight import GIVE_UP_SECONDS
-from controller.loop.runs.runner import Runs
+from controller.loop.runs.in_flight import GIVE_UP_SECONDS, InFlight
 from controller.loop.verification.errors import (
     DataflowUnsettledError,
     NothingVerifiedError,
@@ -146,7 +146,8 @@ class Verifications:
         store: Store,
         engine: Engine,
         catalog: Catalog,
-        runs: Runs,
+        open_log: Callable[[str], IntentionLog],
+        in_flight: InFlight,
         snapshots: Snapshots,
         files: Files,
         tables_root: str,
@@ -157,7 +158,8 @@ class Verifications:
         monotonic: Callable[[], float] = time.monotonic,
         give_up_seconds: float = GIVE_UP_SECONDS,
     ) -> None:
-        self._store, self._engine, self._catalog, self._runs = store, engine, catalog, runs
+        self._store, self._engine, self._catalog = store, engine, catalog
+        self._open_log, self._in_flight = open_log, in_flight
         self._snapshots, self._files, self._root = snapshots, files, tables_root
         self._random_hex, self._fault = random_hex, faults
         self._executor, self._monotonic, self._retained = executor, monotonic, retained
@@ -198,7 +200,7 @@ class Verifications:
 
     def _corrected(self, record: DataflowRecord) -> set[str]:
         """Return the stages with corrections that no roll-back has undone."""
-        generations = self._runs.log(record.folder).generations
+        generations = self._open_log(record.folder).generations
         return {
             one.leader
             for one in read_notes(self._files, record.folder)
@@ -306,7 +308,8 @@ class Verifications:
             job.shown.request,
             self._store,
             self._engine,
-            self._runs,
+            self._open_log,
+            self._in_flight,
             self._snapshots,
             self._files,
         )
@@ -362,7 +365,7 @@ class Verifications:
             self._catalog.units(record),
             changed,
             self._engine,
-            self._runs,
+            self._open_log,
             self._descriptions,
             self._retained,
             job.shown.request,

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
+from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.verification_reader import Contents
 from cbp.engine.read.contents import ListedContents, contents_since
@@ -39,7 +40,7 @@ from cbp.model.flow.snapshot import Snapshot
 from cbp.model.schedule.quiescence import left_to_do
 from cbp.model.verification import Comparison, Request, merged, timeless
 from controller.loop.reading.snapshots import Snapshots
-from controller.loop.runs.runner import Runs
+from controller.loop.runs.in_flight import InFlight
 from controller.loop.verification.errors import (
     InputNotRetainedError,
     PunctuationUnplacedError,
@@ -118,7 +119,8 @@ class Recomputation:
     request: Request
     store: Store
     engine: Engine
-    runs: Runs
+    open_log: Callable[[str], IntentionLog]
+    in_flight: InFlight
     snapshots: Snapshots
     files: Files
 
@@ -140,7 +142,7 @@ class Recomputation:
             if anywhere:
                 limits = {leader: epoch + 1 for leader, epoch in snapshot.epochs.items()}
                 return Cut(snapshot, {**limits, **never}, ends, punctuations)
-            running = {stage for flow, stage in self.runs.busy() if flow == name and stage}
+            running = {stage for flow, stage in self.in_flight.busy() if flow == name and stage}
             rules = {leader: unit.leader.runnable for leader, unit in self.units.items()}
             busy = left_to_do(rules, position, running)
             for leader, stage in position.stages.items():
@@ -261,7 +263,7 @@ class Recomputation:
     # the input
 
     def _punctuations(self) -> Iterator[Punctuation]:
-        dropped = closes_dropped(self.runs.log(self.record.folder).generations)
+        dropped = closes_dropped(self.open_log(self.record.folder).generations)
         cursor = None
         while True:
             page = self.store.punctuations(self.record.name, cursor=cursor)
@@ -299,7 +301,7 @@ class Recomputation:
 
     def _dropped(self) -> list[tuple[str, range]]:
         """Return the increments of sources that roll-backs took out of the queues."""
-        dropped = increments_dropped(self.runs.log(self.record.folder).generations)
+        dropped = increments_dropped(self.open_log(self.record.folder).generations)
         return [(source, part) for source, parts in dropped.items() for part in parts]
 
     def _arrivals(self, parts: _Parts) -> Iterator[tuple[int, Increment]]:

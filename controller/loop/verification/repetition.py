@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.verification_reader import Contents
 from cbp.engine.read.contents import contents_since
@@ -38,7 +39,6 @@ from cbp.model.flow.increment import Increment
 from cbp.model.run.intention import Intention
 from cbp.model.verification import Comparison, Request
 from controller.loop.records.description_log import Descriptions
-from controller.loop.runs.runner import Runs
 from controller.loop.verification.recomputation import Cut, Side, Watched
 from controller.store.base import DataflowRecord
 
@@ -85,7 +85,7 @@ class Repetition:
     units: Mapping[str, PhysicalStage]
     changed: frozenset[str]
     engine: Engine
-    runs: Runs
+    open_log: Callable[[str], IntentionLog]
     descriptions: Descriptions
     retained: Retained
     request: Request
@@ -204,7 +204,7 @@ class Repetition:
 
     def _records(self, unit: PhysicalStage, begun: int, last: int) -> tuple[list[Intention], str]:
         """Return the newest repeatable records, oldest first, and why there are no more."""
-        log, found, why = self.runs.log(self.record.folder), [], ""
+        log, found, why = self.open_log(self.record.folder), [], ""
         for epoch in range(last, begun - 1, -1):
             record = log.read(unit.leader.name, epoch)
             if record is None:
@@ -223,7 +223,7 @@ class Repetition:
 
     def _behind(self, unit: PhysicalStage, records: Sequence[Intention], why: str) -> _Origin:
         """Begin with the state before the oldest of these records, or the oldest kept state."""
-        leader, log = unit.leader.name, self.runs.log(self.record.folder)
+        leader, log = unit.leader.name, self.open_log(self.record.folder)
         name, folder, least = self.record.name, self.record.folder, records[0].epoch
         home = home_of(log.generations, leader, least)
         stamps = [

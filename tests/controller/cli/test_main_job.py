@@ -22,7 +22,7 @@ from cbp.sdk import Input, Output, State, Translate
 from controller.api import create_api
 from controller.cli.session import Session
 from controller.ingest import DropFolder
-from controller.loop import Controller, Environment, RetryPolicy
+from controller.loop import Controller, Environment, RetryPolicy, assemble
 from controller.settings import Settings
 from controller.store import open_store
 from tests.controller.api import fakes
@@ -67,7 +67,15 @@ class World:
         self.store = open_store(self.settings.database_url)
         files = files_for(self.settings.tables)
         self.engine = LocalEngine(cache=str(self.settings.cache))
-        self.controller = Controller(
+        self.drop_folder = DropFolder(
+            store=self.store,
+            files=files,
+            clock=lambda: datetime.now(UTC),
+            drop_root=self.settings.drop_root,
+            on_accept=lambda: self.controller.wake(),
+            settle_seconds=0,
+        )
+        parts = assemble(
             Environment(
                 store=self.store,
                 engine=self.engine,
@@ -78,17 +86,10 @@ class World:
                 places=Places(2),
                 retry=RetryPolicy(3, (0.0,)),
                 executor=_Inline(),
+                arrivals=self.drop_folder,
             )
         )
-        self.drop_folder = DropFolder(
-            store=self.store,
-            files=files,
-            clock=lambda: datetime.now(UTC),
-            drop_root=self.settings.drop_root,
-            on_accept=self.controller.wake,
-            settle_seconds=0,
-        )
-        self.controller.arrivals = self.drop_folder
+        self.controller = Controller(parts)
         self.app = create_api(
             controller=self.controller,
             store=self.store,

@@ -1,1 +1,0 @@
-"""Worker processes that run tasks: how work and code reach them, and how their ends are told."""

@@ -1,0 +1,200 @@
+"""The finisher: puts the intention of a prepared run, publishes what is due, and commits.
+
+    put the intention -> publish, if it is due -> commit
+        '-- from here on the run cannot fail: it is finished, however often that must be
+            tried, and after a crash as well
+
+A run that could not be finished is *parked*: it is kept in `ParkedRuns`, shown as the reason why
+its stage waits, and finished later. Publications that are due without a run start here too.
+
+Invariants (tests/controller/test_publication.py, test_recovery.py): every step may be repeated
+after any crash; after `LogConflictError` this controller publishes nothing any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import partial
+
+import structlog
+
+from cbp.engine.commit.intention_log import IntentionLog
+from cbp.engine.storage.files import Files
+from cbp.errors import CbpError, DataflowBusyError, LogConflictError
+from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.run.intention import Intention
+from cbp.model.run.publication import Publication
+from controller.loop.leadership.current_term import CurrentTerm
+from controller.loop.records.catalog import Catalog
+from controller.loop.records.correction_log import put_note
+from controller.loop.runs.failures import describe_error
+from controller.loop.runs.in_flight import InFlight, Work
+from controller.loop.runs.isolation import Isolation
+from controller.loop.runs.lane_counts import LaneCounts
+from controller.loop.runs.parked import Parked, ParkedRuns
+from controller.loop.runs.publisher import Publisher
+from controller.loop.runs.retry import RetryPolicy
+from controller.store.base import DataflowRecord, Store
+
+__all__ = ["PUBLISHED", "Finisher"]
+
+PUBLISHED = "published"
+
+_PUBLICATION = ""
+"""Used as the stage's name when the work is a publication of the whole dataflow."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Finisher:
+    """Finishes prepared runs and publishes; every method may be called from any thread.
+
+    Args:
+        open_log: Returns the intention log of a folder.
+        draw: Returns a random number from 0 to 1 that shortens pauses.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        files: Files,
+        clock: Callable[[], datetime],
+        retry: RetryPolicy,
+        draw: Callable[[], float],
+        catalog: Catalog,
+        open_log: Callable[[str], IntentionLog],
+        publisher: Publisher,
+        in_flight: InFlight,
+        parked: ParkedRuns,
+        term: CurrentTerm,
+        isolation: Isolation,
+        lane_counts: LaneCounts,
+    ) -> None:
+        self._store, self._files, self._clock = store, files, clock
+        self._retry, self._draw, self._catalog = retry, draw, catalog
+        self._open_log, self._publisher, self._in_flight = open_log, publisher, in_flight
+        self._parked, self._term, self._isolation = parked, term, isolation
+        self._lane_counts = lane_counts
+
+    def begin(self) -> None:
+        """Begin a term as leader: drop everything kept of an earlier term."""
+        self._in_flight.begin()
+        self._parked.clear()
+        self._publisher.forget_all()
+
+    def forget(self, dataflow: str, *, since_ms: int = 0) -> None:
+        """Drop what is kept about a dataflow that was deleted, rolled back or changed.
+
+        Args:
+            dataflow: The name of the dataflow.
+            since_ms: Time of the amendment; see `Publisher.forget`.
+        """
+        self._in_flight.forget(dataflow)
+        self._parked.forget(dataflow)
+        self._publisher.forget(dataflow, since_ms=since_ms)
+
+    def finish(self, record: DataflowRecord, node: StageNode, intention: Intention) -> bool:
+        """Put an intention, publish what is due, and commit; park the intention on failure.
+
+        Every step may be repeated after any crash.
+
+        Returns:
+            Whether it is committed.
+        """
+        try:
+            with self._publisher.lock(record.name):
+                self._publisher.before(record, node.name, intention.epoch)
+                self._open_log(record.folder).put(intention)
+                put_note(self._files, record.folder, intention)
+                self._publisher.add(intention)
+                self._publish(record, stage=node.name)
+                self._store.commit(intention, finished_at=self._clock())
+        except LogConflictError as error:
+            self._term.depose(error.message)
+            return False
+        except Exception as error:  # any failure: the record stays and is redone
+            self._park(record, node, intention, error)
+            return False
+        self._parked.remove((record.name, node.name))
+        self._lane_counts.add(record.name, intention.figures)
+        _log.info("run.committed", epoch=intention.epoch, **_plain(intention.figures))
+        return True
+
+    def finish_all(self, record: DataflowRecord) -> None:
+        """Try now to finish and publish everything recorded of a dataflow that starts nothing."""
+        for (name, _), parked in self._parked.all().items():
+            if name == record.name:
+                self.finish(parked.record, parked.node, parked.intention)
+        self.publish(record)
+
+    def require_finished(self, name: str) -> None:
+        """Raise unless all records of a dataflow are committed in the store and published.
+
+        Raises:
+            DataflowBusyError: With what is missing.
+        """
+        for (dataflow, stage), parked in self._parked.all().items():
+            if dataflow == name:
+                raise DataflowBusyError(name, f"its stage {stage!r} {parked.reason}")
+        if any(self._publisher.unpublished(name).values()):
+            raise DataflowBusyError(name, "what its runs made cannot be published; see its stages")
+
+    def start_publishing(self, record: DataflowRecord, *, at_once: bool) -> None:
+        """Submit a publication to the executor, if one is due and none is under way."""
+        key = record.name, _PUBLICATION
+        if key not in self._in_flight.busy() and self._due(record, at_once=at_once) is not None:
+            work = Work(key, "", self._clock())
+            publish = partial(self.publish, record, at_once=at_once)
+            self._in_flight.submit(
+                work, lambda: self._isolation.attempt(record.name, PUBLISHED, publish)
+            )
+
+    def publish(self, record: DataflowRecord, *, at_once: bool = True) -> None:
+        """Publish what is finished; park the stages where that fails."""
+        if self._term.deposed:
+            return
+        try:
+            self._publish(record, at_once=at_once)
+        except LogConflictError as error:
+            self._term.depose(error.message)
+
+    def _publish(self, record: DataflowRecord, *, stage: str = "", at_once: bool = False) -> None:
+        """Publish what is due; raise the failure of `stage`, park other stages that fail."""
+        with self._publisher.lock(record.name):
+            publication = self._due(record, stage=stage, at_once=at_once)
+            if publication is None:
+                return
+            failures = self._publisher.publish(record, publication)
+            for name, error in failures.items():
+                if name == stage or isinstance(error, LogConflictError):
+                    raise error
+                node = self._catalog.compiled(record).stages[name]
+                self._park(record, node, self._publisher.newest(record.name, name), error)
+
+    def _due(self, record: DataflowRecord, *, stage: str = "", at_once: bool) -> Publication | None:
+        parked = {name for dataflow, name in self._parked.all() if dataflow == record.name}
+        return self._publisher.due(
+            record, self._now_ms(), without=parked - {stage}, at_once=at_once
+        )
+
+    def _now_ms(self) -> int:
+        return int(self._clock().timestamp() * 1000)
+
+    def _park(
+        self, record: DataflowRecord, node: StageNode, intention: Intention, error: Exception
+    ) -> None:
+        known = self._parked.all().get((record.name, node.name))
+        tries = 1 if known is None or known.intention != intention else known.tries + 1
+        hopeless = isinstance(error, CbpError) and not error.retryable
+        again = self._retry.lasting(tries, self._clock(), self._draw())
+        rest, because = None if hopeless else again, describe_error(error)["message"]
+        self._parked.put(Parked(record, node, intention, because, tries, rest))
+        _log.warning("run.parked", epoch=intention.epoch, reason=because, exc_info=error)
+        if hopeless:
+            self._store.pause_stage(record.name, node.name, because, describe_error(error))
+
+
+def _plain(figures: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 4) for name, value in figures.items()}
