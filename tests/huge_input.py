@@ -26,6 +26,7 @@ from cbp.engine.direct import DirectEngine
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.reports import TaskReport
 from cbp.engine.task.stage_task import StageTask
 from cbp.model.flow.increment import DataFile, Increment
 from tests.driver import Driver
@@ -75,7 +76,7 @@ class Fed(LocalExecutor):
 
     slots = 1
 
-    def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
+    def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
         """Run it on batches made up here instead of the increment's file."""
         (increment,) = plan.inputs["visits"]
         return StageTask(task, 0, "0").run(batches(task, increment.records))

@@ -41,6 +41,7 @@ from cbp.engine.storage import parquet_writer as sink
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.task import state_writer as taskstate
 from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.reports import TaskReport
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.retention import FlowRetention
@@ -124,12 +125,12 @@ class Tasks(LocalExecutor):
         self._rng = rng
         self.twice = False
 
-    def execute(self, plan: RunPlan, work: TaskPlan) -> list[dict[str, Any]]:
+    def execute(self, plan: RunPlan, work: TaskPlan) -> list[TaskReport]:
         """See `Executor.execute`."""
         if not self.twice or work.spec.record_wise:
             return super().execute(plan, work)
         self.twice = False
-        found: list[dict[str, Any]] = []
+        found: list[TaskReport] = []
         for part in range(work.tasks):
             attempts = [list(self._kind(work, part, n).run_arranged()) for n in ("0", "1")]
             found += attempts[self._rng.randrange(2)]

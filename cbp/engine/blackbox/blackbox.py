@@ -16,9 +16,8 @@ Source: CBP (SoCC'10), section 4.5, "Black-box" execution.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +29,7 @@ from cbp.engine.delta.deletion_vectors import rows_of
 from cbp.engine.interface.limits import require_python
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.kernel.groupwise import state_file_schema
-from cbp.engine.run.executor import LocalExecutor, lane_descriptor
+from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.shuffle.broadcast import Shared
 from cbp.engine.shuffle.destinations import destinations
 from cbp.engine.shuffle.layout import COUNT, TO, shuffle_layout
@@ -47,8 +46,9 @@ from cbp.engine.task.bucket_work import (
     shared_records,
 )
 from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.reports import Counts, Failed, JobLane, TaskReport
 from cbp.engine.task.stage_task import arranged_batches, counting_bytes
-from cbp.engine.task.state_writer import dropped
+from cbp.engine.task.state_writer import dropped, new_files
 from cbp.engine.task.writers import TaskWriters
 from cbp.errors import InvariantError, TableFeatureError
 from cbp.model.dataflow.dataflow import StageNode
@@ -63,8 +63,6 @@ __all__ = [
     "require_all_state",
     "with_state_as_input",
 ]
-
-Descriptor = dict[str, Any]
 
 
 def with_state_as_input(
@@ -112,12 +110,14 @@ def moves_nothing_else(task: TaskPlan) -> bool:
     return layout is None or not (task.spec.states or layout.shared)
 
 
-def require_all_state(task: TaskPlan, descriptors: Sequence[Mapping[str, Any]]) -> None:
+def require_all_state(task: TaskPlan, reports: Sequence[TaskReport]) -> None:
     """Raise `InvariantError` unless every state record arrived in a task."""
     for name, table in task.states.items():
         expected = sum(file.rows for files in table.live.values() for file in files)
-        found = sum(int(d.get(f"records_in.{state_flow(name)}", 0)) for d in descriptors)
-        if found != expected and all(d["kind"] != "error" for d in descriptors):
+        figure = f"records_in.{state_flow(name)}"
+        counts = (report.figures for report in reports if isinstance(report, Counts))
+        found = sum(int(figures.get(figure, 0)) for figures in counts)
+        if found != expected and not any(isinstance(report, Failed) for report in reports):
             message = f"state {name!r} has {expected} records, but {found} reached the tasks"
             raise InvariantError(message, expected=expected, found=found)
 
@@ -135,12 +135,12 @@ class BlackboxTask:
         self.writers = TaskWriters(self.plan, self.part, self.attempt)
         self.plan = self.writers.plan  # with translator instances of this task's own
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> list[Descriptor]:
-        """Run the groups of all records that arrived, and return descriptors."""
+    def run(self, batches: Iterable[pa.RecordBatch]) -> list[TaskReport]:
+        """Run the groups of all records that arrived, and return reports."""
         arrived = counting_bytes(batches, self.writers.counts)
         return self.writers.report(lambda: self._run_groups(arrived))
 
-    def run_arranged(self) -> list[Descriptor]:
+    def run_arranged(self) -> list[TaskReport]:
         """Run this task's groups of an increment that the task reads itself."""
         own = arranged_batches(self.plan, self.part)
         return self.writers.report(lambda: self._run_groups(own))
@@ -215,7 +215,7 @@ class BlackboxTask:
         files = writers.state.files(name, bucket, None)  # no index copies: there are no look-ups
         files.add(rows)
         files.close()
-        writers.done.extend(files.done)
+        writers.done.extend(new_files(name, files.done))
 
 
 class _Arrived(BucketState):
@@ -252,15 +252,15 @@ class LocalBlackboxExecutor(LocalExecutor):
         """Raise for translators in SQL."""
         require_python(dataflow, nodes)
 
-    def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
+    def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
         """Run the same task code as Spark's workers."""
         if moves_nothing_else(task):
             return super().execute(plan, replace(task, then=None))
         _, wide = with_state_as_input(plan, task, replicates=self._replicates)
         runs = (BlackboxTask(wide, part, "0").run_arranged() for part in range(wide.tasks))
-        descriptors = [descriptor for run in runs for descriptor in run]
-        require_all_state(task, descriptors)
-        return [*descriptors, lane_descriptor(Lane.LOCAL)]
+        reports = [report for run in runs for report in run]
+        require_all_state(task, reports)
+        return [*reports, JobLane(Lane.LOCAL)]
 
 
 def _dead_letters(spool: Spool) -> int:

@@ -20,10 +20,11 @@ from cbp.engine.blackbox.blackbox import (
 )
 from cbp.engine.interface.limits import require_python
 from cbp.engine.interface.runs import RunPlan
-from cbp.engine.spark.executor import SparkExecutor, lane_text
+from cbp.engine.spark.executor import SparkExecutor
 from cbp.engine.spark.shuffle import shuffled
 from cbp.engine.spark.tasks import RESULT, reported, task_identity
 from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.reports import JobLane, TaskReport, encode
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.lanes import Lane
 
@@ -47,15 +48,15 @@ class SparkBlackboxExecutor(SparkExecutor):
         require_python(dataflow, nodes)
         super().refuse(dataflow, nodes)
 
-    def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
+    def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
         """Run the job, and check that no state record was lost on the way."""
         # A task that also runs the next stage (`then`) would not read all state of that stage.
         task = replace(task, then=None)
         if moves_nothing_else(task):
             return super().execute(plan, task)
-        descriptors = self.run_job(plan, partial(self._wide_bodies, plan, task))
-        require_all_state(task, descriptors)
-        return descriptors
+        reports = self.run_job(plan, partial(self._wide_bodies, plan, task))
+        require_all_state(task, reports)
+        return reports
 
     def _wide_bodies(self, plan: RunPlan, task: TaskPlan) -> list[str]:
         """Run the job that shuffles state too; return what its tasks reported, as JSON texts."""
@@ -66,4 +67,4 @@ class SparkBlackboxExecutor(SparkExecutor):
             yield from reported(BlackboxTask(wide, part, attempt).run(batches))
 
         frame = shuffled(self.spark, wide_plan, wide).mapInArrow(run, RESULT)
-        return [*(row.body for row in frame.collect()), lane_text(Lane.SPARK)]
+        return [*(row.body for row in frame.collect()), encode([JobLane(Lane.SPARK)])]

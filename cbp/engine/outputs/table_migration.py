@@ -23,10 +23,9 @@ entry is put once, however often that is repeated.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -45,7 +44,7 @@ from cbp.engine.outputs.table_specs import EPOCH, HASH, DeclaredTable
 from cbp.engine.state.bucket_state import BucketState, StateTable
 from cbp.engine.state.compaction import live_records
 from cbp.engine.state.index_cache import IndexCache
-from cbp.engine.state.run_files import RunFiles
+from cbp.engine.state.run_files import RunFiles, WrittenRun
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.file_names import rewritten_file
 from cbp.engine.storage.parquet_writer import ParquetSink, sync_files
@@ -111,7 +110,7 @@ class Rewriter:
         written: list[str] = []
         files: RunFiles | None = None
         bucket, read, rows = -1, 0, 0
-        done: list[Mapping[str, Any]] = []
+        done: list[WrittenRun] = []
         for number in sorted(old.live):
             state = BucketState(old, self.cache, (number,))
             read += sum(file.rows - file.dead for file in state.files)
@@ -119,7 +118,7 @@ class Rewriter:
                 for to, part in _by_bucket(conform(piece, schema), declared.buckets):
                     if to != bucket:
                         done += _closed(files)
-                        bucket, files = to, self._run_files(old, declared, to, written)
+                        bucket, files = to, self._run_files(old, to, written)
                     assert files is not None
                     files.add(part)
                     rows += part.num_rows
@@ -130,19 +129,16 @@ class Rewriter:
         sync_files(written, faults=self.faults)
         for file in done:
             yield AddFile(
-                file["path"],
-                {"_bucket": str(file["bucket"])},
-                file["size"],
-                file["rows"],
+                file.path,
+                {"_bucket": str(file.bucket)},
+                file.size,
+                file.rows,
                 self.now_ms,
             )
 
-    def _run_files(
-        self, old: StateTable, declared: DeclaredTable, bucket: int, written: list[str]
-    ) -> RunFiles:
+    def _run_files(self, old: StateTable, bucket: int, written: list[str]) -> RunFiles:
         return RunFiles(
             old,
-            state=declared.name,
             bucket=bucket,
             epoch=self.epoch,
             run=f"{self.run}-change",
@@ -264,7 +260,7 @@ def _by_bucket(piece: pa.Table, buckets: int) -> Iterator[tuple[int, pa.Table]]:
             yield int(places[start]), piece.slice(start, stop - start)
 
 
-def _closed(files: RunFiles | None) -> Sequence[Mapping[str, Any]]:
+def _closed(files: RunFiles | None) -> Sequence[WrittenRun]:
     if files is None:
         return ()
     files.close()

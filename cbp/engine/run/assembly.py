@@ -1,6 +1,6 @@
-"""Assembly of a prepared run from the descriptors that its tasks return; pure.
+"""Assembly of a prepared run from the reports of its tasks; pure.
 
-Not guaranteed: that the descriptors stay few. There is one per file, and the driver collects all
+Not guaranteed: that the reports stay few. There is one per file, and the driver collects all
 of a run's. So their number grows with the files that the run writes and touches, that is, with
 the buckets and bytes that it changes. For more than some ten thousand files, tasks should write
 shards of actions beside the tables instead; that does not exist.
@@ -10,21 +10,34 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, assert_never
 
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.interface.runs import PreparedRun, RunPlan
-from cbp.engine.run.executor import LANE
 from cbp.engine.shuffle.broadcast import ALL_FOUND, ALL_NAMED
 from cbp.engine.storage.table_names import flow_table, state_table
-from cbp.errors import IncrementDamagedError, error_from_dict
-from cbp.model.dataflow.lanes import Lane, lane_figure
+from cbp.engine.task.reports import (
+    BindingsFile,
+    Counts,
+    DeletedRows,
+    DroppedFile,
+    Failed,
+    JobLane,
+    MergedFile,
+    MessageMisplaced,
+    NewStateFile,
+    NextPhase,
+    OutputFile,
+    TaskReport,
+)
+from cbp.errors import IncrementDamagedError
+from cbp.model.dataflow.lanes import lane_figure
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.run.intention import TableChange
 
-__all__ = ["assemble", "empty_outputs", "raise_first_error"]
-
-Descriptor = Mapping[str, Any]
+__all__ = ["Reported", "assemble", "empty_outputs", "raise_first_error"]
 
 
 def empty_outputs(plan: RunPlan) -> dict[str, Increment]:
@@ -37,24 +50,91 @@ def empty_outputs(plan: RunPlan) -> dict[str, Increment]:
     return {key: Increment(flow, plan.epoch, plan.epoch) for key, flow in flows.items()}
 
 
-def raise_first_error(descriptors: Iterable[Descriptor]) -> None:
+@dataclass
+class Reported:
+    """The reports of a phase's tasks, by kind.
+
+    Attributes:
+        failed: Errors, also those of the next phase.
+        misplaced: Whether a task found a message in a wrong bucket.
+        next_phase: Reports of the next phase, where a task ran that too.
+    """
+
+    outputs: list[OutputFile] = field(default_factory=list)
+    bindings: list[BindingsFile] = field(default_factory=list)
+    new: list[NewStateFile] = field(default_factory=list)
+    merged: list[MergedFile] = field(default_factory=list)
+    dropped: list[DroppedFile] = field(default_factory=list)
+    deleted: list[DeletedRows] = field(default_factory=list)
+    counts: list[Counts] = field(default_factory=list)
+    lanes: list[JobLane] = field(default_factory=list)
+    failed: list[Failed] = field(default_factory=list)
+    misplaced: bool = False
+    next_phase: list[TaskReport] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, reports: Iterable[TaskReport]) -> Reported:
+        """Return some reports, sorted by kind."""
+        sorted_ = cls()
+        for report in reports:
+            sorted_._add(report)
+        return sorted_
+
+    @property
+    def groups(self) -> int:
+        """Number of groups that were called, without those of the next phase."""
+        return sum(int(counts.figures["groups"]) for counts in self.counts)
+
+    def _add(self, report: TaskReport) -> None:
+        match report:
+            case OutputFile():
+                self.outputs.append(report)
+            case BindingsFile():
+                self.bindings.append(report)
+            case NewStateFile():
+                self.new.append(report)
+            case MergedFile():
+                self.merged.append(report)
+            case DroppedFile():
+                self.dropped.append(report)
+            case DeletedRows():
+                self.deleted.append(report)
+            case Counts():
+                self.counts.append(report)
+            case JobLane():
+                self.lanes.append(report)
+            case Failed():
+                self.failed.append(report)
+            case MessageMisplaced():
+                self.misplaced = True
+            case NextPhase(reports):
+                self._add_next(reports)
+            case _:
+                assert_never(report)
+
+    def _add_next(self, reports: Sequence[TaskReport]) -> None:
+        next_ = Reported.of(reports)
+        self.failed += next_.failed
+        self.misplaced = self.misplaced or next_.misplaced
+        self.next_phase += reports
+
+
+def raise_first_error(reported: Reported) -> None:
     """Raise the error that a task reported, if any.
 
     Of several errors, the one with the smallest text is raised, so that it is always the same.
     """
-    errors = [d for d in descriptors if d["kind"] == "error"]
-    if errors:
-        first = min(errors, key=lambda d: str(d["message"]))
-        raise error_from_dict(first["type"], first)
+    if reported.failed:
+        raise min(reported.failed, key=lambda failed: failed.message).error()
 
 
-def assemble(plan: RunPlan, descriptors: Sequence[Descriptor], *, now_ms: int) -> PreparedRun:
+def assemble(plan: RunPlan, reported: Reported, *, now_ms: int) -> PreparedRun:
     """Put together increments, table changes and figures.
 
     Raises:
         IncrementDamagedError: If an input arrived with another number of records.
     """
-    figures = _figures(descriptors)
+    figures = _figures(reported)
     for name, increments in plan.inputs.items():
         expected = sum(increment.records for increment in increments)
         found = int(figures.pop(f"records_in.{name}", 0))
@@ -62,16 +142,17 @@ def assemble(plan: RunPlan, descriptors: Sequence[Descriptor], *, now_ms: int) -
             names = ", ".join(increment.name for increment in increments)
             raise IncrementDamagedError(names, expected=expected, found=found)
         figures["records_in"] = figures.get("records_in", 0) + found
-    outputs = _outputs(plan, descriptors)
+    outputs = _outputs(plan, reported)
     changes: list[TableChange] = []
     for state in plan.node.translator.states:
-        mine = [d for d in descriptors if d.get("state") == state.name]
         table = state_table(plan.node.name, state.name)
-        changes.extend(_state_changes(table, mine, now_ms))
+        changes.extend(_state_changes(table, state.name, reported, now_ms))
     changes.extend(_output_changes(plan, outputs, now_ms))
     _count_dead_letters(figures)
-    figures["bytes_written"] = _bytes_written(descriptors)
-    figures["bytes_dropped"] = sum(d.get("bytes_dropped", 0) for d in descriptors)
+    figures["bytes_written"] = _bytes_written(reported)
+    figures["bytes_dropped"] = sum(
+        file.bytes_dropped for files in (reported.dropped, reported.merged) for file in files
+    )
     figures["bytes_in"] = sum(i.bytes for increments in plan.inputs.values() for i in increments)
     return PreparedRun(outputs, tuple(changes), figures)
 
@@ -87,68 +168,66 @@ def _count_dead_letters(figures: dict[str, float]) -> None:
             figures["dead_letters"] += named
 
 
-def _bytes_written(descriptors: Sequence[Descriptor]) -> int:
+def _bytes_written(reported: Reported) -> int:
     """Return the bytes of all files, without data that is stored inside the intention."""
-    deletes = [d["deletes"] for d in descriptors if d["kind"] == "deletes"]
-    return sum(d.get("size", 0) for d in [*descriptors, *deletes])
+    kinds = (reported.outputs, reported.bindings, reported.new, reported.merged)
+    files = sum(file.size for files in kinds for file in files)
+    return files + sum(rows.deletes.size for rows in reported.deleted)
 
 
-def _figures(descriptors: Sequence[Descriptor]) -> dict[str, float]:
+def _figures(reported: Reported) -> dict[str, float]:
     totals: dict[str, float] = defaultdict(float)
-    for descriptor in descriptors:
-        if descriptor["kind"] == "counts":
-            for name, value in descriptor.items():
-                if name == "seconds_task":
-                    totals[name] = max(totals[name], value)
-                elif name != "kind":
-                    totals[name] += value
-        elif descriptor["kind"] == LANE:
-            totals[lane_figure(Lane(descriptor["lane"]))] += 1
+    for counts in reported.counts:
+        for name, value in counts.figures.items():
+            if name == "seconds_task":
+                totals[name] = max(totals[name], value)
+            else:
+                totals[name] += value
+    for job in reported.lanes:
+        totals[lane_figure(job.lane)] += 1
     return dict(totals)
 
 
-def _outputs(plan: RunPlan, descriptors: Sequence[Descriptor]) -> dict[str, Increment]:
+def _outputs(plan: RunPlan, reported: Reported) -> dict[str, Increment]:
     outputs = empty_outputs(plan)
     addressed = [spec.name for spec in plan.node.translator.addressed]
     for name, increment in outputs.items():
-        files = sorted(
-            (d["path"], d["rows"], d["size"], d.get("buckets", 0))
-            for d in descriptors
-            if d["kind"] == "output" and d["flow"] == increment.flow
+        mine = [file for file in reported.outputs if file.flow == increment.flow]
+        files = tuple(
+            DataFile(file.path, file.rows, file.size, buckets=file.buckets)
+            for file in sorted(mine, key=attrgetter("path"))
         )
         outputs[name] = Increment(
             increment.flow,
             increment.index,
             increment.framing_key,
-            tuple(
-                DataFile(path, rows, size, buckets=buckets) for path, rows, size, buckets in files
-            ),
-            _bindings(plan, descriptors) if files and name in addressed else (),
+            files,
+            _bindings(reported) if files and name in addressed else (),
         )
     return outputs
 
 
-def _bindings(plan: RunPlan, descriptors: Sequence[Descriptor]) -> tuple[DataFile, ...]:
+def _bindings(reported: Reported) -> tuple[DataFile, ...]:
     """Return the files of bindings, which say which groups get the messages of this epoch."""
-    found = sorted(
-        (d["path"], d["rows"], d["size"]) for d in descriptors if d["kind"] == "bindings"
-    )
-    return tuple(DataFile(path, rows, size) for path, rows, size in found)
+    files = sorted(reported.bindings, key=attrgetter("path"))
+    return tuple(DataFile(file.path, file.rows, file.size) for file in files)
 
 
-def _state_changes(table: str, mine: Sequence[Descriptor], now_ms: int) -> list[TableChange]:
+def _state_changes(table: str, state: str, reported: Reported, now_ms: int) -> list[TableChange]:
     """Return the change of the records and, as a separate change, that of the layout."""
     records = TableChange(
         table,
-        adds=tuple(_add(d, now_ms) for d in mine if d["kind"] == "run"),
-        drops=tuple(d["path"] for d in mine if d["kind"] == "drop"),
-        deletes={d["path"]: d["deletes"] for d in mine if d["kind"] == "deletes"},
+        adds=tuple(_add(file, now_ms) for file in reported.new if file.state == state),
+        drops=tuple(file.path for file in reported.dropped if file.state == state),
+        deletes={
+            rows.path: rows.deletes.to_json() for rows in reported.deleted if rows.state == state
+        },
     )
-    merged = [d for d in mine if d["kind"] == "merge"]
+    merged = [file for file in reported.merged if file.state == state]
     layout = TableChange(
         table,
-        adds=tuple(_add(d, now_ms) for d in merged),
-        drops=tuple(path for d in merged for path in d["replaces"]),
+        adds=tuple(_add(file, now_ms) for file in merged),
+        drops=tuple(path for file in merged for path in file.replaces),
         data_change=False,
     )
     return [change for change in (records, layout) if change.adds or change.drops or change.deletes]
@@ -178,11 +257,11 @@ def _output_changes(
     return changes
 
 
-def _add(descriptor: Descriptor, now_ms: int) -> dict[str, Any]:
+def _add(file: NewStateFile | MergedFile, now_ms: int) -> dict[str, Any]:
     return AddFile(
-        path=descriptor["path"],
-        partition_values={"_bucket": str(descriptor["bucket"])},
-        size=descriptor["size"],
-        rows=descriptor["rows"],
+        path=file.path,
+        partition_values={"_bucket": str(file.bucket)},
+        size=file.size,
+        rows=file.rows,
         modified_ms=now_ms,
     ).to_json()

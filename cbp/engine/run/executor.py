@@ -3,32 +3,25 @@
 Guaranteed: every executor runs the same task code (`cbp.engine.task.stage_task`) on the same files,
 so that results do not depend on the executor (tests/cbp/engine/test_direct.py,
 tests/spark/test_spark_engine.py).
-Absent on purpose: how tasks are planned (`cbp.engine.run.planner`), and how their descriptors
+Absent on purpose: how tasks are planned (`cbp.engine.run.planner`), and how their reports
 are used (`cbp.engine.run.preparer`). The executor on Spark is in `cbp.engine.spark`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from cbp.engine.interface.limits import require_no_spark
 from cbp.engine.interface.runs import RunControl, RunPlan
 from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.record_task import record_shares
+from cbp.engine.task.reports import JobLane, TaskReport
 from cbp.engine.task.stage_task import StageTask
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.lanes import Bypass, Lane
 
-__all__ = ["LANE", "Executor", "LocalExecutor", "lane_descriptor"]
-
-LANE = "lane"
-"""The kind of the descriptor that names the lane of a job."""
-
-
-def lane_descriptor(lane: Lane) -> dict[str, Any]:
-    """Return the lane descriptor that an executor adds to those of a job's tasks."""
-    return {"kind": LANE, "lane": str(lane)}
+__all__ = ["Executor", "LocalExecutor"]
 
 
 class Executor(RunControl, Protocol):
@@ -52,10 +45,10 @@ class Executor(RunControl, Protocol):
         """Which jobs run without Spark; `None`: there is no Spark."""
         ...
 
-    def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
-        """Run every task of a plan; return all their descriptors and one of the job's lane.
+    def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
+        """Run every task of a plan; return all their reports and one of the job's lane.
 
-        The descriptors of a task are returned once, even if Spark retries or speculates.
+        The reports of a task are returned once, even if Spark retries or speculates.
         """
         ...
 
@@ -85,7 +78,7 @@ class LocalExecutor:
     def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
         """Do nothing: what SQL computes has a Python function too, or fails when it is called."""
 
-    def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
+    def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
         """Run the same task code as Spark's workers."""
         require_no_spark(plan.node.name, task.spec)
         if task.spec.record_wise:
@@ -93,7 +86,7 @@ class LocalExecutor:
             runs = (self._kind(task, i, "0").run_shares(share) for i, share in enumerate(work))
         else:
             runs = (self._kind(task, part, "0").run_arranged() for part in range(task.tasks))
-        return [*(descriptor for run in runs for descriptor in run), lane_descriptor(Lane.LOCAL)]
+        return [*(report for run in runs for report in run), JobLane(Lane.LOCAL)]
 
     def cancel(self, run: str) -> None:
         """Do nothing: a task here cannot be interrupted."""

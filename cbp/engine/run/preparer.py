@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from cbp.engine.commit.publication import live_adds
 from cbp.engine.interface.runs import PreparedRun, RunPlan
 from cbp.engine.outputs.compaction import WHOLE, due, merged_change
 from cbp.engine.outputs.retention import expired_change, grain_of
-from cbp.engine.run.assembly import assemble, empty_outputs, raise_first_error
+from cbp.engine.run.assembly import Reported, assemble, empty_outputs, raise_first_error
 from cbp.engine.run.corrections import correcting_plan, write_corrections
 from cbp.engine.run.executor import Executor
 from cbp.engine.run.phases import joined, phases, reading, with_members
@@ -28,8 +27,7 @@ from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import flow_table
 from cbp.engine.task.plan import TaskPlan
-from cbp.engine.task.stage_task import BEHIND
-from cbp.engine.task.writers import MISPLACED
+from cbp.engine.task.reports import TaskReport
 from cbp.model.dataflow.explain import PhysicalLimits
 from cbp.model.run.correction import Correction
 from cbp.model.run.intention import TableChange
@@ -86,13 +84,13 @@ class Preparer:
         prepared, more = self._phase(first, behind)
         behind = reading(behind, prepared)
         # A single task may have done both phases; otherwise the second is a job of its own.
-        rest = assemble(behind, more, now_ms=self.now_ms()) if more else self._phase(behind)[0]
+        rest = self._assembled(behind, more) if more else self._phase(behind)[0]
         return joined(plan, with_members(first, prepared), with_members(behind, rest))
 
     def _phase(
         self, plan: RunPlan, behind: RunPlan | None = None
-    ) -> tuple[PreparedRun, list[dict[str, Any]]]:
-        """Run one phase; return it, and the descriptors of the next phase if its task ran that."""
+    ) -> tuple[PreparedRun, list[TaskReport]]:
+        """Run one phase; return it, and the reports of the next phase if its task ran that."""
         started = time.perf_counter()
         self.executor.refuse(plan.dataflow, [plan.node, *plan.fused])
         records = sum(i.records for increments in plan.inputs.values() for i in increments)
@@ -103,17 +101,18 @@ class Preparer:
             then = self.planner.then(plan, behind, faults=self.faults)
             jobs = [(part, replace(task, then=then)) for part, task in jobs]
         ready = time.perf_counter()
-        descriptors: list[dict[str, Any]] = []
+        reports: list[TaskReport] = []
         for part, task in jobs:
             self.faults("job.before")
             found = self._executed(part, task)
             self.faults("job.after")
-            raise_first_error(found)
-            self.planner.reach.note(part, _groups(found))
-            descriptors += found
+            reported = Reported.of(found)
+            raise_first_error(reported)
+            self.planner.reach.note(part, reported.groups)
+            reports += found
         done = time.perf_counter()
-        mine = [d for d in descriptors if d.get("phase") != BEHIND]
-        prepared = assemble(plan, mine, now_ms=self.now_ms())
+        reported = Reported.of(reports)
+        prepared = assemble(plan, reported, now_ms=self.now_ms())
         figures = {
             **prepared.figures,
             "tasks": max(task.tasks for _, task in jobs),
@@ -121,13 +120,15 @@ class Preparer:
             "seconds_job": done - ready,
             "seconds_assemble": time.perf_counter() - done,
         }
-        more = [d for d in descriptors if d.get("phase") == BEHIND]
-        return PreparedRun(prepared.outputs, prepared.changes, figures), more
+        return PreparedRun(prepared.outputs, prepared.changes, figures), reported.next_phase
 
-    def _executed(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
+    def _assembled(self, plan: RunPlan, reports: Sequence[TaskReport]) -> PreparedRun:
+        return assemble(plan, Reported.of(reports), now_ms=self.now_ms())
+
+    def _executed(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
         """Execute a job; execute it again with a shuffle if messages are in wrong buckets."""
         found = self.executor.execute(plan, task)
-        if all(descriptor["kind"] != MISPLACED for descriptor in found):
+        if not Reported.of(found).misplaced:
             return found
         _logger.warning(
             "stage %r, epoch %d: messages that wait were written for another route_by; they are "
@@ -167,9 +168,3 @@ class Preparer:
                 )
                 changes += [change] if change else []
         return changes
-
-
-def _groups(descriptors: Sequence[Mapping[str, Any]]) -> int:
-    """Return how many groups a job called, without those of the next phase."""
-    mine = (d for d in descriptors if d["kind"] == "counts" and d.get("phase") != BEHIND)
-    return sum(int(counts["groups"]) for counts in mine)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +27,7 @@ from cbp.engine.columnar.row_codec import Row, encode_rows
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.file_names import flow_file
-from cbp.engine.storage.parquet_writer import ParquetSink
+from cbp.engine.storage.parquet_writer import ParquetSink, WrittenFile
 from cbp.engine.storage.table_names import flow_table
 from cbp.errors import FileDamagedError, IncrementDamagedError
 from cbp.model.dataflow.stage import TranslatorSpec
@@ -124,12 +123,9 @@ class BindingSink:
         arrays = [*columns, texts, pa.array(hashes)]
         self._sink.write(pa.Table.from_arrays(arrays, schema=self._sink.schema))
 
-    def close(self) -> list[dict[str, Any]]:
-        """Close the file; return its descriptor, if there is a file. It is not synced yet."""
-        file = self._sink.close()
-        if file is None:
-            return []
-        return [{"kind": "bindings", "path": self.path, "rows": file.rows, "size": file.bytes}]
+    def close(self) -> WrittenFile | None:
+        """Close the file and return it; `None` if there are no bindings. It is not synced yet."""
+        return self._sink.close()
 
 
 Binding = tuple[str | int, Row]

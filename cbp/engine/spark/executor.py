@@ -3,32 +3,29 @@
 A large increment is shuffled:
 
     flow files -> each task's records, in order (`cbp.engine.spark.shuffle`)
-      -> mapInArrow(StageTask) -> descriptors
+      -> mapInArrow(StageTask) -> reports
 
 Every task reads all of a small increment (`cbp.engine.shuffle.replicated_read`). That saves the
 shuffle and all planning: such a job is a plain RDD of task numbers, which costs half of what an
 empty DataFrame does. If the start of a job would be more than a tenth of the run, resident workers
 run its tasks (`cbp.model.dataflow.lanes`).
 
-State is never shuffled: a task opens its buckets' files itself. Tasks return descriptors of the
+State is never shuffled: a task opens its buckets' files itself. Tasks return reports of the
 files that they wrote, as rows. The rows of a partition reach the driver once, so no record names
 the files of a retried or speculated twin.
 """
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from cbp.engine.interface.runs import RunPlan
-from cbp.engine.run.executor import lane_descriptor
 from cbp.engine.spark.ended_workers import ended_worker
 from cbp.engine.spark.jobs import jobs_of, starved
 from cbp.engine.spark.placement import Placement
@@ -53,6 +50,7 @@ from cbp.engine.spark.unreadable import is_unreadable
 from cbp.engine.spark.worker_pool import Residents
 from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.record_task import record_shares
+from cbp.engine.task.reports import JobLane, TaskReport, decode, encode
 from cbp.engine.task.stage_task import StageTask
 from cbp.errors import (
     CbpError,
@@ -68,7 +66,7 @@ from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.lanes import JOB_START_SECONDS, Bypass, Lane, work_seconds
 from cbp.model.flow.increment import DataFile
 
-__all__ = ["SparkExecutor", "lane_text"]
+__all__ = ["SparkExecutor"]
 
 ARRANGED_READS_MAX = 4_000_000
 """Records times tasks up to which every task reads the whole increment; beyond, Spark shuffles.
@@ -144,11 +142,11 @@ class SparkExecutor:
         """Raise for keys in SQL that Spark does not accept."""
         self._expressions.check(dataflow, nodes)
 
-    def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
+    def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
         """Run the job and return what its tasks reported."""
         return self.run_job(plan, partial(self._bodies, plan, task))
 
-    def run_job(self, plan: RunPlan, bodies: Callable[[], list[str]]) -> list[dict[str, Any]]:
+    def run_job(self, plan: RunPlan, bodies: Callable[[], list[str]]) -> list[TaskReport]:
         """Run a job of a run, under the run's tag, and return what its tasks reported.
 
         Args:
@@ -166,7 +164,7 @@ class SparkExecutor:
             raise self._coded(exc, plan) from exc
         finally:
             self._cancelled.discard(plan.run)
-        return [json.loads(text) for text in texts]
+        return [report for text in texts for report in decode(text)]
 
     def _bodies(self, plan: RunPlan, task: TaskPlan) -> list[str]:
         """Run the job; return what its tasks reported, as JSON texts."""
@@ -178,13 +176,13 @@ class SparkExecutor:
             parts = parts_of(task, small=self.is_small(plan, task))
             job = SqlJob(self._beside(plan, len(parts)), parts, plan, task)
             bodies = job.bodies(partial(self._require_going, plan.run))
-            return [*bodies, lane_text(Lane.SQL)]
+            return [*bodies, encode([JobLane(Lane.SQL)])]
         task = self._placed(plan, task)
         if not self._shuffles(plan, task):
             own = partial(arranged, task, self._kind)
             return self._without_shuffle(plan, task, task.tasks, own)
         frame = shuffled(self.spark, plan, task).mapInArrow(group_task(task, self._kind), RESULT)
-        return [*(row.body for row in frame.collect()), lane_text(Lane.SPARK)]
+        return [*(row.body for row in frame.collect()), encode([JobLane(Lane.SPARK)])]
 
     def _require_going(self, run: str) -> None:
         if run in self._cancelled:
@@ -224,8 +222,8 @@ class SparkExecutor:
             attempt, going = f"r{uuid.uuid4().hex[:12]}", partial(self._require_going, plan.run)
             found = self.residents.reports(plan.run, work, tasks, attempt=attempt, going=going)
             if found is not None:
-                return [*found, lane_text(Lane.RESIDENT)]
-        return [*self._run_numbered(tasks, as_task(work)), lane_text(Lane.SPARK)]
+                return [*found, encode([JobLane(Lane.RESIDENT)])]
+        return [*self._run_numbered(tasks, as_task(work)), encode([JobLane(Lane.SPARK)])]
 
     def _run_numbered(self, tasks: int, work: Callable[[], list[str]]) -> list[str]:
         """Run a job of this many tasks; each finds its work by its number."""
@@ -274,11 +272,6 @@ class SparkExecutor:
         if isinstance(exc, Py4JNetworkError | ConnectionError) or any(one in text for one in _LOST):
             return SparkLostError(text[:500])
         return SparkJobError(plan.run, shortened(text, 2000))
-
-
-def lane_text(lane: Lane) -> str:
-    """Return the lane descriptor of a job as JSON, like the reports of its tasks."""
-    return json.dumps(lane_descriptor(lane))
 
 
 def _seconds(plan: RunPlan, task: TaskPlan, tasks: int) -> float:

@@ -7,13 +7,12 @@
 
 Resident workers run the last two as well (`cbp.engine.spark.worker_pool`).
 
-Guaranteed: this code does not use the driver; a task reports rows of JSON texts. A coded error
+Guaranteed: this code does not use the driver; a task reports JSON texts. A coded error
 (`CbpError`) before the shuffle is carried in the text of an exception (`told_error`).
 """
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,8 +31,9 @@ from cbp.engine.shuffle.layout import COUNT, TO, ShuffleLayout
 from cbp.engine.shuffle.replicated_read import Replicate
 from cbp.engine.shuffle.routing_keys import slot_columns
 from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.reports import Failed, TaskReport, decode, encode
 from cbp.engine.task.stage_task import StageTask
-from cbp.errors import CbpError, error_from_dict
+from cbp.errors import CbpError
 
 __all__ = [
     "PLACE",
@@ -67,13 +67,9 @@ _TOLD = "|cbp-error|"
 """Mark before and after a coded error in the text of a Spark exception."""
 
 
-def reported(descriptors: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
-    """Yield a task's descriptors as rows, which Spark sends to the driver."""
-    yield pa.RecordBatch.from_pydict({"body": pa.array(_texts(descriptors), pa.string())})
-
-
-def _texts(descriptors: list[dict[str, Any]]) -> list[str]:
-    return [json.dumps(descriptor) for descriptor in descriptors]
+def reported(reports: Iterable[TaskReport]) -> Iterator[pa.RecordBatch]:
+    """Yield a task's reports as a row, which Spark sends to the driver."""
+    yield pa.RecordBatch.from_pydict({"body": pa.array([encode(reports)], pa.string())})
 
 
 def task_identity() -> tuple[int, str]:
@@ -115,14 +111,14 @@ def nothing_in_arrow(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 def arranged(plan: TaskPlan, kind: type[StageTask], part: int, attempt: str) -> list[str]:
     """Read the whole increment and run one task's part of it."""
-    return _texts(kind(plan, part, attempt).run_arranged())
+    return [encode(kind(plan, part, attempt).run_arranged())]
 
 
 def shared_out(
     plan: TaskPlan, work: list[list[InputShare]], kind: type[StageTask], part: int, attempt: str
 ) -> list[str]:
     """Run one task's share of a record-wise stage's input."""
-    return _texts(kind(plan, part, attempt).run_shares(work[part]))
+    return [encode(kind(plan, part, attempt).run_shares(work[part]))]
 
 
 def as_task(work: Work) -> _Numbered:
@@ -158,8 +154,7 @@ def telling() -> Iterator[None]:
     try:
         yield
     except CbpError as error:
-        told = json.dumps({"type": type(error).__name__, **error.as_dict()})
-        message = f"{_TOLD}{told}{_TOLD}"
+        message = f"{_TOLD}{encode([Failed.of(error)])}{_TOLD}"
         raise RuntimeError(message) from error
 
 
@@ -168,8 +163,9 @@ def told_error(text: str) -> CbpError | None:
     parts = text.split(_TOLD)
     if len(parts) < 3:
         return None
-    told = json.loads(parts[1])
-    return error_from_dict(told["type"], told)
+    (told,) = decode(parts[1])
+    assert isinstance(told, Failed), "the mark is set around errors only"
+    return told.error()
 
 
 def _for_every_task(copies: pa.Table, plan: TaskPlan) -> pa.Table:

@@ -6,22 +6,36 @@ of one file (`cbp.engine.storage.file_sizes`). Files are numbered in the order o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import chain, count
-from typing import Any
 
 import pyarrow as pa
 
-from cbp.engine.state.bucket_state import LiveFile, StateTable
+from cbp.engine.state.bucket_state import StateTable
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.file_names import bucket_file
 from cbp.engine.storage.file_sizes import Cutter
 from cbp.engine.storage.parquet_writer import ParquetSink
 
-__all__ = ["RunFiles"]
+__all__ = ["RunFiles", "WrittenRun"]
 
-Descriptor = dict[str, Any]
+
+@dataclass(frozen=True, slots=True)
+class WrittenRun:
+    """A written run file.
+
+    Attributes:
+        path: Path of the file, relative to the table.
+        rows: Number of its records.
+        size: Its bytes.
+    """
+
+    bucket: int
+    path: str
+    rows: int
+    size: int
 
 
 class RunFiles:
@@ -29,7 +43,7 @@ class RunFiles:
 
     Attributes:
         rows: Number of new records so far.
-        done: Descriptors of the files with new records.
+        done: The files with new records.
 
     Args:
         run: Id of the run and the attempt; part of the files' names.
@@ -41,7 +55,6 @@ class RunFiles:
         self,
         table: StateTable,
         *,
-        state: str,
         bucket: int,
         epoch: int,
         run: str,
@@ -49,13 +62,13 @@ class RunFiles:
         written: list[str],
         faults: Faults = NO_FAULTS,
     ) -> None:
-        self._table, self._state, self._bucket = table, state, bucket
+        self._table, self._bucket = table, bucket
         self._epoch, self._run, self._cache = epoch, run, cache
         self._written, self._faults = written, faults
         self._cutter = Cutter()
         self._numbers = count()
         self.rows = 0
-        self.done: list[Descriptor] = []
+        self.done: list[WrittenRun] = []
 
     def add(self, rows: pa.Table) -> None:
         """Take new records (ascending by hash); write them once they fill a file."""
@@ -66,15 +79,12 @@ class RunFiles:
         """Write the remaining records."""
         self.done.extend(map(self._write, self._cutter.rest()))
 
-    def merge(self, tables: Iterable[pa.Table], replaced: Sequence[LiveFile]) -> list[Descriptor]:
-        """Write merged records; the first descriptor names the replaced files."""
+    def merge(self, tables: Iterable[pa.Table]) -> list[WrittenRun]:
+        """Write merged records and return the files."""
         pieces = chain(chain.from_iterable(map(self._cutter.add, tables)), self._cutter.rest())
-        merged = [{**self._write(rows), "kind": "merge", "replaces": []} for rows in pieces]
-        merged[0]["replaces"] = [file.path for file in replaced]
-        merged[0]["bytes_dropped"] = sum(file.size for file in replaced)
-        return merged
+        return [self._write(rows) for rows in pieces]
 
-    def _write(self, rows: pa.Table) -> Descriptor:
+    def _write(self, rows: pa.Table) -> WrittenRun:
         path = bucket_file(self._bucket, self._epoch, self._run, next(self._numbers))
         sink = ParquetSink(f"{self._table.folder}/{path}", rows.schema, faults=self._faults)
         sink.write(rows)
@@ -83,11 +93,4 @@ class RunFiles:
         self._written.append(file.path)
         if self._cache is not None:
             self._cache.put(self._table.id, path, size=file.bytes, content=rows)
-        return {
-            "kind": "run",
-            "state": self._state,
-            "bucket": self._bucket,
-            "path": path,
-            "rows": file.rows,
-            "size": file.bytes,
-        }
+        return WrittenRun(self._bucket, path, file.rows, file.bytes)

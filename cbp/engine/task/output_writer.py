@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 import pyarrow as pa
 
@@ -25,6 +24,7 @@ from cbp.engine.storage.file_names import flow_file
 from cbp.engine.storage.parquet_writer import ParquetSink
 from cbp.engine.storage.table_names import flow_table
 from cbp.engine.task.record_task import RecordRun
+from cbp.engine.task.reports import OutputFile
 from cbp.model.dataflow.stage import TranslatorSpec
 
 __all__ = ["Follower", "TaskOutputs", "output_schema"]
@@ -98,15 +98,14 @@ class TaskOutputs:
             for run in self._readers[flow]:
                 run.take(table)
 
-    def close(self) -> list[dict[str, Any]]:
-        """Close the files and return a descriptor of each; the files are not synced yet."""
-        done: list[dict[str, Any]] = []
+    def close(self) -> list[OutputFile]:
+        """Close the files and return a report of each; the files are not synced yet."""
+        done: list[OutputFile] = []
         for flow, sink in self._sinks.items():
             file = sink.close()
             if file is not None:
                 path = self._paths[flow]
-                size = {"rows": file.rows, "size": file.bytes, "buckets": file.buckets}
-                done.append({"kind": "output", "flow": flow, "path": path, **size})
+                done.append(OutputFile(flow, path, file.rows, file.bytes, file.buckets))
         return done
 
     def counts(self) -> dict[str, float]:

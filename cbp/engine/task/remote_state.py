@@ -12,14 +12,13 @@ leaves several files per bucket, which compaction merges.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from cbp.engine.columnar.buckets import bucket_shift
 from cbp.engine.columnar.key_hash import hash_columns
-from cbp.engine.state.run_files import RunFiles
+from cbp.engine.state.run_files import RunFiles, WrittenRun
 from cbp.model.flow.schema import Schema
 
 __all__ = ["HELD_BYTES", "RemoteWrites"]
@@ -54,7 +53,7 @@ class RemoteWrites:
         self._held: list[pa.Table] = []
         self._bytes = 0
         self._flushes = 0
-        self._done: list[dict[str, Any]] = []
+        self._done: list[WrittenRun] = []
         self.rows = 0
 
     def add(self, columns: Sequence[pa.Array], schema: pa.Schema) -> None:
@@ -74,8 +73,8 @@ class RemoteWrites:
         if self._bytes > HELD_BYTES:
             self._flush()
 
-    def close(self) -> list[dict[str, Any]]:
-        """Write the records that are left and return a descriptor of every file."""
+    def close(self) -> list[WrittenRun]:
+        """Write the records that are left and return every file."""
         self._flush()
         return self._done
 

@@ -2,7 +2,7 @@
 
 The task does not depend on its caller (a Spark task or the local engine) nor on the way its
 records arrived. Records come as sorted Arrow batches in the layout of
-`cbp.engine.shuffle.layout`; the result is a list of plain descriptors of the files that were
+`cbp.engine.shuffle.layout`; the result is a list of reports of the files that were
 written. The task commits nothing.
 
 The same records give files of the same contents in the same order, whatever the number of
@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any
 
 import pyarrow as pa
 
@@ -42,20 +41,16 @@ from cbp.engine.task.bucket_work import (
 from cbp.engine.task.message_reader import Mail
 from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.record_task import RecordRun
+from cbp.engine.task.reports import NextPhase, OutputFile, TaskReport
 from cbp.engine.task.writers import TaskWriters
 
-__all__ = ["BEHIND", "StageTask", "arranged_batches", "arranged_records", "counting_bytes"]
-
-BEHIND = 2
-"""`phase` in the descriptors of the downstream groupwise stage that a record-wise task also ran."""
+__all__ = ["StageTask", "arranged_batches", "arranged_records", "counting_bytes"]
 
 THEN_RECORDS_MAX = 4_000
 """Up to this many records, a record-wise task also runs the groupwise stage downstream of it.
 
 For more records, a job of several tasks saves more time than its start costs.
 """
-
-Descriptor = dict[str, Any]
 
 
 def arranged_records(plan: TaskPlan, part: int) -> pa.Table | None:
@@ -121,37 +116,37 @@ class StageTask:
         """Return the cache of index copies in a folder of this worker."""
         return index_cache(folder)
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> list[Descriptor]:
-        """Run the groups of all records that arrived, and return descriptors."""
+    def run(self, batches: Iterable[pa.RecordBatch]) -> list[TaskReport]:
+        """Run the groups of all records that arrived, and return reports."""
         arrived = counting_bytes(batches, self.writers.counts)
         return self.writers.report(lambda: self._run_groups(chain(arrived, self._mail())))
 
-    def run_arranged(self) -> list[Descriptor]:
+    def run_arranged(self) -> list[TaskReport]:
         """Run this task's groups of a small increment, which the task reads itself."""
         own = arranged_batches(self.plan, self.part)
         return self.writers.report(lambda: self._run_groups(chain(own, self._mail())))
 
-    def run_shares(self, work: Sequence[InputShare]) -> list[Descriptor]:
-        """Run shares of a record-wise stage's inputs, and return descriptors.
+    def run_shares(self, work: Sequence[InputShare]) -> list[TaskReport]:
+        """Run shares of a record-wise stage's inputs, and return reports.
 
         If the plan has a downstream groupwise stage (`then`), and this gets at most
         `THEN_RECORDS_MAX` records, this task runs it too, on the files just written. Its
-        descriptors have the phase `BEHIND`.
+        reports are those of the `NextPhase`.
         """
         done = self.writers.report(lambda: self._run_records(work))
         then = self.plan.then
         if then is None:
             return done
         files = tuple(
-            Share(f"{self.plan.folder}/{d['path']}", d["rows"], 0, d["rows"])
-            for d in done
-            if d["kind"] == "output" and d["flow"] == then.flow
+            Share(f"{self.plan.folder}/{one.path}", one.rows, 0, one.rows)
+            for one in done
+            if isinstance(one, OutputFile) and one.flow == then.flow
         )
         if not 0 < sum(file.rows for file in files) <= THEN_RECORDS_MAX:
             return done
         (input_,) = then.plan.spec.inputs
         behind = StageTask(replace(then.plan, inputs={input_.name: files}), 0, self.attempt)
-        return done + [{**d, "phase": BEHIND} for d in behind.run_arranged()]
+        return [*done, NextPhase(tuple(behind.run_arranged()))]
 
     def _mail(self) -> Iterator[pa.RecordBatch]:
         """Yield the messages that this task reads in place."""

@@ -6,13 +6,13 @@
                         are not called but which get remote writes
     remote writes       appended to buckets of any task (`remote_state`)
 
-Guaranteed: an existing file is never changed; the results are returned as descriptors.
+Guaranteed: an existing file is never changed; the results are returned as reports.
 Not guaranteed: that a written file is durable; the task syncs all of them at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,12 +23,19 @@ from cbp.engine.state.bucket_state import BucketState, LiveFile
 from cbp.engine.state.compaction import FANOUT, compact
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.state.pending_deletes import INLINE_BYTES_MAX, write_deletes
-from cbp.engine.state.run_files import RunFiles
+from cbp.engine.state.run_files import RunFiles, WrittenRun
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.remote_state import RemoteWrites
+from cbp.engine.task.reports import (
+    DeletedRows,
+    DroppedFile,
+    MergedFile,
+    NewStateFile,
+    TaskReport,
+)
 
-__all__ = ["TaskState", "dropped", "is_overdue"]
+__all__ = ["TaskState", "dropped", "is_overdue", "new_files"]
 
 OVERDUE_FILES = 2 * FANOUT
 """Number of live files from which a bucket is compacted by a run that calls none of its groups.
@@ -36,12 +43,15 @@ OVERDUE_FILES = 2 * FANOUT
 A run that calls groups of a bucket compacts it; a run with only remote writes to it does not.
 """
 
-Descriptor = dict[str, Any]
+
+def dropped(state: str, file: LiveFile) -> DroppedFile:
+    """Return the report of a state's data file that is no longer live."""
+    return DroppedFile(state, file.path, file.size)
 
 
-def dropped(state: str, file: LiveFile) -> Descriptor:
-    """Return the descriptor of a state's data file that is no longer live."""
-    return {"kind": "drop", "state": state, "path": file.path, "bytes_dropped": file.size}
+def new_files(state: str, files: Iterable[WrittenRun]) -> list[NewStateFile]:
+    """Return the reports of run files with new records of a state."""
+    return [NewStateFile(state, f.bucket, f.path, f.rows, f.size) for f in files]
 
 
 def is_overdue(live: Sequence[LiveFile]) -> bool:
@@ -56,7 +66,7 @@ class TaskState:
         plan: The plan of the run.
         part: The task's number; part of the file names.
         attempt: The task's attempt; part of the file names.
-        done: List to which descriptors of the results are added.
+        done: List to which reports of the results are added.
         written: List to which the full paths of files that are not synced yet are added.
         counts: Gets `state_written`, `state_removed`, `state_remote` and `bytes_read`.
     """
@@ -67,7 +77,7 @@ class TaskState:
         part: int,
         attempt: str,
         *,
-        done: list[Descriptor],
+        done: list[TaskReport],
         written: list[str],
         counts: dict[str, float],
     ) -> None:
@@ -89,7 +99,6 @@ class TaskState:
         """
         return RunFiles(
             self._plan.states[state],
-            state=state,
             bucket=bucket,
             epoch=self._plan.epoch,
             run=f"{self._plan.run}-{self._attempt}{suffix}",
@@ -112,8 +121,8 @@ class TaskState:
         for bucket, of_bucket in files.items():
             of_bucket.close()
             self._counts["state_written"] += of_bucket.rows
-            self._done.extend(of_bucket.done)
-            self._compact(state, bucket, died, of_bucket)
+            self._done.extend(new_files(name, of_bucket.done))
+            self._compact(name, state, bucket, died, of_bucket)
 
     def compact_others(self, visited: Collection[int], cache: IndexCache) -> None:
         """Compact this task's overdue buckets whose groups were not called in this run."""
@@ -123,7 +132,7 @@ class TaskState:
                     continue
                 if self._plan.owner(bucket) == self._part:
                     state = BucketState(table, cache, (bucket,))
-                    self._compact(state, bucket, {}, self.files(name, bucket, cache))
+                    self._compact(name, state, bucket, {}, self.files(name, bucket, cache))
                     self._counts["bytes_read"] += state.bytes_read
 
     def write_deletes(self) -> None:
@@ -138,10 +147,7 @@ class TaskState:
                 inline_bytes_max=INLINE_BYTES_MAX // plan.tasks,
                 files=LocalFiles(plan.faults),
             )
-            for path, deletes in written.items():
-                self._done.append(
-                    {"kind": "deletes", "state": name, "path": path, "deletes": deletes.to_json()}
-                )
+            self._done.extend(DeletedRows(name, path, rows) for path, rows in written.items())
 
     def write_remote(self, state: str, columns: list[pa.Array], cache: IndexCache) -> None:
         """Take state records that a group emitted for other keys (remote writes)."""
@@ -158,8 +164,8 @@ class TaskState:
 
     def close_remote(self) -> None:
         """Write the remaining remote writes."""
-        for remote in self._remote.values():
-            self._done.extend(remote.close())
+        for name, remote in self._remote.items():
+            self._done.extend(new_files(name, remote.close()))
             self._counts["state_remote"] += remote.rows
             self._counts["state_written"] += remote.rows
 
@@ -167,9 +173,19 @@ class TaskState:
         return self.files(state, bucket, cache, f"-from{self._part}.{number}")
 
     def _compact(
-        self, state: BucketState, bucket: int, died: Mapping[int, Any], files: RunFiles
+        self,
+        name: str,
+        state: BucketState,
+        bucket: int,
+        died: Mapping[int, Any],
+        files: RunFiles,
     ) -> None:
         merged = compact(state, state.places(bucket), died)
         if merged is not None:
             replaced = [state.files[at] for at in merged.replaces]
-            self._done.extend(files.merge(merged.tables, replaced))
+            gone = tuple(file.path for file in replaced), sum(file.size for file in replaced)
+            for run in files.merge(merged.tables):
+                paths, size = gone
+                report = MergedFile(name, run.bucket, run.path, run.rows, run.size, paths, size)
+                self._done.append(report)
+                gone = (), 0  # named by the first file alone

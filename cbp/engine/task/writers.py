@@ -1,6 +1,6 @@
 """Writers of one task: its outputs, states and bindings, and the account of its work.
 
-    work of a task -> TaskWriters -> files, synced together -> descriptors
+    work of a task -> TaskWriters -> files, synced together -> reports
 
 Every kind of task has one: the stage's own (`cbp.engine.task.stage_task`), those around a plan in
 SQL, and those of the black-box mode. They differ in what they read and in which order they call
@@ -13,7 +13,6 @@ import gc
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import pyarrow as pa
 
@@ -25,16 +24,19 @@ from cbp.engine.storage.parquet_writer import sync_files
 from cbp.engine.task.message_reader import Misplaced
 from cbp.engine.task.output_writer import TaskOutputs
 from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.reports import (
+    BindingsFile,
+    Counts,
+    Failed,
+    MessageMisplaced,
+    OutputFile,
+    TaskReport,
+)
 from cbp.engine.task.state_writer import TaskState
 from cbp.errors import CbpError
 from cbp.model.dataflow.call_rules import Fresh
 
-__all__ = ["MISPLACED", "TaskWriters", "count_look_ups", "no_counts"]
-
-MISPLACED = "misplaced"
-"""The kind of the only descriptor of a task that found a message in a wrong bucket."""
-
-Descriptor = dict[str, Any]
+__all__ = ["TaskWriters", "count_look_ups", "no_counts"]
 
 _COUNTED = (
     "groups",
@@ -75,7 +77,7 @@ class TaskWriters:
         emitted: What the author emits between two writes.
         counts: Figures of the task's work, by name.
         state: Writer of the state files.
-        done: Descriptors of what was written so far.
+        done: Reports of what was written so far.
     """
 
     plan: TaskPlan
@@ -85,7 +87,7 @@ class TaskWriters:
     emitted: Emitted = field(init=False)
     counts: dict[str, float] = field(init=False, default_factory=no_counts)
     state: TaskState = field(init=False)
-    done: list[Descriptor] = field(init=False, default_factory=list)
+    done: list[TaskReport] = field(init=False, default_factory=list)
     _written: list[str] = field(init=False, default_factory=list)
     _outputs: TaskOutputs = field(init=False)
     _bindings: BindingSink | None = field(init=False, default=None)
@@ -131,10 +133,10 @@ class TaskWriters:
         """This task's number in file names."""
         return self.plan.first_number + self.part
 
-    def report(self, work: Callable[[], None]) -> list[Descriptor]:
-        """Do the task's work, close and sync its files, and return descriptors.
+    def report(self, work: Callable[[], None]) -> list[TaskReport]:
+        """Do the task's work, close and sync its files, and return reports.
 
-        An author's error is returned as a descriptor too: an exception would make Spark
+        An author's error is returned as a report too: an exception would make Spark
         retry the task, which would fail again.
         """
         started = time.perf_counter()
@@ -147,13 +149,13 @@ class TaskWriters:
                 fresh.check()
             sync_files(self._written, faults=self.plan.faults)
         except Misplaced:
-            return [{"kind": MISPLACED}]
+            return [MessageMisplaced()]
         except CbpError as error:
-            return [{"kind": "error", "type": type(error).__name__, **error.as_dict()}]
+            return [Failed.of(error)]
         finally:
             gc.enable()
         self.counts["seconds_task"] = time.perf_counter() - started
-        self.done.append({"kind": "counts", **self.counts})
+        self.done.append(Counts(dict(self.counts)))
         return self.done
 
     def cache(self) -> IndexCache:
@@ -185,10 +187,12 @@ class TaskWriters:
         self._bindings.write(bindings)
 
     def _close_outputs(self) -> None:
-        files = self._outputs.close()
+        files: list[OutputFile | BindingsFile] = [*self._outputs.close()]
         if self._bindings is not None:
-            files += self._bindings.close()
+            bound = self._bindings.close()
+            if bound is not None:
+                files.append(BindingsFile(self._bindings.path, bound.rows, bound.bytes))
             self.counts["bindings"] = self._bindings.rows
-        self._written.extend(f"{self.plan.folder}/{file['path']}" for file in files)
+        self._written.extend(f"{self.plan.folder}/{file.path}" for file in files)
         self.done.extend(files)
         self.counts.update(self._outputs.counts())

@@ -11,7 +11,6 @@ import os
 from collections import Counter
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,6 +21,7 @@ from cbp.engine.interface.runs import RunPlan
 from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.reports import TaskReport
 from cbp.engine.task.stage_task import StageTask
 from cbp.errors import LogConflictError
 from cbp.model.run.intention import Intention
@@ -96,8 +96,8 @@ class TwiceExecutor(LocalExecutor):
         super().__init__()
         self.counted = counted
 
-    def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+    def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
+        found: list[TaskReport] = []
         for part in range(task.tasks):
             attempts = [StageTask(task, part, f"{at}").run_arranged() for at in range(2)]
             found += attempts[self.counted]

@@ -4,7 +4,7 @@
       |                                                    v
       '-> keys -> called groups, with their state -> the author's plan -> results
                             |                                               |
-                            '------------------------------------> settle -'-> descriptors
+                            '------------------------------------> settle -'-> reports
 
 A small increment, which would not be shuffled (`cbp.engine.shuffle.replicated_read`), is run in
 parts. Each part is one task with a plan of its own over the keys that it owns: a job of one

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,13 +37,12 @@ from cbp.engine.task.bucket_work import (
     run_batch,
 )
 from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.reports import TaskReport
 from cbp.engine.task.stage_task import counting_bytes
 from cbp.engine.task.writers import TaskWriters
 from cbp.model.dataflow.stage import TranslatorSpec
 
 __all__ = ["SettleTask"]
-
-Descriptor = dict[str, Any]
 
 
 @dataclass
@@ -71,8 +69,8 @@ class SettleTask:
         self.writers = TaskWriters(self.plan, self.part, self.attempt)
         self.plan = self.writers.plan  # with translator instances of this task's own
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> list[Descriptor]:
-        """Settle all results that arrived, and return descriptors."""
+    def run(self, batches: Iterable[pa.RecordBatch]) -> list[TaskReport]:
+        """Settle all results that arrived, and return reports."""
         arrived = counting_bytes(batches, self.writers.counts)
         return self.writers.report(lambda: self._settle(arrived))
 

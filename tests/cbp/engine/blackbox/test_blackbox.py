@@ -21,6 +21,7 @@ from cbp.engine.blackbox.blackbox import BlackboxTask, LocalBlackboxExecutor
 from cbp.engine.direct import DirectEngine, LocalEngine
 from cbp.engine.reference.engine import ReferenceEngine
 from cbp.engine.shuffle.multicast_bindings import read_bindings
+from cbp.engine.task.reports import Counts
 from cbp.errors import DataflowInvalidError, InvariantError, TableFeatureError
 from stages.flows.clustering import clustering
 from stages.flows.pagerank import pagerank
@@ -212,6 +213,6 @@ def test_lost_state_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     driver.feed("s_urls", [{"url": f"u{i}"} for i in range(100)])
     driver.run_until_idle()
     driver.feed("s_urls", [{"url": "u7"}])
-    monkeypatch.setattr(BlackboxTask, "run_arranged", lambda task: [{"kind": "counts"}])
+    monkeypatch.setattr(BlackboxTask, "run_arranged", lambda task: [Counts({})])
     with pytest.raises(InvariantError, match="100 records, but 0"):
         driver.run_until_idle()

@@ -25,6 +25,7 @@ from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.task import record_task as records
 from cbp.engine.task import stage_task as task
 from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.reports import TaskReport
 from cbp.errors import AuthorCodeError
 from cbp.model.dataflow.dataflow import Dataflow
 from tests import chains
@@ -162,7 +163,7 @@ def test_every_member_shows_its_work(
 class NoJobs(LocalExecutor):
     """Carries out nothing."""
 
-    def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
+    def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
         raise AssertionError(f"{plan.run} of {plan.node.name} asks for a job")
 
 

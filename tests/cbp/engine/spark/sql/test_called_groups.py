@@ -34,6 +34,7 @@ from cbp.engine.spark.sql.task_plans import with_results
 from cbp.engine.state.bucket_state import Found
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.reports import TaskReport
 from cbp.model.flow.schema import DataType
 from tests.cbp.engine.epochs import NARROW, assert_same, dataflow_of
 from tests.driver import Driver
@@ -106,11 +107,11 @@ class PlanExecutor(LocalExecutor):
         self.asks, self.most = asks, most
         self.searched: list[int] = []
 
-    def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
+    def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
         """Run look-up, plan and settling of every task."""
         return [d for part in range(task.tasks) for d in self._part(plan, task, part)]
 
-    def _part(self, plan: RunPlan, task: TaskPlan, part: int) -> list[dict[str, Any]]:
+    def _part(self, plan: RunPlan, task: TaskPlan, part: int) -> list[TaskReport]:
         own = OwnRecords(task, part, f"{plan.run}-job")
         states = []
         for _ in range(self.asks):

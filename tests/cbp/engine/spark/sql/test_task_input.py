@@ -24,6 +24,7 @@ from cbp.engine.shuffle import replicated_read as arrange
 from cbp.engine.spark.sql.task_input import OwnRecords
 from cbp.engine.spark.sql.task_plans import with_called_keys
 from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.reports import TaskReport
 from cbp.engine.task.stage_task import arranged_batches
 from tests.driver import Driver
 
@@ -48,7 +49,7 @@ class Noting(LocalExecutor):
 
     task: TaskPlan
 
-    def execute(self, plan: RunPlan, task: TaskPlan) -> list[dict[str, Any]]:
+    def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
         """Run the tasks."""
         self.task = task
         return super().execute(plan, task)

@@ -1,0 +1,270 @@
+"""What a task reports to the driver: a closed set of messages, and their encoding.
+
+    task -> TaskReport, ... -> JSON text -> TaskReport, ... -> `cbp.engine.run.assembly`
+
+A task of this process hands the messages over as they are. A Spark task or a resident worker sends
+all of them as one JSON text: an array per message, of its tag and its fields.
+
+Guaranteed: `decode(encode(reports)) == reports` for every kind. `TaskReport` names all kinds; who
+reads them matches every kind, so that mypy finds one that is forgotten.
+Absent on purpose: the reports are not stored. Driver and tasks are always of one release, so the
+encoding may change with any release.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias, assert_never
+
+from cbp.engine.state.pending_deletes import Deletes
+from cbp.errors import CbpError, InvariantError, error_from_dict
+from cbp.model.dataflow.lanes import Lane
+
+__all__ = [
+    "BindingsFile",
+    "Counts",
+    "DeletedRows",
+    "DroppedFile",
+    "Failed",
+    "JobLane",
+    "MergedFile",
+    "MessageMisplaced",
+    "NewStateFile",
+    "NextPhase",
+    "OutputFile",
+    "TaskReport",
+    "decode",
+    "encode",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFile:
+    """A new file of a flow.
+
+    Attributes:
+        flow: The flow, as `stage.output`.
+        path: Path of the file, relative to the dataflow's folder.
+        rows: Number of its records.
+        size: Its bytes.
+        buckets: Number of buckets by which its messages are sorted; 0: they are not.
+    """
+
+    flow: str
+    path: str
+    rows: int
+    size: int
+    buckets: int
+
+
+@dataclass(frozen=True, slots=True)
+class BindingsFile:
+    """A new file of bindings of groups to addresses; the fields are those of `OutputFile`."""
+
+    path: str
+    rows: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewStateFile:
+    """A new run file with new records of a state.
+
+    Attributes:
+        state: Name of the state.
+        bucket: The bucket that the file belongs to.
+        path: Path of the file, relative to the state's table.
+        rows: Number of its records.
+        size: Its bytes.
+    """
+
+    state: str
+    bucket: int
+    path: str
+    rows: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class MergedFile:
+    """A new run file with records of other files; further fields are those of `NewStateFile`.
+
+    Attributes:
+        replaces: Paths of the files that it replaces. If a merge writes several files, the first
+            one names them.
+        bytes_dropped: Bytes of the files that it replaces.
+    """
+
+    state: str
+    bucket: int
+    path: str
+    rows: int
+    size: int
+    replaces: tuple[str, ...]
+    bytes_dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedFile:
+    """A file of a state that is no longer live: its path, relative to the table, and its bytes."""
+
+    state: str
+    path: str
+    bytes_dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedRows:
+    """Rows of a live file of a state that the run deletes; the path is relative to the table."""
+
+    state: str
+    path: str
+    deletes: Deletes
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Figures of a task's work, by name; the last message of a task that succeeded."""
+
+    figures: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A coded error; the only message of a task that failed.
+
+    Attributes:
+        type: Name of the error's class.
+        message: Text of the error.
+        details: JSON values without secrets.
+    """
+
+    type: str
+    message: str
+    details: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, error: CbpError) -> Failed:
+        """Return the message for an error."""
+        return cls(type(error).__name__, error.message, dict(error.details))
+
+    def error(self) -> CbpError:
+        """Return the error."""
+        return error_from_dict(self.type, {"message": self.message, "details": self.details})
+
+
+@dataclass(frozen=True, slots=True)
+class MessageMisplaced:
+    """The only message of a task that found a message of a loopback in a wrong bucket."""
+
+
+@dataclass(frozen=True, slots=True)
+class NextPhase:
+    """What a record-wise task reports of the groupwise stage downstream, which it also ran."""
+
+    reports: tuple[TaskReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobLane:
+    """The lane that a job took; the executor adds it to what the job's tasks report."""
+
+    lane: Lane
+
+
+TaskReport: TypeAlias = (
+    OutputFile
+    | BindingsFile
+    | NewStateFile
+    | MergedFile
+    | DroppedFile
+    | DeletedRows
+    | Counts
+    | Failed
+    | MessageMisplaced
+    | NextPhase
+    | JobLane
+)
+"""Every kind of message; see the classes."""
+
+_write = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def encode(reports: Iterable[TaskReport]) -> str:
+    """Return the messages of a task as JSON text."""
+    return _write([_plain(report) for report in reports])
+
+
+def _plain(report: TaskReport) -> list[Any]:
+    """Return a message's tag and fields as JSON values."""
+    match report:
+        case OutputFile(flow, path, rows, size, buckets):
+            return ["output", flow, path, rows, size, buckets]
+        case BindingsFile(path, rows, size):
+            return ["bindings", path, rows, size]
+        case NewStateFile(state, bucket, path, rows, size):
+            return ["state", state, bucket, path, rows, size]
+        case MergedFile(state, bucket, path, rows, size, replaces, dropped):
+            return ["merged", state, bucket, path, rows, size, replaces, dropped]
+        case DroppedFile(state, path, dropped):
+            return ["dropped", state, path, dropped]
+        case DeletedRows(state, path, deletes):
+            return ["deleted", state, path, deletes.to_json()]
+        case Counts(figures):
+            return ["counts", figures]
+        case Failed(type_, message, details):
+            return ["failed", type_, message, details]
+        case MessageMisplaced():
+            return ["misplaced"]
+        case NextPhase(reports):
+            return ["next_phase", *map(_plain, reports)]
+        case JobLane(lane):
+            return ["lane", lane]
+        case _:
+            assert_never(report)
+
+
+def decode(text: str) -> list[TaskReport]:
+    """Return the messages of a JSON text.
+
+    Raises:
+        InvariantError: The text is not one that `encode` returned.
+    """
+    try:
+        return [_report(plain) for plain in json.loads(text)]
+    except (ValueError, TypeError, KeyError) as exc:
+        message = f"a task sent {text[:200]!r}, which is no report; restart the service"
+        raise InvariantError(message) from exc
+
+
+def _report(plain: list[Any]) -> TaskReport:
+    tag, *fields = plain
+    match tag:
+        case "deleted":
+            state, path, deletes = fields
+            return DeletedRows(state, path, Deletes.from_json(deletes))
+        case "merged":
+            *file, replaces, dropped = fields
+            state, bucket, path, rows, size = file
+            return MergedFile(state, bucket, path, rows, size, tuple(replaces), dropped)
+        case "next_phase":
+            return NextPhase(tuple(map(_report, fields)))
+        case "lane":
+            (lane,) = fields
+            return JobLane(Lane(lane))
+        case _:
+            return _SIMPLE[tag](*fields)
+
+
+_SIMPLE: Mapping[str, type[TaskReport]] = {
+    "output": OutputFile,
+    "bindings": BindingsFile,
+    "state": NewStateFile,
+    "dropped": DroppedFile,
+    "counts": Counts,
+    "failed": Failed,
+    "misplaced": MessageMisplaced,
+}
+"""Messages whose fields are JSON values."""
