@@ -2,20 +2,17 @@
 
 The service is not needed: queues, memos and epochs are in memory and are lost with the process,
 and so is the folder. The same pure model as in the service decides what runs together, and when.
-
-Absent on purpose: intentions on disk, and anything that outlives the process: an interrupted
-replay has to begin again. A stage publishes every `PUBLISH_EPOCHS` runs, and at the end.
+How an epoch is prepared and published: `cbp.engine.read.recomputed_epochs`.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cbp.engine.interface.engine import Engine
-from cbp.engine.interface.runs import RunPlan
+from cbp.engine.read.recomputed_epochs import RecomputedEpochs
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.fusion import PhysicalStage
 from cbp.model.flow.connector import Connector
@@ -27,7 +24,6 @@ from cbp.model.schedule.runnable_call import consult
 
 __all__ = ["Replay"]
 
-PUBLISH_EPOCHS = 16
 _Pair = tuple[str, str]
 
 
@@ -56,18 +52,18 @@ class Replay:
     _connectors: dict[str, dict[str, Connector]] = field(init=False)
     _framings: dict[_Pair, Framing] = field(init=False, default_factory=dict)
     _memos: dict[str, Any] = field(init=False, default_factory=dict)
-    _waiting: dict[str, list[Intention]] = field(init=False)
-    _last_ms: int = field(init=False, default=0)
+    _recomputed: RecomputedEpochs = field(init=False)
 
     def __post_init__(self) -> None:
         self.epochs = dict.fromkeys(self.units, 0)
-        self._waiting = {name: [] for name in self.units}
         self._connectors = {
             name: {input_: Connector(input_) for input_ in unit.leader.wiring}
             for name, unit in self.units.items()
         }
-        stages = list(self.dataflow.stages.values())
-        self.engine.tables.create_tables(self.folder, self.dataflow.name, stages)
+        self._recomputed = RecomputedEpochs(
+            self.engine, self.dataflow, self.folder, self.id, self.before_run
+        )
+        self._recomputed.create_tables(list(self.dataflow.stages.values()))
 
     @property
     def reached(self) -> bool:
@@ -92,51 +88,35 @@ class Replay:
         """Run to the end and publish everything; raises like `run_until_idle`."""
         self.run_until_idle()
         for stage in self.units:
-            self._publish(stage)
+            self._recomputed.publish(stage)
 
     def _run(self, stage: str) -> bool:
         epoch = self.epochs[stage]
         if self.limits is not None and epoch >= self.limits.get(stage, epoch + 1):
             return False
-        node, *fused = self.units[stage].members
+        node = self.units[stage].leader
         waiting = self._connectors[stage]
         decision = consult(stage, node.runnable, waiting, self._memos.get(stage))
         if not decision.runnable:
             return False
-        run = f"{self.id}{len(self._waiting[stage]):02x}{epoch:08x}"
-        self.before_run(run)
         inputs = {
             name: tuple(waiting[name].find(index) for index in decision.read.get(name, ()))
             for name in node.wiring
         }
-        prepared = self.engine.preparer.prepare(
-            RunPlan(
-                self.folder,
+        run, prepared = self._recomputed.prepare(self.units[stage], epoch, inputs)
+        self._recomputed.record(
+            Intention(
                 self.dataflow.name,
-                node,
+                stage,
                 epoch,
                 run,
-                inputs,
-                tuple(fused),
-                tuple(self._waiting[stage]),
-                own_messages=self.dataflow.own_messages(),
+                0,
+                decision.read,
+                decision.remove,
+                prepared.outputs,
+                prepared.changes,
             )
         )
-        self._last_ms = max(time.time_ns() // 1_000_000, self._last_ms + 2)
-        intention = Intention(
-            self.dataflow.name,
-            stage,
-            epoch,
-            run,
-            self._last_ms,
-            decision.read,
-            decision.remove,
-            prepared.outputs,
-            prepared.changes,
-        )
-        self._waiting[stage].append(intention)
-        if len(self._waiting[stage]) >= PUBLISH_EPOCHS:
-            self._publish(stage)
         self._memos[stage] = decision.memo
         self.epochs[stage] += 1
         for name, connector in waiting.items():
@@ -146,14 +126,6 @@ class Replay:
         for increment in prepared.outputs.values():
             self._enqueue(increment)
         return True
-
-    def _publish(self, stage: str) -> None:
-        records = self._waiting[stage]
-        if records:
-            self.engine.publisher.publish(
-                self.folder, records, timestamp_ms=records[-1].prepared_ms
-            )
-            records.clear()
 
     def _enqueue(self, increment: Increment) -> None:
         for stage, input_ in self.dataflow.receivers(increment):

@@ -1,0 +1,92 @@
+"""Epochs of a recomputation: prepared in a separate folder, published every so many epochs.
+
+What is recomputed again, and from which inputs, is decided above: by `cbp.engine.read.replay` and
+`cbp.engine.read.repeat`.
+
+Absent on purpose: intentions on disk, and anything that outlives the process: an interrupted
+recomputation has to begin again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cbp.engine.interface.engine import Engine
+from cbp.engine.interface.runs import PreparedRun, RunPlan
+from cbp.model.dataflow.dataflow import Dataflow, StageNode
+from cbp.model.dataflow.fusion import PhysicalStage
+from cbp.model.flow.increment import Increment
+from cbp.model.run.intention import Intention
+
+__all__ = ["RecomputedEpochs"]
+
+PUBLISH_EPOCHS = 16
+
+
+@dataclass
+class RecomputedEpochs:
+    """Prepares epochs and publishes them: each stage's every `PUBLISH_EPOCHS` epochs.
+
+    Attributes:
+        folder: Folder of the tables; increments name their files relative to it.
+        id: Prefix of the ids of the runs, `[a-z0-9]+`.
+        before_run: Called with the id of each run before it starts; may raise to end everything.
+        now_ms: Returns the time in milliseconds since 1970.
+    """
+
+    engine: Engine
+    dataflow: Dataflow
+    folder: str
+    id: str
+    before_run: Callable[[str], None]
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    _unpublished: defaultdict[str, list[Intention]] = field(
+        init=False, default_factory=lambda: defaultdict(list)
+    )
+    _last_ms: int = field(init=False, default=0)
+
+    def create_tables(self, stages: Sequence[StageNode]) -> None:
+        """Create the tables of these stages."""
+        self.engine.tables.create_tables(self.folder, self.dataflow.name, stages)
+
+    def prepare(
+        self, unit: PhysicalStage, epoch: int, inputs: Mapping[str, tuple[Increment, ...]]
+    ) -> tuple[str, PreparedRun]:
+        """Prepare an epoch; return the id of its run, and the run.
+
+        Raises:
+            CbpError: See `RunPreparer.prepare`.
+        """
+        run = f"{self.id}{epoch:08x}"
+        self.before_run(run)
+        node, *fused = unit.members
+        plan = RunPlan(
+            self.folder,
+            self.dataflow.name,
+            node,
+            epoch,
+            run,
+            inputs,
+            tuple(fused),
+            tuple(self._unpublished[node.name]),
+            own_messages=self.dataflow.own_messages(),
+        )
+        return run, self.engine.preparer.prepare(plan)
+
+    def record(self, epoch: Intention) -> None:
+        """Take the record of an epoch, dated later than all before; publish if that is due."""
+        self._last_ms = max(self.now_ms(), self._last_ms + 2)
+        unpublished = self._unpublished[epoch.stage]
+        unpublished.append(replace(epoch, prepared_ms=self._last_ms))
+        if len(unpublished) >= PUBLISH_EPOCHS:
+            self.publish(epoch.stage)
+
+    def publish(self, stage: str) -> None:
+        """Publish the epochs of a stage that are not published yet."""
+        if records := self._unpublished[stage]:
+            last_ms = records[-1].prepared_ms
+            self.engine.publisher.publish(self.folder, tuple(records), timestamp_ms=last_ms)
+            records.clear()
