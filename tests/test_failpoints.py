@@ -24,7 +24,6 @@ COVERED = {
     "cbp/engine/storage/files.py:_fsync": "called between the points of the port",
     "cbp/engine/storage/files.py:_temporary": "before a put, whose points are around the name",
     "cbp/engine/storage/files.py:make_dirs": "an empty folder is nothing",
-    "cbp/engine/spark/log_store.py:_replace": "called by write_durable, between its points",
     "cbp/engine/storage/parquet_writer.py:_flush": "a file that is open; close passes data_file",
     "cbp/engine/storage/parquet_writer.py:_sync": "sync_files passes data_sync",
     "controller/ingest/increments.py:__init__": "a temporary; the name comes in publish",

@@ -20,7 +20,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, unquote
 
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
@@ -263,6 +262,3 @@ def kept_files(folder: Path) -> dict[str, Path]:
 def reason_path(path: Path) -> Path:
     """Return where the reason of a quarantined file lies."""
     return path.with_name(path.name + ".reason.json")
-
-
-Reason = dict[str, Any]

@@ -464,7 +464,7 @@ def test_idle_work_finds_a_damage_shows_it_and_forgets_it_once_it_is_mended(
     scrubbing = world.controller.housekeeping.scrubbing
 
     def round_() -> None:
-        scrubbing.begin_now()
+        world.clock.advance(3600)  # the rest after a round
         ended = scrubbing.progress("one").ended_at
         for _ in range(1000):
             world.clock.advance(1)

@@ -17,13 +17,13 @@ import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from cbp.engine.delta.tables import open_table
-from cbp.engine.spark.log_store import LogStoreFiles, log_store_files
 from cbp.engine.storage.failpoints import Crash, PlannedFaults
 from cbp.engine.storage.files import Exists, Written
 from cbp.errors import FileSystemUnsafeError, NotFoundError, OperatingError
 from tests.cbp.engine.delta.commits import files as live_set
 from tests.cbp.engine.delta.commits import publish
 from tests.cbp.engine.delta.harness import make_state
+from tests.spark.log_store_files import LogStoreFiles
 
 pytestmark = pytest.mark.spark
 
@@ -189,15 +189,8 @@ def test_a_managed_table_lives_on_the_port(
     assert publish(table, 1, "a") == 1
     assert publish(table, 2, "a", "b") == 2
     table.checkpoint()
-    table.clean_log(0)
+    table.clean_before(table.snapshot.version)
     assert set(open_table(path, store).snapshot.live) == set(live_set("a", "b"))
-
-
-def test_a_scheme_that_is_not_safe_is_refused(spark: Any) -> None:
-    """Neither `file:` nor S3 without an arbiter gets a port."""
-    for uri in ("file:/data/t", "s3a://bucket/t"):
-        with pytest.raises(FileSystemUnsafeError):
-            log_store_files(spark, uri)
 
 
 def _race_alone(folder: str, name: str, barrier: Barrier, classpath: str) -> None:

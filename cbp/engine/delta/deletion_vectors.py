@@ -39,7 +39,6 @@ from cbp.errors import FileDamagedError, FileLostError, InvariantError, NotFound
 __all__ = [
     "VectorsFile",
     "bitmap_of",
-    "inline_vector",
     "live_in",
     "pack_vectors",
     "read_vector",
@@ -109,12 +108,6 @@ def pack_vectors(
         message = f"a file of deletion vectors may not have {at} bytes"
         raise InvariantError(message, bytes=at)
     return packed, VectorsFile(_file(relative_dir, name_uuid), b"".join(parts))
-
-
-def inline_vector(bitmap: BitMap64) -> DeletionVector:
-    """Return a vector whose descriptor holds its bytes; only for very small vectors."""
-    data = _serialize(bitmap)
-    return DeletionVector("i", z85_encode(data), None, len(data), len(bitmap))
 
 
 def read_vector(table_path: str, vector: DeletionVector, *, files: Files | None = None) -> BitMap64:

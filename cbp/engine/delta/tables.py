@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from cbp.engine.delta.actions import (
@@ -65,7 +65,6 @@ __all__ = [
     "FENCE",
     "ManagedTable",
     "create_table",
-    "next_timestamp",
     "open_table",
     "release",
 ]
@@ -151,15 +150,6 @@ def open_table(
         ForeignWriterError: Another writer wrote the newest entries; see `repair`.
     """
     return ManagedTable(path, files, checkpoint_interval=checkpoint_interval)
-
-
-def next_timestamp(tables: Iterable[ManagedTable], now_ms: int) -> int:
-    """Return an in-commit timestamp that is later than any of these tables has.
-
-    If the entries of one publication have the same timestamp on all tables, Spark's
-    `TIMESTAMP AS OF` gives one consistent view over the tables.
-    """
-    return max([now_ms, *(table.snapshot.in_commit_timestamp + 1 for table in tables)])
 
 
 def release(path: str, *, files: Files | None = None, now_ms: int = 0) -> int:
@@ -357,22 +347,10 @@ class ManagedTable:
             self._checkpointed = now.version
             return now.version
 
-    def clean_log(self, keep_versions: int) -> int:
-        """Remove the log before the newest checkpoint that leaves enough versions.
-
-        Everything that stays can be read: a checkpoint, its own entry, and the later entries.
-
-        Args:
-            keep_versions: How many versions before the newest stay readable (>= 0).
-
-        Returns:
-            The oldest version that can be read afterwards.
-        """
-        with self._lock:
-            return self.clean_before(self._snapshot.version - keep_versions)
-
     def clean_before(self, version: int) -> int:
         """Remove the log before the newest checkpoint that is not newer than `version`.
+
+        Everything that stays can be read: a checkpoint, its own entry, and the later entries.
 
         Returns:
             The oldest version that can be read afterwards.

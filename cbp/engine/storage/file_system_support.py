@@ -3,7 +3,7 @@
 A log entry must have exactly one writer. What ensures that depends on the file system:
 
     plain path, file:         link(2), `cbp.engine.storage.files.LocalFiles`
-    hdfs, abfs, gs, ...       Delta's LogStore, `cbp.engine.spark.log_store.LogStoreFiles`
+    hdfs, abfs, gs, ...       Delta's LogStore; refused for now, because tasks write to POSIX paths
     s3, s3a, s3n              a LogStore that arbitrates through DynamoDB, if one is configured
 
 Refused by name: Delta's LogStore on `file:`, which lets two processes both create the same file

@@ -101,9 +101,6 @@ class Files(Protocol):
     def write_durable(self, path: str, data: bytes, *, what: str = "data_file") -> None:
         """Create or replace a file, whole or not at all; missing folders are made."""
 
-    def sync_file(self, path: str, *, what: str = "data_file") -> None:
-        """Make an existing file's content and its name durable."""
-
     def read(self, path: str) -> bytes:
         """Return a file's bytes."""
 
@@ -215,15 +212,6 @@ class LocalFiles:
         with _operating(path), self._temporary(path, data) as temporary:
             self.faults(f"{what}.before")
             os.rename(temporary, path)
-            self.sync_dir(os.path.dirname(path))
-            self.faults(f"{what}.after")
-
-    def sync_file(self, path: str, *, what: str = "data_file") -> None:
-        """Make an existing file's content and its name durable; see `Files`."""
-        path = local_path(path)
-        with _operating(path):
-            self.faults(f"{what}.before")
-            _fsync(path)
             self.sync_dir(os.path.dirname(path))
             self.faults(f"{what}.after")
 

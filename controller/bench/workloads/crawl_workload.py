@@ -87,11 +87,6 @@ class CrawlQueue:
         chance = np.random.default_rng([1, number])
         return self._drawn(self._loaded + before, count, chance)
 
-    def first_pages(self) -> Iterator[pa.Table]:
-        """Yield the first pages, whose state `states` returns."""
-        for pages, links in self._first():
-            yield self._table(pages, links)
-
     def states(self, more: Iterable[tuple[Ids, Ids]] = ()) -> dict[tuple[str, str], pa.Table]:
         """Return the states of the stages: a record per URL and per site.
 

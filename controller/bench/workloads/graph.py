@@ -26,7 +26,6 @@ __all__ = [
     "Graph",
     "Ranked",
     "coefficients_of",
-    "degrees_of",
     "edge_table",
     "neighbours_of",
     "ranks_of",
@@ -138,13 +137,6 @@ def ranks_of(edges: Edges, nodes: int, *, damping: float = 0.85) -> Ranked:
         if np.abs(after - rank).max() <= ENOUGH:
             return Ranked(rank, inflow, dangling)
         rank = after
-
-
-def degrees_of(edges: Edges, nodes: int) -> Ids:
-    """Return the number of links that begin or end at each page."""
-    both = np.concatenate([edges.src, edges.dst])
-    degrees: Ids = np.bincount(both, minlength=nodes).astype(np.int64)
-    return degrees
 
 
 def neighbours_of(edges: Edges, nodes: int) -> list[set[int]]:

@@ -141,10 +141,6 @@ class Scrubbing:
     def _rest_from(self, now: datetime) -> None:
         self._rest = Rest(now, now + min(_BETWEEN, self._round))
 
-    def begin_now(self) -> None:
-        """Let the next round begin at once, if none is under way."""
-        self._rest = None
-
     def progress(self, name: str) -> Progress:
         """Return how far the round is with a dataflow, and what is damaged in it."""
         if name not in self._progress:

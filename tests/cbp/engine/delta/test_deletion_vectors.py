@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from cbp.engine.delta.deletion_vectors import (
-    inline_vector,
     read_vector,
     vector_path,
     z85_decode,
@@ -20,6 +19,7 @@ from cbp.engine.delta.deletion_vectors import (
 )
 from cbp.errors import FileDamagedError, FileLostError, InvariantError
 from tests.cbp.engine.delta.harness import write_vectors
+from tests.cbp.engine.inline_vectors import inline_vector
 
 SETS = {
     "one": BitMap64([0]),

@@ -46,7 +46,7 @@ def check_everywhere(state: StateTable, read: Read) -> None:
     assert read(state.path) == expected
     state.table.checkpoint()
     assert read(state.path) == expected
-    state.table.clean_log(0)
+    state.table.clean_before(state.table.snapshot.version)
     assert not os.path.exists(state.table.log.entry_path(0))
     assert read(state.path) == expected
     state.add(1, range(7000, 7010))
@@ -68,7 +68,7 @@ def test_our_own_log_reader_shows_the_published_live_set(tmp_path: Path) -> None
     before = open_table(state.path, LocalFiles()).snapshot
     assert before == state.table.snapshot
     state.table.checkpoint()
-    state.table.clean_log(0)
+    state.table.clean_before(state.table.snapshot.version)
     assert open_table(state.path, LocalFiles()).snapshot.live == before.live
     dead = {p for p, add in before.live.items() if add.dead == add.rows}
     assert not dead
@@ -168,7 +168,7 @@ def test_an_output_table_reads_the_same_without_a_jvm(tmp_path: Path) -> None:
         last = pl.scan_delta(path).filter(pl.col("_epoch") == 2).collect()
         assert sorted(last["n"].to_list()) == [0, 1]
         table.checkpoint()
-        table.clean_log(0)
+        table.clean_before(table.snapshot.version)
 
 
 @pytest.mark.spark
@@ -206,7 +206,7 @@ def test_spark_reads_exactly_the_published_rows(tmp_path: Path, spark: Any) -> N
         assert with_spark(spark, out) == [0, 0, 1, 1, 2]
         assert with_spark(spark, out, "where _epoch = 2") == [0, 1]
         table.checkpoint()
-        table.clean_log(0)
+        table.clean_before(table.snapshot.version)
 
 
 @pytest.mark.spark
@@ -231,7 +231,7 @@ def test_kernel_reads_exactly_the_published_rows(tmp_path: Path, spark: Any) -> 
         assert sorted(row["n"] for row in rows) == [0, 0, 1, 1, 2]
         assert sorted(row["n"] for row in rows if row["_epoch"] == 2) == [0, 1]
         table.checkpoint()
-        table.clean_log(0)
+        table.clean_before(table.snapshot.version)
 
 
 @pytest.mark.spark

@@ -28,7 +28,7 @@ from cbp.engine.delta.actions import (
     encode,
 )
 from cbp.engine.delta.log import DeltaLog
-from cbp.engine.delta.tables import ManagedTable, next_timestamp, open_table, release
+from cbp.engine.delta.tables import ManagedTable, open_table, release
 from cbp.engine.storage.failpoints import Crash, PlannedFaults
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import (
@@ -60,7 +60,7 @@ def test_creating_twice_is_creating_once(tmp_path: Path) -> None:
     again = make_state(str(tmp_path), now_ms=999_999)
     assert again.snapshot == table.snapshot
     table.checkpoint()
-    table.clean_log(0)
+    table.clean_before(table.snapshot.version)
     assert make_state(str(tmp_path)).snapshot == table.snapshot
 
 
@@ -175,7 +175,7 @@ def test_a_publication_whose_entry_was_cleaned_up_is_still_known(tmp_path: Path)
         publish(table, epoch, "a")
     table.checkpoint()
     publish(table, 6, "a")
-    assert table.clean_log(1) == 5
+    assert table.clean_before(table.snapshot.version - 1) == 5
     again = open_table(str(tmp_path), LocalFiles())
     assert [publish(again, epoch, "a") for epoch in (2, 5, 6)] == [5, 5, 6]
     assert again.snapshot.version == 6
@@ -272,7 +272,7 @@ def test_a_publisher_far_behind_a_cleaned_log_stops(tmp_path: Path) -> None:
     for epoch in range(1, 6):
         publish(leader, epoch, "a", app="new")
     leader.checkpoint()
-    leader.clean_log(0)
+    leader.clean_before(leader.snapshot.version)
     with pytest.raises(LogConflictError):
         publish(zombie, 1, "b")
     assert leader.refresh().version == 5
@@ -377,12 +377,12 @@ def test_in_commit_timestamps_rise(tmp_path: Path) -> None:
     publish(one, 2, "a", at=50_000)
     publish(one, 3, "a", at=1)
     assert one.snapshot.in_commit_timestamp == 50_002
-    common = next_timestamp([one, two], 7)
+    common = one.snapshot.in_commit_timestamp + 1
     publish(one, 4, "a", at=common)
     publish(two, 1, "a", at=common)
     assert one.snapshot.in_commit_timestamp == two.snapshot.in_commit_timestamp == 50_003
     one.checkpoint()
-    one.clean_log(0)
+    one.clean_before(one.snapshot.version)
     assert open_table(one.path, LocalFiles()).snapshot.in_commit_timestamp == 50_003
 
 
@@ -401,11 +401,11 @@ def test_a_cleaned_log_keeps_what_was_promised(tmp_path: Path) -> None:
     """Every version that is kept can be read, an older one cannot; without one, all stay."""
     make_state(str(tmp_path))
     table = open_table(str(tmp_path), LocalFiles(), checkpoint_interval=3)
-    assert table.clean_log(0) == 0
+    assert table.clean_before(table.snapshot.version) == 0
     for epoch in range(1, 9):
         publish(table, epoch, f"f{epoch}")
     (tmp_path / "_delta_log" / ".x.1.tmp").write_bytes(b"left by a killed writer")
-    assert table.clean_log(4) == 3
+    assert table.clean_before(table.snapshot.version - 4) == 3
     for version in range(3, 9):
         assert set(table.log.snapshot(version).live) == set(files(f"f{version}"))
     with pytest.raises(CbpError):
@@ -427,7 +427,7 @@ def test_an_interrupted_clean_up_leaves_a_readable_log(tmp_path: Path, passage: 
         publish(table, epoch, f"f{epoch}")
     assert table.log.readable() == list(range(9))
     with suppress(Crash):
-        table.clean_log(0)
+        table.clean_before(table.snapshot.version)
     readable = table.log.readable()
     # Checkpoints stand at 3 and 6; the one at 3 serves as long as the entry behind it is there.
     assert readable == list(range({1: 3, 2: 3, 3: 3, 4: 4}.get(passage, 6), 9))
@@ -448,7 +448,7 @@ def test_entries_that_a_loss_of_power_brought_back_are_not_readable(tmp_path: Pa
         publish(table, epoch, f"f{epoch}")
     back = [table.log.entry_path(0), table.log.entry_path(4), table.log.checkpoint_path(3)]
     kept = {path: Path(path).read_bytes() for path in back}
-    assert table.clean_log(0) == 6
+    assert table.clean_before(table.snapshot.version) == 6
     for path, data in kept.items():
         Path(path).write_bytes(data)
     assert table.log.readable() == [6, 7, 8]

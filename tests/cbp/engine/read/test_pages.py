@@ -11,13 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from cbp.engine.delta.actions import AddFile
-from cbp.engine.delta.deletion_vectors import bitmap_of, inline_vector
+from cbp.engine.delta.deletion_vectors import bitmap_of
 from cbp.engine.delta.live_records import live_batches, page_of
 from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.record_reader import TableVersions
 from cbp.engine.storage import file_sizes as sizes
 from cbp.errors import VersionGoneError
 from tests.cbp.engine.epochs import dataflow_of
+from tests.cbp.engine.inline_vectors import inline_vector
 from tests.driver import Driver
 
 WORDS = ["a", "b", "ä", None, "", "z" * 300, "c", "d"]

@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from cbp.engine.delta.deletion_vectors import inline_vector
 from cbp.engine.state import access_path as access
 from cbp.engine.state import bucket_state as bucket
 from cbp.engine.state.access_path import choose_rows, choose_search
@@ -24,6 +23,7 @@ from cbp.engine.state.bucket_state import BucketState, LiveFile, StateTable
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.state.lookup import IndexedFile, RowGroups, ascending, matches
 from cbp.engine.storage import file_sizes as sizes
+from tests.cbp.engine.inline_vectors import inline_vector
 
 HASHES = st.integers(-6, 6)
 SEARCHES = {"index": 10.0**9, "scan": 0.0}

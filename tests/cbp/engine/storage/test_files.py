@@ -137,7 +137,6 @@ def test_reading_and_removing(tmp_path: Path) -> None:
     """Ranges, sizes, removal of what is gone already, and a coded error for reading it."""
     files, path = LocalFiles(), str(tmp_path / "x")
     files.write_durable(path, b"0123456789")
-    files.sync_file(path)
     assert files.read_range(path, 3, 4) == b"3456"
     assert files.read_range(path, 8, 10) == b"89"
     assert files.size(path) == 10

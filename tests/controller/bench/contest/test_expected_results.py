@@ -15,6 +15,7 @@ from controller.bench.workloads.crawl_workload import CrawlQueue
 from controller.bench.workloads.graph import Edges, coefficients_of
 from controller.bench.workloads.graph_workloads import Clustering, PageRank
 from controller.bench.workloads.workload import UrlCount
+from tests.controller.bench.workloads.crawl_pages import first_pages
 
 GRAPHS: list[Any] = [Clustering(100, 300, 3), PageRank(100, 400, 3)]
 
@@ -41,7 +42,7 @@ def test_a_crawl_s_states_are_those_of_the_reference_engine() -> None:
     workload = CrawlQueue(60, 3)
     dataflow = workload.dataflow(grouping="inner", form="groupwise", buckets=4)
     engine, truth = ReferenceEngine(dataflow), CrawlTruth(workload)
-    for pages in workload.first_pages():
+    for pages in first_pages(workload):
         engine.feed("pages", pages.to_pylist())
     before, drawn = 0, []
     for number, size in enumerate((20, 30, 20)):
@@ -65,7 +66,7 @@ def test_a_crawl_from_empty_knows_nothing_at_first() -> None:
     workload = CrawlQueue(60, 3, from_empty=True)
     assert workload.loaded_keys == workload.state_records == 0
     assert all(records.num_rows == 0 for records in workload.states().values())
-    assert list(workload.first_pages()) == []
+    assert list(first_pages(workload)) == []
 
 
 @pytest.mark.parametrize("workload", GRAPHS, ids=["clustering", "pagerank"])

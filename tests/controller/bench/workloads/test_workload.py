@@ -11,6 +11,7 @@ import pytest
 
 from cbp.engine.reference.engine import ReferenceEngine
 from controller.bench.workloads.workload import CrawlQueue, UrlCount, Workload
+from tests.controller.bench.workloads.crawl_pages import first_pages
 
 WORKLOADS: dict[str, Workload] = {
     "uniform": UrlCount(1000, 7),
@@ -68,7 +69,7 @@ def test_distinct_keys_are_all_in_state() -> None:
 def test_the_keys_of_a_crawl_are_counted() -> None:
     """What is told is how many URLs the first pages are or name, not how many there are."""
     workload = CrawlQueue(5000)
-    pages = [page for table in workload.first_pages() for page in table.to_pylist()]
+    pages = [page for table in first_pages(workload) for page in table.to_pylist()]
     known = {url for page in pages for url in (page["url"], *page["links"])}
     assert len(pages) == 500
     assert workload.loaded_keys == len(known)
@@ -82,7 +83,7 @@ def test_the_state_of_a_crawl_is_that_of_its_first_pages(keys: int) -> None:
     workload = CrawlQueue(keys, 3)
     dataflow = workload.dataflow(grouping="inner", form="groupwise", buckets=4)
     engine = ReferenceEngine(dataflow)
-    for pages in workload.first_pages():
+    for pages in first_pages(workload):
         engine.feed("pages", pages.to_pylist())
     engine.run_until_idle()
     states = workload.states()
@@ -95,7 +96,7 @@ def test_the_state_of_a_crawl_is_that_of_its_first_pages(keys: int) -> None:
 def test_no_page_comes_twice() -> None:
     """Whatever the sizes of increments, and when all URLs that there are have been crawled."""
     workload = CrawlQueue(1000, 7)
-    seen = {url for table in workload.first_pages() for url in table.column("url").to_pylist()}
+    seen = {url for table in first_pages(workload) for url in table.column("url").to_pylist()}
     assert len(seen) == 100
     before = 0
     for number, size in enumerate([400, 50, 50, 5, 5, 600]):

@@ -1,5 +1,8 @@
 """`Files` on file systems that Hadoop knows: Delta's LogStore, and Hadoop's FileSystem.
 
+The product stores tables on POSIX paths only, because tasks write there. This shows what the port
+would need elsewhere, and what Delta's LogStore does when two writers race.
+
 It works in the driver only, since it calls the driver's JVM. `put_if_absent` is the LogStore's
 `write(overwrite=false)`, whose class `cbp.engine.storage.file_system_support` chooses; everything
 else is plain reading and writing.
@@ -25,7 +28,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
-from cbp.engine.storage.file_system_support import log_store_class, scheme_of, setting_of
+from cbp.engine.storage.file_system_support import scheme_of
 from cbp.engine.storage.files import Exists, StoredFile, Written
 from cbp.errors import (
     DiskFullError,
@@ -34,7 +37,7 @@ from cbp.errors import (
     OperatingError,
 )
 
-__all__ = ["LogStoreFiles", "log_store_files"]
+__all__ = ["LogStoreFiles"]
 
 _TEMPORARY = ".tmp"
 _ABSENT = ("FileNotFoundException", "NoSuchFileException")
@@ -42,24 +45,6 @@ _TAKEN = "FileAlreadyExistsException"
 _THROWN = (Py4JJavaError, CapturedException)
 """Exceptions of the JVM; PySpark converts some, such as an illegal argument, to the second type."""
 _FULL = ("QuotaExceeded", "No space left", "quota")
-
-
-def log_store_files(spark: Any, uri: str, *, faults: Faults = NO_FAULTS) -> LogStoreFiles:
-    """Return `Files` for a file system that Hadoop knows.
-
-    Args:
-        spark: The driver's session.
-        uri: URI of the tables' folder.
-        faults: Failpoints, called at every durable effect.
-
-    Raises:
-        FileSystemUnsafeError: If no LogStore is safe there.
-    """
-    setting = setting_of(scheme_of(uri))
-    configured = spark.conf.get(setting, "")
-    store = log_store_class(uri, {setting: configured} if configured else {})
-    jvm, conf = spark.sparkContext._jvm, spark.sparkContext._jsc.hadoopConfiguration()
-    return LogStoreFiles(jvm, conf, store, faults=faults)
 
 
 class LogStoreFiles:
@@ -118,11 +103,6 @@ class LogStoreFiles:
             else:
                 self._write(path, data)
             self.faults(f"{what}.after")
-
-    def sync_file(self, path: str, *, what: str = "data_file") -> None:
-        """Do nothing but call the failpoints; see the module header."""
-        self.faults(f"{what}.before")
-        self.faults(f"{what}.after")
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes; see `Files`."""
