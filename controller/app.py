@@ -114,13 +114,18 @@ def engine_for(settings: Settings, *, faults: Faults = NO_FAULTS) -> Engine:
     """Return the engine that the settings name; imports Spark only if needed.
 
     Args:
-        settings: `engine`, `cache`, and the settings that begin with `spark_`.
+        settings: `engine`, `cache`, and the settings that begin with `spark_` or `worker_`.
         faults: Called at every durable effect.
     """
     if settings.engine == "local":
         from cbp.engine.direct import LocalEngine
+        from cbp.engine.workers.executor import WorkerExecutor
 
-        return LocalEngine(cache=str(settings.cache), faults=faults)
+        workers = WorkerExecutor(
+            free_max=settings.parallel_runs_max, memory_bytes_max=settings.worker_memory_bytes_max
+        )
+        executor = workers if settings.worker_processes else None
+        return LocalEngine(cache=str(settings.cache), executor=executor, faults=faults)
     from cbp.engine.spark import SparkEngine, SparkSettings
 
     session = SparkSettings(
@@ -207,6 +212,7 @@ class Service:
                 keep=Keep(settings.input_retention, settings.keep_runs),
                 collect_every=settings.collect_every,
                 scrub_seconds=settings.scrub_days * 86400,
+                dataflows_max=settings.dataflows_max,
             )
         )
         self.controller = Controller(self.parts)

@@ -51,7 +51,11 @@ class Settings(BaseSettings):
         root: Folder of everything that has no setting of its own.
         tables: Folder or URI of the tables of all dataflows.
         database_url: `sqlite:///file` or `postgresql+psycopg://user:password@host/name`.
-        engine: `spark`, or `local`: the same files without Spark, in this process.
+        engine: `spark`, or `local`: the same files without Spark, on this machine.
+        worker_processes: Whether `engine=local` runs translators in processes of their own. Without
+            them, one that crashes, calls `os._exit` or takes all memory takes the service with it.
+        worker_memory_bytes_max: Memory of such a process, without the files that it maps; a
+            translator that needs more gets a `MemoryError`. 0: no limit.
         allow_remote: Listen to other machines than this one.
         resident_workers: Processes beside a local Spark that do small runs without a job, at most
             one per slot; 0: every run is a job. Each takes some hundred megabytes while in use.
@@ -86,6 +90,8 @@ class Settings(BaseSettings):
         keep_inputs_bytes: Bytes that the increments of one source may take, however young; 0: any.
         keep_finished_hours, keep_finished_bytes: The same for dropped files that were taken in.
         keep_runs: Runs of a stage that stay listed, with the increments that they wrote.
+        dataflows_max: Dataflows that may be registered; each has folders that are listed, and
+            tables. More that a restart or `cbp recover` finds go on.
         attempt_hours: Longest time that a task may write; for this long its files are left alone.
         drain_seconds: How long a stop waits for runs that are under way.
         allowed_packages: Distributions whose translators may be named in a document.
@@ -144,6 +150,7 @@ class Settings(BaseSettings):
     keep_finished_hours: float = Field(default=7 * 24.0, ge=0, le=24 * 3660)
     keep_finished_bytes: int = Field(default=0, ge=0)
     keep_runs: int = Field(default=10_000, ge=100, le=1_000_000_000)
+    dataflows_max: int = Field(default=1_000, ge=1, le=1_000_000)
     attempt_hours: float = Field(default=1.0, ge=0, le=24 * 366)
     drain_seconds: float = Field(default=30.0, ge=0, le=3600)
     allowed_packages: Annotated[tuple[str, ...], NoDecode] = ("cbp",)
@@ -160,6 +167,8 @@ class Settings(BaseSettings):
     file_seconds_max: float = Field(default=60.0, gt=0)
     file_memory_bytes_max: int = Field(default=2 << 30, ge=64 << 20)
     reader_processes: bool = True
+    worker_processes: bool = True
+    worker_memory_bytes_max: int = Field(default=0, ge=0)
     page_size_default: int = Field(default=100, ge=1, le=500)
     page_size_max: int = Field(default=500, ge=1, le=500)
     umask: str = Field(default="077", pattern=r"^0?[0-7]{3}$")

@@ -47,12 +47,13 @@
     |  |- RebuildIncompleteError  some dataflows could not be rebuilt from their folders
     |  |- SparkSettingError       Spark does not check the records of a retried stage
     |  |- SparkJobError           Spark could not do a run's job
-    |  |  '- WorkerEndedError     a worker ended without an answer
+    |  |- WorkerEndedError        a worker ended without an answer
     |  |- SparkLostError          Spark does not answer, or has stopped
     |  |- SparkUnauthenticatedError  a cluster's master without a secret
     |  |- TimeLimitError          the author's code did not end in time
     |  |- NotFoundError           a name, key or table does not exist
     |  |- AlreadyExistsError      a name is taken
+    |  |- DataflowsTooManyError   the service has as many dataflows as it may have
     |  '- FlowUnframedError       no stage frames the flow that is to be closed
     '- InvariantError             our bug or corrupt data: the stage stops
        '- FileDamagedError        a file is not what was written
@@ -108,6 +109,7 @@ from cbp.errors.operating import (
     AlreadyExistsError,
     DataflowBusyError,
     DataflowFailedError,
+    DataflowsTooManyError,
     DiskFullError,
     FlowUnframedError,
     LeaseLostError,
@@ -155,6 +157,7 @@ __all__ = [
     "DataflowBusyError",
     "DataflowFailedError",
     "DataflowInvalidError",
+    "DataflowsTooManyError",
     "DecisionInvalidError",
     "DefinitionError",
     "DestinationInvalidError",

@@ -18,6 +18,7 @@ __all__ = [
     "AlreadyExistsError",
     "DataflowBusyError",
     "DataflowFailedError",
+    "DataflowsTooManyError",
     "DiskFullError",
     "FlowUnframedError",
     "LeaseLostError",
@@ -99,20 +100,22 @@ class SparkJobError(OperatingError):
         super().__init__(f"the Spark job of run {run} failed: {text}", run=run)
 
 
-class WorkerEndedError(SparkJobError):
-    """A Python worker of Spark ended without an answer, so no line of author's code is known."""
+class WorkerEndedError(OperatingError):
+    """A Python worker ended without an answer, so no line of author's code is known."""
 
     code = "worker_ended"
+    bounded = True
 
     def __init__(self, run: str, *, stages: Sequence[str], cause: str = "") -> None:
         told = f" ({cause})" if cause else ""
         super().__init__(
-            run,
-            f"a Python worker ended without an answer{told}, as often as Spark tried. It ran stage "
+            f"run {run} failed: a Python worker ended without an answer{told}. It ran stage "
             f"{', '.join(stages)}: its code must not end the process (os._exit, a crash in C); or "
             "the machine ended it, as when its memory is exhausted: see the system's log",
+            run=run,
+            stages=[*stages],
+            cause=cause,
         )
-        self.details = {**self.details, "stages": [*stages], "cause": cause}
 
 
 class SparkLostError(OperatingError):
@@ -292,6 +295,21 @@ class AlreadyExistsError(OperatingError):
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f"there is a {kind} {name!r} already", kind=kind, name=name)
+
+
+class DataflowsTooManyError(OperatingError):
+    """The service has as many dataflows as it may have."""
+
+    code = "dataflows_too_many"
+    retryable = False
+
+    def __init__(self, name: str, *, most: int) -> None:
+        super().__init__(
+            f"{name!r} was not registered: there are {most} dataflows already, the most that this "
+            "service takes; delete one, or raise CBP_DATAFLOWS_MAX and restart",
+            name=name,
+            most=most,
+        )
 
 
 class FlowUnframedError(OperatingError):

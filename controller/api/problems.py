@@ -115,6 +115,7 @@ STATUS: Mapping[str, int] = {
     "answer_late": 409,
     "not_found": 404,
     "already_exists": 409,
+    "dataflows_too_many": 409,
     "flow_unframed": 409,
     "invariant_broken": 500,
     # the metadata store

@@ -25,8 +25,8 @@ StateKeys = Annotated[
     typer.Option(
         "--state-keys",
         "--nodes",
-        help="Keys in state, or nodes of the graph; several, or a list with commas. By default "
-        "1,000,000; 20,000 for clustering, 100,000 for pagerank.",
+        help="Keys in state, or nodes of the graph. Repeat the option, or separate values by "
+        "commas. Default: 1,000,000; clustering 20,000; pagerank 100,000.",
         show_default=False,
     ),
 ]
@@ -35,19 +35,18 @@ Increment = Annotated[
     typer.Option(
         "--increment",
         "--changed",
-        help="Records, pages, or new links of the graph; several, or with commas. By default "
-        "10,000; 100 for graphs.",
+        help="Records, pages or new links of an increment; several as above. Default: 10,000; "
+        "graphs 100.",
         show_default=False,
     ),
 ]
 Edges = Annotated[
     int,
-    typer.Option(
-        help="Edges before the first increment; by default 10 per node, 5 for clustering."
-    ),
+    typer.Option(help="Edges before the first increment; 0: 10 per node, 5 for clustering."),
 ]
 Threshold = Annotated[
-    float, typer.Option(help="pagerank: change of a rank that affects a page; the mean is 1.")
+    float,
+    typer.Option(help="pagerank: smallest change of a rank that is passed on; the mean rank is 1."),
 ]
 Against = Annotated[
     list[str],
@@ -64,32 +63,40 @@ Against = Annotated[
         show_default=False,
     ),
 ]
-Keys = Annotated[str, typer.Option("--keys", help="uniform, zipf, or distinct keys of the state.")]
+Keys = Annotated[
+    str,
+    typer.Option(
+        "--keys",
+        help="How keys are drawn: uniform, zipf, or distinct (from the state, none twice).",
+    ),
+]
 Form = Annotated[
     list[str],
     typer.Option(
-        "--form", help="Form of our translator: groupwise, arrow or sql; can be repeated."
+        "--form", help="Form of our translator: groupwise, arrow or sql; several as above."
     ),
 ]
 HitRates = Annotated[
     list[str],
     typer.Option(
         "--hit-rates",
-        help="Instead of --increment: shares of the keys in state, such as 0.0001,0.01,1; "
-        "each record is then another key.",
+        help="Instead of --increment: the share of the keys in state that an increment has, such "
+        "as 0.0001,0.01,1. Each record has another key.",
     ),
 ]
-Age = Annotated[int, typer.Option(help="Increments before any is measured; shows growth.")]
+Age = Annotated[
+    int, typer.Option(help="Number of increments before the measured ones; shows growth.")
+]
 Error = Annotated[
     float, typer.Option(help="pagerank: mean error at which NumPy stops; the mean rank is 1.")
 ]
 FromEmpty = Annotated[
-    bool, typer.Option("--from-empty", help="crawl-queue: nothing is known at first.")
+    bool, typer.Option("--from-empty", help="crawl-queue: begin with an empty state.")
 ]
 Rounds = Annotated[
     list[str],
     typer.Option(
-        help="Measured runs of each candidate; several: for each size of increment. By default 7.",
+        help="Measured runs of each candidate; several: one per size of increment. Default: 7.",
         show_default=False,
     ),
 ]
@@ -97,13 +104,14 @@ Isolated = Annotated[
     bool,
     typer.Option(
         "--own-processes/--one-process",
-        help="A process, and a Spark, for each candidate; or all in this one.",
+        help="Give each candidate its own process and Spark, or run all in this process.",
     ),
 ]
 Warmup = Annotated[
     list[str],
     typer.Option(
-        help="Runs before the measured ones, in the same way. By default 2.", show_default=False
+        help="Runs before the measured ones; several as for --rounds. Default: 2.",
+        show_default=False,
     ),
 ]
 CandidateSeconds = Annotated[
@@ -115,19 +123,23 @@ CandidateSeconds = Annotated[
 ]
 Minutes = Annotated[
     float,
-    typer.Option(help="After this many minutes, start no further round, and compare. 0: no limit."),
+    typer.Option(help="Start no round after this many minutes; then compare. 0: no limit."),
 ]
-Grouping = Annotated[str, typer.Option(help="inner or outer state, ours and the black box's.")]
-Master = Annotated[str, typer.Option(help="Spark master, or none to run in this process.")]
+Grouping = Annotated[
+    str, typer.Option(help="Grouping of our states and of the black box's: inner or outer.")
+]
+Master = Annotated[str, typer.Option(help="Spark master; `none`: no Spark.")]
 Memory = Annotated[
     str, typer.Option("--driver-memory", help="Driver memory of each candidate's Spark.")
 ]
-Root = Annotated[Path | None, typer.Option(help="Make a folder in this one, and let it stay.")]
+Root = Annotated[
+    Path | None, typer.Option(help="Create the working folder in this one, and keep it.")
+]
 Prepared = Annotated[
     Path | None,
     typer.Option(
-        help="Save first states in this folder and reuse the ones already there, so that several "
-        "calls make them only once. Valid for one version of the product."
+        help="Save first states in this folder, and reuse those of earlier calls. Use it with one "
+        "version of the product only."
     ),
 ]
 JsonFile = Annotated[
@@ -142,7 +154,9 @@ JsonFile = Annotated[
         "and soak has what was found.",
     ),
 ]
-Picture = Annotated[Path | None, typer.Option(help="Draw the results here (PNG, SVG, PDF).")]
+Picture = Annotated[
+    Path | None, typer.Option(help="Draw the results into this file (PNG, SVG, PDF).")
+]
 Epochs = Annotated[int, typer.Option(help="Number of consecutive epochs of a soak.")]
 Soak = Annotated[bool, typer.Option("--soak", help="Run only cbp, for many consecutive epochs.")]
 
@@ -161,8 +175,8 @@ Results = Annotated[
 Into = Annotated[
     Path | None,
     typer.Option(
-        help="Put the tables into this file, between its two lines `<!-- figures: ... -->`; "
-        "else they are printed.",
+        help="Write the tables into this file, between its two lines `<!-- figures: ... -->`, "
+        "instead of printing them.",
         exists=True,
     ),
 ]
@@ -198,7 +212,7 @@ def bench_command(
     soak: Soak = False,
     publish_epochs: PublishEpochs = 1,
 ) -> None:
-    """Measure a workload, ours beside its peers, on the same increments."""
+    """Measure our engine and its peers on the same increments of a workload."""
     # Imported here: `cbp --help` does not wait for the benchmark to load.
     from controller import bench
 
@@ -238,7 +252,7 @@ def bench_command(
 
 
 def bench_tables_command(results: Results, into: Into = None, json_: AsJson = False) -> None:
-    """Make Markdown tables of what `cbp bench --json` wrote, as the README has them."""
+    """Format the documents of `cbp bench --json` as Markdown tables."""
     from controller import bench
 
     tables = bench.markdown({path.stem: _document(path) for path in results})

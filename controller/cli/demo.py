@@ -12,12 +12,23 @@ from controller.cli.session import AsJson
 __all__ = ["demo_command"]
 
 Keep = Annotated[bool, typer.Option("--keep", help="Leave the service running.")]
-Root = Annotated[Path | None, typer.Option(help="Make a folder in this one, and let it stay.")]
-Increments = Annotated[int, typer.Option(min=1, max=100, help="Increments before the last one.")]
+Root = Annotated[
+    Path | None, typer.Option(help="Create the working folder in this one, and keep it.")
+]
+Increments = Annotated[
+    int, typer.Option(min=1, max=100, help="Number of increments before the last one.")
+]
 Engine = Annotated[Literal["spark", "local"], typer.Option(help="`local` needs no Spark.")]
-Modules = Annotated[int | None, typer.Option("--limit", min=1, help="Most modules to take.")]
-Stdlib = Annotated[bool, typer.Option("--stdlib", help="Take the standard library too.")]
-Port = Annotated[int, typer.Option(min=1, max=65535, envvar="CBP_PORT", help="If it is free.")]
+Modules = Annotated[
+    int | None, typer.Option("--limit", min=1, help="Maximum number of modules to read.")
+]
+Stdlib = Annotated[bool, typer.Option("--stdlib", help="Read the standard library too.")]
+Port = Annotated[
+    int,
+    typer.Option(
+        min=1, max=65535, envvar="CBP_PORT", help="Port of the service; another one if it is taken."
+    ),
+]
 
 
 def demo_command(
@@ -30,7 +41,7 @@ def demo_command(
     port: Port = 8420,
     json_: AsJson = False,
 ) -> None:
-    """Run the crawl queue over the installed Python packages, start to end."""
+    """Run the crawl queue over the installed Python packages, and check every table."""
     # Imported here: `cbp --help` does not wait for the demo to load.
     from controller.demo import CheckFailedError, DemoOptions, run_demo
 

@@ -47,10 +47,11 @@ class SoakGrewError(OperatingError):
     def __init__(
         self, runs: int, grown: Mapping[str, float], growth_max: float, disk_per_run_max: float
     ) -> None:
-        told = ", ".join(f"{words} by {growth:.2f}" for words, growth in grown.items())
+        growth_text = ", ".join(f"{words} by {growth:.2f}" for words, growth in grown.items())
         super().__init__(
-            f"from the middle to the end of {runs} runs grew: {told}; --growth-max allows "
-            f"{growth_max}, --disk-per-run-max {disk_per_run_max:.0f} bytes and no files",
+            f"between the middle and the end of {runs} runs there grew: {growth_text}. Allowed are "
+            f"a factor of {growth_max} (--growth-max), {disk_per_run_max:.0f} bytes per run "
+            "(--disk-per-run-max) and no files",
             runs=runs,
             grown=dict(grown),
             growth_max=growth_max,
@@ -83,9 +84,9 @@ class StagesStoppedError(OperatingError):
     retryable = False
 
     def __init__(self, dataflow: str, stages: Mapping[str, str]) -> None:
-        told = "; ".join(f"{name}: {why}" for name, why in stages.items())
+        reasons = "; ".join(f"{name}: {why}" for name, why in stages.items())
         super().__init__(
-            f"{dataflow!r} does not apply what it has: {told}",
+            f"stages of {dataflow!r} have input left, and do not start: {reasons}",
             dataflow=dataflow,
             stages=dict(stages),
         )

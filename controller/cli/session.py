@@ -33,21 +33,28 @@ _FORMATS = [
 ]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Cursor = Annotated[str | None, typer.Option(help="Of the page before.")]
+Cursor = Annotated[
+    str | None, typer.Option(help="Continue after the page that printed this cursor.")
+]
 DataflowName = Annotated[str, typer.Argument(help="Name of the dataflow.", show_default=False)]
-Limit = Annotated[int, typer.Option(min=1, max=500, help="Most rows to print.")]
+Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number of rows.")]
 
 Epoch = Annotated[
-    int | None, typer.Option(min=0, help="The first that shows this epoch.", show_default=False)
+    int | None,
+    typer.Option(min=0, help="Read the first snapshot that has this epoch.", show_default=False),
 ]
 Stage = Annotated[
     str | None,
-    typer.Option(help="Stage that --epoch refers to; by default every stage.", show_default=False),
+    typer.Option(help="Stage that --epoch counts; by default every stage.", show_default=False),
 ]
 At = Annotated[
     datetime | None,
     typer.Option(
-        formats=_FORMATS, help="The newest as of this time (UTC unless told).", show_default=False
+        formats=_FORMATS,
+        metavar="TIME",
+        help="Read the newest snapshot at this time, such as 2026-11-21 or "
+        "2026-11-21T10:00:00+02:00; UTC without an offset.",
+        show_default=False,
     ),
 ]
 

@@ -17,14 +17,16 @@ from controller.terminal import print_table, print_text
 
 __all__ = ["soak_command"]
 
-Runs = Annotated[int, typer.Option(min=40, help="Small runs, one after the other.")]
-Root = Annotated[Path | None, typer.Option(help="Make a folder in this one, and let it stay.")]
-JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the samples here.")]
+Runs = Annotated[int, typer.Option(min=40, help="Number of small runs, one after the other.")]
+Root = Annotated[
+    Path | None, typer.Option(help="Create the working folder in this one, and keep it.")
+]
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the samples to this file.")]
 GrowthMax = Annotated[
     float,
     typer.Option(
         min=1.0,
-        help="Fail when memory, open files or seconds per run grow more than this.",
+        help="Fail if memory, open files or seconds per run grow by more than this factor.",
     ),
 ]
 DiskMax = Annotated[
@@ -32,10 +34,12 @@ DiskMax = Annotated[
     typer.Option(
         "--disk-per-run-max",
         min=0,
-        help="Fail when 10,000 runs or more leave more bytes than this on disk, each.",
+        help="With 10,000 runs or more: fail if a run leaves more bytes than this on disk.",
     ),
 ]
-Picture = Annotated[Path | None, typer.Option(help="Draw the figures here (PNG, SVG, PDF).")]
+Picture = Annotated[
+    Path | None, typer.Option(help="Draw the figures into this file (PNG, SVG, PDF).")
+]
 
 
 def soak_command(
@@ -47,15 +51,16 @@ def soak_command(
     growth_max: GrowthMax = 1.2,
     disk_per_run_max: DiskMax = 2000,
 ) -> None:
-    """Run many small increments through a whole service; fail if anything grows with them.
+    """Run many small increments through a whole service; fail if anything grows.
 
-    The workload: files of 20 records with one of 500 URLs each, one a run, dropped by upload; a
-    dataflow of one stage that counts them, with 2 buckets, state and an output table. The whole
-    way of a file, in this process: claim, increment, run, record, publication, commit and
-    house-keeping, on the engine without Spark, on SQLite, without a network, with the shortest
-    retention, of the output too. Compared are the last tenth of the runs and the tenth in the
-    middle. Status 1 when memory, open files or seconds per run grew, or when runs left more on disk
-    than some hundred bytes for each accepted file, which stay for good, or any files.
+    The service runs in this process: SQLite, the engine without Spark, no network, the shortest
+    retention. One stage with 2 buckets counts URLs. Each run takes one uploaded file of 20
+    records, with up to 500 different URLs over all files, from its claim to housekeeping.
+
+    The last tenth of the runs is compared with the tenth in the middle. The exit status is 1 if
+    memory, open files or seconds per run grew by more than --growth-max, or if runs left files
+    on disk, or more bytes than --disk-per-run-max. Some hundred bytes for each accepted file
+    stay for good.
     """
     # Imported here: `cbp --help` does not wait for the benchmark to load.
     from controller import bench

@@ -53,8 +53,8 @@ class TokenMissingError(OperatingError):
 
     def __init__(self, file: Path) -> None:
         super().__init__(
-            f"there is no token: {file} is made when the service first starts; "
-            "start it with: cbp serve, or set CBP_ROOT or CBP_TOKEN_FILE to where it is",
+            f"no token: {file} does not exist. The service creates it when it first starts "
+            "(cbp serve); if the token is elsewhere, set CBP_ROOT or CBP_TOKEN_FILE",
             token_file=str(file),
         )
 
@@ -77,7 +77,7 @@ class FileWaitsError(OperatingError):
 
     def __init__(self, path: Path) -> None:
         super().__init__(
-            f"another file waits at {path}, with other content. Files are told apart by name: "
-            "start the service, which takes in that file, or drop this one under another name",
+            f"{path} already exists with other content. Start the service, which takes that "
+            "file in, or drop this one under another name",
             path=str(path),
         )

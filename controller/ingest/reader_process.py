@@ -14,14 +14,12 @@ while a file holds the interpreter.
 from __future__ import annotations
 
 import errno
-import fcntl
 import gc
 import os
 import pickle
 import resource
 import signal
 import sys
-import threading
 import time
 import traceback
 from contextlib import suppress
@@ -29,6 +27,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
+from cbp.engine.workers.lifetime import end_with
 from controller.ingest import parquet as _parquet  # imported before the first file
 from controller.ingest.reading import FileRead, ReadRequest, read_file
 from controller.ingest.rejection import FileRejectedError, unforeseen
@@ -125,21 +124,6 @@ def memory_bytes(pid: int) -> tuple[int, int]:
     return size * page, resident * page
 
 
-def _end_with(alive: int) -> None:
-    """End this process when the other end is closed, as it is when the parent is gone."""
-    with suppress(OSError, AttributeError):
-        # The default action of the signal ends the process, whatever holds the interpreter.
-        fcntl.fcntl(alive, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(alive, fcntl.F_SETFL, fcntl.fcntl(alive, fcntl.F_GETFL) | os.O_ASYNC)
-
-    def watch() -> None:
-        with suppress(OSError):
-            os.read(alive, 1)
-        os._exit(0)
-
-    threading.Thread(target=watch, name="cbp-alive", daemon=True).start()
-
-
 def _serve(link: Connection) -> None:
     link.send_bytes(b"ready")
     while True:
@@ -156,11 +140,10 @@ def _serve(link: Connection) -> None:
 def main(link: int, alive: int) -> None:
     """Serve until the parent closes its ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal signals the whole group
-    signal.signal(signal.SIGIO, signal.SIG_DFL)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     with suppress(OSError):
         os.nice(NICENESS)
-    _end_with(alive)
+    end_with(alive)
     gc.collect()
     gc.freeze()
     with suppress(BrokenPipeError, ConnectionResetError):

@@ -90,6 +90,7 @@ class Environment:
         removers: Removes purged folders that a crash left; `None`: the recovering thread does.
         run_seconds_max: Time limit of a run, and of framing one increment; 0: no limit.
         runnable_seconds_max: Time limit of one call of an author's Runnable; 0: no limit.
+        dataflows_max: Dataflows that may be registered.
     """
 
     store: Store
@@ -115,6 +116,7 @@ class Environment:
     removers: Executor | None = None
     run_seconds_max: float = 0.0
     runnable_seconds_max: float = 0.0
+    dataflows_max: int = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,6 +323,7 @@ def assemble(given: Environment) -> Parts:
         exclusion=exclusion,
         isolation=isolation,
         arrivals=given.arrivals,
+        most=given.dataflows_max,
     )
     amendments = Amendments(
         store=store,

@@ -104,6 +104,7 @@ class Controller:
         Raises:
             DataflowInvalidError: Listing every mistake with its place.
             AlreadyExistsError: If the name is taken.
+            DataflowsTooManyError: If the service has as many dataflows as it may have.
             TableForeignError: If the dataflow's folder holds anything else.
         """
         return self._register(document, duplicates)

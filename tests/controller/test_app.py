@@ -18,7 +18,13 @@ import pytest
 import structlog
 from anyio.from_thread import start_blocking_portal
 
-from cbp.errors import CbpError, LogConflictError, OperatingError
+from cbp.errors import (
+    AlreadyExistsError,
+    CbpError,
+    DataflowsTooManyError,
+    LogConflictError,
+    OperatingError,
+)
 from cbp.model.schedule.lease import Role
 from controller.app import Service, configure_logging, create_app, engine_for
 from controller.ingest import formats, reading
@@ -35,6 +41,7 @@ def settings(tmp_path: Path) -> Settings:
         root=tmp_path,
         engine="local",
         reader_processes=False,
+        worker_processes=False,
         token=TOKEN,
         settle_seconds=0,
         scan_seconds=0.1,
@@ -234,6 +241,31 @@ def test_the_settings_choose_the_engine(settings: Settings) -> None:
     engine = engine_for(settings)
     assert type(engine).__name__ == "LocalEngine"
     engine.close()
+
+
+def test_a_service_takes_so_many_dataflows(settings: Settings) -> None:
+    """One more is refused and leaves nothing; a limit below what there is loses nothing."""
+
+    def limited(most: int) -> Service:
+        return Service(settings.model_copy(update={"dataflows_max": most}))
+
+    service = limited(2)
+    for name in ("one", "two"):
+        service.controller.register(DOCUMENT | {"name": name})
+    with pytest.raises(DataflowsTooManyError, match="CBP_DATAFLOWS_MAX"):
+        service.controller.register(DOCUMENT | {"name": "three"})
+    assert not (settings.root / "tables" / "three").exists()
+    assert not (settings.drop_root / "three").exists()
+    with pytest.raises(AlreadyExistsError):
+        service.controller.register(DOCUMENT | {"name": "two"})
+    service.controller.delete("one")
+    service.controller.register(DOCUMENT | {"name": "three"})
+    service.stop()
+    service = limited(1)
+    service.start()
+    drop(service, "a", dataflow="two")
+    until(lambda: count(service, "a", "two") == 1)
+    service.stop()
 
 
 def test_a_wrong_database_is_a_coded_error(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
         root=tmp_path,
         engine="local",
         reader_processes=False,
+        worker_processes=False,
         token="canary-of-the-tests",
         settle_seconds=0,
         scan_seconds=0.05,

@@ -13,7 +13,14 @@ import pytest
 
 from cbp.errors import DataflowInvalidError, Mistake
 from cbp.errors.message_limits import MISTAKES_MAX, listed, shortened
-from cbp.model.dataflow.dataflow import SOURCES_MAX, STAGES_MAX, Dataflow, SourceNode, StageNode
+from cbp.model.dataflow.dataflow import (
+    FLOWS_MAX,
+    SOURCES_MAX,
+    STAGES_MAX,
+    Dataflow,
+    SourceNode,
+    StageNode,
+)
 from cbp.model.flow.schema import COLUMNS_MAX, Schema
 from controller.cli import main
 from controller.cli.session import Session
@@ -200,6 +207,31 @@ def test_a_dataflow_built_in_code_has_the_same_limits() -> None:
     with pytest.raises(DataflowInvalidError) as caught:
         Dataflow("big", nodes, {}).check()
     assert [mistake.code for mistake in caught.value.mistakes] == ["sources_too_many"]
+
+
+def test_a_dataflow_has_so_many_flows_and_not_one_more(world: World) -> None:
+    """Sources and outputs together: exactly the limit is taken, one more is told with both."""
+    (node,) = world.controller.dataflow("one").stages.values()
+    schema = Schema.parse(ONE["sources"]["a"]["schema"])
+    output = replace(node.translator.outputs[0], key=(), history=False)
+    per_stage = (FLOWS_MAX - 1) // STAGES_MAX + 1
+    outputs = tuple(replace(output, name=f"o{number:02}") for number in range(per_stage))
+    wide = replace(node.translator, outputs=outputs)
+    stages = {
+        f"s{number}": StageNode(f"s{number}", wide, {"items": "a0"})
+        for number in range(FLOWS_MAX // per_stage - 1)
+    }
+    rest = FLOWS_MAX - per_stage * len(stages)
+    sources = {f"a{number}": SourceNode(f"a{number}", schema) for number in range(rest)}
+    full = Dataflow("full", sources, stages)
+    assert len(full.flows()) == FLOWS_MAX
+    full.check()
+    more = replace(full, sources=sources | {"b": SourceNode("b", schema)})
+    with pytest.raises(DataflowInvalidError) as caught:
+        more.check()
+    (mistake,) = caught.value.mistakes
+    assert mistake.code == "flows_too_many"
+    assert f"{FLOWS_MAX + 1} flows" in mistake.message
 
 
 def test_an_error_tells_the_first_mistakes_and_that_there_are_more() -> None:

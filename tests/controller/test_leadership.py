@@ -178,6 +178,7 @@ def settings_of(root: Path, url: str, port: int, lease_seconds: float = 1.0) -> 
         port=port,
         engine="local",
         reader_processes=False,
+        worker_processes=False,
         token=TOKEN,
         settle_seconds=0,
         scan_seconds=0.1,

@@ -36,6 +36,7 @@ def serving(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Settings
         port=free_port(),
         engine="local",
         reader_processes=False,
+        worker_processes=False,
         token=TOKEN,
         settle_seconds=0,
         scan_seconds=0.1,

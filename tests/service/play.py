@@ -203,6 +203,7 @@ class Play:
             root=self.root,
             engine=self.engine,
             reader_processes=False,
+            worker_processes=False,
             token=_TOKEN,
             settle_seconds=0,
             allowed_packages=(self.package.name,),

@@ -15,9 +15,9 @@ from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
 from cbp.engine.spark import SparkExecutor
-from cbp.engine.spark.shipping import ship_with_fingerprints, with_differences
-from cbp.engine.spark.tasks import told_error
 from cbp.engine.spark.worker_main import answer
+from cbp.engine.workers.carried_errors import told_error
+from cbp.engine.workers.shipping import ship_with_fingerprints, with_differences
 from cbp.errors import CodeNotLoadedError
 from cbp.model.author.fingerprint import fingerprint
 from tests.authored import forget, write

@@ -88,7 +88,12 @@ class DirectEngine:
 
 
 class LocalEngine(DirectEngine):
-    """The direct engine without Spark; it has the same files and tables."""
+    """The direct engine without Spark; it has the same files and tables.
 
-    def __init__(self, *, cache: str, **options: Any) -> None:
-        super().__init__(LocalExecutor(), cache=cache, **options)
+    Args:
+        cache: Folder for index copies.
+        executor: Carries out tasks; by default in this process.
+    """
+
+    def __init__(self, *, cache: str, executor: Executor | None = None, **options: Any) -> None:
+        super().__init__(executor or LocalExecutor(), cache=cache, **options)

@@ -1,17 +1,20 @@
-"""Executor interface: carries out the tasks of a run; and the local executor, without Spark.
+"""Executor interface: carries out the tasks of a run; and the local executor, in this process.
 
 Guaranteed: every executor runs the same task code (`cbp.engine.task.stage_task`) on the same files,
 so that results do not depend on the executor (tests/cbp/engine/test_direct.py,
 tests/spark/test_spark_engine.py).
 Absent on purpose: how tasks are planned (`cbp.engine.run.planner`), and how their reports
-are used (`cbp.engine.run.preparer`). The executor on Spark is in `cbp.engine.spark`.
+are used (`cbp.engine.run.preparer`). The executor on Spark is in `cbp.engine.spark`, the one that
+a service without Spark uses in `cbp.engine.workers`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Protocol
 
+from cbp.engine.columnar.file_slices import InputShare
 from cbp.engine.interface.limits import require_no_spark
 from cbp.engine.interface.runs import RunControl, RunPlan
 from cbp.engine.task.plan import TaskPlan
@@ -80,13 +83,15 @@ class LocalExecutor:
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
         """Run the same task code as Spark's workers."""
+        return self.work(plan, task)()
+
+    def work(self, plan: RunPlan, task: TaskPlan) -> Callable[[], list[TaskReport]]:
+        """Return the function, to be called in any process, that runs every task of a plan."""
         require_no_spark(plan.node.name, task.spec)
+        shares = None
         if task.spec.record_wise:
-            work = record_shares(plan, plan.slots_of(self.slots))
-            runs = (self._kind(task, i, "0").run_shares(share) for i, share in enumerate(work))
-        else:
-            runs = (self._kind(task, part, "0").run_arranged() for part in range(task.tasks))
-        return [*(report for run in runs for report in run), JobLane(Lane.LOCAL)]
+            shares = record_shares(plan, plan.slots_of(self.slots))
+        return partial(_run_tasks, self._kind, task, shares)
 
     def cancel(self, run: str) -> None:
         """Do nothing: a task here cannot be interrupted."""
@@ -101,3 +106,14 @@ class LocalExecutor:
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
+
+
+def _run_tasks(
+    kind: type[StageTask], task: TaskPlan, shares: Sequence[list[InputShare]] | None
+) -> list[TaskReport]:
+    """Run all tasks, one after the other; `shares` are those of a record-wise stage."""
+    if shares is not None:
+        runs = (kind(task, i, "0").run_shares(share) for i, share in enumerate(shares))
+    else:
+        runs = (kind(task, part, "0").run_arranged() for part in range(task.tasks))
+    return [*(report for run in runs for report in run), JobLane(Lane.LOCAL)]

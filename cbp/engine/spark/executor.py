@@ -26,11 +26,9 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from cbp.engine.interface.runs import RunPlan
-from cbp.engine.spark.ended_workers import ended_worker
 from cbp.engine.spark.jobs import jobs_of, starved
 from cbp.engine.spark.placement import Placement
 from cbp.engine.spark.session import require_safe
-from cbp.engine.spark.shipping import ship_with_fingerprints, with_differences
 from cbp.engine.spark.shuffle import shuffled
 from cbp.engine.spark.sql.job import SqlJob, SqlSession, parts_of
 from cbp.engine.spark.sql_keys import Expressions, failed_expression
@@ -44,7 +42,6 @@ from cbp.engine.spark.tasks import (
     nothing_in_arrow,
     numbered,
     shared_out,
-    told_error,
 )
 from cbp.engine.spark.unreadable import is_unreadable
 from cbp.engine.spark.worker_pool import Residents
@@ -52,6 +49,9 @@ from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.record_task import record_shares
 from cbp.engine.task.reports import JobLane, TaskReport, decode, encode
 from cbp.engine.task.stage_task import StageTask
+from cbp.engine.workers.carried_errors import told_error
+from cbp.engine.workers.ended_workers import ended_worker
+from cbp.engine.workers.shipping import ship_with_fingerprints, with_differences
 from cbp.errors import (
     CbpError,
     CodeNotLoadedError,

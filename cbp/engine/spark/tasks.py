@@ -8,14 +8,14 @@
 Resident workers run the last two as well (`cbp.engine.spark.worker_pool`).
 
 Guaranteed: this code does not use the driver; a task reports JSON texts. A coded error
-(`CbpError`) before the shuffle is carried in the text of an exception (`told_error`).
+(`CbpError`) before the shuffle is carried in the text of an exception
+(`cbp.engine.workers.carried_errors`).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -31,9 +31,9 @@ from cbp.engine.shuffle.layout import COUNT, TO, ShuffleLayout
 from cbp.engine.shuffle.replicated_read import Replicate
 from cbp.engine.shuffle.routing_keys import slot_columns
 from cbp.engine.task.plan import TaskPlan
-from cbp.engine.task.reports import Failed, TaskReport, decode, encode
+from cbp.engine.task.reports import TaskReport, encode
 from cbp.engine.task.stage_task import StageTask
-from cbp.errors import CbpError
+from cbp.engine.workers.carried_errors import telling
 
 __all__ = [
     "PLACE",
@@ -50,8 +50,6 @@ __all__ = [
     "shared_out",
     "slots_ddl",
     "task_identity",
-    "telling",
-    "told_error",
 ]
 
 RESULT = "body string"
@@ -63,8 +61,6 @@ Work = Callable[[int, str], list[str]]
 """Takes a task's number and the unique id of its attempt; returns what the task reports."""
 
 _Numbered = Callable[[], list[str]]
-_TOLD = "|cbp-error|"
-"""Mark before and after a coded error in the text of a Spark exception."""
 
 
 def reported(reports: Iterable[TaskReport]) -> Iterator[pa.RecordBatch]:
@@ -146,26 +142,6 @@ def _filled(
     fewer, counts = combined(table, plan.spec, layout, flow, stage=plan.stage)
     slots = slot_columns(fewer, plan.spec, layout, flow, stage=plan.stage)
     return {**slots, COUNT: counts}, fewer
-
-
-@contextmanager
-def telling() -> Iterator[None]:
-    """Carry a `CbpError` in an exception's text, for code that yields records and has no report."""
-    try:
-        yield
-    except CbpError as error:
-        message = f"{_TOLD}{encode([Failed.of(error)])}{_TOLD}"
-        raise RuntimeError(message) from error
-
-
-def told_error(text: str) -> CbpError | None:
-    """Return the error that a task before the shuffle reported in its exception's text."""
-    parts = text.split(_TOLD)
-    if len(parts) < 3:
-        return None
-    (told,) = decode(parts[1])
-    assert isinstance(told, Failed), "the mark is set around errors only"
-    return told.error()
 
 
 def _for_every_task(copies: pa.Table, plan: TaskPlan) -> pa.Table:

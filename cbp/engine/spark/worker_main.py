@@ -1,7 +1,7 @@
 """Main program of a resident worker: it runs one task after the other from a pipe.
 
-`worker_pool` starts it as `python -m cbp.engine.spark.worker_main FD ALIVE` and holds the other
-ends of both pipes. The worker ends when one of them is closed, even while an author's code hangs,
+`worker_pool` starts it as `python -m cbp.engine.spark.worker_main FD ALIVE CRASH` and holds the
+other ends of both pipes. The worker ends when one is closed, even while an author's code hangs,
 so it never outlives its driver. It also ends after a long time without a request. Output that an
 author's code prints goes to stderr, as from Spark's workers; the pipe carries only answers.
 
@@ -16,13 +16,11 @@ import os
 import pickle
 import signal
 import sys
-import threading
 import traceback
-from contextlib import suppress
-from functools import partial
 from multiprocessing.connection import Connection
 
 from cbp.engine.spark import tasks as work
+from cbp.engine.workers.lifetime import end_with
 
 __all__ = ["IDLE_SECONDS", "answer", "serve"]
 
@@ -54,20 +52,12 @@ def serve(link: Connection) -> None:
         gc.collect()  # after the answer, while no caller waits
 
 
-def end_with(alive: Connection) -> None:
-    """End this process when the other end is closed, as happens when the driver is gone."""
-    with suppress(EOFError, OSError):
-        alive.recv_bytes()
-    os._exit(0)
-
-
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the whole group
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     gc.collect()
     gc.freeze()
-    watch = partial(end_with, Connection(int(sys.argv[2]), writable=False))
-    threading.Thread(target=watch, name="cbp-alive", daemon=True).start()
+    end_with(int(sys.argv[2]))
     try:
         serve(Connection(int(sys.argv[1])))
     except BrokenPipeError:

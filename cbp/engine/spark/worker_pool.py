@@ -19,18 +19,16 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from multiprocessing import Pipe
 from types import MappingProxyType
 from typing import Any
 
 from pyspark import cloudpickle
 
 from cbp.engine.spark.tasks import Work
+from cbp.engine.workers.worker_process import WorkerProcess
 
 __all__ = ["Residents", "safe_path"]
 
@@ -39,11 +37,6 @@ HOT_RUNS = 8
 
 The count starts again after a worker was lost, or ended because it was idle.
 """
-
-STOP_SECONDS = 5.0
-
-_OWN = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
-"""Spark's defaults for its Python workers, so that an author's code behaves the same here."""
 
 _MODULE = "cbp.engine.spark.worker_main"
 _pickled: Callable[[Any], bytes] = cloudpickle.dumps
@@ -60,41 +53,17 @@ def safe_path() -> dict[str, str]:
     return {} if mine else {"PYTHONSAFEPATH": "1"}
 
 
-class _Worker:
-    """One worker process behind a pipe; one thread at a time uses it, any thread may kill it."""
+class _Worker(WorkerProcess):
+    """One resident worker."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._link, theirs = Pipe()
-        # Nothing is ever sent through this pipe. When it closes, a thread of the worker ends the
-        # worker, since this process is gone.
-        watched, self._alive = Pipe(duplex=False)
-        with theirs, watched:
-            ends = theirs.fileno(), watched.fileno()
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", _MODULE, *map(str, ends)],
-                env={**_OWN, **os.environ, **safe_path(), **environment},
-                stdin=subprocess.DEVNULL,
-                pass_fds=ends,
-            )
-
-    @property
-    def pid(self) -> int:
-        """The id of the process."""
-        return self._process.pid
-
-    @property
-    def ended(self) -> bool:
-        """Whether the process has ended, as after a long idle time."""
-        return self._process.poll() is not None
+        super().__init__(
+            [sys.executable, "-m", _MODULE], {**os.environ, **safe_path(), **environment}
+        )
 
     def ready(self) -> None:
         """Wait until it has imported what tasks need; raises `EOFError` if it died."""
-        self._link.recv_bytes()
-
-    def send(self, request: bytes) -> None:
-        """Send a request; if the process has ended, `answer` raises, not this method."""
-        with suppress(OSError):
-            self._link.send_bytes(request)
+        self.receive()
 
     def answer(self) -> list[str] | str:
         """Wait for the task's report, or for the text of the exception that it raised.
@@ -102,22 +71,8 @@ class _Worker:
         Raises:
             EOFError, OSError: If the process ended.
         """
-        found: list[str] | str = pickle.loads(self._link.recv_bytes())
+        found: list[str] | str = pickle.loads(self.receive())
         return found
-
-    def kill(self) -> None:
-        """Kill the process at once, whatever it does."""
-        self._process.kill()
-
-    def close(self) -> None:
-        """End the process and close both pipes."""
-        self._link.close()  # the process ends by itself once its task is done
-        try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._alive.close()
 
 
 class Residents:

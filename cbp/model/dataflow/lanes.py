@@ -39,7 +39,7 @@ class Lane(StrEnum):
     """The processes that carry out the tasks of a job."""
 
     LOCAL = "local"
-    """The service's own process (`engine=local`)."""
+    """Without Spark (`engine=local`): a worker process of the service, or its own."""
     RESIDENT = "resident"
     """Python processes beside a local Spark, without a Spark job."""
     SPARK = "spark"

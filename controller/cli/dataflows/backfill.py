@@ -22,16 +22,16 @@ from controller.terminal import bytes_text, print_json, print_text
 __all__ = ["backfill_command"]
 
 Stages = Annotated[
-    list[str], typer.Argument(metavar="STAGE...", help="The stages.", show_default=False)
+    list[str], typer.Argument(metavar="STAGE...", help="Stages to rebuild.", show_default=False)
 ]
 Keep = Annotated[
     list[str] | None,
     typer.Option(
         metavar="STAGE",
-        help="A downstream stage that keeps its state and reads the repeated output too.",
+        help="A downstream stage that keeps its state, and reads the repeated output too.",
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, only tell.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would happen.")]
 
 
 def backfill_command(
@@ -42,10 +42,11 @@ def backfill_command(
     dry_run: DryRun = False,
     json_: AsJson = False,
 ) -> None:
-    """Make the state of stages again from all retained input; then they go on from there.
+    """Rebuild the state of stages from all retained input, and continue from there.
 
-    Their readers get what they write anew behind what they got before: name each of them
-    too, or say that it may keep its state (--keep).
+    A rebuilt stage writes its output again, and its readers get this output in addition to what
+    they already have. So name each reader too: as a further STAGE, to rebuild it as well, or
+    with --keep, to keep its state. The command is refused if some of the input is gone.
     """
     with session(context).connect() as service:
         found = service.get("dataflows", dataflow)

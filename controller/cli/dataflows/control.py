@@ -19,8 +19,10 @@ __all__ = [
 ]
 
 Stage = Annotated[str, typer.Argument(help="Name of the stage.", show_default=False)]
-Purge = Annotated[bool, typer.Option("--purge", help="Remove the tables too. Cannot be undone.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before removing tables.")]
+Purge = Annotated[
+    bool, typer.Option("--purge", help="Remove the tables too; this cannot be undone.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def pause_command(
@@ -29,7 +31,7 @@ def pause_command(
     stage: Annotated[str | None, typer.Argument(help="Only this stage.")] = None,
     json_: AsJson = False,
 ) -> None:
-    """Start no more runs of a dataflow, or of one of its stages; those under way end."""
+    """Start no more runs of a dataflow, or of one stage; runs in progress finish."""
     if stage is None:
         _act(context, ("dataflows", dataflow, "pause"), f"{dataflow} is paused", json_)
     else:
@@ -38,16 +40,16 @@ def pause_command(
 
 
 def resume_command(context: typer.Context, dataflow: DataflowName, json_: AsJson = False) -> None:
-    """Run a dataflow again, and clear the failures of its stages."""
+    """Let a dataflow run again, and clear the failures of its stages."""
     _act(context, ("dataflows", dataflow, "resume"), f"{dataflow} runs", json_)
 
 
 def retry_command(
     context: typer.Context, dataflow: DataflowName, stage: Stage, json_: AsJson = False
 ) -> None:
-    """Give a stage that stopped by itself one more try."""
+    """Let a stage that stopped after failures try once more."""
     path = ("dataflows", dataflow, "stages", stage, "retry")
-    _act(context, path, f"{dataflow}.{stage} tries again", json_)
+    _act(context, path, f"{dataflow}.{stage} will be tried again", json_)
 
 
 def close_command(
@@ -55,14 +57,15 @@ def close_command(
     dataflow: DataflowName,
     flow: Annotated[str, typer.Argument(help="`source` or `stage.output`.", show_default=False)],
     key: Annotated[
-        str | None, typer.Option(help="Repeated with the same key, it closes only once.")
+        str | None,
+        typer.Option(help="Idempotency key: requests with the same key close only once."),
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Return once all stages have applied it.")
+        bool, typer.Option("--wait", help="Return once all stages have applied the close.")
     ] = False,
     json_: AsJson = False,
 ) -> None:
-    """Close the open frames of a flow; records that come later begin new ones."""
+    """Close the open frames of a flow; later records start new frames."""
     with session(context).connect() as service:
         answer = service.post("dataflows", dataflow, "flows", flow, "close", idempotency_key=key)
     if wait:
@@ -89,7 +92,7 @@ def delete_command(
     if json_:
         print_json({"deleted": dataflow, "purged": purge})
     else:
-        print_text(f"{dataflow} is deleted; its tables " + ("are gone" if purge else "stay"))
+        print_text(f"{dataflow} is deleted; its tables " + ("are removed" if purge else "stay"))
 
 
 def _act(context: typer.Context, path: tuple[str, ...], done: str, as_json: bool) -> None:

@@ -12,9 +12,11 @@ from controller.terminal import bytes_text, print_json, print_table, print_text
 __all__ = ["explain_command"]
 
 Name = Annotated[str | None, typer.Argument(help="Name of the dataflow.", show_default=False)]
-Run = Annotated[str | None, typer.Option(help="Explain this run instead.", show_default=False)]
+Run = Annotated[
+    str | None, typer.Option(help="Explain this run instead of a dataflow.", show_default=False)
+]
 Shape = Literal["text", "mermaid", "dot"]
-Format = Annotated[Shape, typer.Option("--format", help="Of a dataflow: how to draw it.")]
+Format = Annotated[Shape, typer.Option("--format", help="How to draw the plan of a dataflow.")]
 
 
 def explain_command(
@@ -24,7 +26,11 @@ def explain_command(
     format_: Format = "text",
     json_: AsJson = False,
 ) -> None:
-    """Show what runs together and how records get there; or why a run ran and what it did."""
+    """Show the plan of a dataflow; or, with --run, explain one run.
+
+    The plan shows which stages run together, and how records reach them. The explanation of a
+    run shows why it started, what it read and what it wrote.
+    """
     if (dataflow is None) == (run is None):
         raise typer.BadParameter("name a dataflow, or a run with --run")  # noqa: EM101
     with session(context).connect() as service:
@@ -78,7 +84,7 @@ def _print_stage(stage: dict[str, Any], *, leads: bool) -> None:
     for state in stage["states"]:
         print_text(f"    keeps {state['state']}: {state['words']}")
     for output in stage["outputs"]:
-        readers = ", ".join(output["readers"]) or "nobody: a result"
+        readers = ", ".join(output["readers"]) or "no stage: a result"
         print_text(f"    writes {output['flow']} ({output['compared']}), read by {readers}")
 
 
@@ -91,13 +97,13 @@ def _print_account(answer: dict[str, Any]) -> None:
     print_text(f"why: {answer['why']}")
     codes = ", ".join(f"{stage} {code}" for stage, code in answer["codes"].items())
     print_text(f"code: version {answer['version']}{f' ({codes})' if codes else ''}")
-    print_text("\non what", "bold")
+    print_text("\ninput", "bold")
     print_table(
         ("input", "increment", "framing key", "records", "size", "taken"),
         [_consumed(item) for item in answer["consumed"]],
         empty="nothing",
     )
-    print_text("\nwhat it produced", "bold")
+    print_text("\noutput", "bold")
     rows = [
         (f"{item['flow']}/{item['index']}", item["records"], bytes_text(item["bytes"]))
         for item in answer["produced"]

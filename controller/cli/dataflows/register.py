@@ -24,20 +24,22 @@ Document = Annotated[
     str,
     typer.Argument(help="JSON or YAML file, or the name of a ready dataflow.", show_default=False),
 ]
-Plan = Annotated[bool, typer.Option("--plan", help="Show what would happen; change nothing.")]
+Plan = Annotated[bool, typer.Option("--plan", help="Change nothing; show what would happen.")]
 Keep = Annotated[
-    list[str] | None, typer.Option(metavar="STAGE", help="A replaced stage keeps its state.")
+    list[str] | None,
+    typer.Option(metavar="STAGE", help="Keep the state of this stage, which is replaced."),
 ]
 Rebuild = Annotated[
     list[str] | None,
-    typer.Option(metavar="STAGE", help="Empty a stage's state and make it again from its input."),
+    typer.Option(metavar="STAGE", help="Compute the state of this stage again from its input."),
 ]
 Retained = Annotated[
     list[str] | None,
-    typer.Option(metavar="STAGE", help="An added stage begins with the retained input."),
+    typer.Option(metavar="STAGE", help="Let this added stage begin with the retained input."),
 ]
 Expected = Annotated[
-    int | None, typer.Option("--expect-version", min=1, help="Refuse at any other version.")
+    int | None,
+    typer.Option("--expect-version", min=1, help="Refuse unless this version is registered now."),
 ]
 
 
@@ -51,10 +53,10 @@ def register_command(
     expected_version: Expected = None,
     json_: AsJson = False,
 ) -> None:
-    """Register a dataflow, or let a new version of a registered one take over.
+    """Register a dataflow, or replace a registered one by a new version.
 
-    A wrong document gets every mistake with its place. --plan shows what a new version does
-    to every stage, its state and its queues, and changes nothing.
+    If the document is wrong, every mistake is listed with its place. --plan shows what a new
+    version would do to each stage, its state and its queues.
     """
     content, content_type = _document(file)
     sent: dict[str, Any] = {"content": content, "content_type": content_type}
@@ -81,14 +83,14 @@ def register_command(
 
 
 def validate_command(context: typer.Context, file: Document, json_: AsJson = False) -> None:
-    """Check a document as `register` does, and change nothing."""
+    """Check a document as `cbp register` does; change nothing."""
     content, content_type = _document(file)
     with session(context).connect() as service:
         answer = service.post("dataflows", "validate", content=content, content_type=content_type)
     if json_:
         print_json(answer)
         return
-    print_text(f"{answer['name']} may be registered", "green")
+    print_text(f"{answer['name']} is valid and can be registered", "green")
     print_table(("flow", "columns"), list(answer["flows"].items()), empty="no flows")
 
 

@@ -21,22 +21,25 @@ __all__ = ["rollback_command"]
 To = Annotated[
     str | None,
     typer.Option(
-        help="A position's number, the last epoch of a stage that stays (count:57), or a time.",
+        help="The number of a position, the last epoch of a stage to keep (count:57), or a time.",
         show_default=False,
     ),
 ]
-Reason = Annotated[str, typer.Option(help="Why; kept with the roll-back.")]
+Reason = Annotated[str, typer.Option(help="Reason; stored with the roll-back.")]
 DropLater = Annotated[
-    bool, typer.Option("--drop-later", help="Do not queue later arrivals again, nor close again.")
+    bool,
+    typer.Option(
+        "--drop-later", help="Discard later increments and closes instead of queueing them again."
+    ),
 ]
-Pause = Annotated[bool, typer.Option("--pause", help="Leave the dataflow paused.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, only tell.")]
-List = Annotated[bool, typer.Option("--list", help="Show the roll-backs that were done.")]
+Pause = Annotated[bool, typer.Option("--pause", help="Leave the dataflow paused afterwards.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would happen.")]
+List = Annotated[bool, typer.Option("--list", help="List the roll-backs that were done.")]
 Moments = Annotated[
-    bool, typer.Option("--moments", help="Show where a roll-back can go, newest first.")
+    bool, typer.Option("--moments", help="List where a roll-back can go, newest first.")
 ]
-Limit = Annotated[int, typer.Option(min=1, max=500, help="Most moments to show.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number of moments.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def rollback_command(
@@ -53,7 +56,7 @@ def rollback_command(
     yes: Yes = False,
     json_: AsJson = False,
 ) -> None:
-    """Take tables, queues and epochs back to an earlier moment, and run on from there."""
+    """Take tables, queues and epochs back to an earlier moment, and continue from there."""
     with session(context).connect() as service:
         if list_:
             _print_done(service.get("dataflows", dataflow, "rollbacks"), as_json=json_)
@@ -85,10 +88,10 @@ def rollback_command(
         return
     undone = ", ".join(f"{stage}: {n}" for stage, n in answer["undone"].items())
     print_text(
-        f"{dataflow} stands at position {answer['position']}; epochs undone: {undone}", "green"
+        f"{dataflow} is back at position {answer['position']}; epochs undone: {undone}", "green"
     )
     if pause:
-        print_text(f"it is paused; go on with: cbp resume {dataflow}")
+        print_text(f"it is paused; continue with: cbp resume {dataflow}")
 
 
 def _print_plan(plan: dict[str, Any]) -> None:
@@ -110,11 +113,11 @@ def _print_plan(plan: dict[str, Any]) -> None:
     print_table(columns, rows, empty="no tables")
     print_table(("input", "increments queued"), list(plan["queued"].items()), empty="no inputs")
     if plan["closes_again"]:
-        print_text(f"{plan['closes_again']} close(s) made since stand where they stood")
+        print_text(f"{plan['closes_again']} later close(s) keep their place")
     if rollback["closes_dropped"]:
-        print_text(f"{rollback['closes_dropped']} close(s) made since are dropped", "yellow")
+        print_text(f"{rollback['closes_dropped']} later close(s) are discarded", "yellow")
     for source, count in rollback["dropped"].items():
-        print_text(f"{count} increment(s) of {source} are dropped", "yellow")
+        print_text(f"{count} increment(s) of {source} are discarded", "yellow")
 
 
 def _print_moments(answer: dict[str, Any], *, as_json: bool) -> None:
@@ -129,7 +132,7 @@ def _print_moments(answer: dict[str, Any], *, as_json: bool) -> None:
         )
         for one in answer["items"]
     ]
-    print_table(("--to", "after", "recorded at"), rows, empty="nothing is kept to go back to")
+    print_table(("--to", "after", "recorded at"), rows, empty="no earlier moment is retained")
 
 
 def _print_done(answer: dict[str, Any], *, as_json: bool) -> None:
@@ -141,4 +144,4 @@ def _print_done(answer: dict[str, Any], *, as_json: bool) -> None:
         for one in answer["items"]
     ]
     columns = ("generation", "at", "position", "by", "reason")
-    print_table(columns, rows, empty="was never rolled back")
+    print_table(columns, rows, empty="no roll-backs")

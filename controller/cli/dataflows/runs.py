@@ -13,12 +13,14 @@ __all__ = ["cancel_command", "runs_command"]
 
 RunId = Annotated[str, typer.Argument(help="Id of the run.", show_default=False)]
 Stage = Annotated[str | None, typer.Option(help="Only this stage.")]
-Status = Annotated[str | None, typer.Option(help="INTENDED, COMMITTED or FAILED.")]
+Status = Annotated[
+    str | None, typer.Option(help="Only runs that are INTENDED, COMMITTED or FAILED.")
+]
 
 
 def runs_command(
     context: typer.Context,
-    run: Annotated[str | None, typer.Argument(help="Show this one.")] = None,
+    run: Annotated[str | None, typer.Argument(help="Id of the run to show.")] = None,
     dataflow: Annotated[str | None, typer.Option(help="Only this dataflow.")] = None,
     stage: Stage = None,
     status: Status = None,
@@ -43,7 +45,7 @@ def runs_command(
 
 
 def cancel_command(context: typer.Context, run: RunId, json_: AsJson = False) -> None:
-    """Ask a run to stop; what it read stays queued."""
+    """Ask a run to stop; its input stays queued."""
     with session(context).connect() as service:
         answer = service.post("runs", run, "cancel")
     if json_:

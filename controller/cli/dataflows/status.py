@@ -16,10 +16,12 @@ __all__ = ["status_command", "waiting_command"]
 
 def status_command(
     context: typer.Context,
-    dataflow: Annotated[str | None, typer.Argument(help="Show the stages of this one.")] = None,
+    dataflow: Annotated[
+        str | None, typer.Argument(help="Show the stages of this dataflow.")
+    ] = None,
     json_: AsJson = False,
 ) -> None:
-    """Show how dataflows get on, or the stages of one of them."""
+    """Show the state of all dataflows, or of the stages of one."""
     with session(context).connect() as service:
         answer = (
             service.get("dataflows") if dataflow is None else service.get("dataflows", dataflow)
@@ -38,7 +40,7 @@ def status_command(
 
 
 def waiting_command(context: typer.Context, dataflow: DataflowName, json_: AsJson = False) -> None:
-    """Say what the stages of a dataflow wait for, and what stands at their inputs."""
+    """Show what each stage of a dataflow waits for, and what is queued at its inputs."""
     with session(context).connect() as service:
         answer = service.get("dataflows", dataflow, "waiting")
     if json_:
@@ -74,7 +76,7 @@ def _print_leader(instance: dict[str, Any]) -> None:
     """Print which instance leads, if there can be several."""
     if instance["leader"] is None and instance["role"] == "leads":
         return
-    where = instance["leader"] or "nobody that this instance knows"
+    where = instance["leader"] or "an unknown instance"
     print_text(f"led by {where} (epoch {instance['epoch']}); this instance {instance['role']}")
 
 

@@ -24,16 +24,21 @@ UNFINISHED = 3
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)\Z")
 
-TimeLimit = Annotated[str, typer.Option(help="Such as 90s, 10m or 2h.")]
+TimeLimit = Annotated[str, typer.Option(help="Stop after this time, such as 90s, 10m or 2h.")]
 Split = Annotated[
     Literal["increments", "at-once"],
-    typer.Option(help="Input as it arrived, or as one batch, which leaves histories out."),
+    typer.Option(
+        help="Recompute from the increments as they arrived, or from all input in one batch, which "
+        "leaves out outputs that are histories."
+    ),
 ]
 Engine = Annotated[
     Literal["direct", "reference"],
-    typer.Option(help="`reference`: slow, in memory, for small inputs; shares no code with runs."),
+    typer.Option(
+        help="`reference` shares no code with runs; it is slow and holds everything in memory."
+    ),
 ]
-Twice = Annotated[bool, typer.Option("--twice", help="Recompute twice although nothing differs.")]
+Twice = Annotated[bool, typer.Option("--twice", help="Recompute twice even if nothing differs.")]
 
 
 def verify_command(
@@ -45,9 +50,10 @@ def verify_command(
     twice: Twice = False,
     json_: AsJson = False,
 ) -> None:
-    """Recompute a dataflow from its retained input and compare every table; 1: they differ.
+    """Recompute a dataflow from its retained input, and compare every table.
 
-    Status 3 tells that nothing differs as far as it came, but it did not come to the end.
+    Exit status: 0 if all tables are equal; 1 if one differs, or if the comparison failed; 3 if
+    it was cancelled or ran out of time, and nothing differed until then.
     """
     body = {
         "split": split.replace("-", "_"),
@@ -137,8 +143,8 @@ def _since(verdict: dict[str, Any]) -> str:
     if verdict["since"] is None:
         return ""
     if not verdict["since"]:
-        return "each epoch again, of what it read"
-    return f"from epoch {verdict['since']} on, from the state before it"
+        return "each epoch again, from the input that it read"
+    return f"from epoch {verdict['since']} on, starting with the state before it"
 
 
 def _sentence(answer: dict[str, Any]) -> str:
@@ -148,9 +154,9 @@ def _sentence(answer: dict[str, Any]) -> str:
     far = f"{len(compared)} table(s), {records:,} records, {seconds}"
     if answer["status"] == "equal":
         out = sum(verdict["status"] == "left_out" for verdict in answer["tables"])
-        rest = f"; {out} left out, see why above" if out else ""
+        rest = f"; {out} left out for the reason above" if out else ""
         if all(verdict["since"] is not None for verdict in compared):
-            return f"{name} equals its repetition from the states above ({far}){rest}"
+            return f"{name} equals its recomputation from the states named above ({far}){rest}"
         return f"{name} equals its recomputation from scratch ({far}){rest}"
     if answer["status"] == "differs":
         return (
@@ -164,6 +170,6 @@ def _sentence(answer: dict[str, Any]) -> str:
         )
     if answer["status"] == "failed":
         return f"{name} could not be verified: {(answer['error'] or {}).get('message', '')}"
-    why = "time is up" if answer["status"] == "timed_out" else "it was cancelled"
+    why = "out of time" if answer["status"] == "timed_out" else "cancelled"
     step = f"{answer['step']}, {answer['done']} of {answer['total']}"
-    return f"{why}: nothing differs as far as it came ({far}; {step})"
+    return f"{why}: nothing differs in what was compared ({far}; {step})"

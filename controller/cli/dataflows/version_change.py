@@ -8,7 +8,7 @@ from controller.terminal import print_table, print_text
 
 __all__ = ["print_change"]
 
-_STATE = {"none": "", "kept": "state kept", "new": "empty state", "rebuilt": "state made again"}
+_STATE = {"none": "", "kept": "state kept", "new": "empty state", "rebuilt": "state rebuilt"}
 
 
 def print_change(answer: dict[str, Any], *, dry_run: str) -> None:
@@ -20,10 +20,10 @@ def print_change(answer: dict[str, Any], *, dry_run: str) -> None:
     """
     name, version = answer["name"], answer["version"]
     if not answer["changed"]:
-        print_text(f"{name} is at version {version} already; nothing changes", "green")
+        print_text(f"{name} is already at version {version}; nothing changes", "green")
         return
     if "stages" not in answer:
-        print_text(f"{name} is not registered yet; nothing has to be kept")
+        print_text(f"{name} is not registered yet: there is no state to keep")
         return
     rows = [("source", *_row(node)) for node in answer["sources"] if _told(node)]
     rows += [("stage", *_row(node)) for node in answer["stages"]]

@@ -19,7 +19,7 @@ from controller.terminal import print_json, print_text
 
 __all__ = ["PAGE", "Row", "help_command"]
 
-Subject = Annotated[str, typer.Argument(help="`damage` is one.", show_default=False)]
+Subject = Annotated[str, typer.Argument(help="Name of the page: damage.", show_default=False)]
 
 _HEAD = (
     "What is damaged, how it shows, what is lost, what mends it. A stage that meets a damage "
@@ -126,7 +126,7 @@ PAGE = (
 
 
 def help_command(subject: Subject, json_: AsJson = False) -> None:
-    """Print a page: `damage` says of every kind of damage what it means, and what mends it."""
+    """Print a help page: `damage` explains each kind of damage, and its repair."""
     if subject != "damage":
         raise NotFoundError(kind="page", name=f"{subject}; there is: damage")
     if json_:

@@ -145,9 +145,9 @@ def _lost(settings: Settings) -> Check:
     url = settings.database_url
     path = Path(unquote(urlsplit(url).path)[1:])
     if there and url.startswith("sqlite") and not path.exists():
-        found = f"there is no {path}, and tables of {', '.join(there)}"
+        found = f"the database {path} is missing, but there are tables of {', '.join(there)}"
         return Check("tables", "fail", found, "bring them back with: cbp recover --rebuild")
-    return Check("tables", "ok", f"of {len(there)} dataflow(s)")
+    return Check("tables", "ok", f"tables of {len(there)} dataflow(s)")
 
 
 def _damages(settings: Settings) -> Iterator[Check]:

@@ -15,17 +15,19 @@ from controller.terminal import bytes_text, print_json, print_table
 
 __all__ = ["gc_command"]
 
-Name = Annotated[str | None, typer.Argument(metavar="[DATAFLOW]", help="By default all.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Remove nothing, only tell.")]
+Name = Annotated[str | None, typer.Argument(metavar="[DATAFLOW]", help="By default all dataflows.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Remove nothing; show what would be removed.")
+]
 
 
 def gc_command(
     context: typer.Context, dataflow: Name = None, dry_run: DryRun = False, json_: AsJson = False
 ) -> None:
-    """Remove what nobody needs of tables and inputs, and tell why the rest stays.
+    """Remove files that are no longer needed, and show why the others stay.
 
-    The service does this by itself, bit by bit; how long things stay is set by keep_hours,
-    keep_inputs_hours, keep_finished_hours and their like.
+    The service does this by itself, in small steps. The settings keep_hours, keep_inputs_hours,
+    keep_finished_hours and others say how long files stay.
     """
     answers: list[dict[str, Any]] = []
     with session(context).connect() as service:
@@ -52,4 +54,4 @@ def gc_command(
         for heap in answer["items"]
     ]
     columns = ("dataflow", "place", "", "files", "bytes", "because")
-    print_table(columns, rows, empty="nothing there")
+    print_table(columns, rows, empty="nothing to collect")

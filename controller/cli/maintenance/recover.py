@@ -31,9 +31,9 @@ Names = Annotated[
     list[str] | None, typer.Argument(help="Only these dataflows.", show_default=False)
 ]
 Rebuild = Annotated[
-    bool, typer.Option("--rebuild", help="Bring back what the database does not know.")
+    bool, typer.Option("--rebuild", help="Restore what the database does not know.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, only tell.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would happen.")]
 
 
 def recover_command(
@@ -43,9 +43,10 @@ def recover_command(
     dry_run: DryRun = False,
     json_: AsJson = False,
 ) -> None:
-    """Show what a crash or a lost database left open; with --rebuild, bring it back.
+    """Show what a crash or a lost database left unfinished; with --rebuild, restore it.
 
-    Dataflows that were deleted while their tables stayed come back too, unless others are named.
+    A service recovers by itself when it starts. Stop it before you use --rebuild. Deleted
+    dataflows whose tables stayed are restored too, unless you name the dataflows to restore.
     """
     settings = session(context).settings
     if dry_run or not rebuild:
@@ -59,7 +60,7 @@ def recover_command(
         return
     steps = sum(outlook.steps for outlook in before)
     names = ", ".join(rebuilt) or "none was lost"
-    print_text(f"brought back: {names}; {steps} record(s) and increment(s) indexed again", "green")
+    print_text(f"restored: {names}; {steps} record(s) and increment(s) indexed again", "green")
     print_text("start the service with: cbp serve")
 
 
@@ -127,7 +128,7 @@ def _print(outlooks: Sequence[Any], *, as_json: bool) -> None:
     rows = [(one.dataflow, "yes" if one.known else "no", _words(one)) for one in outlooks]
     print_table(("dataflow", "in the database", "what recovery does"), rows, empty="no dataflow")
     if any(not one.known for one in outlooks):
-        print_text("bring back what the database does not know with: cbp recover --rebuild")
+        print_text("restore what the database does not know with: cbp recover --rebuild")
 
 
 def _words(outlook: Any) -> str:
@@ -143,7 +144,7 @@ def _words(outlook: Any) -> str:
         if stage.interrupted:
             parts.append(f"{stage.stage}: run epoch {stage.epoch} again")
     parts += [f"{source}: index {n} increment(s)" for source, n in outlook.arrivals.items()]
-    return "; ".join(parts) or "nothing is open"
+    return "; ".join(parts) or "nothing to do"
 
 
 def _document(outlook: Any) -> dict[str, Any]:

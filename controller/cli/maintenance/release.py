@@ -14,16 +14,18 @@ from controller.terminal import print_json, print_text
 __all__ = ["release_command"]
 
 Table = Annotated[Path, typer.Argument(help="Folder of the table.", show_default=False)]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def release_command(table: Table, yes: Yes = False, json_: AsJson = False) -> None:
-    """Let other writers change a table; the service never writes it again.
+    """Let other programs write to a table; the service never writes it again.
 
-    What its runs recorded and did not publish yet is published first.
+    Runs that are recorded and not published yet are published first.
     """
     if not (yes or json_):
-        question = f"Other programs may then write {table}; the service no longer will. Go on?"
+        question = (
+            f"Other programs may then write to {table}; the service no longer will. Continue?"
+        )
         typer.confirm(question, abort=True, err=True)
     path = str(table.absolute())
     # Imported here: other commands do not wait for the engine to load.
@@ -34,4 +36,4 @@ def release_command(table: Table, yes: Yes = False, json_: AsJson = False) -> No
     if json_:
         print_json({"released": str(table), "version": version})
     else:
-        print_text(f"{table} is released since version {version}", "green")
+        print_text(f"{table} is released, from version {version} on", "green")

@@ -14,16 +14,16 @@ from controller.terminal import print_json, print_text
 __all__ = ["repair_command"]
 
 Table = Annotated[Path, typer.Argument(help="Folder of the table.", show_default=False)]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def repair_command(table: Table, yes: Yes = False, json_: AsJson = False) -> None:
     """Undo what other programs wrote into a table, and put its fence back.
 
-    Their versions stay readable in the table's history. Resume the dataflow afterwards.
+    Their versions stay readable in the table's history. Run `cbp resume` afterwards.
     """
     if not (yes or json_):
-        question = f"What others wrote into {table} will no longer show. Go on?"
+        question = f"What other programs wrote into {table} will no longer show. Continue?"
         typer.confirm(question, abort=True, err=True)
     # Imported here: other commands do not wait for the engine to load.
     from cbp.engine.delta.repair import repair

@@ -29,9 +29,11 @@ __all__ = ["Found", "folders", "look", "scrub_command"]
 
 POLL_SECONDS = 0.2
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="[DATAFLOW]...", help="By default all.")]
+Names = Annotated[
+    list[str] | None, typer.Argument(metavar="[DATAFLOW]...", help="By default all dataflows.")
+]
 Rate = Annotated[
-    float, typer.Option(min=0, help="Read so many MB a second at most; 0: as fast as it goes.")
+    float, typer.Option(min=0, help="Read at most this many MB a second; 0: no limit.")
 ]
 
 
@@ -52,7 +54,7 @@ class Found:
 def scrub_command(
     context: typer.Context, dataflows: Names = None, rate: Rate = 0.0, json_: AsJson = False
 ) -> None:
-    """Read everything that lies on disk, and say what is damaged and what mends it."""
+    """Read all files on disk; show which are damaged, and how to repair them."""
     settings = session(context).settings
     console = Console(stderr=True)
     found = Found()

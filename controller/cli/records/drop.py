@@ -39,12 +39,14 @@ PATIENCE_SECONDS = 60.0
 """How long a file waits until another file of its name is taken in."""
 
 SourceName = Annotated[str, typer.Argument(help="Name of the source.", show_default=False)]
-Files = Annotated[list[Path], typer.Argument(help="Files to hand over.", show_default=False)]
-Upload = Annotated[bool, typer.Option("--upload", help="Send them over REST.")]
+Files = Annotated[list[Path], typer.Argument(help="Files to drop.", show_default=False)]
+Upload = Annotated[
+    bool, typer.Option("--upload", help="Send the files over REST instead of copying them.")
+]
 
 Wait = Annotated[
     bool,
-    typer.Option("--wait", help="Return once all stages have applied them."),
+    typer.Option("--wait", help="Return once all stages have applied the files."),
 ]
 
 Target = tuple[str, str]
@@ -61,8 +63,8 @@ def drop_command(
 ) -> None:
     """Hand files to a source; each becomes an increment, or goes to quarantine.
 
-    A file with the name and content of one that was accepted is a retry: it is not applied
-    again, and the command ends with status 3.
+    A file with the name and content of an accepted file is a retry: it is not applied again,
+    and the exit status is 3.
     """
     sizes = [_size(file) for file in files]
     given, target = session(context), (dataflow, source)
@@ -92,14 +94,14 @@ def _became(item: Mapping[str, Any], source: str) -> str:
     at = f" (increment {same['index']} of {source})" if same.get("index") is not None else ""
     earlier = f"the content of {same.get('file')}{at}"
     if item["status"] == "waits":
-        return ", lies there already with the same content"
+        return ", not copied: the same file is already waiting there"
     if item["status"] == "duplicate" and same.get("by") == "content":
-        return f", known already: it has {earlier}, and its source skips duplicates"
+        return f", duplicate: it has {earlier}, and its source skips duplicates"
     if item["status"] == "duplicate":
-        return f", known already: the same name and content came before{at}; not applied again"
+        return f", duplicate: a file of this name and content came before{at}; not applied again"
     if item["status"] == "quarantined":
         return f", quarantined: {_why(item)}"
-    counts = f"; it has {earlier}, and counts too" if same else ""
+    counts = f"; it has {earlier}, and is applied as well" if same else ""
     index = item.get("index")
     if index is not None:
         return f", increment {index} of {source}, applied{counts}"

@@ -24,18 +24,23 @@ from controller.terminal import clock, print_json, print_table, print_text
 __all__ = ["edit_command"]
 
 StateName = Annotated[
-    str | None, typer.Argument(metavar="[STAGE.STATE]", help="Of --list: none.", show_default=False)
+    str | None,
+    typer.Argument(
+        metavar="[STAGE.STATE]",
+        help="Name of the state; not needed with --list.",
+        show_default=False,
+    ),
 ]
 Key = Annotated[
     list[str] | None,
-    typer.Argument(metavar="COLUMN=VALUE...", help="The key.", show_default=False),
+    typer.Argument(metavar="COLUMN=VALUE...", help="Key of the records.", show_default=False),
 ]
-Null = Annotated[list[str] | None, typer.Option("--null", help="A key column that is null.")]
+Null = Annotated[list[str] | None, typer.Option("--null", help="A key column whose value is null.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", help="COLUMN=VALUE of each of the key's records; COLUMN= is null."),
+    typer.Option("--set", help="COLUMN=VALUE to set in each record of the key; COLUMN= sets null."),
 ]
-Delete = Annotated[bool, typer.Option("--delete", help="Remove the key's records.")]
+Delete = Annotated[bool, typer.Option("--delete", help="Remove the records of the key.")]
 File = Annotated[
     Path | None,
     typer.Option(
@@ -44,8 +49,8 @@ File = Annotated[
         help='JSON: {"corrections": [{"key", "set" or "records"}, ...]}.',
     ),
 ]
-Reason = Annotated[str, typer.Option(help="Why; kept for good.")]
-List = Annotated[bool, typer.Option("--list", help="Show the corrections that were made.")]
+Reason = Annotated[str, typer.Option(help="Reason; stored for good.")]
+List = Annotated[bool, typer.Option("--list", help="List the corrections that were made.")]
 
 
 def edit_command(
@@ -61,7 +66,10 @@ def edit_command(
     list_: List = False,
     json_: AsJson = False,
 ) -> None:
-    """Put records of a state right, as an epoch of its own, published when this returns."""
+    """Correct records of a state.
+
+    A correction is an epoch of its own. It is published when this command returns.
+    """
     with session(context).connect() as service:
         if list_:
             _print_list(service, dataflow, as_json=json_)

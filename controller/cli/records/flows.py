@@ -64,7 +64,7 @@ def records_command(
     at: options.At = None,
     json_: AsJson = False,
 ) -> None:
-    """Print records of a flow, oldest first; as it is, or as a snapshot shows it."""
+    """Print the records of a flow, oldest first: all of them, or those of a snapshot."""
     asked = {"limit": limit, "cursor": cursor, **options.moment(epoch, stage, at)}
     with session(context).connect() as service:
         answer = service.get("dataflows", dataflow, "flows", flow, "records", **asked)

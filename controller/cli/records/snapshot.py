@@ -51,9 +51,10 @@ _POLARS_BY_ARROW = (
 )
 """For tables whose path must be percent-encoded, where Polars finds no files."""
 
-Latest = Annotated[bool, typer.Option("--latest", help="The newest one; that is the default.")]
+Latest = Annotated[bool, typer.Option("--latest", help="The newest snapshot; this is the default.")]
 For = Annotated[
-    Reader | None, typer.Option("--for", help="Print Python for this reader.", show_default=False)
+    Reader | None,
+    typer.Option("--for", help="Print Python code for this reader.", show_default=False),
 ]
 
 
@@ -67,7 +68,7 @@ def snapshot_command(
     reader: For = None,
     json_: AsJson = False,
 ) -> None:
-    """Show versions of all tables of a dataflow that belong together, while runs go on."""
+    """Show the versions of all tables of a dataflow that belong together, at one moment."""
     if latest and (epoch is not None or at is not None):
         raise typer.BadParameter("--latest goes without --epoch and --at")  # noqa: EM101
     with session(context).connect() as service:

@@ -22,7 +22,10 @@ __all__ = ["claims_command", "reason_text", "sources_command"]
 _NUMBERS_MAX = 10
 
 Source = Annotated[str | None, typer.Option(help="Only this source.")]
-ClaimStatus = Annotated[str | None, typer.Option(help="Such as `quarantined` or `accepted`.")]
+ClaimStatus = Annotated[
+    str | None,
+    typer.Option(help="Only files with this status, such as `quarantined` or `accepted`."),
+]
 
 
 def claims_command(
@@ -34,7 +37,7 @@ def claims_command(
     cursor: Cursor = None,
     json_: AsJson = False,
 ) -> None:
-    """List the files that were met in drop folders, with the reason of those refused."""
+    """List the files that were found in drop folders, and why some were refused."""
     with session(context).connect() as service:
         answer = service.get(
             "dataflows",
@@ -63,7 +66,7 @@ def claims_command(
 
 
 def sources_command(context: typer.Context, dataflow: DataflowName, json_: AsJson = False) -> None:
-    """Show what lies in the drop folder of each source, and what is not going to be taken in."""
+    """Show the files in the drop folder of each source, and those that are not taken in."""
     with session(context).connect() as service:
         answer = service.get("dataflows", dataflow, "sources")
     if json_:

@@ -25,9 +25,11 @@ __all__ = ["pair", "state_command"]
 StateName = Annotated[str, typer.Argument(metavar="STAGE.STATE", show_default=False)]
 Key = Annotated[
     list[str] | None,
-    typer.Argument(metavar="COLUMN=VALUE...", help="The key; none: all.", show_default=False),
+    typer.Argument(
+        metavar="COLUMN=VALUE...", help="The key; without it, all records.", show_default=False
+    ),
 ]
-Null = Annotated[list[str] | None, typer.Option("--null", help="A key column that is null.")]
+Null = Annotated[list[str] | None, typer.Option("--null", help="A key column whose value is null.")]
 
 
 def state_command(
@@ -45,7 +47,7 @@ def state_command(
 ) -> None:
     """Look up the state records of one key: cbp state clicks count.counts url=a.
 
-    Without a key: all records, page by page, as one snapshot shows them.
+    Without a key, print all records of one snapshot, page by page.
     """
     of, dot, state = name.partition(".")
     if not dot:

@@ -21,7 +21,13 @@ import structlog
 
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.storage.files import Files
-from cbp.errors import AlreadyExistsError, CbpError, DataflowBusyError, LogConflictError
+from cbp.errors import (
+    AlreadyExistsError,
+    CbpError,
+    DataflowBusyError,
+    DataflowsTooManyError,
+    LogConflictError,
+)
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.fusion import choose_leaders
 from cbp.model.dataflow.shape import shape_of
@@ -79,6 +85,7 @@ class Versions:
     Attributes:
         exclusion: The locks of the dataflows.
         arrivals: Where increments come from.
+        most: Dataflows that may be registered; requests at the same time may pass it by a few.
     """
 
     store: Store
@@ -96,6 +103,7 @@ class Versions:
     exclusion: Exclusion
     isolation: Isolation
     arrivals: Arrivals
+    most: int
 
     def register(
         self,
@@ -113,12 +121,16 @@ class Versions:
 
         Raises:
             AlreadyExistsError: If the name is taken.
+            DataflowsTooManyError: If there are `most` dataflows.
             TableForeignError: If the dataflow's folder holds anything else.
             CodeDriftedError: If the folder holds tables that other code made.
         """
         with self.exclusion.hold(record.name, "is registered"):
-            if any(known.name == record.name for known in self.store.dataflows()):
+            known = {one.name for one in self.store.dataflows()}
+            if record.name in known:
                 raise AlreadyExistsError(kind="dataflow", name=record.name)
+            if len(known) >= self.most:
+                raise DataflowsTooManyError(record.name, most=self.most)
             leaders, shape = choose_leaders(dataflow), shape_of(dataflow)
             first = Description(1, record.document, leaders, shape)
             claimed = claim_folder(self.files, record.folder, first)

@@ -120,7 +120,7 @@ COMMANDS: list[tuple[list[str], str]] = [
     (["pause", "clicks"], "paused"),
     (["resume", "clicks"], "runs"),
     (["pause", "clicks", "count"], "clicks.count is paused"),
-    (["retry", "clicks", "count"], "tries again"),
+    (["retry", "clicks", "count"], "clicks.count"),
     (["cancel", "r3"], "asked to stop"),
     (["waiting", "clicks"], "waits for an increment on urls"),
     (["close", "clicks", "urls"], "urls is closed before increment 2, at count.urls"),

@@ -189,8 +189,8 @@ def test_an_idle_reader_ends_with_its_service() -> None:
 
 HOLDING = """
 import re, sys
-from controller.ingest.reader_process import _end_with
-_end_with(int(sys.argv[1]))
+from cbp.engine.workers.lifetime import end_with
+end_with(int(sys.argv[1]))
 print("holds", flush=True)
 re.match(r"(a+)+$", "a" * 64 + "b")
 """

@@ -22,8 +22,9 @@ from cbp.engine.spark.sql.lookup_task import LookUpTask
 from cbp.engine.spark.sql.settle_task import SettleTask
 from cbp.engine.spark.sql.task_input import OwnRecords
 from cbp.engine.spark.sql.task_plans import with_results
-from cbp.engine.spark.tasks import reported, task_identity, telling
+from cbp.engine.spark.tasks import reported, task_identity
 from cbp.engine.task.plan import TaskPlan
+from cbp.engine.workers.carried_errors import telling
 
 __all__ = ["NUMBERS", "PartRun", "given_to", "look_up_task", "read_task", "settle_task"]
 

@@ -40,8 +40,8 @@ def test_buckets_that_leave_slots_idle_are_told(
     cbp: Cbp, service: Live, slots: int, monkeypatch: pytest.MonkeyPatch
 ):
     """And how many would not; where they are enough, nothing is said."""
-    engine = service.world.engine
-    monkeypatch.setattr(type(engine), "limits", lambda _: PhysicalLimits(slots))
+    preparer = type(service.world.engine.preparer)
+    monkeypatch.setattr(preparer, "limits", lambda _: PhysicalLimits(slots))
     outcome = cbp("explain", "fused", session=service.session)
     assert ("256 buckets would use all 64 slots" in outcome.out) == (slots == 64)
     assert ("would use all" in outcome.out) == (slots == 64)

@@ -21,11 +21,11 @@ def test_the_plan_is_shown_and_nothing_done(cbp: Cbp, service: Service) -> None:
     assert outcome.status == 0, outcome.err
     for words in ("flows/count.totals", "60", "40", "count.urls", "2 increment(s) of urls"):
         assert words in outcome.out
-    assert "2 close(s) made since stand where they stood" in outcome.out
     assert service.controller.asked == []
     plan = cbp(*BACK, "--dry-run", "--json").json
     assert plan["rollback"]["undone"] == {"count": 2}
     assert plan["tables"][0]["bytes_then"] == 600
+    assert plan["closes_again"] == 2
 
 
 def test_it_is_done_with_a_reason_and_listed(cbp: Cbp, service: Service) -> None:

@@ -59,29 +59,43 @@ def test_a_retry_of_a_file_that_waits_leaves_that_one(cbp: Cbp, incoming: Path, 
     assert first.status == 0
     outcome = cbp("drop", "clicks", "urls", file, "--json")
     assert (outcome.status, outcome.json["items"][0]["status"]) == (3, "waits")
-    assert "lies there already" in cbp("drop", "clicks", "urls", file).out
+    assert cbp("drop", "clicks", "urls", file).status == 3
     assert [path.name for path in incoming.iterdir()] == ["a.jsonl.gz"]
 
 
 @pytest.mark.parametrize(
-    ("judged", "status", "words"),
+    ("judged", "status", "became", "shown"),
     [
-        (Judged("accepted"), 0, ""),
-        (Judged("accepted", SAME), 0, "it has the content of old (increment 7 of urls), and cou"),
-        (Judged("duplicate", {**SAME, "by": "name_and_content"}), 3, "known already"),
-        (Judged("duplicate", SAME), 3, "its source skips duplicates"),
-        (Judged("quarantined", SAME), 1, "files_refused"),
+        (Judged("accepted"), 0, "dropped", ""),
+        (Judged("accepted", SAME), 0, "dropped", "increment 7 of urls"),
+        (
+            Judged("duplicate", {**SAME, "by": "name_and_content"}),
+            3,
+            "duplicate",
+            "increment 7 of urls",
+        ),
+        (Judged("duplicate", SAME), 3, "duplicate", "increment 7 of urls"),
+        (Judged("quarantined", SAME), 1, "quarantined", "files_refused"),
     ],
 )
 def test_the_answer_says_at_once_what_a_file_is(
-    judged: Judged, status: int, words: str, cbp: Cbp, service: Service, incoming: Path, file: Path
+    judged: Judged,
+    status: int,
+    became: str,
+    shown: str,
+    cbp: Cbp,
+    service: Service,
+    incoming: Path,
+    file: Path,
 ) -> None:
-    """Before it is taken, with a status that a script can act on."""
+    """Before it is taken, with a status that a script can act on, and the earlier file."""
     service.store.records["clicks"] = DataflowRecord("clicks", 1, DOCUMENT, "/", "running", NOON)
     service.drop_folder.judged = judged
     outcome = cbp("drop", "clicks", "urls", file)
-    assert (outcome.status, words in outcome.out + outcome.err) == (status, True)
-    assert "not compared" not in outcome.out
+    assert (outcome.status, shown in outcome.out + outcome.err) == (status, True)
+    other = file.rename(file.with_name("b.jsonl.gz"))
+    (item,) = cbp("drop", "clicks", "urls", other, "--json").json["items"]
+    assert (item["status"], item["same_as"], item["told"]) == (became, judged.same_as, True)
 
 
 def test_a_file_that_cannot_be_read_is_told(cbp: Cbp, incoming: Path, tmp_path: Path) -> None:
@@ -156,12 +170,12 @@ def test_a_file_that_came_before_is_told(
     service.store.records["clicks"] = DataflowRecord("clicks", 1, {}, "/", "running", NOON)
     again = claim(1, "a.jsonl.gz", status="duplicate", index=None)
     service.store.claim_records = Arriving(again)
-    known = cbp("drop", "clicks", "urls", file, "--wait")
-    assert (known.status, "known already" in known.out) == (3, True)
+    known = cbp("drop", "clicks", "urls", file, "--wait", "--json")
+    assert (known.status, known.json["items"][0]["status"]) == (3, "duplicate")
     (incoming / "a.jsonl.gz").unlink()
     service.store.claim_records = Arriving(claim(2, "a.jsonl.gz"))
     outcome = cbp("drop", "clicks", "urls", file, "--wait")
-    assert (outcome.status, "increment 2 of urls, applied" in outcome.out) == (0, True)
+    assert (outcome.status, "increment 2 of urls" in outcome.out) == (0, True)
 
 
 @pytest.mark.usefixtures("fast")

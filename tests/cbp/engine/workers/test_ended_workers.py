@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from cbp.engine.spark import ended_workers
-from cbp.engine.spark.ended_workers import ended_worker
+from cbp.engine.workers import ended_workers
+from cbp.engine.workers.ended_workers import ended_worker
 from cbp.errors import AuthorProcessError, WorkerEndedError
 from tests.cbp.engine.epochs import dataflow_of
 
 NODES = tuple(dataflow_of("url_count").stages.values())
 PLACE = NODES[0].translator.place
 AUTHOR = PLACE.rpartition(":")[0]
-ENGINE = ended_workers.__file__.replace("spark/ended_workers", "bucket")
+ENGINE = ended_workers.__file__.replace("workers/ended_workers", "bucket")
 HEAD = (
     "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.runJob.\n"
     ": org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 "

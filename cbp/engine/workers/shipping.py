@@ -18,18 +18,21 @@ from __future__ import annotations
 
 import importlib
 import json
+from collections.abc import Callable
 from functools import cache
 from types import FunctionType
 from typing import Any
 
 from pyspark.cloudpickle import cloudpickle
 
-from cbp.engine.spark.tasks import telling
+from cbp.engine.workers.carried_errors import telling
 from cbp.errors import CodeNotLoadedError
 from cbp.model.author.fingerprint import fingerprint, is_authors
 from cbp.model.author.registered_code import Code
 
-__all__ = ["arrived", "ship_with_fingerprints", "with_differences"]
+__all__ = ["arrived", "pickled", "ship_with_fingerprints", "with_differences"]
+
+_dumps: Callable[[Any], bytes] = cloudpickle.dumps
 
 
 @cache
@@ -50,11 +53,17 @@ def ship_with_fingerprints() -> None:
     pickler.reducer_override = reducer_override
 
 
+def pickled(work: Any) -> bytes:
+    """Pickle work with the fingerprints of the author's code that it names."""
+    ship_with_fingerprints()
+    return _dumps(work)
+
+
 def arrived(module: str, name: str, text: str) -> Any:
     """Return what the worker has loaded by this name, if its fingerprint is the one sent.
 
     Raises:
-        RuntimeError: Carries a `CodeNotLoadedError` in its text (`cbp.engine.spark.tasks.telling`).
+        RuntimeError: Carries a `CodeNotLoadedError` in its text (`carried_errors.telling`).
     """
     thing: Any = importlib.import_module(module)
     for part in name.split("."):

@@ -1,0 +1,37 @@
+"""Coded errors that cross a process in the text of another exception.
+
+`telling` is used in the worker, `told_error` in the driver.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from cbp.errors import CbpError, error_from_dict
+
+__all__ = ["telling", "told_error"]
+
+_TOLD = "|cbp-error|"
+"""Mark before and after a coded error in the text of an exception."""
+
+
+@contextmanager
+def telling() -> Iterator[None]:
+    """Carry a `CbpError` in an exception's text, for code that yields records and has no report."""
+    try:
+        yield
+    except CbpError as error:
+        told = json.dumps({"type": type(error).__name__, **error.as_dict()})
+        message = f"{_TOLD}{told}{_TOLD}"
+        raise RuntimeError(message) from error
+
+
+def told_error(text: str) -> CbpError | None:
+    """Return the error that a task before the shuffle reported in its exception's text."""
+    parts = text.split(_TOLD)
+    if len(parts) < 3:
+        return None
+    told = json.loads(parts[1])
+    return error_from_dict(told["type"], told)

@@ -1,0 +1,209 @@
+"""Executor of the local engine in a service: the tasks of a run are done by a worker process.
+
+An author's code can end its process: by a crash in C, by `os._exit`, by using up all memory. In the
+service's own process it would end every dataflow, again after each restart. Here it ends a worker:
+
+    run -> a free worker, or a new one -> all tasks of the run, one after the other
+             |-- answers    it is free again
+             '-- ends       the run fails, by the author's line if the worker left it
+
+The run is tried again as after any error of an author, and its stage is paused after
+`failures_max` tries; nothing else is touched. A cancelled run's worker is killed.
+
+Guaranteed: a worker does one run at a time and never outlives the service
+(tests/cbp/engine/workers/test_executor.py).
+Absent on purpose: a second try here; the loop counts tries.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from cbp.engine.interface.runs import RunPlan
+from cbp.engine.run.executor import LocalExecutor
+from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.reports import TaskReport
+from cbp.engine.workers.carried_errors import told_error
+from cbp.engine.workers.ended_workers import end_of_worker, status_text
+from cbp.engine.workers.task_worker import Answer, Coded, Done
+from cbp.engine.workers.worker_process import WorkerProcess
+from cbp.errors import CodeNotLoadedError, RunCancelledError, error_from_dict
+
+__all__ = ["WorkerExecutor"]
+
+_CODE = (
+    "import sys; sys.path.append({path!r}); from cbp.engine.workers.task_worker import main; "
+    "main({memory}, *map(int, sys.argv[1:]))"
+)
+_SERVICE = "CBP_"
+"""How the names of the service's own variables begin; an author's code does not get them."""
+
+_log = logging.getLogger(__name__)
+
+
+class _Ended(Exception):
+    """The worker ended without an answer."""
+
+
+class _Worker(WorkerProcess):
+    """One worker of the local engine."""
+
+    def __init__(self, memory_bytes_max: int) -> None:
+        code = _CODE.format(path=str(Path(__file__).parents[3]), memory=memory_bytes_max)
+        super().__init__([sys.executable, "-P", "-c", code], _environment(os.environ))
+        self.send(pickle.dumps([os.path.abspath(entry) for entry in sys.path]))
+
+    def do(self, request: bytes) -> Answer:
+        """Let it do one request.
+
+        Raises:
+            _Ended: If the process ended.
+        """
+        self.send(request)
+        try:
+            found: Answer = pickle.loads(self.receive())
+        except (EOFError, OSError) as exc:
+            raise _Ended from exc
+        return found
+
+
+class WorkerExecutor(LocalExecutor):
+    """Carries out the tasks of a run in a worker process; safe to use from several threads.
+
+    Args:
+        free_max: Most idle workers that are kept.
+        memory_bytes_max: Limit of a worker's own memory; 0: none.
+    """
+
+    def __init__(self, *, free_max: int = 2, memory_bytes_max: int = 0) -> None:
+        super().__init__()
+        self._free_max, self._memory_bytes_max = free_max, memory_bytes_max
+        self._lock = threading.Lock()
+        self._free: list[_Worker] = []
+        self._serving: dict[_Worker, str] = {}
+        self._cancelled: set[str] = set()
+        self._closed = False
+
+    @property
+    def pids(self) -> list[int]:
+        """Ids of all processes; busy ones first."""
+        with self._lock:
+            return [worker.pid for worker in (*self._serving, *self._free)]
+
+    def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
+        """Run the same task code as Spark's workers, in a worker process.
+
+        Raises:
+            AuthorProcessError: If the author's code ended the process.
+            WorkerEndedError: If the process ended, and nobody can say why.
+            RunCancelledError: If `cancel` ended the process.
+        """
+        request = _pickled(self.work(plan, task))
+        try:
+            found = self._asked(plan, request)
+        finally:
+            with self._lock:
+                self._cancelled.discard(plan.run)
+        if isinstance(found, Done):
+            reports: list[TaskReport] = found.result
+            return reports
+        raise _error(found)
+
+    def cancel(self, run: str) -> None:
+        """Kill the worker of a run."""
+        with self._lock:
+            self._cancelled.add(run)
+            self._kill(lambda one: one == run)
+
+    def close(self) -> None:
+        """End all workers; the runs of busy ones are cancelled."""
+        with self._lock:
+            self._closed = True
+            ended, self._free = self._free, []
+            self._kill(lambda one: True)
+        for worker in ended:
+            worker.close()
+
+    def _kill(self, chosen: Callable[[str], bool]) -> None:
+        for worker, run in self._serving.items():
+            if chosen(run):
+                worker.kill()
+
+    def _asked(self, plan: RunPlan, request: bytes) -> Answer:
+        """Let a worker do a request; raise the error of the run if it ended."""
+        worker = self._idle() or _Worker(self._memory_bytes_max)
+        ended = True
+        try:
+            with self._lock:
+                self._serving[worker] = plan.run
+                self._require_going(plan.run)
+            found = worker.do(request)
+            ended = False
+        except _Ended:
+            with self._lock:
+                self._require_going(plan.run)
+            status = status_text(worker.status())
+            _log.warning("a worker ended (%s) under run %s", status, plan.run)
+            nodes = plan.node, *plan.fused
+            raise end_of_worker(plan.run, nodes, worker.crash(), status) from None
+        finally:
+            self._give_back(worker, ended=ended)
+        return found
+
+    def _require_going(self, run: str) -> None:
+        if self._closed or run in self._cancelled:
+            raise RunCancelledError(run)
+
+    def _idle(self) -> _Worker | None:
+        """Take an idle worker; close those that have ended by themselves."""
+        with self._lock:
+            ended = [worker for worker in self._free if worker.ended]
+            self._free = [worker for worker in self._free if worker not in ended]
+            found = self._free.pop() if self._free else None
+        for worker in ended:
+            worker.close()
+        return found
+
+    def _give_back(self, worker: _Worker, *, ended: bool) -> None:
+        with self._lock:
+            del self._serving[worker]
+            if not (ended or self._closed) and len(self._free) < self._free_max:
+                self._free.append(worker)
+                return
+        if ended:
+            worker.kill()
+        worker.close()
+
+
+def _pickled(work: Callable[[], Any]) -> bytes:
+    # Imported here, as it imports PySpark, which a service without runs does not need.
+    from cbp.engine.workers.shipping import pickled
+
+    return pickled(work)
+
+
+def _error(found: Answer) -> Exception:
+    """Return what a worker's answer raises here."""
+    if isinstance(found, Coded):
+        return error_from_dict(found.kind, found.error)
+    assert not isinstance(found, Done)
+    if (told := told_error(str(found.exception))) is not None:
+        from cbp.engine.workers.shipping import with_differences
+
+        return with_differences(told) if isinstance(told, CodeNotLoadedError) else told
+    with suppress(AttributeError):  # an exception may refuse attributes
+        found.exception.add_note(f"in a worker:\n{found.trace}")
+    return found.exception
+
+
+def _environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without the service's own settings, which hold its secrets."""
+    return {name: value for name, value in environment.items() if not name.startswith(_SERVICE)}

@@ -1,0 +1,97 @@
+"""One worker process behind a pipe, and the file in which it leaves why it crashed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from multiprocessing import Pipe
+
+__all__ = ["WorkerProcess"]
+
+POLL_SECONDS, STOP_SECONDS = 1.0, 5.0
+
+CRASH_BYTES_MAX = 1 << 20
+
+_OWN = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
+"""Spark's defaults for its Python workers, so that an author's code behaves the same everywhere."""
+
+
+class WorkerProcess:
+    """A process with a pipe; one thread at a time uses it, any thread may kill it.
+
+    Args:
+        command: What to execute; three descriptors are added as arguments: the worker's end of the
+            pipe, one that closes when this process is gone, and the file of its crash.
+        environment: Its whole environment, but for the defaults that all workers have.
+    """
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._link, theirs = Pipe()
+        # Nothing is ever sent through this pipe. When it closes, a thread of the worker ends the
+        # worker, since this process is gone.
+        watched, self._alive = Pipe(duplex=False)
+        self._crash, name = tempfile.mkstemp(prefix="cbp-crash-")
+        os.unlink(name)  # it lasts as long as its descriptors
+        with theirs, watched:
+            ends = theirs.fileno(), watched.fileno(), self._crash
+            self._process = subprocess.Popen(
+                [*command, *map(str, ends)],
+                env={**_OWN, **environment},
+                stdin=subprocess.DEVNULL,
+                pass_fds=ends,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process has ended, as after a long idle time."""
+        return self._process.poll() is not None
+
+    def send(self, message: bytes) -> None:
+        """Send a message; if the process has ended, `receive` raises, not this method."""
+        with suppress(OSError):
+            self._link.send_bytes(message)
+
+    def receive(self) -> bytes:
+        """Wait for the next message.
+
+        Raises:
+            EOFError, OSError: If the process ended.
+        """
+        # A process that the author's code forked may hold the pipe open beyond the worker's end.
+        while not self._link.poll(POLL_SECONDS):
+            if self.ended and not self._link.poll(0):
+                raise EOFError
+        return self._link.recv_bytes()
+
+    def status(self) -> int | None:
+        """Return the exit status of a process that ended, minus a signal's number; or `None`."""
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(STOP_SECONDS)
+        return None
+
+    def crash(self) -> str:
+        """Return what the process wrote when it crashed; empty if it wrote nothing."""
+        return os.pread(self._crash, CRASH_BYTES_MAX, 0).decode(errors="replace")
+
+    def kill(self) -> None:
+        """Kill the process at once, whatever it does."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """End the process and close both pipes."""
+        self._link.close()  # the process ends by itself once its task is done
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._alive.close()
+        os.close(self._crash)
