@@ -28,6 +28,7 @@ from controller.api.keys import schemas_of
 from controller.api.routing import page_size, problems, router
 from controller.api.schemas import Model, Page, PageQuery
 from controller.loop.records.correction_log import Corrected
+from controller.store.errors import CursorInvalidError
 from controller.values import from_json, from_text
 
 __all__ = ["routes"]
@@ -140,6 +141,8 @@ def list_corrections(
     """List the corrections, newest first: who, where, when and why."""
     found = list(reversed(amendments.corrections(name)))
     if query.cursor is not None:
+        if all(one.run != query.cursor for one in found):
+            raise CursorInvalidError(query.cursor)
         found = [one for one in found if one.run < query.cursor]
     shown = found[: page_size(settings, query)]
     more = shown[-1].run if len(shown) < len(found) else None

@@ -138,6 +138,7 @@ STATUS: Mapping[str, int] = {
     "body_too_large": 413,
     "client_too_slow": 408,
     "media_type_unsupported": 415,
+    "content_encoding_unsupported": 415,
     "idempotency_key_reused": 422,
     "idempotency_key_busy": 409,
     "run_ended": 409,
@@ -228,6 +229,19 @@ class MediaTypeError(RequestError):
             f"content type {found or 'none'!r}; use one of {', '.join(allowed)}",
             found=found,
             allowed=list(allowed),
+        )
+
+
+class ContentEncodingError(RequestError):
+    """A body is compressed, which no route takes."""
+
+    code = "content_encoding_unsupported"
+
+    def __init__(self, found: str) -> None:
+        super().__init__(
+            f"content encoding {shortened(found, 100)!r}; send the body as it is, without "
+            "Content-Encoding (a file whose name ends in .gz may be compressed)",
+            found=shortened(found, 100),
         )
 
 

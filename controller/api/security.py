@@ -1,8 +1,8 @@
 """Access control of the API, and the headers of every response.
 
 `Guard` stands before every route, known or not: deny by default. It checks, in this order, the Host
-header (DNS rebinding), the Origin header (pages of other sites) and the bearer token; only
-`OPEN_PATHS` need no token. It also turns unexpected errors into problem documents, and adds the
+header (DNS rebinding), the Origin header (pages of other sites), the bearer token (only
+`OPEN_PATHS` need none), and that nothing in the request can be read in two ways. It also turns unexpected errors into problem documents, and adds the
 security headers.
 
 Absent on purpose: cookies, CORS, tokens in URLs.
@@ -14,6 +14,7 @@ import hashlib
 import hmac
 import ipaddress
 from collections.abc import Iterable
+from urllib.parse import unquote_to_bytes
 
 from fastapi.security import HTTPBearer
 from starlette.datastructures import Headers, MutableHeaders
@@ -22,14 +23,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cbp.errors import CbpError
 from controller.api.bounds import Bounds
 from controller.api.problems import (
+    ContentEncodingError,
     HostRefusedError,
     InternalError,
     OriginRefusedError,
+    RequestError,
     UnauthenticatedError,
     answer,
 )
 
-__all__ = ["OPEN_PATHS", "SECURITY_HEADERS", "Guard", "bearer_scheme"]
+__all__ = ["ONCE", "OPEN_PATHS", "SECURITY_HEADERS", "Guard", "bearer_scheme"]
 
 OPEN_PATHS = frozenset({"/api/v1/health/live", "/api/v1/health/ready"})
 
@@ -41,6 +44,9 @@ SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+
+ONCE = ("authorization", "content-encoding", "content-type", "idempotency-key", "origin")
+"""Headers that a request has at most once."""
 
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -114,6 +120,7 @@ class Guard:
             raise OriginRefusedError
         if scope["path"] not in OPEN_PATHS and not self._has_token(headers):
             raise UnauthenticatedError
+        _require_plain(scope, headers)
 
     def _knows(self, name: str) -> bool:
         # Rebinding needs a name. An address in the Host header is the one that was dialled.
@@ -123,6 +130,28 @@ class Guard:
         scheme, _, token = headers.get("authorization", "").partition(" ")
         given = _digest(token.strip())
         return scheme.lower() == "bearer" and hmac.compare_digest(given, self._digest)
+
+
+def _require_plain(scope: Scope, headers: Headers) -> None:
+    """Refuse what parts of a service could read in different ways.
+
+    Raises:
+        RequestError: A header that is meant once comes again, or the query is not UTF-8: its bytes
+            would be replaced, so that names that differ would be one.
+        ContentEncodingError: The body is compressed.
+    """
+    for name in ONCE:
+        if len(headers.getlist(name)) > 1:
+            message = f"the header {name} comes {len(headers.getlist(name))} times; send it once"
+            raise RequestError(message, header=name)
+    coding = headers.get("content-encoding", "identity")
+    if coding.strip().lower() not in ("", "identity"):
+        raise ContentEncodingError(coding)
+    try:
+        unquote_to_bytes(scope["query_string"]).decode()
+    except UnicodeDecodeError as error:
+        message = "the query has bytes that are not UTF-8; encode its text as UTF-8, then as %XX"
+        raise RequestError(message) from error
 
 
 def _digest(token: str) -> bytes:

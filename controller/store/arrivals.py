@@ -99,6 +99,7 @@ class Arrivals:
                 key=claims.c.seq,
                 cursor=cursor,
                 limit=limit,
+                of=dataflow,
                 build=rows.claim_of,
             )
 
@@ -187,6 +188,7 @@ class Arrivals:
                 key=increments.c.seq,
                 cursor=cursor,
                 limit=limit,
+                of=dataflow,
                 build=rows.increment_record_of,
             )
 

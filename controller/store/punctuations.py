@@ -79,6 +79,7 @@ class Punctuations:
                 key=punctuations.c.number,
                 cursor=cursor,
                 limit=limit,
+                of=dataflow,
                 build=punctuation_of,
             )
 

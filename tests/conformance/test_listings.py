@@ -100,3 +100,20 @@ def test_a_cursor_belongs_to_its_listing(chain: SqlStore) -> None:
     arrive(chain)
     with pytest.raises(CursorInvalidError):
         chain.claims("d", cursor=chain.increments("d", limit=1).cursor)
+
+
+def test_a_cursor_belongs_to_its_dataflow(chain: SqlStore) -> None:
+    """Its place means nothing among the items of another one."""
+    chain.register(a_dataflow("e"), {"s": {}})
+    arrive(chain)
+    arrive(chain)
+    increments = chain.increments("d", limit=1).cursor
+    claims = chain.claims("d", limit=1).cursor
+    assert increments is not None
+    assert claims is not None
+    for listing in (
+        lambda: chain.increments("e", cursor=increments),
+        lambda: chain.claims("e", cursor=claims),
+    ):
+        with pytest.raises(CursorInvalidError):
+            listing()

@@ -12,7 +12,7 @@ from starlette.types import Message, Scope
 
 from controller.api.bounds import Bounds
 from controller.api.problems import ClientTooSlowError
-from controller.api.security import OPEN_PATHS, SECURITY_HEADERS
+from controller.api.security import ONCE, OPEN_PATHS, SECURITY_HEADERS
 from tests.controller.api.fakes import TOKEN, Service
 
 FILLED_IN = {
@@ -203,3 +203,47 @@ def test_who_trickles_is_given_up_on_every_route(filled: Service) -> None:
             return 100
 
         assert asyncio.run(pieces()) == 1, "40 s for two bytes; 30 s may be waited"
+
+
+@pytest.mark.parametrize("coding", ["gzip", "br", "x", "gzip, identity"])
+def test_a_compressed_body_is_refused_before_it_is_read(filled: Service, coding: str) -> None:
+    """It would be stored as it came, under a name that says something else."""
+    asked = [("POST", "/dataflows"), ("POST", "/dataflows/clicks/sources/urls/files?name=a.jsonl")]
+    with filled.client() as client:
+        for method, path in asked:
+            headers = {"Content-Encoding": coding}
+            answer = client.request(method, f"/api/v1{path}", content=b"\x1f\x8b", headers=headers)
+            assert answer.status_code == 415
+            assert answer.json()["error_code"] == "content_encoding_unsupported"
+        plain = client.get("/api/v1/dataflows", headers={"Content-Encoding": "Identity"})
+    assert plain.status_code == 200
+
+
+@pytest.mark.parametrize("header", sorted({*ONCE} - {"origin"}))
+def test_a_header_that_is_meant_once_is_refused_twice(filled: Service, header: str) -> None:
+    """Otherwise who reads the first and who reads the last do different things."""
+    values = {"authorization": f"Bearer {TOKEN}", "content-encoding": "identity"}
+    with filled.client(token=None) as client:
+        told = [] if header == "authorization" else [("Authorization", f"Bearer {TOKEN}")]
+        twice = [(header, values.get(header, "a/b"))] * 2
+        answer = client.get("/api/v1/dataflows", headers=[*told, *twice])
+    assert (answer.status_code, answer.json()["error_code"]) == (400, "request_refused")
+    assert header in answer.json()["message"]
+
+
+@pytest.mark.parametrize("name", ["%ff", "%fe.jsonl", "%ed%a0%80", "a%c3"])
+def test_a_query_that_is_not_utf_8_is_refused(filled: Service, name: str) -> None:
+    """Its bytes would be replaced, so that two names are one file, and the second is lost."""
+    path = f"/api/v1/dataflows/clicks/sources/urls/files?name={name}"
+    with filled.client() as client:
+        answer = client.post(path, content=b'{"url": "a"}\n')
+        assert client.get("/api/v1/dataflows?limit=1&x=%C3%A9").status_code != 400
+    assert (answer.status_code, answer.json()["error_code"]) == (400, "request_refused")
+    assert "UTF-8" in answer.json()["message"]
+
+
+def test_a_cursor_of_corrections_is_one_that_was_given(filled: Service) -> None:
+    """Any other text would give a page of whatever is smaller."""
+    with filled.client() as client:
+        answer = client.get("/api/v1/dataflows/clicks/corrections?cursor=zzzz")
+    assert (answer.status_code, answer.json()["error_code"]) == (422, "cursor_invalid")
