@@ -1,9 +1,9 @@
 """Access control of the API, and the headers of every response.
 
 `Guard` stands before every route, known or not: deny by default. It checks, in this order, the Host
-header (DNS rebinding), the Origin header (pages of other sites), the bearer token (only
-`OPEN_PATHS` need none), and that nothing in the request can be read in two ways. It also turns unexpected errors into problem documents, and adds the
-security headers.
+header (DNS rebinding), the Origin header (pages of other sites) and the bearer token; only
+`OPEN_PATHS` need no token. Then it refuses what can be read in two ways. It also turns unexpected
+errors into problem documents, and adds the security headers.
 
 Absent on purpose: cookies, CORS, tokens in URLs.
 """

@@ -42,12 +42,3 @@ def line_of(text: str) -> str:
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     (number,) = (n for n, line in enumerate(lines, 1) if line.strip().startswith(text))
     return f"{__file__}:{number}"
-
-
-def document(name: str) -> dict[str, Any]:
-    """Return a dataflow of one such stage."""
-    return {
-        "name": name,
-        "sources": {"a": {"schema": "how STRING"}},
-        "stages": {"deadly": {"translator": "deadly", "inputs": {"items": "a"}}},
-    }

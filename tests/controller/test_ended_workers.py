@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,67 +12,18 @@ import pytest
 from cbp.engine.direct import DirectEngine
 from controller.app import Service
 from controller.settings import load_settings
-from tests.authored import install
-from tests.controller.deadly import MEMORY_BYTES, document, line_of
-from tests.controller.small_app import DOCUMENT, TOKEN, count, drop
+from tests.controller.deadly import line_of
+from tests.controller.deadly_service import deadly_settings, errors, give, paused, step_until
+from tests.controller.small_app import DOCUMENT, count, drop
 
 TRIES = 2
-STEPS_MAX = 40
-WAIT_SECONDS = 120
 
 
 @pytest.fixture
-def values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Settings of a service that offers the deadly translator, and tries again at once."""
-    install(tmp_path / "author", "deadly", {"deadly": "tests.controller.deadly:Deadly"})
-    monkeypatch.syspath_prepend(str(tmp_path / "author"))
-    return {
-        "root": tmp_path / "data",
-        "engine": "local",
-        "reader_processes": False,
-        "token": TOKEN,
-        "settle_seconds": 0,
-        "failures_max": TRIES,
-        "retry_delays_seconds": (0.0,),
-        "worker_memory_bytes_max": MEMORY_BYTES,
-        "allowed_packages": ("deadly",),
-    }
-
-
-@pytest.fixture
-def service(values: dict[str, Any]) -> Iterator[Service]:
-    made = Service(load_settings(**values))
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    made = Service(load_settings(**deadly_settings(tmp_path, monkeypatch, tries=TRIES)))
     yield made
     made.stop()
-
-
-def give(service: Service, how: str) -> None:
-    """Register a dataflow and drop the record that ends its process."""
-    service.controller.register(document(how))
-    folder = service.settings.drop_root / how / "a" / "incoming"
-    (folder / "a.jsonl").write_text(f'{{"how": "{how}"}}\n')
-
-
-def step_until(service: Service, condition: Callable[[], bool]) -> None:
-    """Do by hand what the threads of a service do, until a condition holds."""
-    for _ in range(STEPS_MAX):
-        service.scan()
-        service.controller.tick()
-        service.parts.in_flight.wait(timeout=WAIT_SECONDS)
-        if condition():
-            return
-    raise AssertionError([(run.dataflow, run.error) for run in service.store.runs().items])
-
-
-def paused(service: Service) -> set[str]:
-    """Return the dataflows whose stage is paused."""
-    names = [record.name for record in service.store.dataflows()]
-    return {one.dataflow for n in names for one in service.store.stages(n) if one.paused_because}
-
-
-def errors(service: Service, name: str) -> list[dict[str, Any]]:
-    """Return the errors of a dataflow's runs, newest first."""
-    return [dict(run.error or {}) for run in service.store.runs(name).items]
 
 
 @pytest.mark.timeout(180)
