@@ -37,6 +37,7 @@ from starlette.concurrency import run_in_threadpool
 
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.garbage_collector import Retention
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import files_for
 from cbp.errors import CbpError, LeaseLostError, LogConflictError, NotFoundError
@@ -110,12 +111,15 @@ def api_of(service: Service) -> FastAPI:
     return api
 
 
-def engine_for(settings: Settings, *, faults: Faults = NO_FAULTS) -> Engine:
+def engine_for(
+    settings: Settings, *, faults: Faults = NO_FAULTS, limits: EngineLimits = DEFAULT_LIMITS
+) -> Engine:
     """Return the engine that the settings name; imports Spark only if needed.
 
     Args:
         settings: `engine`, `cache`, and the settings that begin with `spark_` or `worker_`.
         faults: Called at every durable effect.
+        limits: The engine's limits.
     """
     if settings.engine == "local":
         from cbp.engine.direct import LocalEngine
@@ -125,7 +129,9 @@ def engine_for(settings: Settings, *, faults: Faults = NO_FAULTS) -> Engine:
             free_max=settings.parallel_runs_max, memory_bytes_max=settings.worker_memory_bytes_max
         )
         executor = workers if settings.worker_processes else None
-        return LocalEngine(cache=str(settings.cache), executor=executor, faults=faults)
+        return LocalEngine(
+            cache=str(settings.cache), executor=executor, faults=faults, limits=limits
+        )
     from cbp.engine.spark import SparkEngine, SparkSettings
 
     session = SparkSettings(
@@ -136,7 +142,7 @@ def engine_for(settings: Settings, *, faults: Faults = NO_FAULTS) -> Engine:
         job_start_seconds=settings.job_start_seconds,
         scratch=True,
     )
-    return SparkEngine(session, cache=str(settings.cache), faults=faults)
+    return SparkEngine(session, cache=str(settings.cache), faults=faults, limits=limits)
 
 
 class Service:

@@ -33,13 +33,12 @@ from cbp.engine.direct import DirectEngine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.outputs import compaction as tiers
-from cbp.engine.run import planner as planning
 from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.state import compaction
 from cbp.engine.state.index_cache import index_cache
 from cbp.engine.storage import parquet_writer as sink
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.files import LocalFiles
-from cbp.engine.task import state_writer as taskstate
 from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.reports import TaskReport
 from cbp.errors import NotFoundError
@@ -74,7 +73,7 @@ RECORDS_KEPT = 2
 CHECKPOINT_INTERVAL = 2
 FANOUT = 2
 LEASE_SECONDS = 10.0
-INLINE_BYTES_MAX = 100
+LIMITS = EngineLimits(message_rows_min=1, inline_deletes_bytes=100)
 """Few deletes of a task stand in its record, the others in a file."""
 
 
@@ -214,8 +213,6 @@ class Bench:
             for module in (tiers, compaction):
                 patch.setattr(module, "FANOUT", FANOUT)
             patch.setattr(leases, "_now_ms", lambda _: literal(int(self.seconds * 1000)))
-            patch.setattr(planning, "MESSAGES_MIN", 1)
-            patch.setattr(taskstate, "INLINE_BYTES_MAX", INLINE_BYTES_MAX)
             known = dict(tables.open_table.__kwdefaults__ or {})
             known["checkpoint_interval"] = CHECKPOINT_INTERVAL
             patch.setattr(tables.open_table, "__kwdefaults__", known)
@@ -329,6 +326,7 @@ class World:
             files=self.files,
             faults=fence,
             clock_ms=lambda: int(self.now.timestamp() * 1000),
+            limits=LIMITS,
         )
         self.drop_folder = DropFolder(
             store=self.store,

@@ -26,9 +26,11 @@ def until(condition: Callable[[], Any]) -> Any:
     return found
 
 
-def asked(pool: Residents, work: Any, *, run: str = "r1", tasks: int = 1) -> list[str] | None:
+def asked(
+    pool: Residents, work: Any, *, run: str = "r1", tasks: int = 1, after: int = 0
+) -> list[str] | None:
     """Ask a pool as an executor does."""
-    return pool.reports(run, work, tasks, attempt="a7", going=lambda: None)
+    return pool.reports(run, work, tasks, attempt="a7", going=lambda: None, after=after)
 
 
 def started(pool: Residents, count: int) -> list[int]:

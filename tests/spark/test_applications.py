@@ -9,13 +9,13 @@ import pytest
 
 from cbp.engine.blackbox.spark_executor import SparkBlackboxExecutor
 from cbp.engine.direct import DirectEngine
-from cbp.engine.run import planner as planning
-from cbp.engine.spark import SparkExecutor, executor
+from cbp.engine.spark import SparkExecutor
 from stages.flows.clustering import clustering
 from stages.flows.pagerank import pagerank
 from tests.cbp.engine.broadcasts import broadcast, sent_to_all
 from tests.cbp.engine.epochs import assert_same, dataflow_of
 from tests.driver import Driver
+from tests.limited import SHUFFLED, limits_of
 from tests.stages.graphs import increments, small_web, small_world
 
 pytestmark = pytest.mark.spark
@@ -24,13 +24,11 @@ pytestmark = pytest.mark.spark
 @pytest.mark.parametrize("shuffled", [False, True], ids=["arranged", "shuffled"])
 @pytest.mark.parametrize("name", ["clustering", "pagerank"])
 def test_every_epoch_equals_the_reference(
-    name: str, shuffled: bool, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, shuffled: bool, spark: Any, tmp_path: Path
 ) -> None:
     """Outputs, their order, and state; multicast, messages, `ALL` and several keys at once."""
-    monkeypatch.setattr(planning, "ROWS_PER_TASK", {"groupwise": 20})
-    if shuffled:
-        monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
-    engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"))
+    limits = limits_of(shuffled=shuffled, rows_per_task=20)
+    engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"), limits=limits)
     if name == "clustering":
         dataflow, edges = clustering(multicast=True), small_world(40)
     else:
@@ -42,14 +40,13 @@ def test_every_epoch_equals_the_reference(
 
 
 def test_bytes_shuffled_do_not_grow_with_the_groups_that_get_a_record(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any, tmp_path: Path
 ) -> None:
     """Over the wire once per task: to 10 keys in 4 buckets, or to 300 keys in 64."""
-    monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
     moved = []
     for groups, buckets in ((10, 4), (300, 64)):
         folder = tmp_path / str(groups)
-        engine = DirectEngine(SparkExecutor(spark), cache=str(folder / "cache"))
+        engine = DirectEngine(SparkExecutor(spark), cache=str(folder / "cache"), limits=SHUFFLED)
         dataflow = dataflow_of("outer_probe", buckets=buckets)
         runs = sent_to_all(Driver(engine, dataflow, folder / "t"), groups)
         moved.append([run["bytes_shuffled"] for run in runs])
@@ -69,14 +66,12 @@ def test_what_one_more_record_to_all_moves(
     most: int,
     spark: Any,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """To 30 times as many groups the same bytes; of the black box some 30 times as many."""
-    monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
     moved = []
     for groups in (10, 300):
         folder = tmp_path / str(groups)
-        engine = DirectEngine(kind(spark), cache=str(folder / "cache"))
+        engine = DirectEngine(kind(spark), cache=str(folder / "cache"), limits=SHUFFLED)
         driver = Driver(engine, dataflow_of("outer_probe"), folder / "t")
         few, many = (
             broadcast(driver, groups=groups, records=records)["bytes_shuffled"]

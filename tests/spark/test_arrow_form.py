@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from cbp.engine.direct import DirectEngine
-from cbp.engine.spark import SparkExecutor, executor
+from cbp.engine.spark import SparkExecutor
 from stages.translators.url_count_arrow import UrlCountArrow
 from tests.cbp.engine.epochs import assert_same, dataflow_of
 from tests.cbp.engine.vectorised.arrow_forms import in_arrow
 from tests.driver import Driver
+from tests.limited import limits_of
 from tests.spark.spark_epochs import epochs_of
 
 pytestmark = pytest.mark.spark
@@ -23,13 +24,12 @@ pytestmark = pytest.mark.spark
 @pytest.mark.parametrize("shuffled", [False, True], ids=["arranged", "shuffled"])
 @pytest.mark.parametrize("case", ["clock", "members", "sequences", "tags"])
 def test_every_epoch_equals_the_groupwise_form(
-    case: str, shuffled: bool, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: str, shuffled: bool, spark: Any, tmp_path: Path
 ) -> None:
     """Outputs in their order, and state, are the same, whichever way the records came."""
-    if shuffled:
-        monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
+    limits = limits_of(shuffled=shuffled)
     dataflow = dataflow_of(case)
-    engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"))
+    engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"), limits=limits)
     driver = Driver(engine, in_arrow(dataflow), tmp_path / "t")
     assert_same(dataflow, driver, epochs_of(case, seed=11))
 

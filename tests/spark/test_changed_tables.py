@@ -9,11 +9,12 @@ import pytest
 
 from cbp import DataflowBuilder, Input, Output, State, Translate
 from cbp.engine.direct import DirectEngine
-from cbp.engine.spark import SparkExecutor, executor
+from cbp.engine.spark import SparkExecutor
 from cbp.model.dataflow.dataflow import Dataflow
 from tests.cbp.engine.epochs import order_free
 from tests.cbp.engine.wide_state import FLOW, STATE, Life, Narrow, Wide, dataflow_of
 from tests.driver import Driver
+from tests.limited import SHUFFLED, with_limits
 
 pytestmark = pytest.mark.spark
 
@@ -40,7 +41,7 @@ def with_reader() -> Dataflow:
 
 
 def test_spark_reads_a_changed_table_and_shuffles_old_increments(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any, tmp_path: Path
 ) -> None:
     """Split buckets and grown columns are one table to Spark; runs on it go on."""
 
@@ -60,8 +61,7 @@ def test_spark_reads_a_changed_table_and_shuffles_old_increments(
         names = [name for name in rows.columns if not name.startswith("_")]
         found = order_free([row.asDict() for row in rows.select(*names).collect()])
         assert found == life.seen(table)["polars"], table
-    monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
-    driver = Driver(life.driver.engine, with_reader(), tmp_path / "t")
+    driver = Driver(with_limits(life.driver.engine, SHUFFLED), with_reader(), tmp_path / "t")
     driver._enqueue(old)
     driver.run("last")
     lasts = driver.state("last", "lasts")

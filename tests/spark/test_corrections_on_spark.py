@@ -8,28 +8,34 @@ from typing import Any
 import pytest
 
 from cbp.engine.direct import DirectEngine
-from cbp.engine.spark import SparkExecutor, executor
+from cbp.engine.spark import SparkExecutor
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.model.run.correction import Correction
 from tests.controller.world import ONE, World
+from tests.limited import limits_of
 
 pytestmark = pytest.mark.spark
 
 
-def test_a_correction_is_a_job_with_and_without_the_shuffle(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_correction_is_a_job_with_and_without_the_shuffle(spark: Any, tmp_path: Path) -> None:
     """Set, removed and added; other keys stay, and Spark reads them so."""
 
-    def engine(**options: Any) -> Any:
-        return DirectEngine(SparkExecutor(spark), **options)
+    for shuffled in (False, True):
+        correct(spark, tmp_path / f"{shuffled}", limits_of(shuffled=shuffled))
 
-    world = World(tmp_path, engine=engine)
+
+def correct(spark: Any, folder: Path, limits: EngineLimits) -> None:
+    """Correct a state twice, and compare what Spark reads."""
+
+    def engine(**options: Any) -> Any:
+        return DirectEngine(SparkExecutor(spark), limits=limits, **options)
+
+    world = World(folder, engine=engine)
     world.controller.register(ONE)
     world.arrive("one", "a", ("x", 1), ("y", 2), ("z", 3))
     world.ticks()
     expected = {"x": 1, "y": 2, "z": 3}
-    for reads, n in ((executor.ARRANGED_READS_MAX, 10), (0, 20)):
-        monkeypatch.setattr(executor, "ARRANGED_READS_MAX", reads)
+    for n in (10, 20):
         corrections = [
             Correction({"word": "x"}, "set", ({"n": n},)),
             Correction({"word": "y"}, "records"),

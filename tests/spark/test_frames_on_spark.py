@@ -16,7 +16,7 @@ import pytest
 
 from cbp import DataflowBuilder
 from cbp.engine.direct import DirectEngine
-from cbp.engine.spark import SparkExecutor, executor
+from cbp.engine.spark import SparkExecutor
 from cbp.engine.spark import shuffle as increments
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.increment import DataFile
@@ -25,6 +25,7 @@ from stages.flows.set_diff import set_diff
 from tests.cbp.engine.epochs import assert_same
 from tests.driver import Driver
 from tests.flows import Framed, Looked
+from tests.limited import limits_of
 from tests.sql_forms import Days, DaysSql
 
 pytestmark = pytest.mark.spark
@@ -106,7 +107,6 @@ def numbered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
         noted.append((len(files), position))
         return sliced(files, position)
 
-    monkeypatch.setattr(increments, "SLICES_MAX", 2)
     monkeypatch.setattr(increments, "_sliced", noting)
     return noted
 
@@ -118,14 +118,12 @@ def test_frames_equal_the_reference(
     shuffled: bool,
     spark: Any,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     numbered: list[tuple[int, int]],
 ) -> None:
     """Whoever cuts the frames out of their files: the reference's epochs, order and state."""
-    if shuffled:
-        monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
+    limits = limits_of(shuffled=shuffled, slices_per_expression=2)
     reference, mine, epochs = CASES[case]
-    engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"))
+    engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"), limits=limits)
     driver = Driver(engine, mine, tmp_path / "t")
     ordered = case != "sql"
     assert_same(reference, driver, epochs(random.Random(5)), ordered=ordered, source="")

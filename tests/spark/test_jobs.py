@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from cbp.engine.direct import DirectEngine
-from cbp.engine.spark import SparkExecutor, executor
+from cbp.engine.spark import SparkExecutor
 from cbp.engine.spark.jobs import starved
 from tests.cbp.engine.epochs import dataflow_of
 from tests.driver import Driver
+from tests.limited import SHUFFLED
 
 pytestmark = pytest.mark.spark
 
@@ -26,14 +27,11 @@ def widest(spark: Any, run: str) -> int:
     return max(found)
 
 
-def test_a_shuffled_run_takes_no_more_slots_than_it_may(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shuffled_run_takes_no_more_slots_than_it_may(spark: Any, tmp_path: Path) -> None:
     """Neither behind the shuffle nor before it, where an author's RouteBy may hang as well.
 
     Its dataflow has a pool of its own; a run that is over starves no more.
     """
-    monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
     settings = {
         "spark.sql.files.maxPartitionBytes": "10000",
         "spark.sql.files.openCostInBytes": "0",
@@ -43,7 +41,7 @@ def test_a_shuffled_run_takes_no_more_slots_than_it_may(
         for name, value in settings.items():
             spark.conf.set(name, value)
         for slots_max in (None, 1):
-            engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "c"))
+            engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "c"), limits=SHUFFLED)
             dataflow = dataflow_of("url_count", buckets=4)
             driver = Driver(engine, dataflow, tmp_path / f"{slots_max}")
             first = 7_000 if slots_max else 8_000  # no other run of this session has this id

@@ -16,8 +16,7 @@ import itertools
 import os
 import random
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +50,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(600 + 
 
 def run_on_cluster(folder: Path, runs: int) -> None:
     """Run what a fresh process does: see the test."""
-    from cbp.engine.run import planner as planning
     from cbp.engine.spark import SparkEngine, SparkSettings
+    from cbp.engine.storage.engine_limits import EngineLimits
 
     settings = SparkSettings(
         master="local-cluster[2,1,1024]",
@@ -66,8 +65,8 @@ def run_on_cluster(folder: Path, runs: int) -> None:
             "spark.locality.wait": "30s",
         },
     )
-    planning.ROWS_PER_TASK = dict.fromkeys(("groupwise", "arrow", "sql"), 20)
-    engine = SparkEngine(settings, cache=str(folder / "cache"))
+    limits = EngineLimits(rows_per_task=20, rows_per_task_sql=20)
+    engine = SparkEngine(settings, cache=str(folder / "cache"), limits=limits)
     for seed in range(runs):
         own = folder / str(seed)
         for case, form in SHUFFLED:
@@ -105,13 +104,13 @@ def assert_ordered(
 
     dataflow = dataflow_of(case)
     other = in_arrow(dataflow) if form == "arrow" else dataflow
+    engine = reading_up_to(0 if shuffled else 10**6, engine)
     driver = Driver(engine, other, folder, files=FILES)
-    with reading_up_to(0 if shuffled else 10**6):
-        try:
-            assert_same(dataflow, driver, epochs_of(case, seed=seed, records=200))
-        except AssertionError as exc:
-            exc.add_note(f"{case}, {form}, seed {seed}, {shuffled=}")
-            raise
+    try:
+        assert_same(dataflow, driver, epochs_of(case, seed=seed, records=200))
+    except AssertionError as exc:
+        exc.add_note(f"{case}, {form}, seed {seed}, {shuffled=}")
+        raise
     assert_several(driver)
 
 
@@ -122,16 +121,10 @@ def assert_several(driver: Any) -> None:
     assert max(run["tasks"] for run in driver.figures) == 2, driver.figures
 
 
-@contextmanager
-def reading_up_to(records: int) -> Iterator[None]:
-    """Let Spark shuffle whatever has more records times tasks."""
-    from cbp.engine.spark import executor
-
-    before, executor.ARRANGED_READS_MAX = executor.ARRANGED_READS_MAX, records
-    try:
-        yield
-    finally:
-        executor.ARRANGED_READS_MAX = before
+def reading_up_to(records: int, engine: Any, **changed: int) -> Any:
+    """Return the engine, but Spark shuffles whatever has more records times tasks."""
+    limits = replace(engine._beside.keywords["limits"], arranged_reads=records, **changed)
+    return engine._beside(limits=limits)
 
 
 def assert_increments_in_order(engine: Any, folder: Path, seed: int, *, framed: bool) -> None:
@@ -149,6 +142,7 @@ def assert_increments_in_order(engine: Any, folder: Path, seed: int, *, framed: 
     builder.stage("stage", translator, buckets=4, items=items)
     dataflow = builder.build()
     chance, numbers, reference = random.Random(seed), itertools.count(), ReferenceEngine(dataflow)
+    engine = reading_up_to(0, engine)
     drivers = [
         Driver(engine, form, folder / str(at), files=FILES)
         for at, form in enumerate((dataflow, in_arrow(dataflow)))
@@ -161,9 +155,8 @@ def assert_increments_in_order(engine: Any, folder: Path, seed: int, *, framed: 
         ]
         for one in fed:
             one.feed("items", rows)
-    with reading_up_to(0):
-        for one in fed:
-            one.run_until_idle()
+    for one in fed:
+        one.run_until_idle()
     for driver in drivers:
         assert_several(driver)
         epochs = driver.outputs("stage.seen")
@@ -185,10 +178,10 @@ def assert_sql_is_the_same(engine: Any, folder: Path, seed: int) -> None:
 
     pairs = [PAIRS[name] for name in ("bag", "clock")]
     groupwise, in_sql = (dataflow_of(*(one() for one in form)) for form in zip(*pairs, strict=True))
+    engine = reading_up_to(10**6 if seed % 2 else 0, engine)  # in parts, or shuffled
     driver = Driver(engine, in_sql, folder, files=FILES)
     epochs = records_of(groupwise, seed=seed, epochs=2)
-    with reading_up_to(10**6 if seed % 2 else 0):  # in parts, or shuffled
-        assert_same(groupwise, driver, epochs, ordered=False, source="r")
+    assert_same(groupwise, driver, epochs, ordered=False, source="r")
     assert_several(driver)
 
 
@@ -210,20 +203,15 @@ def assert_order_is_not_by_luck(engine: Any, folder: Path) -> None:
 
 def assert_tasks_read_their_messages(engine: Any, folder: Path, seed: int) -> None:
     """Messages that lie by bucket are read in place by both executors, in the reference's order."""
-    from cbp.engine.run import planner as planning
     from tests.cbp.engine.epochs import assert_same
     from tests.cbp.engine.letters import letters, many
     from tests.driver import Driver
 
-    least, planning.MESSAGES_MIN = planning.MESSAGES_MIN, 1
-    try:
-        driver = Driver(engine, letters(), folder, files=FILES)
-        with reading_up_to(0):
-            assert_same(letters(), driver, [{"items": many(seed), "notes": []}])
-        assert any(run.get("messages_remote") for run in driver.figures)
-        assert driver.figures[1]["tasks"] > 1
-    finally:
-        planning.MESSAGES_MIN = least
+    engine = reading_up_to(0, engine, message_rows_min=1)
+    driver = Driver(engine, letters(), folder, files=FILES)
+    assert_same(letters(), driver, [{"items": many(seed), "notes": []}])
+    assert any(run.get("messages_remote") for run in driver.figures)
+    assert driver.figures[1]["tasks"] > 1
 
 
 def assert_tasks_come_back(engine: Any) -> None:

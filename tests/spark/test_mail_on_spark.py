@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from cbp.engine.direct import DirectEngine
-from cbp.engine.run import planner as planning
-from cbp.engine.spark import SparkExecutor, executor
+from cbp.engine.spark import SparkExecutor
+from cbp.engine.storage.engine_limits import EngineLimits
 from tests import flows
 from tests.cbp.engine.letters import fed, letters, make_small, many
 from tests.driver import Driver
@@ -22,27 +23,22 @@ pytestmark = pytest.mark.spark
 GROUPS, EACH = 60, 40
 
 
-def engine_of(spark: Any, folder: Path) -> DirectEngine:
+def engine_of(spark: Any, folder: Path, limits: EngineLimits) -> DirectEngine:
     """Return an engine on the session of the test run."""
-    return DirectEngine(SparkExecutor(spark), cache=str(folder / "cache"))
+    return DirectEngine(SparkExecutor(spark), cache=str(folder / "cache"), limits=limits)
 
 
-def test_large_messages_are_not_shuffled_and_read_once(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_messages_are_not_shuffled_and_read_once(spark: Any, tmp_path: Path) -> None:
     """0 bytes of them go through Spark's shuffle, which took them all where they lie otherwise.
 
     Each is read by one task, once; and their table reads the same in three readers.
     """
-    monkeypatch.setattr(planning, "ROWS_PER_TASK", {"groupwise": 20})
-    monkeypatch.setattr(planning, "MESSAGES_MIN", 1)
-    monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 200)
+    limits = EngineLimits(rows_per_task=20, message_rows_min=1, arranged_reads=200)
     figures, seen = {}, {}
     for by_bucket in (True, False):
         folder = tmp_path / f"t{by_bucket}"
-        driver = Driver(
-            engine_of(spark, tmp_path), letters(flows.Chatter()), folder, by_bucket=by_bucket
-        )
+        engine = engine_of(spark, tmp_path, limits)
+        driver = Driver(engine, letters(flows.Chatter()), folder, by_bucket=by_bucket)
         fed(driver, [{"k": k, "n": EACH} for k in range(GROUPS)])
         figures[by_bucket], seen[by_bucket] = driver.figures[1], driver.outputs("stage.seen")
     ours, others = figures[True], figures[False]
@@ -71,12 +67,11 @@ def test_messages_are_read_in_place_beside_an_input_that_is_shuffled(
     So do messages of which some lie by bucket and others as they were emitted: too many of
     these are shuffled with all of their flow.
     """
-    make_small(monkeypatch, rows_min=20)
+    small = make_small(monkeypatch, rows_min=20)
     found, beside = {}, {}
     for by_bucket, limit in ((True, 60), (True, 0), (False, 0)):
-        monkeypatch.setattr(executor, "ARRANGED_READS_MAX", limit)
         which = f"{by_bucket}-{limit}"
-        engine = engine_of(spark, tmp_path)
+        engine = engine_of(spark, tmp_path, replace(small, arranged_reads=limit))
         driver = Driver(engine, letters(), tmp_path / which, by_bucket=by_bucket)
         for seed in (5, 6):
             driver.feed("s_items", many(seed))

@@ -21,7 +21,8 @@ import pytest
 
 from cbp import DataflowBuilder, Input, TranslateArrow, TranslateSql
 from cbp.engine.direct import DirectEngine
-from cbp.engine.spark import SparkExecutor, executor
+from cbp.engine.spark import SparkExecutor
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import DefinitionError
 from cbp.model.dataflow.dataflow import Dataflow
 from tests.cbp.engine.epochs import assert_same
@@ -93,7 +94,7 @@ def test_groups_with_single_records_are_refused_in_the_other_forms(form: type[An
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + RUNS))
 def test_every_form_behind_every_other_equals_the_reference(
-    seed: int, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seed: int, spark: Any, tmp_path: Path
 ) -> None:
     """Each epoch's outputs, and state, are the groupwise ones; SQL gives them in no order.
 
@@ -104,12 +105,11 @@ def test_every_form_behind_every_other_equals_the_reference(
     fused, way = chance.random() < 0.7, list(WAYS)[seed % len(WAYS)]
     reads, rows = WAYS[way]
     print(f"CBP_FORMS_SEED={seed} CBP_FORMS_RUNS=1: {' '.join(shape)}, {fused=}, {way}")
-    monkeypatch.setattr(executor, "ARRANGED_READS_MAX", reads)
-    monkeypatch.setattr("cbp.engine.run.planner.ROWS_PER_TASK", dict.fromkeys(FORMS, rows))
+    limits = EngineLimits(arranged_reads=reads, rows_per_task=rows, rows_per_task_sql=rows)
     # The first one fills the states: outer ones have to call who is absent in the next.
     sizes = [20, *(chance.choice([0, 12, 20]) for _ in range(chance.choice([1, 2])))]
     epochs = [{"src": _records(chance, size)} for size in sizes]
-    engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"))
+    engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"), limits=limits)
     driver = Driver(engine, mixed, tmp_path / "t", fused=fused)
     assert_same(dataflow, driver, epochs, ordered=False, source="")
 

@@ -21,10 +21,10 @@ import pytest
 
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor
-from cbp.engine.spark import worker_pool as resident
 from cbp.engine.spark.tasks import Work
 from cbp.engine.spark.worker_main import answer
 from cbp.engine.spark.worker_pool import Residents
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.errors import RunCancelledError
 from cbp.model.dataflow.lanes import Bypass, Lane, lanes_of
 from controller.bench.candidates.candidate import Place
@@ -40,9 +40,8 @@ from tests.spark.spark_epochs import epochs_of
 
 
 @pytest.fixture
-def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Residents]:
+def pool() -> Iterator[Residents]:
     """Give a pool of two workers that starts them when it is first asked."""
-    monkeypatch.setattr(resident, "HOT_RUNS", 0)
     pool = Residents(2, PATH)
     yield pool
     pool.close()
@@ -60,16 +59,18 @@ def is_gone(pid: int) -> bool:
 def test_workers_start_once_runs_come_often() -> None:
     """The first runs, and all of a pool without workers, are Spark's; no process is started."""
     pool, none = Residents(1, PATH), Residents(0, PATH)
-    assert [asked(pool, told) for _ in range(resident.HOT_RUNS)] == [None] * resident.HOT_RUNS
+    often = DEFAULT_LIMITS.resident_after_runs
+    assert [asked(pool, told, after=often) for _ in range(often)] == [None] * often
     assert not pool.free
     assert not pool._starting
-    assert asked(pool, told) is None  # it would not wait for the worker that this one starts
+    # It would not wait for the worker that this one starts.
+    assert asked(pool, told, after=often) is None
     (pid,) = until(lambda: pool.free)
     assert asked(pool, told) == ["0 a7", str(pid), "0"]
     pool.close()
     assert is_gone(pid)
     assert asked(pool, told) is None
-    assert [asked(none, told) for _ in range(resident.HOT_RUNS + 1)][-1] is None
+    assert [asked(none, told) for _ in range(often + 1)][-1] is None
     assert not none._starting
 
 
@@ -115,16 +116,15 @@ def test_what_a_worker_cannot_do_is_left_to_spark(pool: Residents) -> None:
 
 
 def test_a_worker_that_ended_while_nobody_looked_is_no_error(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As one does that was idle for long, or that the system killed: the next runs are Spark's."""
-    monkeypatch.setattr(resident, "HOT_RUNS", 1)
     pool = Residents(1, PATH)
-    assert asked(pool, told) is None
+    assert asked(pool, told, after=1) is None
     (pid,) = started(pool, 1)
     os.kill(pid, signal.SIGKILL)
     until(partial(is_gone, pid))
-    assert asked(pool, told) is None
+    assert asked(pool, told, after=1) is None
     assert not pool.free
     assert not pool._starting
     assert not caplog.records
@@ -144,7 +144,7 @@ def test_a_cancelled_runs_workers_are_killed(pool: Residents, tmp_path: Path) ->
 
     def ask(what: Work) -> None:
         try:
-            pool.reports("r1", what, 1, attempt="a8", going=going)
+            pool.reports("r1", what, 1, attempt="a8", going=going, after=0)
         except RunCancelledError as error:
             answers.append(error)
 
@@ -174,7 +174,6 @@ from cbp.engine.spark import worker_pool as resident
 from tests.spark import resident_workers as test
 from tests.spark.resident_work import hanging, told
 
-resident.HOT_RUNS = 0
 pool = resident.Residents(1)
 (pid,) = test.started(pool, 1)
 assert test.asked(pool, told)
@@ -222,7 +221,6 @@ def test_small_runs_give_the_references_epochs_without_a_job(
     point: str, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker that is killed at its files leaves the run to Spark: one result, named once."""
-    monkeypatch.setattr(resident, "HOT_RUNS", 0)
     executor = SparkExecutor(spark, resident_workers=4)
     started(executor.residents, 2)
     assert executor.residents._environment["MIMALLOC_PURGE_DELAY"]  # as Spark's workers
@@ -234,7 +232,8 @@ def test_small_runs_give_the_references_epochs_without_a_job(
         return run(tasks, work)
 
     monkeypatch.setattr(executor, "_run_numbered", counted)
-    engine = DirectEngine(executor, cache=str(tmp_path / "cache"))
+    limits = EngineLimits(resident_after_runs=0)
+    engine = DirectEngine(executor, cache=str(tmp_path / "cache"), limits=limits)
     dataflow = dataflow_of("members")
     driver = Driver(engine, dataflow, tmp_path / "t")
     if point:

@@ -11,9 +11,11 @@ import pyarrow as pa
 import pytest
 
 from cbp.engine.direct import DirectEngine, LocalEngine
-from cbp.engine.spark import SparkExecutor, executor
+from cbp.engine.spark import SparkExecutor
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from tests.controller.world import DIAMOND, World
 from tests.kernel import with_kernel
+from tests.limited import SHUFFLED
 
 pytestmark = pytest.mark.spark
 
@@ -81,13 +83,13 @@ def shown(world: World) -> dict[str, list[str]]:
     }
 
 
-def test_back_and_on_again_is_as_if_nothing_had_been(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_back_and_on_again_is_as_if_nothing_had_been(spark: Any, tmp_path: Path) -> None:
     """Every reader sees the earlier moment; the replay, shuffled now, ends as an unbroken run."""
 
+    limits = [DEFAULT_LIMITS]
+
     def engine(**options: Any) -> Any:
-        return DirectEngine(SparkExecutor(spark), **options)
+        return DirectEngine(SparkExecutor(spark), limits=limits[-1], **options)
 
     unbroken, world = (
         World(tmp_path / "u", engine=LocalEngine),
@@ -106,7 +108,8 @@ def test_back_and_on_again_is_as_if_nothing_had_been(
     amendments.roll_back("diamond", position, who="me", why="a bad file", pause=True)
     for reader in (by_spark, by_kernel, by_delta_rs):
         assert read(reader, spark, world) == there
-    monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
+    limits.append(SHUFFLED)
+    world.restart()
     world.controller.resume("diamond")
     world.ticks()
     assert world.picture() == unbroken.picture()

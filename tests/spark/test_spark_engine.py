@@ -19,9 +19,8 @@ import pytest
 from cbp import DataflowBuilder, by_sql
 from cbp.engine.direct import DirectEngine
 from cbp.engine.reference.engine import ReferenceEngine
-from cbp.engine.spark import SparkExecutor, executor
+from cbp.engine.spark import SparkExecutor
 from cbp.engine.storage.checked_parquet import CHECKED, seal
-from cbp.engine.task import record_task as records
 from cbp.errors import AuthorCodeError, DataflowInvalidError, IncrementDamagedError
 from tests.cbp.engine.epochs import CASES, NARROW, assert_same, dataflow_of, order_free
 from tests.chains import WrongSums, chain, hosts, other_key, sums
@@ -29,6 +28,7 @@ from tests.columns import form_of, records_of
 from tests.driver import Driver
 from tests.kernel import with_kernel
 from tests.keys import COMPOSED, dataflow_of_keys, epochs_of_keys
+from tests.limited import SHUFFLED, limits_of, with_limits
 from tests.spark.spark_epochs import epochs_of
 
 pytestmark = pytest.mark.spark
@@ -47,11 +47,9 @@ def test_every_epoch_equals_the_reference(
     shuffled: bool,
     engine: DirectEngine,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Spark gives the reference's outputs in its order, whichever way the records came."""
-    if shuffled:
-        monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
+    engine = with_limits(engine, limits_of(shuffled=shuffled))
     dataflow = dataflow_of(case)
     assert_same(dataflow, Driver(engine, dataflow, tmp_path / "t"), epochs_of(case, seed=7))
 
@@ -62,14 +60,17 @@ def test_every_epoch_equals_the_reference(
     ids=["arranged", "shuffled", "colliding"],
 )
 def test_keys_of_every_type_make_the_references_groups(
-    shuffled: bool, hash_mask: int, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shuffled: bool, hash_mask: int, spark: Any, tmp_path: Path
 ) -> None:
     """The JVM hashes, sorts and carries the keys of tests/keys.py as Python does."""
-    if shuffled:
-        monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
     keys = [("STRING",), ("BINARY",), ("DOUBLE", "FLOAT"), *COMPOSED]
     dataflow = dataflow_of_keys(*keys)
-    engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"), hash_mask=hash_mask)
+    engine = DirectEngine(
+        SparkExecutor(spark),
+        cache=str(tmp_path / "cache"),
+        hash_mask=hash_mask,
+        limits=limits_of(shuffled=shuffled),
+    )
     rows = [epochs_of_keys(types, seed=at) for at, types in enumerate(keys)]
     epochs = [{str(at): many[epoch] for at, many in enumerate(rows)} for epoch in range(2)]
     driver = Driver(engine, dataflow, tmp_path / "t")
@@ -78,12 +79,11 @@ def test_keys_of_every_type_make_the_references_groups(
 
 @pytest.mark.parametrize("several", [False, True], ids=["one task", "two jobs"])
 def test_fused_stages_equal_the_reference(
-    several: bool, engine: DirectEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    several: bool, engine: DirectEngine, tmp_path: Path
 ) -> None:
     """A chain in one Spark task, or in two jobs with a shuffle, gives what its stages give."""
     if several:
-        monkeypatch.setattr(records, "ROWS_PER_TASK_MIN", 5)
-        monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
+        engine = with_limits(engine, limits_of(shuffled=True, rows_per_record_task=5))
     driver = Driver(engine, chain(), tmp_path / "t", fused=True)
     reference = ReferenceEngine(chain())
     for epoch in range(2):
@@ -96,11 +96,9 @@ def test_fused_stages_equal_the_reference(
     assert order_free(driver.state("count", "seen")) == order_free(reference.state("count", "seen"))
 
 
-def test_combined_records_are_not_shuffled(
-    engine: DirectEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_combined_records_are_not_shuffled(engine: DirectEngine, tmp_path: Path) -> None:
     """A combiner spares records their way, changes no result, and loses none unnoticed."""
-    monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
+    engine = with_limits(engine, SHUFFLED)
     driver, reference = Driver(engine, sums(), tmp_path / "t"), ReferenceEngine(sums())
     for epoch in range(2):
         items = [{"url": f"{n % 3}{n}", "x": 0.5, "unit": "kg", "n": n} for n in range(60)]
@@ -115,11 +113,9 @@ def test_combined_records_are_not_shuffled(
     assert [f["records_in"] for f in driver.figures] == [64, 64]
 
 
-def test_an_error_before_the_shuffle_names_the_author(
-    engine: DirectEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_before_the_shuffle_names_the_author(engine: DirectEngine, tmp_path: Path) -> None:
     """What fails in the task that reads, not in the one that groups, is told as well."""
-    monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
+    engine = with_limits(engine, SHUFFLED)
     driver = Driver(engine, sums(WrongSums(other_key)), tmp_path / "t")
     driver.feed("items", [{"url": "a", "x": 1.0, "unit": "kg", "n": n} for n in range(3)])
     driver.feed("plain", [])
@@ -240,14 +236,11 @@ def test_four_readers_see_exactly_the_state(
     assert read_by_all(spark, path, "site", "url", "at") == [now] * 4
 
 
-def test_a_keyword_is_a_column_in_every_form(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_keyword_is_a_column_in_every_form(spark: Any, tmp_path: Path) -> None:
     """Groupwise and in SQL, shuffled; and four readers read it.
 
     All forms without Spark, and all names, are in tests/cbp/sdk/test_column_names.py.
     """
-    monkeypatch.setattr("cbp.engine.spark.executor.ARRANGED_READS_MAX", 0)
     forms = ("groupwise", "sql")
     made, same = DataflowBuilder("keywords"), DataflowBuilder("keywords")
     for form in forms:
@@ -257,7 +250,7 @@ def test_a_keyword_is_a_column_in_every_form(
         ):
             source = builder.source(f"s_{form}", str(translator.spec().input("links").schema))
             builder.stage(form, translator, buckets=2, links=source)
-    engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"))
+    engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"), limits=SHUFFLED)
     driver = Driver(engine, made.build(), tmp_path / "t")
     epochs = [dict.fromkeys(forms, epoch) for epoch in records_of("from")[:2]]
     assert_same(same.build(), driver, epochs, ordered=False)
@@ -287,11 +280,10 @@ def _fails(key: Any, group: Any, out: Any) -> None:
 
 @pytest.mark.parametrize("shuffled", [False, True], ids=["arranged", "shuffled"])
 def test_a_flipped_bit_of_an_input_file_fails_the_run(
-    shuffled: bool, engine: DirectEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shuffled: bool, engine: DirectEngine, tmp_path: Path
 ) -> None:
     """Spark's own reader checks pages, as ours does: no other record is counted."""
-    if shuffled:
-        monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
+    engine = with_limits(engine, limits_of(shuffled=shuffled))
     dataflow = dataflow_of("url_count")
     driver = Driver(engine, dataflow, tmp_path / "t")
     driver.feed("s_urls", [{"url": "a" * 500}])
@@ -307,11 +299,10 @@ def test_a_flipped_bit_of_an_input_file_fails_the_run(
 
 @pytest.mark.parametrize("shuffled", [False, True], ids=["arranged", "shuffled"])
 def test_a_missing_input_file_is_named(
-    shuffled: bool, engine: DirectEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shuffled: bool, engine: DirectEngine, tmp_path: Path
 ) -> None:
     """A lost file fails the run; it never looks like a smaller increment."""
-    if shuffled:
-        monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0)
+    engine = with_limits(engine, limits_of(shuffled=shuffled))
     dataflow = dataflow_of("url_count")
     driver = Driver(engine, dataflow, tmp_path / "t")
     driver.feed("s_urls", [{"url": "a"}])

@@ -57,7 +57,8 @@ class SlowOnce:
 def run_speculated(folder: Path) -> None:
     """Run what a fresh process does: see the test."""
     from cbp.engine.direct import DirectEngine
-    from cbp.engine.spark import SparkExecutor, SparkSettings, executor, start_session
+    from cbp.engine.spark import SparkExecutor, SparkSettings, start_session
+    from cbp.engine.storage.engine_limits import EngineLimits
     from tests.cbp.engine.epochs import assert_same, dataflow_of
     from tests.driver import Driver
     from tests.spark.killed_workers import lost_attempts
@@ -83,10 +84,13 @@ def run_speculated(folder: Path) -> None:
         )
         spark = start_session(settings)
         for number, shuffled_above in enumerate((50_000, 0)):
-            executor.ARRANGED_READS_MAX = shuffled_above
             own = folder / str(number)
             own.mkdir()
-            engine = DirectEngine(SparkExecutor(spark), cache=str(own / "cache"))
+            engine = DirectEngine(
+                SparkExecutor(spark),
+                cache=str(own / "cache"),
+                limits=EngineLimits(arranged_reads=shuffled_above),
+            )
             dataflow = dataflow_of("members")
             driver = Driver(engine, dataflow, own / "t")
             engine.preparer.faults = SlowOnce("data_file.after", str(own))

@@ -25,6 +25,7 @@ from cbp.engine.spark.sql.batch_limits import TEXT_BYTES_MAX
 from cbp.engine.spark.sql.frames import Frames, Results
 from cbp.engine.spark.sql.job import parts_of
 from cbp.engine.storage.checked_parquet import open_parquet
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import (
     AuthorCodeError,
     FileDamagedError,
@@ -38,6 +39,7 @@ from stages.translators.url_count_sql import UrlCountSql
 from tests.cbp.engine.epochs import NARROW, assert_same
 from tests.driver import Driver
 from tests.keys import epochs_of_keys
+from tests.limited import SHUFFLED
 from tests.spark.sql_dataflows import dataflow_of, records_of
 from tests.sql_forms import FAILING, PAIRS, Hangs, totals_by
 
@@ -58,16 +60,13 @@ def test_every_epoch_equals_the_groupwise_form(
     hash_mask: int,
     spark: Any,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Outputs of every epoch as multisets, and state, are the same.
 
     Inner and outer grouping, deleted state, several records per group; as keys null, NaN,
     both zeros, decimals, bytes, dates, times and a megabyte of text, all of several columns.
     """
-    rows = {"groupwise": 2_000, "arrow": 2_000, "sql": 50_000 if tasks == 1 else 1}
-    monkeypatch.setattr("cbp.engine.run.planner.ROWS_PER_TASK", rows)
-    monkeypatch.setattr("cbp.engine.spark.executor.ARRANGED_READS_MAX", reads)
+    limits = EngineLimits(arranged_reads=reads, rows_per_task_sql=50_000 if tasks == 1 else 1)
     pairs = [(wise(), sql()) for wise, sql in PAIRS.values()]
     epochs = records_of(dataflow_of(*(pair[0] for pair in pairs)), seed=tasks, epochs=2)
     for types in KEYS:
@@ -75,22 +74,23 @@ def test_every_epoch_equals_the_groupwise_form(
             epoch[str(len(pairs))] = records[::2]
         pairs.append(totals_by(types))
     groupwise, in_sql = (dataflow_of(*form) for form in zip(*pairs, strict=True))
-    engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"), hash_mask=hash_mask)
+    engine = DirectEngine(
+        SparkExecutor(spark), cache=str(tmp_path / "cache"), hash_mask=hash_mask, limits=limits
+    )
     driver = Driver(engine, in_sql, tmp_path / "t")
     assert_same(groupwise, driver, epochs, ordered=False, source="r")
     assert not list((tmp_path / "cache").rglob("*.called"))
 
 
 def test_every_state_is_called_by_one_task_wherever_a_union_puts_it(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any, tmp_path: Path
 ) -> None:
     """Outer state is there once, also of buckets to which no key came.
 
     So it is where Spark counts other tasks before those that find it.
     """
-    monkeypatch.setattr("cbp.engine.spark.executor.ARRANGED_READS_MAX", 0)
     groupwise, in_sql = map(dataflow_of, totals_by(("BIGINT",), grouping="outer"))
-    engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"))
+    engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"), limits=SHUFFLED)
     driver = Driver(engine, in_sql, tmp_path / "t")
     epochs = [{"0": [{"k0": k, "n": 1} for k in keys]} for keys in (range(12), range(3, 6), [7])]
     assert_same(groupwise, driver, epochs, ordered=False, source="r")
@@ -150,14 +150,13 @@ class PageCountSql(UrlCountSql):
     }
 
 
-def test_a_state_in_sql_is_kept_by_its_own_columns(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_state_in_sql_is_kept_by_its_own_columns(spark: Any, tmp_path: Path) -> None:
     """Its records are found and placed by the columns that hold the key, whatever their names."""
-    monkeypatch.setattr("cbp.engine.spark.executor.ARRANGED_READS_MAX", 0)
     dataflow = dataflow_of(PageCountSql())
     driver = Driver(
-        DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "c")), dataflow, tmp_path / "t"
+        DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "c"), limits=SHUFFLED),
+        dataflow,
+        tmp_path / "t",
     )
     for _ in range(2):
         driver.feed("r0", [{"url": url} for url in ("a", "b", "a")])
@@ -176,15 +175,16 @@ class Doubled(UrlCountSql):
 
 
 def test_a_plan_is_made_once_per_version_and_reads_what_each_run_reads(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any, tmp_path: Path
 ) -> None:
     """Two dataflows of one engine, run at the same time, count what they read and nothing else.
 
     An epoch without records of some task, another version in between, and back again.
     """
-    monkeypatch.setattr("cbp.engine.run.planner.ROWS_PER_TASK", {"sql": 1})
     executor = SparkExecutor(spark)
-    engine = DirectEngine(executor, cache=str(tmp_path / "cache"))
+    engine = DirectEngine(
+        executor, cache=str(tmp_path / "cache"), limits=EngineLimits(rows_per_task_sql=1)
+    )
     first, second = UrlCountSql(), Doubled()
     drivers = [Driver(engine, dataflow_of(first), tmp_path / f"t{at}") for at in range(2)]
     seen: list[Counter[str]] = [Counter(), Counter()]
@@ -215,13 +215,12 @@ def test_a_plan_is_made_once_per_version_and_reads_what_each_run_reads(
         assert {row["url"]: row["n"] for row in driver.state("t0", "counts")} == dict(seen[at])
 
 
-def test_a_text_that_is_too_wide_is_counted_in_bytes(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_text_that_is_too_wide_is_counted_in_bytes(spark: Any, tmp_path: Path) -> None:
     """Records are the same on both sides of the width, and only a wider one changes the way."""
-    monkeypatch.setattr("cbp.engine.run.planner.ROWS_PER_TASK", {"sql": 1})
     executor = SparkExecutor(spark)
-    engine = DirectEngine(executor, cache=str(tmp_path / "cache"))
+    engine = DirectEngine(
+        executor, cache=str(tmp_path / "cache"), limits=EngineLimits(rows_per_task_sql=1)
+    )
     driver = Driver(engine, dataflow_of(UrlCountSql()), tmp_path / "t")
     fits = "ä" * (TEXT_BYTES_MAX // 2)
     for at, (more, wide) in enumerate(((0, False), (1, True))):
@@ -232,13 +231,14 @@ def test_a_text_that_is_too_wide_is_counted_in_bytes(
         assert found == {"b": at + 1, fits + "a" * more: 1}
 
 
-def test_all_parts_of_a_cancelled_run_end(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_parts_of_a_cancelled_run_end(spark: Any, tmp_path: Path) -> None:
     """Each part is a job of its own; cancelling the run ends them all, and nothing is written."""
-    monkeypatch.setattr("cbp.engine.run.planner.ROWS_PER_TASK", {"sql": 1})
     gate = tmp_path / "gate"
-    engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"))
+    engine = DirectEngine(
+        SparkExecutor(spark),
+        cache=str(tmp_path / "cache"),
+        limits=EngineLimits(rows_per_task_sql=1),
+    )
     driver = Driver(engine, dataflow_of(Hangs(str(gate))), tmp_path / "t")
     driver.feed("r0", [{"url": str(at)} for at in range(20)])
     caught: list[Exception] = []
@@ -262,14 +262,11 @@ def test_all_parts_of_a_cancelled_run_end(
     assert driver.outputs("t0.totals") == []
 
 
-def test_a_damaged_increment_is_named(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_increment_is_named(spark: Any, tmp_path: Path) -> None:
     """Whoever reads it first, the task that finds the groups or Spark: the code is the same."""
-    monkeypatch.setattr("cbp.engine.run.planner.ROWS_PER_TASK", {"sql": 1})
     for reads in (1_000_000, 0):
-        monkeypatch.setattr("cbp.engine.spark.executor.ARRANGED_READS_MAX", reads)
-        engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"))
+        limits = EngineLimits(arranged_reads=reads, rows_per_task_sql=1)
+        engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"), limits=limits)
         driver = Driver(engine, dataflow_of(UrlCountSql()), tmp_path / f"t{reads}")
         driver.feed("r0", [{"url": "a"}, {"url": "b"}])
         (file,) = (tmp_path / f"t{reads}").glob("sources/r0/**/*.parquet")

@@ -32,17 +32,21 @@ POINTS = [
 def run_killed(folder: Path, kills: int) -> None:
     """Run what a fresh process does: see the test."""
     from cbp.engine.direct import DirectEngine
-    from cbp.engine.spark import SparkExecutor, SparkSettings, executor, start_session
+    from cbp.engine.spark import SparkExecutor, SparkSettings, start_session
+    from cbp.engine.storage.engine_limits import EngineLimits
     from tests.cbp.engine.epochs import assert_same, dataflow_of
     from tests.spark.spark_epochs import epochs_of
 
     spark = start_session(SparkSettings(master="local[2,4]"))
     for number, (point, shuffled_above) in enumerate(POINTS[:kills]):
-        executor.ARRANGED_READS_MAX = shuffled_above
         own = folder / str(number)
         own.mkdir()
         faults = KillOnce(point, str(own / "struck"))
-        engine = DirectEngine(SparkExecutor(spark), cache=str(own / "cache"))
+        engine = DirectEngine(
+            SparkExecutor(spark),
+            cache=str(own / "cache"),
+            limits=EngineLimits(arranged_reads=shuffled_above),
+        )
         dataflow = dataflow_of("members")
         driver = Driver(engine, dataflow, own / "t")
         engine.preparer.faults = faults

@@ -24,10 +24,10 @@ from cbp import (
     route,
 )
 from cbp.engine.direct import DirectEngine
-from cbp.engine.spark import SparkExecutor, executor
-from cbp.engine.spark import worker_pool as resident
+from cbp.engine.spark import SparkExecutor
 from cbp.errors import AuthorCodeError, DefinitionError
 from tests.driver import Driver
+from tests.limited import limits_of
 from tests.spark.resident_workers import started
 
 pytestmark = pytest.mark.spark
@@ -83,13 +83,11 @@ class Queries(TranslateSql):
 
 
 @pytest.fixture
-def executors(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
+def executors(spark: Any) -> Iterator[Callable[[str], Any]]:
     """Make an executor whose runs go one way."""
     made: list[Any] = []
 
     def make(way: str) -> Any:
-        monkeypatch.setattr(executor, "ARRANGED_READS_MAX", 0 if way == "shuffled" else 10**6)
-        monkeypatch.setattr(resident, "HOT_RUNS", 0)
         made.append(SparkExecutor(spark, resident_workers=int(way == "resident")))
         if way == "resident":
             started(made[-1].residents, 1)
@@ -108,7 +106,8 @@ def test_a_wrong_destination_arrives_with_its_code_and_place(
     form: type[Any], way: str, executors: Callable[[str], Any], tmp_path: Path
 ) -> None:
     """Stage, function, file and line of the author's code, and what it gave."""
-    engine = DirectEngine(executors(way), cache=str(tmp_path / "cache"))
+    limits = limits_of(shuffled=way == "shuffled", resident_after_runs=0)
+    engine = DirectEngine(executors(way), cache=str(tmp_path / "cache"), limits=limits)
     for make, (code, words) in WRONG.items():
         flow = DataflowBuilder("wrong")
         flow.stage("stage", form(make), buckets=2, items=flow.source("items", "v STRING"))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from cbp.engine.direct import LocalEngine
-from cbp.engine.kernel.arrow import reader
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.testing import run_dataflow
 from stages.flows.crawl_queue import crawl_queue
 from tests.cbp.engine.epochs import assert_same
@@ -93,12 +93,10 @@ def test_on_tables_the_columns_hold_what_the_records_do(
     grouping: Any,
     increments: list[list[Page]],
     tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """At every epoch, outputs in their order and state; several calls per bucket."""
-    monkeypatch.setattr(reader, "CALL_ROWS", 5)
     folder = tmp_path_factory.mktemp("columns")
-    engine = LocalEngine(cache=str(folder / "cache"))
+    engine = LocalEngine(cache=str(folder / "cache"), limits=EngineLimits(call_rows=5))
     driver = Driver(engine, crawl_queue(grouping=grouping, form="arrow"), folder / "t")
     epochs = [
         {"pages": [{"url": url, "site": site, "links": links} for url, site, links in pages]}

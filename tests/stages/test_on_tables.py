@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from cbp.engine.direct import LocalEngine
-from cbp.engine.kernel import groupwise as bucket
-from cbp.engine.kernel import window
-from cbp.engine.run import planner as planning
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.model.dataflow.dataflow import Dataflow
 from stages.flows.clustering import clustering
 from stages.flows.pagerank import pagerank
@@ -30,15 +28,12 @@ FLOWS = {
 
 
 @pytest.mark.parametrize("name", FLOWS)
-def test_every_epoch_equals_the_reference(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_epoch_equals_the_reference(name: str, tmp_path: Path) -> None:
     """With several tasks and small windows; new edges arrive while state is there."""
-    monkeypatch.setattr(planning, "ROWS_PER_TASK", {"groupwise": 20})
-    monkeypatch.setattr(bucket, "WINDOW_ROWS", 50)
-    monkeypatch.setattr(window, "LARGE_ROWS", 50)
+    limits = EngineLimits(rows_per_task=20, window_rows=50, large_group_rows=50)
     dataflow: Dataflow = FLOWS[name]
     edges = small_web(25) if "pagerank" in name else small_world(40)
-    driver = Driver(LocalEngine(cache=str(tmp_path / "cache")), dataflow, tmp_path / "t")
+    engine = LocalEngine(cache=str(tmp_path / "cache"), limits=limits)
+    driver = Driver(engine, dataflow, tmp_path / "t")
     assert_same(dataflow, driver, increments(edges, 3), source="")
     assert not any(figures.get("dead_letters", 0) for figures in driver.figures)

@@ -25,6 +25,7 @@ from cbp.engine.run.executor import Executor, LocalExecutor
 from cbp.engine.run.planner import Planner
 from cbp.engine.run.preparer import Preparer
 from cbp.engine.run.table_cache import OpenTables
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import Files, LocalFiles
 
@@ -39,6 +40,7 @@ class DirectEngine:
     Args:
         cache: Folder for index copies, on every worker's machine.
         hash_mask: Applied to every hash; only tests narrow it, to force collisions.
+        limits: How much is in memory, in a file, in a task; handed to every reader and task.
 
     Attributes:
         preparer, control, publisher, tables, increments, records, history, garbage, verification:
@@ -54,10 +56,11 @@ class DirectEngine:
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         faults: Faults = NO_FAULTS,
         hash_mask: int = _HASH_ALL_BITS,
+        limits: EngineLimits = DEFAULT_LIMITS,
     ) -> None:
         files = files or LocalFiles(faults)
         self._executor, self._open = executor, OpenTables(files)
-        planner = Planner(executor, self._open, cache, hash_mask)
+        planner = Planner(executor, self._open, cache, hash_mask, limits)
         self.preparer = Preparer(executor, planner, self._open, files, clock_ms, faults)
         self.control: RunControl = executor
         self.publisher = LogWriter(self._open, files, cache)
@@ -76,6 +79,7 @@ class DirectEngine:
             clock_ms=clock_ms,
             faults=faults,
             hash_mask=hash_mask,
+            limits=limits,
         )
 
     def beside(self) -> DirectEngine:

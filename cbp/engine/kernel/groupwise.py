@@ -33,7 +33,6 @@ from cbp.engine.columnar.author_errors import author_error
 from cbp.engine.columnar.groups import FlowRun, Int64s, Ranges, group_ranges, union, window_ends
 from cbp.engine.columnar.row_codec import ENCODE_ERRORS, Row, copies_maker, encode_rows
 from cbp.engine.columnar.row_codes import row_codes
-from cbp.engine.kernel import window as windows
 from cbp.engine.kernel.author_call import Emitted, calling_loop, group_type
 from cbp.engine.kernel.large_state_writer import LargeState
 from cbp.engine.kernel.state_diff import Settled, settle
@@ -42,18 +41,13 @@ from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.shuffle.multicast_bindings import Binding
 from cbp.engine.state.bucket_state import BucketState, Found
 from cbp.engine.state.large_groups import LargeGroup, large_groups, without
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import InvariantError, is_authors
 from cbp.model.author.read_once import Once, read_freely
 from cbp.model.dataflow.call_rules import refuse_returned
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 
-__all__ = ["WINDOW_ROWS", "BucketRun", "look_up", "rows_that_fit", "state_file_schema"]
-
-WINDOW_ROWS = 16_384
-"""Records that are Python objects at a time; with twice as many, CPU caches make each cost more."""
-
-WINDOW_BYTES = 64 << 20
-"""Most bytes of the records of a window; for rows below 4 KB, `WINDOW_ROWS` is the limit."""
+__all__ = ["BucketRun", "look_up", "rows_that_fit", "state_file_schema"]
 
 
 def state_file_schema(spec: StateSpec) -> pa.Schema:
@@ -128,6 +122,7 @@ class BucketRun:
         write_remote: Called with columns of the records that were emitted by a state's `.remote`,
             in any order.
         write_bindings: Called with the addresses that groups bound to keys.
+        limits: How many records, and bytes of them, are Python objects at a time.
         deliveries: Records that the groups share, if any.
         groups: Number of groups that were called.
     """
@@ -141,6 +136,7 @@ class BucketRun:
     write_state: Callable[[str, pa.Table], None]
     write_remote: Callable[[str, list[pa.Array]], None]
     write_bindings: Callable[[list[Binding]], None]
+    limits: EngineLimits
     deliveries: Deliveries | None = None
     groups: int = field(init=False, default=0)
     _read: Callable[[], Window] = field(init=False, repr=False)
@@ -161,7 +157,7 @@ class BucketRun:
             self.spec,
             self.runs,
             self.states,
-            above=windows.LARGE_ROWS,
+            above=self.limits.large_group_rows,
             deliveries=self.deliveries,
         )
         flows = [*(r.hashes for r in self.runs), *(found[s.name].hashes for s in self.spec.states)]
@@ -174,13 +170,19 @@ class BucketRun:
             hashes=hashes,
             ranges=ranges,
             large=large,
+            large_rows=self.limits.large_group_rows,
             deliveries=self.deliveries,
         )
         start = 0
         sizes = [*ranges, *(_sizes(hashes, groups) for groups in large.values() if groups)]
         if self.deliveries is not None:
             sizes.append(self.deliveries.sizes(hashes))
-        most = rows_that_fit(self.runs, self.states, rows_max=WINDOW_ROWS, bytes_max=WINDOW_BYTES)
+        most = rows_that_fit(
+            self.runs,
+            self.states,
+            rows_max=self.limits.window_rows,
+            bytes_max=self.limits.window_bytes,
+        )
         for stop in window_ends(sizes, len(hashes), most):
             self._read = partial(reader.read, start, stop)
             self._work(self._read())
@@ -250,7 +252,7 @@ class BucketRun:
             flows = [*inputs, *(state.read(partial(self._drain, states)) for state in states)]
             for source, rows in zip(window.sources, flows, strict=True):
                 setattr(self._group, source.name, Once(rows, source.name))
-            out = self.emitted.flushing(windows.LARGE_ROWS, partial(self._drain, states))
+            out = self.emitted.flushing(self.limits.large_group_rows, partial(self._drain, states))
             try:
                 refuse_returned(self.spec.translate(window.keys[0], self._group, out))
                 self._drain(states)

@@ -36,11 +36,8 @@ class Executor(RunControl, Protocol):
         ...
 
     @property
-    def arranged_max(self) -> tuple[int, int] | None:
-        """Records times tasks, and bytes, up to which a run is not shuffled.
-
-        `None`: no run is ever shuffled.
-        """
+    def shuffles(self) -> bool:
+        """Whether large runs are shuffled; if not, every task reads the whole increment."""
         ...
 
     @property
@@ -72,7 +69,7 @@ class LocalExecutor:
     """
 
     slots = 2
-    arranged_max = None
+    shuffles = False
     bypass = None
 
     def __init__(self, kind: type[StageTask] = StageTask) -> None:
@@ -90,7 +87,7 @@ class LocalExecutor:
         require_no_spark(plan.node.name, task.spec)
         shares = None
         if task.spec.record_wise:
-            shares = record_shares(plan, plan.slots_of(self.slots))
+            shares = record_shares(plan, plan.slots_of(self.slots), task.limits)
         return partial(_run_tasks, self._kind, task, shares)
 
     def cancel(self, run: str) -> None:

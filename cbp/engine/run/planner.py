@@ -19,26 +19,14 @@ from cbp.engine.run.phases import followers_of, only_flow
 from cbp.engine.run.table_cache import OpenTables
 from cbp.engine.shuffle.layout import shuffle_layout
 from cbp.engine.shuffle.multicast_bindings import BindingFile
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.task.plan import TaskPlan, Then
 from cbp.engine.task.record_task import record_shares
 from cbp.engine.task.state_writer import is_overdue
 from cbp.model.flow.increment import DataFile, Increment
 
-__all__ = ["ROWS_PER_TASK", "Planner"]
-
-ROWS_PER_TASK = {"groupwise": 2_000, "arrow": 2_000, "sql": 50_000}
-"""Per form: records of an increment, or groups that it calls, that justify another task.
-
-In SQL the number is larger: for some thousand records, a Spark plan without a shuffle saves more
-than a second task does.
-"""
-
-MESSAGES_MIN = 4_096
-"""Messages of a file from which on the file is sorted by bucket.
-
-With fewer messages, it costs no more if every task reads the whole file.
-"""
+__all__ = ["Planner"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +38,7 @@ class Planner:
         tables: The open tables of the engine.
         cache: Folder of the index copies, on every worker's machine.
         hash_mask: Applied to every hash.
+        limits: The engine's limits; every task is given them.
         reach: How many groups earlier runs of each kind called; the preparer updates it.
     """
 
@@ -57,6 +46,7 @@ class Planner:
     tables: OpenTables
     cache: str
     hash_mask: int
+    limits: EngineLimits
     reach: Reach = field(default_factory=Reach)
 
     def jobs(self, plan: RunPlan, *, faults: Faults) -> Iterator[tuple[RunPlan, TaskPlan]]:
@@ -88,7 +78,7 @@ class Planner:
         spec, node = plan.node.translator, plan.node
         outer = any(state.grouping == "outer" for state in spec.states)
         work = max(records, self.reach.expected(plan))
-        wanted = node.buckets if outer else -(-work // ROWS_PER_TASK[spec.form])
+        wanted = node.buckets if outer else -(-work // self.limits.rows_per_task_of(spec.form))
         return TaskPlan(
             folder=plan.folder,
             stage=node.name,
@@ -112,7 +102,6 @@ class Planner:
             },
             in_place=_in_place(plan),
             by_bucket=_by_bucket(plan),
-            by_bucket_min=MESSAGES_MIN,
             bindings=tuple(
                 BindingFile(f"{plan.folder}/{file.path}", file.records, increment.index)
                 for file, increment in _bindings(plan).items()
@@ -120,6 +109,7 @@ class Planner:
             followers=followers_of(plan),
             hash_mask=self.hash_mask,
             faults=faults,
+            limits=self.limits,
         )
 
     def then(self, plan: RunPlan, behind: RunPlan, *, faults: Faults) -> Then | None:
@@ -133,7 +123,7 @@ class Planner:
             input_.in_sql for input_ in behind.node.translator.inputs
         )
         slots = plan.slots_of(self.executor.slots)
-        if outer or in_sql or len(record_shares(plan, slots)) > 1:
+        if outer or in_sql or len(record_shares(plan, slots, self.limits)) > 1:
             return None
         task = self.task(behind, records=1, faults=faults)
         return Then(only_flow(behind.node), task)

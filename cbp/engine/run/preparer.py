@@ -21,7 +21,7 @@ from cbp.engine.run.assembly import Reported, assemble, empty_outputs, raise_fir
 from cbp.engine.run.corrections import correcting_plan, write_corrections
 from cbp.engine.run.executor import Executor
 from cbp.engine.run.phases import joined, phases, reading, with_members
-from cbp.engine.run.planner import ROWS_PER_TASK, Planner
+from cbp.engine.run.planner import Planner
 from cbp.engine.run.table_cache import OpenTables
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
@@ -35,6 +35,8 @@ from cbp.model.run.intention import TableChange
 __all__ = ["Preparer"]
 
 _logger = logging.getLogger(__name__)
+
+_FORMS = ("groupwise", "arrow", "sql")
 
 
 @dataclass
@@ -54,9 +56,12 @@ class Preparer:
 
     def limits(self) -> PhysicalLimits:
         """Return the limits that decide how a run is executed; see `RunPreparer.limits`."""
-        reads, size = self.executor.arranged_max or (None, None)
-        bypass = self.executor.bypass
-        return PhysicalLimits(self.executor.slots, ROWS_PER_TASK, reads, size, bypass)
+        limits, bypass = self.planner.limits, self.executor.bypass
+        rows = {form: limits.rows_per_task_of(form) for form in _FORMS}
+        if not self.executor.shuffles:
+            return PhysicalLimits(self.executor.slots, rows, bypass=bypass)
+        most = limits.arranged_reads, limits.arranged_bytes
+        return PhysicalLimits(self.executor.slots, rows, *most, bypass)
 
     def prepare(self, plan: RunPlan) -> PreparedRun:
         """Run stages over their increments; see `RunPreparer.prepare`."""

@@ -68,16 +68,6 @@ from cbp.model.flow.increment import DataFile
 
 __all__ = ["SparkExecutor"]
 
-ARRANGED_READS_MAX = 4_000_000
-"""Records times tasks up to which every task reads the whole increment; beyond, Spark shuffles.
-
-Measured with two tasks on two cores: 100 k records take 0.59 s unshuffled and 1.05 s shuffled, 1 M
-take 4.4 and 6.4 s. Since every task reads everything, the shuffle is faster with many tasks.
-"""
-
-ARRANGED_BYTES_MAX = 64 << 20
-"""Bytes of an increment's files up to which every task reads the whole increment."""
-
 _EXECUTOR_ENV = "spark.executorEnv."
 
 
@@ -94,11 +84,14 @@ class SparkExecutor:
         job_start_seconds: See `cbp.model.dataflow.lanes.Bypass`.
 
     Attributes:
+        shuffles: Large runs are shuffled.
         bypass: Decides which runs go to resident workers.
 
     Raises:
         SparkSettingError: If the session does not verify the output of retried stages.
     """
+
+    shuffles = True
 
     def __init__(
         self,
@@ -123,11 +116,6 @@ class SparkExecutor:
     def slots(self) -> int:
         """How many tasks Spark runs at the same time."""
         return self.spark.sparkContext.defaultParallelism
-
-    @property
-    def arranged_max(self) -> tuple[int, int]:
-        """Records times tasks, and bytes, up to which a run is not shuffled."""
-        return ARRANGED_READS_MAX, ARRANGED_BYTES_MAX
 
     def warm_up(self) -> None:
         """Start every slot's Python worker and let it import the task's code.
@@ -169,7 +157,7 @@ class SparkExecutor:
     def _bodies(self, plan: RunPlan, task: TaskPlan) -> list[str]:
         """Run the job; return what its tasks reported, as JSON texts."""
         if task.spec.record_wise:
-            work = record_shares(plan, plan.slots_of(self.slots))
+            work = record_shares(plan, plan.slots_of(self.slots), task.limits)
             own = partial(shared_out, task, work, self._kind)
             return self._without_shuffle(plan, task, len(work), own)
         if task.spec.form == "sql":
@@ -220,7 +208,10 @@ class SparkExecutor:
         """Run small tasks in resident workers if a job's start costs too much; else run a job."""
         if self.is_small(plan, task) and self.bypass.takes(tasks, _seconds(plan, task, tasks)):
             attempt, going = f"r{uuid.uuid4().hex[:12]}", partial(self._require_going, plan.run)
-            found = self.residents.reports(plan.run, work, tasks, attempt=attempt, going=going)
+            after = task.limits.resident_after_runs
+            found = self.residents.reports(
+                plan.run, work, tasks, attempt=attempt, going=going, after=after
+            )
             if found is not None:
                 return [*found, encode([JobLane(Lane.RESIDENT)])]
         return [*self._run_numbered(tasks, as_task(work)), encode([JobLane(Lane.SPARK)])]
@@ -303,6 +294,6 @@ def _loose(plan: RunPlan, task: TaskPlan, name: str) -> list[DataFile]:
 def _are_few(files: Sequence[DataFile], task: TaskPlan) -> bool:
     """Tell whether these files are few enough for every task to read all of them."""
     return (
-        sum(file.rows for file in files) * task.tasks <= ARRANGED_READS_MAX
-        and sum(file.share_bytes for file in files) <= ARRANGED_BYTES_MAX
+        sum(file.rows for file in files) * task.tasks <= task.limits.arranged_reads
+        and sum(file.share_bytes for file in files) <= task.limits.arranged_bytes
     )

@@ -43,9 +43,6 @@ __all__ = [
     "within_slots",
 ]
 
-SLICES_MAX = 200
-"""Most slices of files that one expression numbers; with more of them it becomes slow."""
-
 
 def shuffled(spark: SparkSession, plan: RunPlan, task: TaskPlan) -> DataFrame:
     """Return all flows in the layout of the shuffle, each task's records in order."""
@@ -64,7 +61,7 @@ def flow_of(spark: SparkSession, plan: RunPlan, task: TaskPlan, flow: int) -> Da
     """Return one flow's records in the layout of the shuffle."""
     layout, input_ = task.layout, task.spec.inputs[flow]
     assert layout is not None
-    frame = read(spark, plan, input_)
+    frame = read(spark, plan, input_, slices_max=task.limits.slices_per_expression)
     place = layout.flows[flow]
     in_python = computes(input_) or input_.combine is not None
     if in_python:
@@ -90,8 +87,12 @@ def flow_of(spark: SparkSession, plan: RunPlan, task: TaskPlan, flow: int) -> Da
     )
 
 
-def read(spark: SparkSession, plan: RunPlan, input_: InputSpec) -> DataFrame:
-    """Return an input's records as its files hold them, with their position `_seq`."""
+def read(spark: SparkSession, plan: RunPlan, input_: InputSpec, *, slices_max: int) -> DataFrame:
+    """Return an input's records as its files hold them, with their position `_seq`.
+
+    Args:
+        slices_max: Slices of files that one expression numbers.
+    """
     files = [file for increment in plan.inputs[input_.name] for file in increment.files]
     if all(file.whole for file in files):
         # Numbers of the output increments, from the file names: a frame's own number differs.
@@ -100,8 +101,8 @@ def read(spark: SparkSession, plan: RunPlan, input_: InputSpec) -> DataFrame:
     before = list(accumulate((file.rows for file in files), initial=0))
     parts = (
         _read_files(spark, plan, input_, part, _sliced(part, before[at])).where("_seq IS NOT NULL")
-        for at in range(0, len(files), SLICES_MAX)
-        for part in [files[at : at + SLICES_MAX]]
+        for at in range(0, len(files), slices_max)
+        for part in [files[at : at + slices_max]]
     )
     return reduce(DataFrame.unionAll, parts)
 

@@ -32,11 +32,6 @@ from cbp.engine.workers.worker_process import WorkerProcess
 
 __all__ = ["Residents", "safe_path"]
 
-HOT_RUNS = 8
-"""Small runs after which the workers are started; a start costs a second of processor time each.
-
-The count starts again after a worker was lost, or ended because it was idle.
-"""
 
 _MODULE = "cbp.engine.spark.worker_main"
 _pickled: Callable[[Any], bytes] = cloudpickle.dumps
@@ -112,7 +107,14 @@ class Residents:
             thread.join()
 
     def reports(
-        self, run: str, work: Work, tasks: int, *, attempt: str, going: Callable[[], None]
+        self,
+        run: str,
+        work: Work,
+        tasks: int,
+        *,
+        attempt: str,
+        going: Callable[[], None],
+        after: int,
     ) -> list[str] | None:
         """Do a run's tasks, all at the same time; `None`: Spark has to do them.
 
@@ -122,8 +124,9 @@ class Residents:
             tasks: Number of tasks.
             attempt: Id of this attempt, unique to this call; part of the file names.
             going: Raises if the run was cancelled; called once `cancel` can find the workers.
+            after: Small runs after which the workers are started.
         """
-        workers = self._take(run, tasks)
+        workers = self._take(run, tasks, after)
         if workers is None:
             return None
         busy: list[_Worker] = []
@@ -155,7 +158,7 @@ class Residents:
         for worker in ended:
             worker.close()
 
-    def _take(self, run: str, tasks: int) -> list[_Worker] | None:
+    def _take(self, run: str, tasks: int, after: int) -> list[_Worker] | None:
         with self._lock:
             if tasks > self.most or self._closed:
                 return None
@@ -166,7 +169,7 @@ class Residents:
                 taken, self._free = self._free[:tasks], self._free[tasks:]
                 self._serving[run] = taken
                 return taken
-            missing = 0 if self._seen <= HOT_RUNS else self._claimed()
+            missing = 0 if self._seen <= after else self._claimed()
         for _ in range(missing):
             threading.Thread(target=self._start, name="cbp-resident", daemon=True).start()
         return None

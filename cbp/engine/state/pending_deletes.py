@@ -26,10 +26,7 @@ from pyroaring import BitMap64
 from cbp.engine.storage.files import Files, LocalFiles
 from cbp.errors import FileDamagedError, FileLostError, InvariantError, NotFoundError
 
-__all__ = ["INLINE_BYTES_MAX", "Deletes", "read_deletes", "write_deletes"]
-
-INLINE_BYTES_MAX = 256 << 10
-"""Most bytes of bitmaps that all tasks of one run together put into its intention."""
+__all__ = ["Deletes", "read_deletes", "write_deletes"]
 
 
 @dataclass(frozen=True, slots=True)

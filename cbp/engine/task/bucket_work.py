@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from cbp.engine.columnar.groups import FlowRun
 from cbp.engine.kernel.arrow.run import VectorisedRun
-from cbp.engine.kernel.groupwise import WINDOW_ROWS, BucketRun
+from cbp.engine.kernel.groupwise import BucketRun
 from cbp.engine.shuffle.broadcast import Shared
 from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.shuffle.spool import Spool
@@ -60,7 +60,7 @@ def bucket_batches(
 ) -> list[tuple[int, ...]]:
     """Return the buckets that a task runs, as tuples of neighbors that run together."""
     sizes = _sizes(plan, part, spool, shared)
-    return neighbors(sizes, buckets=plan.buckets, most=WINDOW_ROWS)
+    return neighbors(sizes, buckets=plan.buckets, most=plan.limits.window_rows)
 
 
 def _sizes(plan: TaskPlan, part: int, spool: Spool, shared: Shared | None) -> dict[int, int]:
@@ -193,10 +193,18 @@ def author_work(
     deliveries: Deliveries | None = None,
 ) -> BucketRun | VectorisedRun:
     """Return what calls the author's translator for all groups of a batch of buckets."""
-    stage = writers.plan.stage
+    stage, limits = writers.plan.stage, writers.plan.limits
     if spec.form == "arrow":
-        write = writers.write_output
-        return VectorisedRun(stage, spec, runs, states, write, write_state, deliveries=deliveries)
+        return VectorisedRun(
+            stage,
+            spec,
+            runs,
+            states,
+            writers.write_output,
+            write_state,
+            deliveries=deliveries,
+            limits=limits,
+        )
     return BucketRun(
         stage=stage,
         spec=spec,
@@ -207,5 +215,6 @@ def author_work(
         write_state=write_state,
         write_remote=writers.write_remote,
         write_bindings=writers.write_bindings,
+        limits=limits,
         deliveries=deliveries,
     )

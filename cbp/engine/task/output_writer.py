@@ -19,6 +19,7 @@ import pyarrow as pa
 from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.kernel.author_call import Emitted
 from cbp.engine.shuffle.message_index import MessageGroups, Receivers
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.file_names import flow_file
 from cbp.engine.storage.parquet_writer import ParquetSink
@@ -57,6 +58,7 @@ class TaskOutputs:
         followers: Fused stages; each comes after the stage that it reads.
         receivers: Maps an output that is sorted by bucket to what computes the buckets.
         faults: Failpoints, called for every file.
+        limits: The engine's limits.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class TaskOutputs:
         part: int,
         suffix: str,
         faults: Faults,
+        limits: EngineLimits,
         receivers: Mapping[str, Receivers] = MappingProxyType({}),
     ) -> None:
         self._folder, self._epoch, self._faults = folder, epoch, faults
@@ -83,7 +86,8 @@ class TaskOutputs:
         for follower in followers:
             self._open(follower.stage, follower.spec, {})
             write = partial(self.write, follower.stage)
-            run = RecordRun(follower.stage, follower.spec, Emitted(follower.spec), write)
+            emitted = Emitted(follower.spec)
+            run = RecordRun(follower.stage, follower.spec, emitted, write, limits=limits)
             self._readers[follower.flow].append(run)
             self._runs.append(run)
 

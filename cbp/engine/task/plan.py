@@ -17,6 +17,7 @@ from cbp.engine.shuffle.message_index import Receivers
 from cbp.engine.shuffle.multicast_bindings import BindingFile
 from cbp.engine.shuffle.replicated_read import InputFile, Replicate
 from cbp.engine.state.bucket_state import StateTable
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.task.output_writer import Follower
 from cbp.model.dataflow.stage import TranslatorSpec
@@ -40,7 +41,6 @@ class TaskPlan:
         in_place: Inputs that are not shuffled: every task reads its part from the files
             (`cbp.engine.task.message_reader`).
         by_bucket: Outputs whose records may be sorted by their receivers' buckets.
-        by_bucket_min: Number of records from which on a file of such an output is sorted so.
         bindings: Binding files of the epochs whose messages are read.
         followers: Record-wise stages that run in this stage's tasks, on what it emits.
         then: The groupwise stage downstream of a record-wise one; a single task may run both.
@@ -48,6 +48,7 @@ class TaskPlan:
             shuffle, as the black box does; `None`: each task gets one copy.
         hash_mask: Applied to every hash; all bits are set, except in tests of collisions.
         faults: Failpoints, called for every file that a task writes.
+        limits: The engine's limits; they reach every process that does a task.
     """
 
     folder: str
@@ -63,7 +64,6 @@ class TaskPlan:
     inputs: Mapping[str, tuple[InputFile, ...]]
     in_place: frozenset[str] = frozenset()
     by_bucket: frozenset[str] = frozenset()
-    by_bucket_min: int = 0
     bindings: tuple[BindingFile, ...] = ()
     followers: tuple[Follower, ...] = ()
     then: Then | None = None
@@ -72,6 +72,7 @@ class TaskPlan:
     replicate: Callable[[TaskPlan], Replicate] | None = None
     hash_mask: int = -1
     faults: Faults = NO_FAULTS
+    limits: EngineLimits = DEFAULT_LIMITS
 
     def owner(self, bucket: int) -> int:
         """Return the number of the task that a bucket belongs to."""
@@ -92,7 +93,7 @@ class TaskPlan:
                 one,
                 self.buckets,
                 own,
-                self.by_bucket_min,
+                self.limits.message_rows_min,
                 self.hash_mask,
             )
             for one in (*self.spec.inputs, *self.spec.absent)

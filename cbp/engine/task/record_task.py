@@ -29,8 +29,8 @@ from cbp.engine.columnar.row_codec import (
 )
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.kernel.author_call import Emitted, calling_loop, group_type
-from cbp.engine.kernel.groupwise import WINDOW_ROWS
 from cbp.engine.shuffle.multicast_bindings import Binding
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import CbpError, InvariantError, is_authors
 from cbp.model.author.read_once import read_freely
 from cbp.model.dataflow.call_rules import refuse_returned
@@ -38,18 +38,19 @@ from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 
 __all__ = ["RecordRun", "record_shares", "shares"]
 
-ROWS_PER_TASK_MIN = 20_000
 
-
-def shares(files: Sequence[InputShare], tasks_max: int) -> list[list[InputShare]]:
+def shares(
+    files: Sequence[InputShare], tasks_max: int, limits: EngineLimits
+) -> list[list[InputShare]]:
     """Cut files, or slices of them, into contiguous shares of about equal size, one per task.
 
     Args:
         files: The files or slices, in order.
         tasks_max: Maximum number of tasks.
+        limits: Tell how many records justify another task.
     """
     total = sum(file.share.stop - file.share.start for file in files)
-    tasks = max(1, min(tasks_max, math.ceil(total / ROWS_PER_TASK_MIN)))
+    tasks = max(1, min(tasks_max, math.ceil(total / limits.rows_per_record_task)))
     size = math.ceil(total / tasks)
     cut: list[list[InputShare]] = [[] for _ in range(tasks)]
     done = 0
@@ -65,7 +66,7 @@ def shares(files: Sequence[InputShare], tasks_max: int) -> list[list[InputShare]
     return [part for part in cut if part]
 
 
-def record_shares(plan: RunPlan, tasks_max: int) -> list[list[InputShare]]:
+def record_shares(plan: RunPlan, tasks_max: int, limits: EngineLimits) -> list[list[InputShare]]:
     """Return the shares of a record-wise stage's inputs, one list per task."""
     files = [
         InputShare(input_.name, share_of(plan.folder, file))
@@ -73,7 +74,7 @@ def record_shares(plan: RunPlan, tasks_max: int) -> list[list[InputShare]]:
         for increment in plan.inputs.get(input_.name, ())
         for file in increment.files
     ]
-    return shares(files, tasks_max)
+    return shares(files, tasks_max, limits)
 
 
 @dataclass
@@ -84,6 +85,7 @@ class RecordRun:
         write_output: Takes an output's name and the columns of records, a window at a time.
         write_remote: Takes a state's name and the columns of records, all for other groups.
         write_bindings: Takes bindings of groups to addresses.
+        limits: Tell how many records are Python objects at a time.
         records: Input name to the number of its records read so far.
     """
 
@@ -93,20 +95,23 @@ class RecordRun:
     write_output: Callable[[str, list[pa.Array]], None]
     write_remote: Callable[[str, list[pa.Array]], None] | None = None
     write_bindings: Callable[[list[Binding]], None] | None = None
+    limits: EngineLimits = field(kw_only=True)
     records: Counter[str] = field(init=False, default_factory=Counter)
 
     def run(self, work: Iterable[InputShare]) -> None:
         """Call the author for every record of the given files, in order."""
+        most = self.limits.window_rows
         for each in work:
             input_ = self.spec.input(each.input)
-            for window in windows(each.share, arrow_schema(input_.schema), WINDOW_ROWS):
+            for window in windows(each.share, arrow_schema(input_.schema), most):
                 self._work(input_, window)
 
     def take(self, table: pa.Table) -> None:
         """Call the author for every row of a table, in order; the stage has a single input."""
         (input_,) = self.spec.inputs
-        for start in range(0, table.num_rows, WINDOW_ROWS):
-            self._work(input_, table.slice(start, WINDOW_ROWS))
+        most = self.limits.window_rows
+        for start in range(0, table.num_rows, most):
+            self._work(input_, table.slice(start, most))
 
     def _work(self, input_: InputSpec, window: pa.Table) -> None:
         self.records[input_.name] += window.num_rows

@@ -5,8 +5,8 @@ file for each bucket that it wrote to, whichever task owns the bucket. No task r
 this run; the next run finds it among the live files. So a remote write replaces no record,
 causes no group to be called, and is visible in the next epoch.
 
-Memory: up to `HELD_BYTES` of records are held, then written to files. A run that writes more
-leaves several files per bucket, which compaction merges.
+Memory: up to `EngineLimits.remote_bytes` of records are held, then written to files. A run that
+writes more leaves several files per bucket, which compaction merges.
 """
 
 from __future__ import annotations
@@ -21,10 +21,7 @@ from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.state.run_files import RunFiles, WrittenRun
 from cbp.model.flow.schema import Schema
 
-__all__ = ["HELD_BYTES", "RemoteWrites"]
-
-HELD_BYTES = 32 << 20
-"""Bytes held per state before they are written; sorting needs about three times as much."""
+__all__ = ["RemoteWrites"]
 
 
 class RemoteWrites:
@@ -38,6 +35,7 @@ class RemoteWrites:
         hash_mask: Applied to every hash.
         open_files: Opens the run files of a bucket; called with the bucket and a number that
             rises.
+        bytes_max: Bytes of records that are held before they are written.
     """
 
     def __init__(
@@ -47,17 +45,18 @@ class RemoteWrites:
         buckets: int,
         hash_mask: int,
         open_files: Callable[[int, int], RunFiles],
+        bytes_max: int,
     ) -> None:
         self._key, self._shift, self._mask = key, np.uint64(bucket_shift(buckets)), hash_mask
         self._open_files = open_files
         self._held: list[pa.Table] = []
-        self._bytes = 0
+        self._bytes, self._bytes_max = 0, bytes_max
         self._flushes = 0
         self._done: list[WrittenRun] = []
         self.rows = 0
 
     def add(self, columns: Sequence[pa.Array], schema: pa.Schema) -> None:
-        """Take records, and write all held ones once they exceed `HELD_BYTES`.
+        """Take records, and write all held ones once they exceed `bytes_max`.
 
         Args:
             columns: The state's columns, as they were emitted.
@@ -70,7 +69,7 @@ class RemoteWrites:
         self._held.append(table)
         self._bytes += table.nbytes
         self.rows += table.num_rows
-        if self._bytes > HELD_BYTES:
+        if self._bytes > self._bytes_max:
             self._flush()
 
     def close(self) -> list[WrittenRun]:

@@ -46,12 +46,6 @@ from cbp.engine.task.writers import TaskWriters
 
 __all__ = ["StageTask", "arranged_batches", "arranged_records", "counting_bytes"]
 
-THEN_RECORDS_MAX = 4_000
-"""Up to this many records, a record-wise task also runs the groupwise stage downstream of it.
-
-For more records, a job of several tasks saves more time than its start costs.
-"""
-
 
 def arranged_records(plan: TaskPlan, part: int) -> pa.Table | None:
     """Return one task's records of a small increment, which the task reads itself (`arrange`).
@@ -130,7 +124,7 @@ class StageTask:
         """Run shares of a record-wise stage's inputs, and return reports.
 
         If the plan has a downstream groupwise stage (`then`), and this gets at most
-        `THEN_RECORDS_MAX` records, this task runs it too, on the files just written. Its
+        `EngineLimits.then_rows` records, this task runs it too, on the files just written. Its
         reports are those of the `NextPhase`.
         """
         done = self.writers.report(lambda: self._run_records(work))
@@ -142,7 +136,7 @@ class StageTask:
             for one in done
             if isinstance(one, OutputFile) and one.flow == then.flow
         )
-        if not 0 < sum(file.rows for file in files) <= THEN_RECORDS_MAX:
+        if not 0 < sum(file.rows for file in files) <= self.plan.limits.then_rows:
             return done
         (input_,) = then.plan.spec.inputs
         behind = StageTask(replace(then.plan, inputs={input_.name: files}), 0, self.attempt)
@@ -164,6 +158,7 @@ class StageTask:
             writers.write_output,
             writers.write_remote,
             writers.write_bindings,
+            limits=self.plan.limits,
         )
         run.run(work)
         writers.counts.update({f"records_in.{name}": seen for name, seen in run.records.items()})

@@ -22,7 +22,7 @@ from cbp.engine.kernel.groupwise import state_file_schema
 from cbp.engine.state.bucket_state import BucketState, LiveFile
 from cbp.engine.state.compaction import FANOUT, compact
 from cbp.engine.state.index_cache import IndexCache
-from cbp.engine.state.pending_deletes import INLINE_BYTES_MAX, write_deletes
+from cbp.engine.state.pending_deletes import write_deletes
 from cbp.engine.state.run_files import RunFiles, WrittenRun
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.task.plan import TaskPlan
@@ -144,7 +144,7 @@ class TaskState:
                 plan.states[name].folder,
                 file,
                 bitmaps,
-                inline_bytes_max=INLINE_BYTES_MAX // plan.tasks,
+                inline_bytes_max=plan.limits.inline_deletes_bytes // plan.tasks,
                 files=LocalFiles(plan.faults),
             )
             self._done.extend(DeletedRows(name, path, rows) for path, rows in written.items())
@@ -159,6 +159,7 @@ class TaskState:
                 buckets=plan.buckets,
                 hash_mask=plan.hash_mask,
                 open_files=partial(self._remote_files, state, cache),
+                bytes_max=plan.limits.remote_bytes,
             )
         self._remote[state].add(columns, state_file_schema(spec))
 

@@ -114,6 +114,7 @@ class TaskWriters:
             part=self._number,
             suffix=f"{plan.run}-{self.attempt}",
             faults=plan.faults,
+            limits=plan.limits,
             receivers=plan.receivers(self.part),
         )
 

@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from cbp import DataflowBuilder
-from cbp.engine.kernel import groupwise as bucket
 from cbp.engine.reference.engine import ReferenceEngine
-from cbp.engine.run import planner as planning
 from cbp.engine.shuffle import message_index as receivers
 from cbp.engine.storage import external_sort as external
-from cbp.engine.task import bucket_work as work
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.task import message_reader as mail
 from cbp.model.dataflow.dataflow import Dataflow
 from tests import flows
@@ -33,12 +31,8 @@ def letters(translator: Any = None, *, buckets: int = 8) -> Dataflow:
     return flow.build()
 
 
-def make_small(monkeypatch: pytest.MonkeyPatch, rows_min: int = 1) -> None:
+def make_small(monkeypatch: pytest.MonkeyPatch, rows_min: int = 1) -> EngineLimits:
     """Let a few records be as many as there can be: of tasks, windows, blocks, stretches."""
-    monkeypatch.setattr(planning, "ROWS_PER_TASK", {"groupwise": 3})
-    monkeypatch.setattr(planning, "MESSAGES_MIN", rows_min)
-    monkeypatch.setattr(work, "WINDOW_ROWS", 3)
-    monkeypatch.setattr(bucket, "WINDOW_ROWS", 3)
     monkeypatch.setattr(receivers, "BLOCK_BYTES", 400)
     monkeypatch.setattr(receivers, "_GROUP_ROWS_MIN", 3)
     monkeypatch.setattr(receivers, "ROWS_PER_GROUP", 5)
@@ -46,6 +40,7 @@ def make_small(monkeypatch: pytest.MonkeyPatch, rows_min: int = 1) -> None:
     monkeypatch.setattr(mail, "SORTED_BYTES", 300)
     monkeypatch.setattr(external, "RUN_BYTES", 300)
     monkeypatch.setattr(external, "_BLOCK_BYTES", 100)
+    return EngineLimits(rows_per_task=3, message_rows_min=rows_min, window_rows=3)
 
 
 def many(seed: int = 5, records: int = 40) -> list[dict[str, Any]]:

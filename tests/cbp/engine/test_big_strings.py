@@ -18,10 +18,9 @@ from hypothesis import given, settings
 
 from cbp import DataflowBuilder, Input, Output, State, Translate, TranslateArrow
 from cbp.engine.direct import LocalEngine
-from cbp.engine.kernel import groupwise as bucket
-from cbp.engine.kernel.arrow import reader
 from cbp.engine.kernel.window import WindowReader
 from cbp.engine.shuffle import replicated_read as arrange
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.model.dataflow.dataflow import Dataflow
 from tests import flows
 from tests.cbp.engine.epochs import assert_same, dataflow_of, epochs_of
@@ -186,7 +185,7 @@ def test_a_window_has_as_many_wide_records_as_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By what arrived and by what is kept: both are Python objects at once."""
-    monkeypatch.setattr(bucket, "WINDOW_BYTES", 40_000)
+    limits = EngineLimits(window_bytes=40_000)
     sizes: list[int] = []
     read = WindowReader.read
 
@@ -198,7 +197,8 @@ def test_a_window_has_as_many_wide_records_as_fit(
     builder = DataflowBuilder("wide")
     source = builder.source("arrivals", "k BIGINT, mark STRING, copies INT")
     builder.stage("stage", flows.Pages(), buckets=2, arrivals=source)
-    driver = Driver(LocalEngine(cache=f"{tmp_path}/cache"), builder.build(), tmp_path / "t")
+    engine = LocalEngine(cache=f"{tmp_path}/cache", limits=limits)
+    driver = Driver(engine, builder.build(), tmp_path / "t")
     most = []
     for text in ("x", "y" * 4_000, "z"):
         sizes.clear()
@@ -211,13 +211,11 @@ def test_a_window_has_as_many_wide_records_as_fit(
     assert 1 < behind < 10, "what is kept is wide, however well it is packed"
 
 
-def test_a_call_on_tables_has_as_many_wide_records_as_fit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_on_tables_has_as_many_wide_records_as_fit(tmp_path: Path) -> None:
     """By what arrived and by what is kept, however well it is packed; few records are one call."""
-    monkeypatch.setattr(reader, "CALL_BYTES", 40_000)
     calls: list[int] = []
-    driver = Driver(LocalEngine(cache=f"{tmp_path}/cache"), latest(calls), tmp_path / "t")
+    engine = LocalEngine(cache=f"{tmp_path}/cache", limits=EngineLimits(call_bytes=40_000))
+    driver = Driver(engine, latest(calls), tmp_path / "t")
     most = []
     for width in (1, 4_000, 1):
         calls.clear()

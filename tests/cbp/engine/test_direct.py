@@ -36,11 +36,11 @@ def test_every_epoch_equals_the_reference(
     case: str, hash_mask: int, monkeypatch: pytest.MonkeyPatch, data: st.DataObject
 ) -> None:
     """Outputs, their order, and state are the reference's; also when keys share a hash."""
-    shrink(monkeypatch, pending_rows_max=data.draw(st.sampled_from([4, 1000])))
+    limits = shrink(monkeypatch, pending_rows_max=data.draw(st.sampled_from([4, 1000])))
     epochs = data.draw(epochs_of(case))
     dataflow = dataflow_of(case)
     with tempfile.TemporaryDirectory() as folder:
-        engine = LocalEngine(cache=f"{folder}/cache", hash_mask=hash_mask)
+        engine = LocalEngine(cache=f"{folder}/cache", hash_mask=hash_mask, limits=limits)
         driver = Driver(engine, dataflow, Path(folder) / "t")
         # The reference visits groups by the whole hash: with a narrow one the order differs.
         assert_same(dataflow, driver, epochs, ordered=hash_mask == -1)
@@ -55,7 +55,7 @@ def test_a_large_state_with_both_zeros_is_not_taken_for_another_keys(
 
     `b` and `ab` share a hash, and both zeros are spelled among their records.
     """
-    shrink(monkeypatch)
+    limits = shrink(monkeypatch)
 
     def order(k: str, verb: str = "give") -> dict[str, Any]:
         return {"k": k, "part": part, "verb": verb, "n": 0}
@@ -67,7 +67,7 @@ def test_a_large_state_with_both_zeros_is_not_taken_for_another_keys(
         [order("ab", last)],
     ]
     dataflow = dataflow_of("parcels")
-    engine = LocalEngine(cache=str(tmp_path / "cache"), hash_mask=NARROW)
+    engine = LocalEngine(cache=str(tmp_path / "cache"), hash_mask=NARROW, limits=limits)
     driver = Driver(engine, dataflow, tmp_path / "t")
     assert_same(dataflow, driver, [{"orders": orders} for orders in epochs], ordered=False)
 

@@ -97,11 +97,12 @@ def test_state_changed_in_place_is_kept_as_it_is_emitted(
     rows: int, mask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A record that was changed in place and emitted again is another record, in every column."""
-    shrink(monkeypatch)
+    limits = shrink(monkeypatch)
     keys = "a" if rows == 9 else "abc"
     first = [record(k, n) for k in keys for n in range(rows)]
     epochs = [first, [record("a", 0, **NOTHING)], [record("b", 1)], [record("a", 2)]]
-    check(tmp_path, LocalEngine(cache=f"{tmp_path}/cache", hash_mask=mask), epochs, mask=mask)
+    engine = LocalEngine(cache=f"{tmp_path}/cache", hash_mask=mask, limits=limits)
+    check(tmp_path, engine, epochs, mask=mask)
 
 
 def test_the_black_box_keeps_what_is_emitted_too(tmp_path: Path) -> None:

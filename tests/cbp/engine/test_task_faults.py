@@ -9,9 +9,9 @@ import pytest
 
 from cbp.engine.delta.tables import open_table
 from cbp.engine.direct import LocalEngine
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
 from cbp.engine.storage.files import LocalFiles
-from cbp.engine.task import state_writer as taskstate
 from tests.cbp.engine.epochs import assert_same, dataflow_of
 from tests.driver import Driver
 
@@ -19,10 +19,8 @@ ROWS: list[dict[str, Any]] = [{"url": f"{i % 7}{i}", "drop": False} for i in ran
 EPOCHS = [{"items": ROWS}, {"items": [{**row, "drop": row["url"] > "3"} for row in ROWS[::2]]}]
 
 
-@pytest.fixture(autouse=True)
-def _stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no deleted rows be so few that they need no file."""
-    monkeypatch.setattr(taskstate, "INLINE_BYTES_MAX", 0)
+STORED = EngineLimits(inline_deletes_bytes=0)
+"""No deleted rows are so few that they need no file."""
 
 
 class Crashing(Driver):
@@ -30,7 +28,7 @@ class Crashing(Driver):
 
     def __init__(self, folder: Path, faults: PlannedFaults) -> None:
         self.cache, self.crashes = str(folder / "cache"), 0
-        engine = LocalEngine(cache=self.cache)
+        engine = LocalEngine(cache=self.cache, limits=STORED)
         super().__init__(engine, dataflow_of("members"), folder / "t")
         engine.preparer.faults = faults
 
@@ -40,7 +38,7 @@ class Crashing(Driver):
                 super().run_until_idle()
             except Crash:
                 self.crashes += 1
-                self.engine = LocalEngine(cache=self.cache, faults=NO_FAULTS)
+                self.engine = LocalEngine(cache=self.cache, faults=NO_FAULTS, limits=STORED)
             else:
                 return
 

@@ -24,20 +24,12 @@ from cbp.engine.kernel.groupwise import look_up, rows_that_fit
 from cbp.engine.kernel.window import state_order
 from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.state.bucket_state import BucketState, Found
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 
-__all__ = ["CALL_ROWS", "Call", "CallReader", "read_calls"]
+__all__ = ["Call", "CallReader", "read_calls"]
 
 Int64s = npt.NDArray[np.int64]
-
-CALL_ROWS = 524_288
-"""Groups of a bucket come in one call up to this many records of all flows, but at least one group.
-
-Large enough that the cost of a call is negligible, small enough for some copies of the records.
-"""
-
-CALL_BYTES = 256 << 20
-"""Most bytes of the records of a call; for rows below 512 bytes, `CALL_ROWS` is the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +64,7 @@ def read_calls(
     runs: Sequence[FlowRun],
     states: Mapping[str, BucketState],
     *,
+    limits: EngineLimits,
     deliveries: Deliveries | None = None,
 ) -> tuple[Int64s, Iterator[Call]]:
     """Return the hashes of a bucket to call (ascending), and the calls for them."""
@@ -80,7 +73,7 @@ def read_calls(
     ranges = group_ranges(hashes, flows)
     reader = CallReader(spec, runs, states, found, hashes, ranges, deliveries)
     sizes = [*ranges, *([deliveries.sizes(hashes)] if deliveries else [])]
-    most = rows_that_fit(runs, states, rows_max=CALL_ROWS, bytes_max=CALL_BYTES)
+    most = rows_that_fit(runs, states, rows_max=limits.call_rows, bytes_max=limits.call_bytes)
     ends = window_ends(sizes, len(hashes), most)
     return hashes, (reader.read(start, stop) for start, stop in pairwise([0, *ends]))
 

@@ -1,7 +1,7 @@
 """Runs a vectorised translator on one bucket: a few calls, each of many whole groups.
 
     flows (sorted) ---\
-                       group ranges -> one call per CALL_ROWS -> outputs
+                       group ranges -> calls of many groups -> outputs
     state (look-up) --/                                     '-> state: kept, died, new
 
 The counterpart of `cbp.engine.kernel.groupwise`, without any record in Python: grouping, the
@@ -29,6 +29,7 @@ from cbp.engine.kernel.arrow.type_check import narrow
 from cbp.engine.kernel.groupwise import state_file_schema
 from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.state.bucket_state import BucketState
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import is_authors
 from cbp.model.dataflow.call_rules import refuse_returned
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
@@ -91,6 +92,7 @@ class VectorisedRun:
 
     Attributes:
         write_state: Called with new records of a state, as tables that ascend by hash.
+        limits: Tell how many records come in a call.
         deliveries: Records that the groups share, if any.
         groups: Number of groups that were called.
     """
@@ -101,13 +103,16 @@ class VectorisedRun:
     states: dict[str, BucketState]
     write_output: Callable[[str, list[pa.Array]], None]
     write_state: Callable[[str, pa.Table], None]
+    limits: EngineLimits = field(kw_only=True)
     deliveries: Deliveries | None = field(default=None, kw_only=True)
     groups: int = field(init=False, default=0)
 
     def run(self) -> None:
         """Call the author for all groups of this bucket."""
         settler = CallSettler(self.spec, self.states, self.write_output, self.write_state)
-        _, calls = read_calls(self.spec, self.runs, self.states, deliveries=self.deliveries)
+        _, calls = read_calls(
+            self.spec, self.runs, self.states, limits=self.limits, deliveries=self.deliveries
+        )
         for call in calls:
             if not len(call.groups):
                 continue

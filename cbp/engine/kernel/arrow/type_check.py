@@ -17,12 +17,11 @@ from cbp.engine.kernel.arrow.groups import author_schema
 from cbp.engine.storage.file_sizes import halves
 from cbp.model.flow.schema import DataType, Field, Schema
 
-__all__ = ["BATCH_BYTES", "conform", "narrow", "narrow_batches"]
-
-BATCH_BYTES = 64 << 20
-"""Most bytes of a batch for the JVM, which holds it as a whole; at least one record."""
+__all__ = ["conform", "narrow", "narrow_batches"]
 
 _BYTES_MAX = 1 << 30
+"""Bytes of a table whose strings surely fit in Arrow's narrow types."""
+
 _INTEGERS = ("BIGINT", "INT", "SMALLINT", "TINYINT")
 _is = pa.types
 _CHECKS: dict[str, Callable[[pa.DataType], bool]] = {
@@ -69,9 +68,11 @@ def conform(table: pa.Table, schema: Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=wanted)
 
 
-def narrow(table: pa.Table, schema: pa.Schema) -> Iterator[pa.Table]:
-    """Yield the rows in the types of a file, in pieces with less than 2 GB of strings."""
-    for piece in halves(table, rows_max=table.num_rows, bytes_max=_BYTES_MAX):
+def narrow(
+    table: pa.Table, schema: pa.Schema, *, bytes_max: int = _BYTES_MAX
+) -> Iterator[pa.Table]:
+    """Yield the rows in the types of a file, in pieces of so many bytes, less than 2 GB."""
+    for piece in halves(table, rows_max=table.num_rows, bytes_max=bytes_max):
         try:
             yield piece.cast(schema)
         except pa.ArrowInvalid:
@@ -80,10 +81,10 @@ def narrow(table: pa.Table, schema: pa.Schema) -> Iterator[pa.Table]:
 
 
 def narrow_batches(
-    table: pa.Table, schema: pa.Schema, *, rows_max: int
+    table: pa.Table, schema: pa.Schema, *, rows_max: int, bytes_max: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in a file's types, as batches of `rows_max` rows, fewer if they are wide."""
-    for part in halves(table, rows_max=rows_max, bytes_max=BATCH_BYTES):
+    """Yield the rows in a file's types, as batches within both limits, at least a row each."""
+    for part in halves(table, rows_max=rows_max, bytes_max=bytes_max):
         for piece in narrow(part, schema):
             yield from piece.to_batches()
 

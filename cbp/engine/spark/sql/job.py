@@ -270,7 +270,8 @@ class _Part:
             return self._one_row().mapInArrow(read_task(spec.name), ddl(spec.schema))
         if not self._arrived(spec):
             return self.session.spark.createDataFrame([], ddl(spec.schema))
-        frame = read(self.session.spark, self.plan, spec)
+        most = self.task.limits.slices_per_expression
+        frame = read(self.session.spark, self.plan, spec, slices_max=most)
         return within_slots(frame.select(*map(quoted, spec.schema.names)), self.plan)
 
     def _arrived(self, spec: InputSpec) -> bool:

@@ -110,7 +110,8 @@ class LookUpTask:
         schema = arrow_schema(self.plan.spec.state(state).schema)
         for call in calls:
             table = getattr(call.groups, state)
-            yield from narrow_batches(table, schema, rows_max=table.num_rows)
+            most = self.plan.limits.jvm_batch_bytes
+            yield from narrow_batches(table, schema, rows_max=table.num_rows, bytes_max=most)
 
     def _calls(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[tuple[int, ...], Call]]:
         """Yield the calls of all keys, each with the buckets that run together."""
@@ -126,7 +127,7 @@ class LookUpTask:
                     name: BucketState(table, cache, some, plan.buckets)
                     for name, table in plan.states.items()
                 }
-                for call in read_calls(plan.spec, runs, states)[1]:
+                for call in read_calls(plan.spec, runs, states, limits=plan.limits)[1]:
                     yield some, call
                 for state in states.values():
                     count_look_ups(self.counts, state)

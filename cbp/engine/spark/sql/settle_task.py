@@ -134,7 +134,7 @@ class SettleTask:
         spec = replace(spec, inputs=spec.inputs[: len(keys)])
         calls: Iterable[Call]
         if called is None:
-            hashes, calls = read_calls(spec, keys, states)
+            hashes, calls = read_calls(spec, keys, states, limits=self.plan.limits)
         else:
             hashes, calls = called.hashes(buckets), called.calls.get(buckets, ())
         settler = CallSettler(spec, states, self.writers.write_output, write_state)

@@ -58,7 +58,10 @@ class OwnRecords:
             start, stop = np.searchsorted(table.column("_flow").to_numpy(), [at, at + 1])
             own = table.select(list(layout.flows[at].columns)).slice(start, stop - start)
             yield from narrow_batches(
-                own.rename_columns(schema.names), schema, rows_max=_BATCH_ROWS
+                own.rename_columns(schema.names),
+                schema,
+                rows_max=_BATCH_ROWS,
+                bytes_max=self.plan.limits.jvm_batch_bytes,
             )
 
     def keys(self) -> Iterator[pa.RecordBatch]:

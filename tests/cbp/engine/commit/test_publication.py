@@ -26,9 +26,9 @@ from cbp.engine.delta.log import DeltaLog
 from cbp.engine.direct import LocalEngine
 from cbp.engine.reference.engine import ReferenceEngine
 from cbp.engine.state import compaction
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
 from cbp.engine.storage.files import LocalFiles
-from cbp.engine.task import state_writer as taskstate
 from cbp.errors import InvariantError
 from cbp.model.run.intention import Intention, TableChange
 from tests.cbp.engine.epochs import dataflow_of, epochs_of, order_free
@@ -57,10 +57,10 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 @given(data=st.data())
 def test_any_policy_gives_the_states_of_the_reference(
-    case: str, every: int, monkeypatch: pytest.MonkeyPatch, data: st.DataObject
+    case: str, every: int, data: st.DataObject
 ) -> None:
     """Outputs at every epoch, and state at every publication, whatever lies between two."""
-    monkeypatch.setattr(taskstate, "INLINE_BYTES_MAX", data.draw(st.sampled_from([0, 1 << 18])))
+    limits = EngineLimits(inline_deletes_bytes=data.draw(st.sampled_from([0, 1 << 18])))
     epochs = data.draw(epochs_of(case))
     dataflow = dataflow_of(case)
     reference = ReferenceEngine(dataflow)
@@ -68,7 +68,7 @@ def test_any_policy_gives_the_states_of_the_reference(
     outputs = dataflow.stages["stage"].translator.outputs
     shown: dict[str, list[str]] = {state.name: [] for state in states}
     with tempfile.TemporaryDirectory() as folder:
-        engine = LocalEngine(cache=f"{folder}/cache")
+        engine = LocalEngine(cache=f"{folder}/cache", limits=limits)
         driver = Driver(engine, dataflow, Path(folder) / "t", publish_every=every)
         for epoch in [*epochs, None]:
             if epoch is None:
@@ -93,9 +93,15 @@ def counts(driver: Driver, *urls: str) -> None:
     driver.run_until_idle()
 
 
-def driver_of(folder: Path, *, every: int, faults: Any = NO_FAULTS) -> Driver:
+def driver_of(
+    folder: Path,
+    *,
+    every: int,
+    faults: Any = NO_FAULTS,
+    limits: EngineLimits = DEFAULT_LIMITS,
+) -> Driver:
     """Make a driver of the URL count in two buckets or more."""
-    engine = LocalEngine(cache=str(folder / "cache"), faults=faults)
+    engine = LocalEngine(cache=str(folder / "cache"), faults=faults, limits=limits)
     return Driver(engine, dataflow_of("url_count"), folder / "t", publish_every=every)
 
 
@@ -256,12 +262,10 @@ def test_a_change_that_does_not_fit_stops_the_stage(tmp_path: Path) -> None:
 
 def test_damaged_deletes_are_never_published(tmp_path: Path) -> None:
     """A stored set whose bytes changed stops the publication, and nothing is written."""
-    driver = driver_of(tmp_path, every=99)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(taskstate, "INLINE_BYTES_MAX", 0)
-        counts(driver, *(f"u{i}" for i in range(60)))
-        driver.publish()
-        counts(driver, "u0", "u1", "u2")
+    driver = driver_of(tmp_path, every=99, limits=EngineLimits(inline_deletes_bytes=0))
+    counts(driver, *(f"u{i}" for i in range(60)))
+    driver.publish()
+    counts(driver, "u0", "u1", "u2")
     before = entries(tmp_path)
     stored = list((tmp_path / "t" / TABLE / "_vectors").glob("*.deletes"))
     for path in stored:
@@ -273,11 +277,9 @@ def test_damaged_deletes_are_never_published(tmp_path: Path) -> None:
 
 def test_a_collector_is_told_what_records_need(tmp_path: Path) -> None:
     """Every file that unpublished records name is there, and is in the list."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(taskstate, "INLINE_BYTES_MAX", 0)
-        driver = driver_of(tmp_path, every=99)
-        for epoch in range(4):
-            counts(driver, *(f"u{(epoch * 3 + i) % 13}" for i in range(9)))
+    driver = driver_of(tmp_path, every=99, limits=EngineLimits(inline_deletes_bytes=0))
+    for epoch in range(4):
+        counts(driver, *(f"u{(epoch * 3 + i) % 13}" for i in range(9)))
     named = files_named(driver.unpublished["stage"])
     root = tmp_path / "t"
     assert all((root / path).exists() for path in named)

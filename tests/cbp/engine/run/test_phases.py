@@ -18,12 +18,9 @@ from cbp import DataflowBuilder
 from cbp.engine.blackbox.blackbox import LocalBlackboxExecutor
 from cbp.engine.direct import DirectEngine, LocalEngine
 from cbp.engine.interface.runs import RunPlan
-from cbp.engine.kernel import groupwise as bucket
 from cbp.engine.reference.engine import ReferenceEngine
-from cbp.engine.run import planner as planning
 from cbp.engine.run.executor import LocalExecutor
-from cbp.engine.task import record_task as records
-from cbp.engine.task import stage_task as task
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.reports import TaskReport
 from cbp.errors import AuthorCodeError
@@ -75,16 +72,16 @@ def test_fused_and_apart_are_the_reference(engine: str, data: st.DataObject) -> 
     vectorised = {name for name in grouped if data.draw(st.sampled_from([True, True, False]))}
     arrivals = st.one_of(st.just([]), *[st.lists(_rows, min_size=8, max_size=16)] * 3)
     epochs = data.draw(st.lists(arrivals, min_size=1, max_size=2))
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bucket, "WINDOW_ROWS", 7)
-        patch.setattr(records, "WINDOW_ROWS", 2)
-        patch.setattr(records, "ROWS_PER_TASK_MIN", data.draw(st.sampled_from([5, 100])))
-        patch.setitem(planning.ROWS_PER_TASK, "groupwise", 4)
-        patch.setitem(planning.ROWS_PER_TASK, "arrow", 4)
-        patch.setattr(task, "THEN_RECORDS_MAX", data.draw(st.sampled_from([3, 1000])))
+    limits = EngineLimits(
+        window_rows=data.draw(st.sampled_from([2, 7])),
+        rows_per_record_task=data.draw(st.sampled_from([5, 100])),
+        rows_per_task=4,
+        then_rows=data.draw(st.sampled_from([3, 1000])),
+    )
+    with tempfile.TemporaryDirectory() as folder:
         drivers = [
             Driver(
-                _engine(engine, f"{folder}/{fused}"),
+                _engine(engine, f"{folder}/{fused}", limits),
                 in_arrow(dataflow, vectorised),
                 Path(folder, f"t{fused}"),
                 fused=fused,
@@ -101,11 +98,11 @@ def test_fused_and_apart_are_the_reference(engine: str, data: st.DataObject) -> 
                 _assert_same(driver, reference)
 
 
-def _engine(name: str, cache: str) -> DirectEngine:
+def _engine(name: str, cache: str, limits: EngineLimits) -> DirectEngine:
     return (
-        LocalEngine(cache=cache)
+        LocalEngine(cache=cache, limits=limits)
         if name == "direct"
-        else DirectEngine(LocalBlackboxExecutor(), cache=cache)
+        else DirectEngine(LocalBlackboxExecutor(), cache=cache, limits=limits)
     )
 
 
@@ -123,12 +120,9 @@ def _assert_same(driver: Driver, reference: ReferenceEngine) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 1000], ids=["two jobs", "one job"])
-def test_a_vectorised_stage_has_its_place_in_a_chain(
-    tmp_path: Path, limit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_vectorised_stage_has_its_place_in_a_chain(tmp_path: Path, limit: int) -> None:
     """Behind a record-wise stage and before one, in one job or in two: the reference's epochs."""
-    monkeypatch.setattr(task, "THEN_RECORDS_MAX", limit)
-    engine = LocalEngine(cache=str(tmp_path / "c"))
+    engine = LocalEngine(cache=str(tmp_path / "c"), limits=EngineLimits(then_rows=limit))
     driver = Driver(engine, in_arrow(chain(), {"count"}), tmp_path / "t", fused=True)
     reference = ReferenceEngine(chain())
     for epoch in range(2):
@@ -140,12 +134,10 @@ def test_a_vectorised_stage_has_its_place_in_a_chain(
 
 
 @pytest.mark.parametrize("limit", [0, 1000], ids=["two jobs", "one job"])
-def test_every_member_shows_its_work(
-    tmp_path: Path, limit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_member_shows_its_work(tmp_path: Path, limit: int) -> None:
     """The figures of a run are those of its members, and their sum; in one job or in two."""
-    monkeypatch.setattr(task, "THEN_RECORDS_MAX", limit)
-    fused = Driver(LocalEngine(cache=str(tmp_path / "c1")), chain(), tmp_path / "t1", fused=True)
+    engine = LocalEngine(cache=str(tmp_path / "c1"), limits=EngineLimits(then_rows=limit))
+    fused = Driver(engine, chain(), tmp_path / "t1", fused=True)
     apart = Driver(LocalEngine(cache=str(tmp_path / "c2")), chain(), tmp_path / "t2")
     for driver in (fused, apart):
         driver.feed("src", [{"k": n, "v": "x"} for n in range(8)])

@@ -15,15 +15,14 @@ from cbp.engine.direct import DirectEngine
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.run.fanout_estimate import KINDS_MAX, Reach
-from cbp.engine.run.planner import ROWS_PER_TASK
-from cbp.engine.task import record_task as records
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.lanes import Lane, lanes_of
 from cbp.model.flow.increment import DataFile, Increment
 from tests.cbp.engine.epochs import dataflow_of
 from tests.driver import Driver
 
-MANY = 4 * ROWS_PER_TASK["groupwise"] + 1
+MANY = 4 * DEFAULT_LIMITS.rows_per_task + 1
 
 
 class FourSlots(LocalExecutor):
@@ -69,13 +68,11 @@ def test_there_are_never_more_tasks_than_buckets(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", ["url_count", "clock", "split"])
-def test_a_run_takes_no_more_slots_than_it_may(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_takes_no_more_slots_than_it_may(case: str, tmp_path: Path) -> None:
     """However many its records or its buckets are worth, with groups or without."""
-    monkeypatch.setattr(records, "ROWS_PER_TASK_MIN", 2_000)
+    limits = EngineLimits(rows_per_record_task=2_000)
     for slots_max, tasks in ((None, 4), (3, 3)):
-        engine = DirectEngine(FourSlots(), cache=str(tmp_path / "c"))
+        engine = DirectEngine(FourSlots(), cache=str(tmp_path / "c"), limits=limits)
         driver = Driver(engine, dataflow_of(case, buckets=8), tmp_path / f"{tasks}")
         driver.slots_max = slots_max
         (source,) = driver.dataflow.sources

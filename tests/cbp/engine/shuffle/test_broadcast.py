@@ -17,8 +17,8 @@ from cbp.engine.delta import tables
 from cbp.engine.direct import DirectEngine, LocalEngine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.reference.engine import ReferenceEngine
-from cbp.engine.run import planner as planning
 from cbp.engine.run.executor import LocalExecutor
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import IncrementDamagedError
 from tests.cbp.engine.broadcasts import order, sent_to_all
 from tests.cbp.engine.epochs import NARROW, assert_same, dataflow_of, epochs_of
@@ -40,11 +40,10 @@ def test_two_tasks_find_what_one_finds(
 ) -> None:
     """Outputs, order, state, dead letters and remote writes are the reference's."""
     folder = tmp_path_factory.mktemp("shared")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planning, "ROWS_PER_TASK", {"groupwise": 2})
-        driver = driver_of(folder, case, hash_mask=hash_mask)
-        epochs = data.draw(epochs_of(case))
-        assert_same(dataflow_of(case), driver, epochs, ordered=hash_mask == -1)
+    limits = EngineLimits(rows_per_task=2)
+    driver = driver_of(folder, case, hash_mask=hash_mask, limits=limits)
+    epochs = data.draw(epochs_of(case))
+    assert_same(dataflow_of(case), driver, epochs, ordered=hash_mask == -1)
     reference = ReferenceEngine(dataflow_of(case))
     for epoch in epochs:
         for name, rows in epoch.items():

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cbp.engine.columnar.key_hash import bucket_of
-from cbp.engine.kernel.groupwise import WINDOW_ROWS
 from cbp.engine.state.bucket_batches import neighbors, parted, state_weight
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 
 SIZES = st.dictionaries(st.integers(0, 15), st.integers(0, 9), max_size=16)
 HASHES = st.lists(st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, -1, 1 << 60, -(1 << 60)]))
@@ -44,7 +44,7 @@ def test_large_states_stay_apart() -> None:
     for whole, together in ((False, 4_000_000), (True, 8_000)):
         for records, apart in ((together, 1), (3 * together, 2)):
             sizes = dict.fromkeys((0, 1), 10 + state_weight(records, whole=whole))
-            assert len(neighbors(sizes, buckets=16, most=WINDOW_ROWS)) == apart
+            assert len(neighbors(sizes, buckets=16, most=DEFAULT_LIMITS.window_rows)) == apart
 
 
 @given(HASHES, st.sampled_from([2, 8, 256]))

@@ -20,6 +20,7 @@ from cbp.engine.direct import DirectEngine
 from cbp.engine.reference.engine import ReferenceEngine
 from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.shuffle import message_index as receivers
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import AuthorCodeError, IncrementDamagedError
 from cbp.model.flow.increment import Increment
 from tests import flows
@@ -41,9 +42,9 @@ class FourSlots(LocalExecutor):
     slots = 4
 
 
-def engine_of(folder: Path) -> DirectEngine:
+def engine_of(folder: Path, limits: EngineLimits) -> DirectEngine:
     """Return an engine with four tasks and no Spark."""
-    return DirectEngine(FourSlots(), cache=str(folder / "cache"))
+    return DirectEngine(FourSlots(), cache=str(folder / "cache"), limits=limits)
 
 
 def total(driver: Driver, *names: str) -> int:
@@ -69,10 +70,10 @@ def test_every_epoch_equals_the_reference(
     So it is where some files lie by bucket and others as they were emitted, and beside messages
     to all. Every file that lies by bucket is read in place.
     """
-    make_small(monkeypatch, rows_min)
+    limits = make_small(monkeypatch, rows_min)
     dataflow = letters()
     with tempfile.TemporaryDirectory() as folder:
-        driver = Driver(engine_of(Path(folder)), dataflow, Path(folder) / "t")
+        driver = Driver(engine_of(Path(folder), limits), dataflow, Path(folder) / "t")
         assert_same(dataflow, driver, epochs)
         laid = sum(
             file.records
@@ -90,7 +91,7 @@ def test_local_are_the_messages_to_buckets_of_the_task_that_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who writes to itself writes locally, whatever the number of tasks; the bytes agree."""
-    make_small(monkeypatch)
+    limits = make_small(monkeypatch)
 
     class Selves(flows.Chatter):
         def translate(self, key: Any, group: Any, out: Any) -> None:
@@ -100,7 +101,7 @@ def test_local_are_the_messages_to_buckets_of_the_task_that_writes(
             out.seen(key.k, [letter.text for letter in group.mail])
 
     for translator, local in ((Selves(), True), (flows.Chatter(), False)):
-        driver = Driver(engine_of(tmp_path), letters(translator), tmp_path / f"t{local}")
+        driver = Driver(engine_of(tmp_path, limits), letters(translator), tmp_path / f"t{local}")
         fed(driver, [{"k": k, "n": 8} for k in range(50)])
         assert driver.figures[0]["tasks"] == driver.figures[1]["tasks"] == 4
         mine, others = (driver.figures[1][f"messages_{way}"] for way in ("local", "remote"))
@@ -119,8 +120,8 @@ def test_other_buckets_than_written_for_go_the_way_of_any_input(
 
     No job is done twice for it: the files say for how many buckets they lie.
     """
-    make_small(monkeypatch)
-    driver = Driver(engine_of(tmp_path), letters(flows.Chatter()), tmp_path / "t")
+    limits = make_small(monkeypatch)
+    driver = Driver(engine_of(tmp_path, limits), letters(flows.Chatter()), tmp_path / "t")
     reference = ReferenceEngine(letters(flows.Chatter()))
     rows = [{"k": k, "n": 10} for k in range(20)]
     driver.feed("s_items", rows)
@@ -140,7 +141,7 @@ def test_messages_of_an_earlier_route_by_are_routed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Code that was upgraded while messages wait gets each of them once, by its own keys."""
-    make_small(monkeypatch)
+    limits = make_small(monkeypatch)
     shift = {"by": 0}
 
     class Moved(flows.Chatter):
@@ -148,7 +149,7 @@ def test_messages_of_an_earlier_route_by_are_routed_again(
             "dst BIGINT, text STRING", route_by=by(lambda m: m.dst + shift["by"], "BIGINT")
         )
 
-    driver = Driver(engine_of(tmp_path), letters(Moved()), tmp_path / "t")
+    driver = Driver(engine_of(tmp_path, limits), letters(Moved()), tmp_path / "t")
     driver.feed("s_items", [{"k": k, "n": 10} for k in range(20)])
     assert driver.run("stage")
     shift["by"] = 100
@@ -163,12 +164,12 @@ def test_a_route_by_that_fails_is_told_by_the_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A message without a key is written as it is; the epoch that reads it names the function."""
-    make_small(monkeypatch)
+    limits = make_small(monkeypatch)
 
     class Broken(flows.Chatter):
         mail = Loopback("dst BIGINT, text STRING", route_by=by(lambda m: 1 // m.dst, "BIGINT"))
 
-    driver = Driver(engine_of(tmp_path), letters(Broken()), tmp_path / "t")
+    driver = Driver(engine_of(tmp_path, limits), letters(Broken()), tmp_path / "t")
     driver.feed("s_items", [{"k": k, "n": 10} for k in range(20)])
     assert driver.run("stage")
     assert all(not file.buckets for file in driver.increments["stage.mail"][0].files)
@@ -180,9 +181,9 @@ def test_blocks_of_one_file_come_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A group's messages lie in many blocks of a file, as a task emits them; their order stays."""
-    make_small(monkeypatch)
+    limits = make_small(monkeypatch)
     driver, reference = (
-        Driver(engine_of(tmp_path), letters(), tmp_path / "t"),
+        Driver(engine_of(tmp_path, limits), letters(), tmp_path / "t"),
         ReferenceEngine(letters()),
     )
     for each in (driver, reference):
@@ -210,7 +211,7 @@ def test_messages_that_others_read_lie_as_they_were_emitted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another reader may rest on the order of the whole flow, so it stays."""
-    make_small(monkeypatch)
+    limits = make_small(monkeypatch)
     flow = DataflowBuilder("overheard")
     items = flow.source("s_items", "k BIGINT, to ARRAY<BIGINT>, n INT")
     notes = flow.source("s_notes", "to BIGINT, n INT")
@@ -219,7 +220,7 @@ def test_messages_that_others_read_lie_as_they_were_emitted(
     dataflow = flow.build()
     assert dataflow.own_messages() == {"stage.post", "stage.cries"}
     driver, reference = (
-        Driver(engine_of(tmp_path), dataflow, tmp_path / "t"),
+        Driver(engine_of(tmp_path, limits), dataflow, tmp_path / "t"),
         ReferenceEngine(dataflow),
     )
     for each in (driver, reference):
@@ -232,9 +233,9 @@ def test_a_file_of_messages_that_is_cut_or_gone_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is skipped: the run fails, and names the file."""
-    make_small(monkeypatch)
+    limits = make_small(monkeypatch)
     for what in ("cut", "gone"):
-        driver = Driver(engine_of(tmp_path), letters(), tmp_path / what)
+        driver = Driver(engine_of(tmp_path, limits), letters(), tmp_path / what)
         driver.feed("s_items", many())
         assert driver.run("stage")
         file = driver.increments["stage.mail"][0].files[-1]
@@ -251,7 +252,7 @@ def test_an_attempt_that_is_repeated_reads_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that dies behind its job is run again on the same messages, with the same result."""
-    make_small(monkeypatch)
+    limits = make_small(monkeypatch)
     dies = {"at": ""}
 
     def faults(point: str) -> None:
@@ -259,7 +260,8 @@ def test_an_attempt_that_is_repeated_reads_the_same(
             dies["at"] = ""
             raise OSError(point)
 
-    engine = DirectEngine(FourSlots(), cache=str(tmp_path / "c"), faults=faults)
+    cache = str(tmp_path / "c")
+    engine = DirectEngine(FourSlots(), cache=cache, faults=faults, limits=limits)
     driver, reference = Driver(engine, letters(), tmp_path / "t"), ReferenceEngine(letters())
     driver.feed("s_items", many())
     assert driver.run("stage")

@@ -17,7 +17,7 @@ from cbp import DataflowBuilder, Input, Output, RunAny, Translate
 from cbp.engine.columnar.file_slices import InputShare, Share
 from cbp.engine.direct import LocalEngine
 from cbp.engine.reference.engine import ReferenceEngine
-from cbp.engine.task import record_task as records
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.task.record_task import shares
 from cbp.errors import AuthorCodeError
 from tests.driver import Driver
@@ -70,19 +70,19 @@ def test_an_error_names_the_record_and_its_input(
     assert told[0][2].startswith(__file__)
 
 
-def test_shares_go_over_the_inputs_as_they_are_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shares_go_over_the_inputs_as_they_are_declared() -> None:
     """Contiguous, of about equal size, cut inside files, whichever input these are of."""
-    monkeypatch.setattr(records, "ROWS_PER_TASK_MIN", 2)
+    limits = EngineLimits(rows_per_record_task=2)
     files = [
         InputShare("left", Share("a", 3, 0, 3)),
         InputShare("left", Share("b", 9, 4, 5)),
         InputShare("right", Share("c", 4, 0, 4)),
     ]
-    assert shares(files, 2) == [
+    assert shares(files, 2, limits) == [
         files[:2],
         files[2:],
     ]
-    assert shares(files, 4) == [
+    assert shares(files, 4, limits) == [
         [InputShare("left", Share("a", 3, 0, 2))],
         [InputShare("left", Share("a", 3, 2, 3)), files[1]],
         [InputShare("right", Share("c", 4, 0, 2))],

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from cbp.engine.direct import LocalEngine
 from cbp.engine.reference.engine import ReferenceEngine
 from cbp.engine.state.compaction import FANOUT
-from cbp.engine.task import remote_state as remote
+from cbp.engine.storage.engine_limits import EngineLimits
 from tests.cbp.engine.epochs import assert_same, dataflow_of, epochs_of
 from tests.driver import Driver
 
@@ -31,11 +31,9 @@ def test_what_does_not_fit_in_memory_goes_to_files(
 ) -> None:
     """Several files per bucket and task hold what one would."""
     folder = tmp_path_factory.mktemp("remote")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(remote, "HELD_BYTES", 100)
-        engine = LocalEngine(cache=str(folder / "cache"))
-        dataflow = dataflow_of("parcels")
-        assert_same(dataflow, Driver(engine, dataflow, folder / "t"), epochs)
+    engine = LocalEngine(cache=str(folder / "cache"), limits=EngineLimits(remote_bytes=100))
+    dataflow = dataflow_of("parcels")
+    assert_same(dataflow, Driver(engine, dataflow, folder / "t"), epochs)
 
 
 def test_a_bucket_that_is_only_written_to_stays_compact(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from cbp.engine.blackbox.blackbox import LocalBlackboxExecutor
 from cbp.engine.direct import DirectEngine, LocalEngine
-from cbp.engine.kernel.arrow import reader
 from cbp.engine.shuffle import spool
+from cbp.engine.storage.engine_limits import EngineLimits
 from stages.translators.url_count_arrow import UrlCountArrow
 from tests import keys
 from tests.cbp.engine.epochs import CASES, NARROW, assert_same, dataflow_of, epochs_of
@@ -43,11 +43,11 @@ def test_every_epoch_equals_the_groupwise_form(
     case: str, hash_mask: int, monkeypatch: pytest.MonkeyPatch, data: st.DataObject
 ) -> None:
     """Outputs, their order, and state are the same; also in small calls, and with shared hashes."""
-    monkeypatch.setattr(reader, "CALL_ROWS", 7)
+    limits = EngineLimits(call_rows=7)
     monkeypatch.setattr(spool, "SPOOL_BYTES", 500)
     dataflow = dataflow_of(case)
     with tempfile.TemporaryDirectory() as folder:
-        engine = LocalEngine(cache=f"{folder}/cache", hash_mask=hash_mask)
+        engine = LocalEngine(cache=f"{folder}/cache", hash_mask=hash_mask, limits=limits)
         driver = Driver(engine, in_arrow(dataflow), Path(folder) / "t")
         assert_same(dataflow, driver, data.draw(epochs_of(case)), ordered=hash_mask == -1)
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 
 from cbp import Schema
-from cbp.engine.kernel.arrow import type_check as conform_module
 from cbp.engine.kernel.arrow.groups import Groups, as_table
 from cbp.engine.kernel.arrow.type_check import conform, narrow
 
@@ -100,24 +99,20 @@ def test_tables_of_every_library_are_taken() -> None:
 
 
 @pytest.mark.parametrize("wide", [range(57), range(50, 57), [0], []])
-def test_pieces_of_a_large_table_hold_all_of_it(
-    wide: Sequence[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pieces_of_a_large_table_hold_all_of_it(wide: Sequence[int]) -> None:
     """No row is lost, and no piece is too large: also where wide rows stand side by side."""
-    monkeypatch.setattr(conform_module, "_BYTES_MAX", 200)
     texts = [f"{i:0{60 if i in wide else 3}d}" for i in range(57)]
     table = pa.table({"v": pa.array(texts, pa.large_string())})
-    pieces = list(narrow(table, pa.schema([("v", pa.string())])))
+    pieces = list(narrow(table, pa.schema([("v", pa.string())]), bytes_max=200))
     assert max(piece.nbytes for piece in pieces) <= 200
     assert pa.concat_tables(pieces).to_pydict() == table.to_pydict()
 
 
-def test_a_record_is_a_piece_however_wide_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_is_a_piece_however_wide_it_is() -> None:
     """A record is never cut, and no rows make no piece."""
-    monkeypatch.setattr(conform_module, "_BYTES_MAX", 10)
     schema = pa.schema([("v", pa.string())])
     table = pa.table({"v": pa.array(["x" * 60] * 3, pa.large_string())})
-    assert [piece.num_rows for piece in narrow(table, schema)] == [1, 1, 1]
+    assert [piece.num_rows for piece in narrow(table, schema, bytes_max=10)] == [1, 1, 1]
     assert not list(narrow(table.slice(0, 0), schema))
 
 

@@ -21,7 +21,6 @@ from cbp.engine.columnar.buckets import bucket_shift
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.direct import DirectEngine
 from cbp.engine.interface.runs import RunPlan
-from cbp.engine.kernel.arrow import reader
 from cbp.engine.kernel.arrow.groups import Groups
 from cbp.engine.kernel.arrow.reader import Call
 from cbp.engine.run.executor import LocalExecutor
@@ -33,6 +32,7 @@ from cbp.engine.spark.sql.task_input import OwnRecords
 from cbp.engine.spark.sql.task_plans import with_results
 from cbp.engine.state.bucket_state import Found
 from cbp.engine.state.index_cache import IndexCache
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.reports import TaskReport
 from cbp.model.flow.schema import DataType
@@ -171,11 +171,11 @@ def test_what_a_plan_gives_is_settled_like_groups(
     asks: int, hash_mask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether or not a plan asks for its state, results in no order give the same tables."""
-    monkeypatch.setattr(reader, "CALL_ROWS", 3)
     monkeypatch.setattr(spool, "SPOOL_BYTES", 200)
-    monkeypatch.setattr("cbp.engine.run.planner.ROWS_PER_TASK", {"groupwise": 1})
+    limits = EngineLimits(call_rows=3, rows_per_task=1)
     executor = PlanExecutor(asks=asks)
-    engine = DirectEngine(executor, cache=str(tmp_path / "cache"), hash_mask=hash_mask)
+    cache = str(tmp_path / "cache")
+    engine = DirectEngine(executor, cache=cache, hash_mask=hash_mask, limits=limits)
     dataflow = dataflow_of("url_count")
     driver = Driver(engine, dataflow, tmp_path / "t")
     # Who does not ask for what was counted before counts from the beginning.

@@ -18,11 +18,11 @@ import pytest
 from cbp import DataflowBuilder, Input, Output, State, Translate
 from cbp.engine.direct import DirectEngine
 from cbp.engine.interface.runs import RunPlan
-from cbp.engine.kernel.arrow import type_check as conform
 from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.shuffle import replicated_read as arrange
 from cbp.engine.spark.sql.task_input import OwnRecords
 from cbp.engine.spark.sql.task_plans import with_called_keys
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.reports import TaskReport
 from cbp.engine.task.stage_task import arranged_batches
@@ -103,13 +103,11 @@ def test_every_record_is_one_tasks_and_groups_come_together(task: TaskPlan) -> N
             assert np.all(hashes[1:] >= hashes[:-1])
 
 
-def test_wide_records_go_to_the_plan_a_few_at_a_time(
-    task: TaskPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wide_records_go_to_the_plan_a_few_at_a_time(task: TaskPlan) -> None:
     """The JVM holds a batch as a whole, so a batch is bounded by bytes too; the order stays."""
     own = OwnRecords(task, 0, "job")
     expected = rows_of(own, "left")
-    monkeypatch.setattr(conform, "BATCH_BYTES", 60)
+    own = replace(own, plan=replace(task, limits=EngineLimits(jvm_batch_bytes=60)))
     batches = list(own.records("left"))
     assert len(batches) > 3
     assert max(batch.nbytes for batch in batches) <= 60

@@ -1,0 +1,94 @@
+"""The limits of an engine: sizes from which it cuts, spills, merges or works in parallel.
+
+An engine is constructed with one `EngineLimits`. It hands them to its readers, and in the plan of
+each run to the tasks, also to those in other processes (`cbp.engine.task.plan`). No limit changes
+a result: it only decides how much is in memory, in a file or in a task at a time.
+
+Here is what a test makes small, so that few records reach it. What is part of a format or of an
+algorithm is a constant in its module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+__all__ = ["DEFAULT_LIMITS", "EngineLimits"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """The limits of one engine; plain numbers, compared by value.
+
+    Attributes:
+        rows_per_task: Records of an increment, or groups that it calls, that justify another task.
+        rows_per_task_sql: The same in SQL. It is larger: for some thousand records, a Spark plan
+            without a shuffle saves more than a second task does.
+        rows_per_record_task: Records of a record-wise stage that justify another task.
+        then_rows: Records up to which a record-wise task also runs the groupwise stage downstream
+            of it. For more, a job of several tasks saves more time than its start costs.
+        arranged_reads: Records times tasks up to which every task reads the whole increment;
+            beyond, Spark shuffles. Measured with two tasks on two cores: 100 k records take 0.59 s
+            unshuffled and 1.05 s shuffled, 1 M take 4.4 and 6.4 s. Since every task reads
+            everything, the shuffle is faster with many tasks.
+        arranged_bytes: Bytes of an increment's files up to which every task reads all of it.
+        resident_after_runs: Small runs after which resident workers are started; a start costs a
+            second of processor time each. The count starts again after a worker was lost, or ended
+            because it was idle.
+        slices_per_expression: Slices of files that one expression of Spark numbers; with more of
+            them it becomes slow.
+        window_rows: Records that are Python objects at a time; with twice as many, CPU caches make
+            each cost more.
+        window_bytes: Bytes of the records of a window; for rows below 4 KB, `window_rows` is the
+            limit.
+        large_group_rows: A group with more records of one input or state than this is read in
+            chunks of as many records.
+        call_rows: Records of all flows of a bucket's groups that come in one call on tables, but
+            at least one group. Large enough that the cost of a call is negligible, small enough
+            for some copies of the records.
+        call_bytes: Bytes of the records of such a call; for rows below 512 bytes, `call_rows` is
+            the limit.
+        jvm_batch_bytes: Bytes of a batch for the JVM, which holds it as a whole; at least one
+            record.
+        remote_bytes: Bytes of remote writes held per state before they are written; sorting needs
+            about three times as much.
+        inline_deletes_bytes: Bytes of a state's bitmaps of deleted rows that an intention holds
+            itself, over all tasks of a run; larger bitmaps go to files.
+        message_rows_min: Messages of a file from which on the file is sorted by bucket. With
+            fewer, it costs no more if every task reads the whole file.
+    """
+
+    rows_per_task: int = 2_000
+    rows_per_task_sql: int = 50_000
+    rows_per_record_task: int = 20_000
+    then_rows: int = 4_000
+    arranged_reads: int = 4_000_000
+    arranged_bytes: int = 64 << 20
+    resident_after_runs: int = 8
+    slices_per_expression: int = 200
+    window_rows: int = 16_384
+    window_bytes: int = 64 << 20
+    large_group_rows: int = 65_536
+    call_rows: int = 524_288
+    call_bytes: int = 256 << 20
+    jvm_batch_bytes: int = 64 << 20
+    remote_bytes: int = 32 << 20
+    inline_deletes_bytes: int = 256 << 10
+    message_rows_min: int = 4_096
+
+    def rows_per_task_of(self, form: str) -> int:
+        """Return how many records justify another task of a translator of this form."""
+        return self.rows_per_task_sql if form == "sql" else self.rows_per_task
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle only what differs from the defaults: each task of each run carries the limits."""
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        return _limits, ({k: v for k, v in own.items() if v != getattr(DEFAULT_LIMITS, k)},)
+
+
+DEFAULT_LIMITS = EngineLimits()
+"""The limits of an engine that is constructed without any."""
+
+
+def _limits(changed: dict[str, int]) -> EngineLimits:
+    return EngineLimits(**changed)
