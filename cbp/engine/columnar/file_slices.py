@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from cbp.engine.columnar.schema_evolution import conform
+from cbp.engine.columnar.arrow_types import conform
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.errors import IncrementDamagedError
 from cbp.model.flow.increment import DataFile

@@ -17,9 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cbp.engine.columnar.ranges import span_rows
-
-__all__ = ["FlowKeys", "group_keys", "positive_zeros"]
+__all__ = ["FlowKeys", "group_keys", "positive_zeros", "span_rows"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -96,3 +94,10 @@ def positive_zeros(keys: pa.Table) -> pa.Table:
         if pa.types.is_floating(field.type):
             keys = keys.set_column(at, field, pc.add(keys.column(at), pa.scalar(0, field.type)))
     return keys
+
+
+def span_rows(starts: Int64s, lengths: Int64s) -> Int64s:
+    """Return the row numbers of some spans, one span after the other, each ascending."""
+    before = np.cumsum(lengths) - lengths
+    rows: Int64s = np.repeat(starts - before, lengths) + np.arange(lengths.sum())
+    return rows

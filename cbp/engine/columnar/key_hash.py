@@ -30,7 +30,7 @@ from xxhash import xxh64_intdigest
 from cbp.engine.columnar.xxh64 import P1, P2, P3, P4, P5, avalanche, rotate, xxh64
 from cbp.model.flow.schema import DataType
 
-__all__ = ["SEED", "bucket_of", "hash_columns", "key_hash"]
+__all__ = ["SEED", "bucket_of", "bucket_shift", "first_bucket", "hash_columns", "key_hash"]
 
 SEED = 42
 _MASK = (1 << 64) - 1
@@ -67,7 +67,17 @@ def bucket_of(hash_: int, buckets: int) -> int:
         hash_: A hash as `key_hash` returns it.
         buckets: A power of two; doubling it splits each bucket in two.
     """
-    return (hash_ & _MASK) >> (64 - (buckets.bit_length() - 1))
+    return (hash_ & _MASK) >> bucket_shift(buckets)
+
+
+def bucket_shift(buckets: int) -> int:
+    """Return the number of bits by which an unsigned hash is shifted to give its bucket."""
+    return 64 - (buckets.bit_length() - 1)
+
+
+def first_bucket(part: int, *, tasks: int, buckets: int) -> int:
+    """Return the first bucket of task `part`."""
+    return -(-part * buckets // tasks)
 
 
 def hash_columns(

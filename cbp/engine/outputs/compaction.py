@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from cbp.engine.columnar.schema_evolution import conform
+from cbp.engine.columnar.arrow_types import conform
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.live_records import read_batches
 from cbp.engine.storage.checked_parquet import open_parquet

@@ -30,9 +30,8 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import arrow_schema
-from cbp.engine.columnar.buckets import bucket_shift
-from cbp.engine.columnar.schema_evolution import conform
+from cbp.engine.columnar.arrow_types import arrow_schema, conform
+from cbp.engine.columnar.key_hash import bucket_shift
 from cbp.engine.commit.publication import live_files
 from cbp.engine.delta.actions import AddFile, Metadata, RemoveFile
 from cbp.engine.delta.columns import schema_string

@@ -13,9 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.engine.columnar.arrow_types import arrow_schema, conform
 from cbp.engine.columnar.row_codec import decode_columns
-from cbp.engine.columnar.schema_evolution import conform
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.errors import FramesScatteredError, IncrementDamagedError
 from cbp.model.dataflow.stage import InputSpec

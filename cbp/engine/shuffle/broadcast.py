@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cbp.engine.columnar.arrow_types import arrow_schema
-from cbp.engine.columnar.buckets import bucket_shift
+from cbp.engine.columnar.key_hash import bucket_shift
 from cbp.engine.columnar.row_codes import row_codes
 from cbp.engine.shuffle.destinations import destinations
 from cbp.engine.shuffle.layout import MADE, TO

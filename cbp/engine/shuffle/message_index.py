@@ -28,8 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cbp.engine.columnar.arrow_types import arrow_type
-from cbp.engine.columnar.buckets import bucket_shift
-from cbp.engine.columnar.key_hash import hash_columns
+from cbp.engine.columnar.key_hash import bucket_shift, hash_columns
 from cbp.engine.shuffle.routing_keys import key_of
 from cbp.engine.storage.parquet_writer import ROWS_PER_GROUP
 from cbp.errors import AuthorCodeError

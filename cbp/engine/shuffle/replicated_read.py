@@ -19,11 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import arrow_schema, arrow_type
-from cbp.engine.columnar.buckets import bucket_shift, first_bucket
+from cbp.engine.columnar.arrow_types import arrow_schema, arrow_type, conform
 from cbp.engine.columnar.file_slices import Share
-from cbp.engine.columnar.key_hash import hash_columns
-from cbp.engine.columnar.schema_evolution import conform
+from cbp.engine.columnar.key_hash import bucket_shift, first_bucket, hash_columns
 from cbp.engine.shuffle.combine import combined
 from cbp.engine.shuffle.destinations import EPOCH, copies
 from cbp.engine.shuffle.layout import COUNT, TO, ShuffleLayout

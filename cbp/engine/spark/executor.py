@@ -26,7 +26,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from cbp.engine.interface.runs import RunPlan
-from cbp.engine.spark.jobs import jobs_of, starved
+from cbp.engine.spark.jobs import is_unreadable, jobs_of, starved
 from cbp.engine.spark.placement import Placement
 from cbp.engine.spark.session import require_safe
 from cbp.engine.spark.shuffle import shuffled
@@ -43,7 +43,6 @@ from cbp.engine.spark.tasks import (
     numbered,
     shared_out,
 )
-from cbp.engine.spark.unreadable import is_unreadable
 from cbp.engine.spark.worker_pool import Residents
 from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.record_task import record_shares

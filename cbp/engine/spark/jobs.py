@@ -1,4 +1,4 @@
-"""Spark jobs of a run: their job tag, their scheduler pool, and whether they have slots.
+"""Spark jobs of a run: their tag and pool, whether they have slots, what they could not read.
 
 The jobs of one dataflow share a pool, and Spark gives slots to pools in turn. So a job of many
 tasks does not keep jobs of other dataflows waiting until the last of its tasks has begun.
@@ -13,15 +13,17 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext, StatusTracker
+from pyspark.errors import PySparkException
 
 from cbp.engine.interface.runs import RunPlan
 from cbp.errors import OperatingError
 
-__all__ = ["jobs_of", "starved"]
+__all__ = ["is_unreadable", "jobs_of", "starved"]
 
 _POOL = "spark.scheduler.pool"
+_UNREADABLE = ("FAILED_READ_FILE", "FILE_NOT_EXIST", "PATH_NOT_FOUND", "is not a Parquet file")
 
 
 @contextmanager
@@ -49,6 +51,12 @@ def starved(context: SparkContext, runs: Collection[str]) -> Collection[str]:
     except Py4JError as exc:
         message = f"Spark does not say which runs have slots: {exc}"
         raise OperatingError(message) from exc
+
+
+def is_unreadable(exc: Exception) -> bool:
+    """Tell whether Spark could not read a file of an increment."""
+    spark = isinstance(exc, (PySparkException, Py4JJavaError))  # not every error is converted
+    return spark and any(mark in str(exc) for mark in _UNREADABLE)
 
 
 def _starves(tracker: StatusTracker, jobs: Collection[int]) -> bool:

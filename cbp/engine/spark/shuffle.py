@@ -20,7 +20,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cbp.engine.columnar.buckets import bucket_shift
+from cbp.engine.columnar.key_hash import bucket_shift
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.shuffle.destinations import EPOCH
 from cbp.engine.shuffle.layout import SEQUENCE_BITS, FlowLayout, ShuffleLayout

@@ -23,8 +23,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from cbp.engine.columnar.arrow_types import arrow_type
-from cbp.engine.columnar.buckets import first_bucket
 from cbp.engine.columnar.file_slices import InputShare
+from cbp.engine.columnar.key_hash import first_bucket
 from cbp.engine.shuffle.combine import combined
 from cbp.engine.shuffle.destinations import copies
 from cbp.engine.shuffle.layout import COUNT, TO, ShuffleLayout

@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from cbp.engine.columnar.buckets import bucket_shift
+from cbp.engine.columnar.key_hash import bucket_shift
 
 __all__ = ["bucket_edges", "neighbors", "parted", "state_weight"]
 

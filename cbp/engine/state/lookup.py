@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-from cbp.engine.columnar.ranges import span_rows
+from cbp.engine.columnar.group_keys import span_rows
 from cbp.engine.delta.deletion_vectors import live_in, rows_of
 from cbp.engine.state.access_path import choose_search
 from cbp.engine.state.copies import CopyDamagedError, Guard

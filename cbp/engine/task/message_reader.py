@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cbp.engine.columnar.arrow_types import arrow_schema
-from cbp.engine.columnar.buckets import first_bucket
 from cbp.engine.columnar.file_slices import Share, windows
+from cbp.engine.columnar.key_hash import first_bucket
 from cbp.engine.shuffle.layout import ShuffleLayout
 from cbp.engine.shuffle.message_index import MessageIndex
 from cbp.engine.shuffle.replicated_read import arrival_order, routed

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from cbp.engine.columnar.buckets import first_bucket
+from cbp.engine.columnar.key_hash import first_bucket
 from cbp.engine.shuffle.layout import ShuffleLayout
 from cbp.engine.shuffle.message_index import Receivers
 from cbp.engine.shuffle.multicast_bindings import BindingFile

@@ -16,8 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from cbp.engine.columnar.buckets import bucket_shift
-from cbp.engine.columnar.key_hash import hash_columns
+from cbp.engine.columnar.key_hash import bucket_shift, hash_columns
 from cbp.engine.state.run_files import RunFiles, WrittenRun
 from cbp.model.flow.schema import Schema
 

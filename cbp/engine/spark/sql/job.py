@@ -43,9 +43,9 @@ from pyspark.errors import (
 from pyspark.sql import DataFrame, SparkSession
 
 from cbp.engine.columnar.author_errors import author_error
-from cbp.engine.columnar.buckets import bucket_shift, first_bucket
+from cbp.engine.columnar.key_hash import bucket_shift, first_bucket
 from cbp.engine.interface.runs import RunPlan
-from cbp.engine.spark.jobs import jobs_of
+from cbp.engine.spark.jobs import is_unreadable, jobs_of
 from cbp.engine.spark.shuffle import (
     by_task,
     ddl,
@@ -69,7 +69,6 @@ from cbp.engine.spark.sql.tasks import (
     settle_task,
 )
 from cbp.engine.spark.tasks import RESULT
-from cbp.engine.spark.unreadable import is_unreadable
 from cbp.engine.task.plan import TaskPlan
 from cbp.errors import is_authors
 from cbp.model.dataflow.call_rules import Fresh, refuse_returned

@@ -23,8 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cbp.engine.columnar.buckets import bucket_shift
-from cbp.engine.columnar.key_hash import hash_columns
+from cbp.engine.columnar.key_hash import bucket_shift, hash_columns
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.tables import open_table
 from cbp.engine.kernel.groupwise import state_file_schema

@@ -17,8 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cbp.engine.columnar.buckets import bucket_shift
-from cbp.engine.columnar.key_hash import hash_columns
+from cbp.engine.columnar.key_hash import bucket_shift, hash_columns
 from cbp.engine.direct import DirectEngine
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.kernel.arrow.groups import Groups
