@@ -24,9 +24,12 @@ from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from cbp.model.schedule.lease import Standing
-from controller.api import (
+from controller.api.answers import problems
+from controller.api.answers.schemas import Links, Problem
+from controller.api.requests.bounds import Bounds
+from controller.api.requests.idempotency import IdempotencyKeys
+from controller.api.routes import (
     claims,
-    configuration,
     corrections,
     dataflows,
     drop_folders,
@@ -36,7 +39,6 @@ from controller.api import (
     health,
     increments,
     metrics,
-    problems,
     rollbacks,
     runs,
     scrubs,
@@ -46,11 +48,9 @@ from controller.api import (
     translators,
     verifications,
 )
-from controller.api.bounds import Bounds
-from controller.api.dependencies import Parts
-from controller.api.idempotency import IdempotencyKeys
-from controller.api.routing import PREFIX, router
-from controller.api.schemas import Links, Problem
+from controller.api.routes import settings as settings_routes
+from controller.api.routing.dependencies import Parts
+from controller.api.routing.routers import PREFIX, router
 from controller.api.security import Guard
 from controller.ingest.drop_folder import DropFolder
 from controller.loop.controller import Controller
@@ -78,7 +78,7 @@ _RESOURCES = (
     verifications,
     scrubs,
     translators,
-    configuration,
+    settings_routes,
     metrics,
     health,
 )

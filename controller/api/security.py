@@ -21,8 +21,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cbp.errors import CbpError
-from controller.api.bounds import Bounds
-from controller.api.problems import (
+from controller.api.answers.problems import (
     ContentEncodingError,
     HostRefusedError,
     InternalError,
@@ -31,6 +30,7 @@ from controller.api.problems import (
     UnauthenticatedError,
     answer,
 )
+from controller.api.requests.bounds import Bounds
 
 __all__ = ["ONCE", "OPEN_PATHS", "SECURITY_HEADERS", "Guard", "bearer_scheme"]
 

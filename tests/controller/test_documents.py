@@ -286,7 +286,7 @@ def test_a_registration_that_cannot_be_answered_is_undone(
         headers={"Authorization": f"Bearer {TOKEN}"},
     ) as client:
         with monkeypatch.context() as patch:
-            patch.setattr("controller.api.overview.Overview.detail", fail)
+            patch.setattr("controller.api.figures.overview.Overview.detail", fail)
             assert client.post("/api/v1/dataflows", json=body).status_code == 500
         assert [record.name for record in world.store.dataflows()] == ["one"]
         assert client.post("/api/v1/dataflows", json=body).status_code == 201

@@ -18,7 +18,7 @@ import pytest
 from cbp.engine.storage.failpoints import NO_FAULTS, PlannedFaults
 from cbp.errors import LeaseLostError, OperatingError
 from cbp.model.schedule.lease import ACTING_SHARE, Lease, Role
-from controller.api.problems import LedElsewhereError, NotLeadingError
+from controller.api.answers.problems import LedElsewhereError, NotLeadingError
 from controller.app import Service, api_of
 from controller.client.service_client import ServiceClient
 from controller.loop import Fence, Leadership

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from starlette.types import Message, Scope
 
-from controller.api.bounds import Bounds
-from controller.api.problems import ClientTooSlowError
+from controller.api.answers.problems import ClientTooSlowError
+from controller.api.requests.bounds import Bounds
 from controller.api.security import ONCE, OPEN_PATHS, SECURITY_HEADERS
 from tests.controller.api.fakes import TOKEN, Service
 
@@ -191,7 +191,7 @@ def test_who_trickles_is_given_up_on_every_route(filled: Service) -> None:
     bounds = Bounds(1 << 20, 1 << 30, 30.0)
     scope: Scope = {"type": "http", "method": "POST", "path": "/api/v1/dataflows/x", "headers": []}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("controller.api.bounds.monotonic", lambda: next(clock))
+        patch.setattr("controller.api.requests.bounds.monotonic", lambda: next(clock))
         read = bounds.bounded(scope, receive)
 
         async def pieces() -> int:

@@ -13,8 +13,8 @@ import yaml
 
 from cbp.engine.delta.tables import open_table
 from cbp.engine.storage.files import LocalFiles
-from controller.api.keys import NULL_PARAMETER
-from controller.api.routing import PREFIX
+from controller.api.requests.keys import NULL_PARAMETER
+from controller.api.routing.routers import PREFIX
 from controller.api.security import OPEN_PATHS
 from controller.cli.main import app
 from controller.cli.session import Session

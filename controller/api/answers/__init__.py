@@ -1,0 +1,1 @@
+"""What goes out: schemas, problems with their status, JSON values."""

@@ -1,0 +1,71 @@
+"""What stages wait for: the reason of the last decision, and what stands at each input now.
+
+The decision may be older than the queues that are shown with it. The figures are for people; no
+decision depends on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cbp.model.flow.connector import Connector
+from cbp.model.schedule.waiting import Wait
+from controller.api.answers.schemas import FrameOut, InputWaitOut, WaitOut, Waits
+from controller.loop.controller import Controller
+from controller.store.base import DataflowRecord, StageRecord, Store
+
+__all__ = ["waits"]
+
+
+def waits(controller: Controller, store: Store, record: DataflowRecord) -> Waits:
+    """Return why each leading stage of a dataflow does not start."""
+    reasons = controller.waits(record.name)
+    connectors = store.connectors(record.name)
+    wiring = record.document.get("stages", {})
+    items = []
+    for stage in store.stages(record.name):
+        flows = wiring.get(stage.stage, {}).get("inputs", {})
+        inputs = [
+            _input(connector, str(flows.get(name, f"{stage.stage}.{name}")))
+            for name, connector in connectors.get(stage.stage, {}).items()
+        ]
+        items.append(_stage(stage, reasons.get(stage.stage), inputs))
+    return Waits(items=items)
+
+
+def _stage(stage: StageRecord, wait: Wait | None, inputs: list[InputWaitOut]) -> WaitOut:
+    return WaitOut(
+        stage=stage.stage,
+        kind="" if wait is None else wait.kind,
+        words="" if wait is None else wait.words,
+        since=stage.waiting_since if wait is None else wait.since,
+        behind="" if wait is None else wait.behind,
+        turns=stage.turns,
+        error=_error(stage, wait),
+        inputs=inputs,
+    )
+
+
+def _error(stage: StageRecord, wait: Wait | None) -> Mapping[str, Any] | None:
+    if wait is not None and wait.error is not None:
+        return wait.error.as_dict()
+    return stage.error
+
+
+def _input(connector: Connector, flow: str) -> InputWaitOut:
+    framing = connector.framing
+    open_ = None if framing is None else framing.open
+    return InputWaitOut(
+        input=connector.input,
+        flow=flow,
+        unread=len(connector.unread),
+        records=connector.records,
+        bytes=connector.bytes,
+        kept=sum(queued.read for queued in connector.queue),
+        framing=len(connector.arrived),
+        closes=len(connector.closes),
+        open_frame=None
+        if open_ is None
+        else FrameOut(number=open_.index, framing_key=open_.framing_key, records=open_.records),
+    )

@@ -1,0 +1,1 @@
+"""What comes in, checked: bodies and their bounds, keys, moments, idempotency keys."""

@@ -1,0 +1,53 @@
+"""The snapshot that a request asks for: as of an epoch or a time; the same for all tables.
+
+The answer's records are those of the versions that `GET /dataflows/{name}/snapshot` returns for
+the same parameters, so that requests for several tables agree.
+"""
+
+from __future__ import annotations
+
+from pydantic import AwareDatetime, Field
+
+from controller.api.answers.problems import RequestInvalidError
+from controller.api.answers.schemas import Model, PageQuery
+from controller.loop.reading.reader import AsOf
+
+__all__ = ["MomentPageQuery", "MomentQuery", "as_of"]
+
+
+class MomentQuery(Model):
+    """The snapshot that a client asks for; without parameters: the newest."""
+
+    epoch: int | None = Field(None, ge=0, description="The first that shows this epoch.")
+    stage: str | None = Field(
+        None, max_length=200, description="Stage that `epoch` refers to; by default every stage."
+    )
+    at: AwareDatetime | None = Field(None, description="The newest one as of this time.")
+
+
+class MomentPageQuery(PageQuery, MomentQuery):
+    """A page of a snapshot; a cursor keeps the snapshot of its first page."""
+
+
+def as_of(query: MomentQuery, *, prefix: str = "") -> AsOf | None:
+    """Return the requested snapshot; `None` if the request names none.
+
+    Args:
+        query: The request's parameters.
+        prefix: Prefix of the parameter names, for messages.
+
+    Raises:
+        RequestInvalidError: If a stage comes without an epoch.
+    """
+    if query.stage is not None and query.epoch is None:
+        message = "a stage needs an epoch"
+        mistake = {
+            "code": "epoch_missing",
+            "where": f"query.{prefix}stage",
+            "message": message,
+        }
+        raise RequestInvalidError([mistake])
+    if query.epoch is None and query.at is None:
+        return None
+    at_ms = None if query.at is None else int(query.at.timestamp() * 1000)
+    return AsOf(query.epoch, query.stage, at_ms)

@@ -1,0 +1,1 @@
+"""Routes: a module per resource, each with the paths that begin with its name."""

@@ -1,0 +1,66 @@
+"""Snapshots: the versions of all tables of a dataflow that belong together."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import Field
+
+from controller.api.answers.schemas import Model
+from controller.api.requests.moments import MomentQuery, as_of
+from controller.api.routing.dependencies import SnapshotsDep
+from controller.api.routing.routers import problems, router
+from controller.loop.reading.reader import AsOf
+
+__all__ = ["routes"]
+
+routes = router("snapshots")
+
+
+class TableOut(Model):
+    """One table of a snapshot."""
+
+    table: str
+    path: str
+    version: int = Field(description="For `VERSION AS OF`, `versionAsOf`, `version=`.")
+    epoch: int = Field(description="Last epoch that changed it; -1: none did.")
+
+
+class SnapshotOut(Model):
+    """Versions of tables that belong together."""
+
+    dataflow: str
+    at: datetime = Field(description="For `TIMESTAMP AS OF`.")
+    newest: bool
+    readable_until: datetime = Field(description="Collection leaves its files alone until then.")
+    epochs: dict[str, int] = Field(description="Stage to the last epoch in it; -1: none.")
+    tables: list[TableOut]
+
+
+@routes.get("/dataflows/{name}/snapshot", responses=problems(404))
+def take(name: str, snapshots: SnapshotsDep, query: Annotated[MomentQuery, Query()]) -> SnapshotOut:
+    """Return versions of all tables that show the same publications, while runs continue."""
+    asked = as_of(query) or AsOf()
+    found = snapshots.take(name, epoch=asked.epoch, stage=asked.stage, at_ms=asked.at_ms)
+    return SnapshotOut(
+        dataflow=found.dataflow,
+        at=_time(found.at_ms),
+        newest=found.newest,
+        readable_until=_time(found.readable_until_ms),
+        epochs=found.epochs,
+        tables=[
+            TableOut(
+                table=table,
+                path=f"{found.folder}/{table}",
+                version=shown.version,
+                epoch=shown.epoch,
+            )
+            for table, shown in found.tables.items()
+        ],
+    )
+
+
+def _time(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)

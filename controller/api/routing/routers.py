@@ -1,0 +1,114 @@
+"""Shared parts of all resource modules: router, leadership, page size.
+
+Every route of a router made here needs the token (see `controller.api.security`) and documents the
+problems that any route may answer with.
+
+Several instances may run. Any instance serves a route that only reads, unless the data is in the
+leader's memory (`leader_only`), and a route marked `any_instance`. All other routes are the
+leader's; another instance answers 421 with the leader's address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, Depends, Request
+
+from cbp.model.schedule.lease import Role
+from controller.api.answers.problems import (
+    MEDIA_TYPE,
+    LedElsewhereError,
+    NotLeadingError,
+    RequestInvalidError,
+)
+from controller.api.answers.schemas import PageQuery
+from controller.api.routing.dependencies import standing_of
+from controller.api.security import bearer_scheme
+from controller.settings import Settings
+
+__all__ = [
+    "PREFIX",
+    "any_instance",
+    "leader_only",
+    "open_router",
+    "page_size",
+    "problems",
+    "router",
+]
+
+PREFIX = "/api/v1"
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+_ANY = (400, 403, 422, 500, 503)
+_READS = ("GET", "HEAD", "OPTIONS")
+_ANYWHERE: set[Any] = set()
+_LEADERS: set[Any] = set()
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return OpenAPI responses that carry a problem document, for these statuses."""
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {
+        status: {
+            "description": HTTPStatus(status).phrase,
+            "content": {MEDIA_TYPE: {"schema": schema}},
+        }
+        for status in statuses
+    }
+
+
+def router(tag: str) -> APIRouter:
+    """Return a router whose routes need the token."""
+    return APIRouter(
+        tags=[tag],
+        dependencies=[Depends(bearer_scheme), Depends(_led_here)],
+        responses=problems(*_ANY, 401, 421),
+    )
+
+
+def any_instance(endpoint: Endpoint) -> Endpoint:
+    """Mark a route that writes only to the store, so that any instance can serve it."""
+    _ANYWHERE.add(endpoint)
+    return endpoint
+
+
+def leader_only(endpoint: Endpoint) -> Endpoint:
+    """Mark a route that reads what only the leader's process holds."""
+    _LEADERS.add(endpoint)
+    return endpoint
+
+
+def open_router(tag: str) -> APIRouter:
+    """Return a router whose routes are listed in `security.OPEN_PATHS`."""
+    return APIRouter(tags=[tag], responses=problems(*_ANY))
+
+
+def page_size(settings: Settings, query: PageQuery) -> int:
+    """Return how many items a page may have.
+
+    Raises:
+        RequestInvalidError: If the client asks for more than the operator allows.
+    """
+    if query.limit is None:
+        return settings.page_size_default
+    if query.limit > settings.page_size_max:
+        message = f"at most {settings.page_size_max}"
+        mistake = {"code": "limit_too_large", "where": "query.limit", "message": message}
+        raise RequestInvalidError([mistake])
+    return query.limit
+
+
+async def _led_here(request: Request) -> None:
+    """Refuse a request that only the leader serves; runs before a body is read."""
+    endpoint = request.scope["endpoint"]
+    if endpoint in _ANYWHERE or (request.method in _READS and endpoint not in _LEADERS):
+        return
+    standing = standing_of(request)
+    if standing.role is Role.LEADS:
+        return
+    if standing.leader:
+        raise LedElsewhereError(standing.leader)
+    message = "no instance is known to lead at the moment; try again"
+    raise NotLeadingError(message)
