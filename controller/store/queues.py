@@ -12,15 +12,17 @@ an increment must never look like a shorter queue.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, and_, func, insert, select
+from sqlalchemy import Connection, Select, Text, and_, func, insert, select, type_coerce
 from sqlalchemy import delete as delete_from
 from sqlalchemy import update as update_table
 
 from cbp.errors import InvariantError
 from cbp.model.flow.connector import Connector, Queued
+from cbp.model.flow.increment import Increment
 from cbp.model.run.intention import Intention
 from controller.store import rows
 from controller.store.base import IncrementRecord
@@ -28,6 +30,7 @@ from controller.store.frames import connector_of, consume_frames, framed_inputs
 from controller.store.tables import increments, queue, stages, wiring
 
 __all__ = [
+    "Known",
     "append_increments",
     "connectors",
     "consume",
@@ -195,44 +198,72 @@ def _assert_all(intention: Intention, input_: str, indexes: set[int], found: int
         raise InvariantError(message, dataflow=intention.dataflow, stage=intention.stage)
 
 
-def connectors(connection: Connection, dataflow: str) -> dict[str, dict[str, Connector]]:
-    """Return stage -> input -> connector; inputs in the order of their registration."""
+Known = dict[tuple[Any, ...], Queued]
+"""What stands in the queues of a dataflow, by the values of its row."""
+
+
+def connectors(
+    connection: Connection, dataflow: str, known: dict[str, Known] | None = None
+) -> dict[str, dict[str, Connector]]:
+    """Return stage -> input -> connector; inputs in the order of their registration.
+
+    Args:
+        connection: Inside a transaction.
+        dataflow: The name of the dataflow.
+        known: By dataflow, what waited at the last call, to be used again; replaced by what waits
+            now. A row with equal values is an equal increment, so nothing in it can be wrong.
+    """
+    waiting: dict[tuple[str, str], list[Queued]] = {}
+    before = {} if known is None else known.get(dataflow, {})
+    now: Known = {}
+    for stage, input_, *values in connection.execute(_queued(dataflow)):
+        key = tuple(values)
+        queued = now.get(key) or before.get(key) or _parsed(*values)
+        now[key] = queued
+        waiting.setdefault((stage, input_), []).append(queued)
+    if known is not None and (now or before):
+        known[dataflow] = now
     at_stage = and_(wiring.c.dataflow == stages.c.dataflow, wiring.c.stage == stages.c.stage)
-    at_input = and_(
-        queue.c.dataflow == wiring.c.dataflow,
-        queue.c.stage == wiring.c.stage,
-        queue.c.input == wiring.c.input,
+    inputs = (
+        select(stages.c.stage, wiring.c.input, wiring.c.framing)
+        .select_from(stages.outerjoin(wiring, at_stage))
+        .where(stages.c.dataflow == dataflow)
+        .order_by(stages.c.stage, wiring.c.position)
     )
+    found: dict[str, dict[str, Connector]] = {}
+    for stage, name, framing in connection.execute(inputs):
+        made = found.setdefault(stage, {})
+        if name is not None:
+            held = waiting.get((stage, name), ())
+            made[name] = (
+                Connector(name, tuple(held))
+                if framing is None
+                else connector_of(name, framing, held)
+            )
+    return found
+
+
+def _queued(dataflow: str) -> Select[Any]:
+    """Return the query for a dataflow's queues, in order; JSON values stay text."""
     of_queue = and_(
         increments.c.dataflow == queue.c.dataflow,
         increments.c.flow == queue.c.flow,
         increments.c.idx == queue.c.idx,
     )
-    source = stages.outerjoin(wiring, at_stage).outerjoin(queue, at_input)
-    columns = [stages.c.stage, wiring.c.input, wiring.c.framing, queue.c.read_mark]
-    columns += [increments.c[name] for name in ("flow", "idx", "framing_key", "files", "bindings")]
-    query = (
-        select(*columns)
-        .select_from(source.outerjoin(increments, of_queue))
-        .where(stages.c.dataflow == dataflow)
-        .order_by(stages.c.stage, wiring.c.position, queue.c.position)
+    texts = (type_coerce(increments.c[name], Text) for name in _JSON)
+    return (
+        select(queue.c.stage, queue.c.input, queue.c.read_mark, queue.c.flow, queue.c.idx, *texts)
+        .select_from(queue.join(increments, of_queue))
+        .where(queue.c.dataflow == dataflow)
+        .order_by(queue.c.stage, queue.c.input, queue.c.position)
     )
-    found: dict[str, dict[str, list[Queued]]] = {}
-    framed: dict[tuple[str, str], Any] = {}
-    for row in connection.execute(query):
-        if row.framing is not None:
-            framed[row.stage, row.input] = row.framing
-        inputs = found.setdefault(row.stage, {})
-        if row.input is not None:
-            waiting = inputs.setdefault(row.input, [])
-            if row.idx is not None:
-                waiting.append(Queued(rows.increment_of(row), bool(row.read_mark)))
-    return {
-        stage: {
-            name: connector_of(name, framed[stage, name], waiting)
-            if (stage, name) in framed
-            else Connector(name, tuple(waiting))
-            for name, waiting in inputs.items()
-        }
-        for stage, inputs in found.items()
-    }
+
+
+_JSON = ("framing_key", "files", "bindings")
+
+
+def _parsed(read_mark: int, flow: str, index: int, *texts: str | None) -> Queued:
+    framing_key, files, bindings = (None if one is None else json.loads(one) for one in texts)
+    value = {"flow": flow, "index": index, "framing_key": framing_key, "files": files}
+    increment = Increment.from_json(value | {"bindings": bindings or ()})
+    return Queued(increment, bool(read_mark))

@@ -26,6 +26,7 @@ class Registrations:
     """Methods of `SqlStore`; see `controller.store.base` for what they guarantee."""
 
     _database: Database
+    _known: dict[str, queues.Known]
 
     def register(
         self,
@@ -77,6 +78,7 @@ class Registrations:
                     continue
                 owner = table.c.name if table is dataflows else table.c.dataflow
                 connection.execute(delete_from(table).where(owner == name))
+        self._known.pop(name, None)
 
     def stages(self, dataflow: str) -> list[StageRecord]:
         """See `Store.stages`; empty for an unknown dataflow."""
@@ -116,7 +118,7 @@ class Registrations:
     def connectors(self, dataflow: str) -> dict[str, dict[str, Connector]]:
         """See `Store.connectors`; empty for an unknown dataflow."""
         with self._database.read() as connection:
-            return queues.connectors(connection, dataflow)
+            return queues.connectors(connection, dataflow, self._known)
 
 
 def _insert_stage(

@@ -71,7 +71,7 @@ class SqlStore(
     """The SQL implementation of `Store`; made by `open_store`."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self._database, self._known = database, {}
 
     def close(self) -> None:
         """See `Store.close`; may be called again."""

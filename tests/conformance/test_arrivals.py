@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import update
 
 from cbp.errors import AlreadyExistsError, InvariantError, NotFoundError
+from cbp.model.flow.connector import Queued
 from cbp.model.flow.increment import DataFile
-from controller.store import SqlStore
+from controller.store import SqlStore, queues
 from controller.store.base import ClaimStatus
+from controller.store.tables import increments
 from tests.conformance.records import (
     a_claim,
     a_dataflow,
@@ -73,6 +76,41 @@ def test_increments_that_come_together_wait_in_their_order(chain: SqlStore) -> N
         "c3": 3,
         "lost": 4,
     }
+
+
+def test_what_waits_is_parsed_once(chain: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often the queues are loaded: at each tick, while thousands wait."""
+    parsed, parse = list[tuple[str, int]](), queues._parsed
+
+    def counting(read_mark: int, flow: str, index: int, *texts: str | None) -> Queued:
+        parsed.append((flow, index))
+        return parse(read_mark, flow, index, *texts)
+
+    monkeypatch.setattr(queues, "_parsed", counting)
+    for _ in range(50):
+        arrive(chain)
+        chain.connectors("d")
+    # Increments are queued at two inputs, and loaded fifty times.
+    assert parsed == [("a", index) for index in range(50)]
+    run = a_run(read={"i": [0, 1]}, remove={"i": [0]})
+    chain.intend(run)
+    chain.commit(an_intention(run, an_increment("s.out", 0)), finished_at=at(2))
+    assert waiting(chain)["s"]["i"] == ["a/1*", *(f"a/{index}" for index in range(2, 50))]
+    assert parsed[50:] == [("a", 1), ("s.out", 0)]
+
+
+@pytest.mark.parametrize("column", ["files", "bindings", "framing_key"])
+def test_what_was_loaded_before_hides_no_change(chain: SqlStore, column: str) -> None:
+    """A roll-back gives an index to another increment; a retention moves an increment's files."""
+    arrive(chain)
+    before = chain.connectors("d")["s"]["i"].queue[0].increment
+    values = {"files": [["x", 7, 8]], "bindings": [["y", 1, 1]], "framing_key": "k"}
+    with chain._database.write() as connection:
+        connection.execute(update(increments).values({column: values[column]}))
+    after = chain.connectors("d")["s"]["i"].queue[0].increment
+    assert after != before
+    assert after.to_json() == before.to_json() | {column: values[column]}
+    assert chain.connectors("d") == SqlStore(chain._database).connectors("d")
 
 
 def test_an_id_of_a_claim_is_used_once(chain: SqlStore) -> None:

@@ -1,5 +1,7 @@
 """Every reader takes time in proportion to the file, whatever its author put together.
 
+And every file takes the same time, however many wait behind it.
+
 No absolute times: a file four times as large may take eight times as long here, where
 quadratic work takes sixteen. What is measured is the processor's time of this thread.
 """
@@ -11,6 +13,7 @@ import io
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,13 +22,17 @@ from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.flow.schema import Schema
 from controller.ingest.content import ClaimedContent
 from controller.ingest.formats import read_batches
+from controller.ingest.groups import GROUP_FILES
 from controller.ingest.limits import IngestLimits
 from controller.ingest.notes import Notes
 from controller.ingest.rejection import FileRejectedError
+from tests.controller.ingest.harness import Drop
 
 GROWTH, GROWTH_MAX = 4, 9
 WORTH_SECONDS = 0.03
 """Below this the larger file is made larger still: noise is not growth."""
+
+WAITING = (200, 5_000)
 
 Make = Callable[[int], bytes]
 
@@ -174,3 +181,23 @@ def test_the_measurement_sees_quadratic_work(tmp_path: Any) -> None:
     few, many = min(work(20_000) for _ in range(3)), min(work(80_000) for _ in range(2))
     assert many > WORTH_SECONDS
     assert many > GROWTH_MAX * few
+
+
+def test_a_file_costs_the_same_however_many_wait(tmp_path: Path) -> None:
+    """A group of 5,000 waiting files costs less than twice a group of 200, listing included."""
+    few, many = (
+        Drop(tmp_path / str(count), "n BIGINT", limits=IngestLimits(claims_per_scan=GROUP_FILES))
+        for count in WAITING
+    )
+    for drop, count in zip((few, many), WAITING, strict=True):
+        for number in range(count):
+            drop.put(f"f{number:04d}", b'{"n": %d}\n' % number)
+
+    def of_a_pass(drop: Drop) -> float:
+        begun = time.thread_time()
+        assert drop.scan().accepted == GROUP_FILES
+        return time.thread_time() - begun
+
+    rounds = [(of_a_pass(few), of_a_pass(many)) for _ in range(3)]
+    least_few, least_many = (min(seconds) for seconds in zip(*rounds, strict=True))
+    assert least_many < 2 * least_few
