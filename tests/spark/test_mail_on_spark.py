@@ -15,7 +15,7 @@ from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor
 from cbp.engine.storage.engine_limits import EngineLimits
 from tests import flows
-from tests.cbp.engine.letters import fed, letters, make_small, many
+from tests.cbp.engine.letters import fed, letters, many, small_limits
 from tests.driver import Driver
 
 pytestmark = pytest.mark.spark
@@ -60,14 +60,14 @@ def test_large_messages_are_not_shuffled_and_read_once(spark: Any, tmp_path: Pat
 
 
 def test_messages_are_read_in_place_beside_an_input_that_is_shuffled(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any, tmp_path: Path
 ) -> None:
     """Flows come to one task from files and from the shuffle, as if all had been shuffled.
 
     So do messages of which some lie by bucket and others as they were emitted: too many of
     these are shuffled with all of their flow.
     """
-    small = make_small(monkeypatch, rows_min=20)
+    small = small_limits(rows_min=20)
     found, beside = {}, {}
     for by_bucket, limit in ((True, 60), (True, 0), (False, 0)):
         which = f"{by_bucket}-{limit}"

@@ -149,7 +149,7 @@ class BlackboxTask:
         plan, counts = self.plan, self.writers.counts
         layout = plan.layout
         assert layout is not None, "only groupwise stages have state"
-        with Spool(layout) as spool:
+        with Spool(layout, self.plan.limits) as spool:
             spool.take(batches)
             count_arrived(plan, spool, counts)
             counts["copies"] = sum(spool.arrived(flow) for flow in layout.shared)

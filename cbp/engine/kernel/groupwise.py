@@ -170,7 +170,7 @@ class BucketRun:
             hashes=hashes,
             ranges=ranges,
             large=large,
-            large_rows=self.limits.large_group_rows,
+            limits=self.limits,
             deliveries=self.deliveries,
         )
         start = 0

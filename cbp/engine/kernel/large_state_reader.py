@@ -15,6 +15,7 @@ from cbp.engine.columnar.group_keys import positive_zeros
 from cbp.engine.columnar.row_codec import Row, decode_columns
 from cbp.engine.state.bucket_state import Found
 from cbp.engine.state.large_groups import LargeGroup
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.external_sort import sorted_tables
 from cbp.model.dataflow.stage import StateSpec
 
@@ -26,7 +27,7 @@ class StateStream:
 
     Args:
         make: Makes records from tuples of values.
-        rows_max: Most records that are Python objects at a time.
+        limits: Tell how many records are Python objects at a time, and how they are sorted.
     """
 
     def __init__(
@@ -34,9 +35,10 @@ class StateStream:
         spec: StateSpec,
         group: LargeGroup,
         make: Callable[[Iterable[Row]], list[Row]],
-        rows_max: int,
+        limits: EngineLimits,
     ) -> None:
-        self._spec, self._group, self._make, self._rows_max = spec, group, make, rows_max
+        self._spec, self._group, self._make, self._limits = spec, group, make, limits
+        self._rows_max = limits.large_group_rows
         self._names, self._types = spec.schema.names, [f.type for f in spec.schema.fields]
 
     def keys(self, columns: Sequence[str]) -> pa.Table:
@@ -63,7 +65,7 @@ class StateStream:
 
     def tables(self) -> Iterator[tuple[pa.Table, Found]]:
         """Yield the records in order as Arrow tables, each with the places of its records."""
-        for table in sorted_tables(self._located(), self._spec.order):
+        for table in sorted_tables(self._located(), self._spec.order, limits=self._limits):
             for start in range(0, table.num_rows, self._rows_max):
                 part = table.slice(start, self._rows_max)
                 yield part, self._places(part)

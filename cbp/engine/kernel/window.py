@@ -23,6 +23,7 @@ from cbp.engine.kernel.large_state_reader import StateStream
 from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.state.bucket_state import BucketState, Found
 from cbp.engine.state.large_groups import LargeGroup
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.external_sort import order_by_columns
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 
@@ -108,7 +109,7 @@ class WindowReader:
         found: The looked-up records of each state, by name.
         ranges: For every input, then for every state, the rows of each hash.
         large: For each state, the groups that `found` leaves out because they are too large.
-        large_rows: A group with more records of one input than this is read in chunks.
+        limits: A group with more records of one input than `large_group_rows` is read in chunks.
         deliveries: Records that groups share, if any.
     """
 
@@ -122,13 +123,13 @@ class WindowReader:
         hashes: Int64s,
         ranges: list[Ranges],
         large: Mapping[str, Mapping[int, LargeGroup]],
-        large_rows: int,
+        limits: EngineLimits,
         deliveries: Deliveries | None = None,
     ) -> None:
         assert spec.key is not None, "only groupwise translators have groups"
         self._spec, self._runs, self._states, self._found = spec, runs, states, found
         self._hashes, self._ranges, self._large_states = hashes, ranges, large
-        self._deliveries, self._large_rows = deliveries, large_rows
+        self._deliveries, self._limits = deliveries, limits
         self._key_types = tuple(column.type for column in spec.key.fields)
         self._key_schema = arrow_schema(spec.key, wide=True)
         self._key = rows_maker("Key", spec.key.names)
@@ -140,7 +141,7 @@ class WindowReader:
 
     def read(self, start: int, stop: int) -> Window:
         """Return the groups `start` to `stop`."""
-        window, flows, pure = self._read(start, stop, large=self._large_rows)
+        window, flows, pure = self._read(start, stop, large=self._limits.large_group_rows)
         if pure:
             return window
         if any(source.chunks for source in window.sources):
@@ -206,7 +207,7 @@ class WindowReader:
         self, run: FlowRun, make: Callable[[Iterable[Row]], list[Row]], first: int, last: int
     ) -> Source:
         """Return one group that is read lazily; the flow's run is in Arrow memory or on disk."""
-        step = self._large_rows
+        step = self._limits.large_group_rows
 
         def chunks() -> Iterator[list[Row]]:
             for start in range(first, last, step):
@@ -217,7 +218,7 @@ class WindowReader:
 
     def _streamed(self, spec: StateSpec, group: LargeGroup) -> tuple[Source, pa.Table]:
         """Return the state of one large group, to be read lazily, and its distinct keys."""
-        stream = StateStream(spec, group, self._rows[spec.name], self._large_rows)
+        stream = StateStream(spec, group, self._rows[spec.name], self._limits)
         shown = stream.first(_SHOWN_ROWS)
         source = Source(spec.name, shown, np.array([0]), np.array([len(shown)]))
         source.chunks, source.stream = stream.chunks, stream

@@ -30,17 +30,11 @@ import pyarrow.parquet as pq
 from cbp.engine.columnar.arrow_types import arrow_type
 from cbp.engine.columnar.key_hash import bucket_shift, hash_columns
 from cbp.engine.shuffle.routing_keys import key_of
-from cbp.engine.storage.parquet_writer import ROWS_PER_GROUP
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import AuthorCodeError
 from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 
 __all__ = ["Block", "MessageGroups", "MessageIndex", "Receivers"]
-
-BLOCK_BYTES = 32 << 20
-"""Size of the block of messages that is sorted at a time; this takes about three times as much."""
-
-_GROUP_ROWS_MIN = 8_192
-"""Small buckets share a row group of at least this many rows: a row group costs some 100 bytes."""
 
 _KEY = b"cbp.receivers"
 
@@ -153,13 +147,13 @@ class MessageGroups:
     See `cbp.engine.storage.parquet_writer.RowGroups`.
     """
 
-    def __init__(self, receivers: Receivers) -> None:
-        self._receivers = receivers
+    def __init__(self, receivers: Receivers, limits: EngineLimits) -> None:
+        self._receivers, self._limits = receivers, limits
         self._laid: _Laid | None = _Laid()
 
     def is_full(self, rows: int, size: int) -> bool:
         """Tell whether the pending messages fill a block."""
-        return size >= BLOCK_BYTES
+        return size >= self._limits.message_block_bytes
 
     def cut(self, table: pa.Table) -> Iterator[pa.Table]:
         """Yield the row groups of a block."""
@@ -167,14 +161,14 @@ class MessageGroups:
         found = self._receivers_of(table, size)
         if found is None:
             self._laid = None
-            yield from _cut(table, [table.num_rows])
+            yield from _cut(table, [table.num_rows], self._limits)
             return
         assert self._laid is not None, "else no receivers were asked for"
         order = np.argsort(found, kind="stable")
         buckets, rows = np.unique(found, return_counts=True)
         self._laid.blocks.append(Block(tuple(buckets.tolist()), tuple(rows.tolist())))
         self._laid.bytes += size
-        yield from _cut(table.take(pa.array(order)), rows.tolist())
+        yield from _cut(table.take(pa.array(order)), rows.tolist(), self._limits)
 
     def finish(self, writer: pq.ParquetWriter, rows: int) -> int:
         """Write the index; return the number of buckets, or 0 for a file that is not sorted."""
@@ -188,7 +182,8 @@ class MessageGroups:
 
     def _receivers_of(self, table: pa.Table, size: int) -> Int64s | None:
         """Return the buckets of a block's messages; `None`: the file stays unsorted."""
-        small = table.num_rows < self._receivers.rows_min and size < BLOCK_BYTES
+        block = self._limits.message_block_bytes
+        small = table.num_rows < self._receivers.rows_min and size < block
         if self._laid is None or (small and not self._laid.blocks):
             return None
         try:
@@ -197,16 +192,17 @@ class MessageGroups:
             return None  # the reader reports it, as for any message
 
 
-def _cut(table: pa.Table, sizes: Sequence[int]) -> Iterator[pa.Table]:
+def _cut(table: pa.Table, sizes: Sequence[int], limits: EngineLimits) -> Iterator[pa.Table]:
     """Cut a block into row groups; `sizes` has the number of rows of each bucket."""
     start = stop = 0
+    least, most = limits.message_group_rows_min, limits.message_group_rows_max
     for size in sizes:
-        if stop - start >= _GROUP_ROWS_MIN or (size >= _GROUP_ROWS_MIN and stop > start):
+        if stop - start >= least or (size >= least and stop > start):
             yield table.slice(start, stop - start)
             start = stop
         stop += size
-        while stop - start > ROWS_PER_GROUP:
-            yield table.slice(start, ROWS_PER_GROUP)
-            start += ROWS_PER_GROUP
+        while stop - start > most:
+            yield table.slice(start, most)
+            start += most
     if stop > start:
         yield table.slice(start, stop - start)

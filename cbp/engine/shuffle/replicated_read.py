@@ -27,6 +27,7 @@ from cbp.engine.shuffle.destinations import EPOCH, copies
 from cbp.engine.shuffle.layout import COUNT, TO, ShuffleLayout
 from cbp.engine.shuffle.routing_keys import slot_columns
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.external_sort import order_by_columns
 from cbp.errors import IncrementDamagedError
 from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
@@ -38,12 +39,6 @@ Replicate = Callable[
     tuple[Mapping[str, pa.Array | pa.ChunkedArray], pa.Table],
 ]
 """Replaces each shared copy by one copy per group; see `cbp.engine.blackbox.replication`."""
-
-NARROW_BYTES_MAX = (1 << 31) - 1
-"""Up to this size of a flow's records its strings have 32-bit offsets, beyond it 64-bit offsets.
-
-Even 64 MB of files may hold more: repeated strings are compressed away.
-"""
 
 InputFile = Share
 """Rows of one file; a list of them is in order."""
@@ -62,6 +57,7 @@ def arrange(
     tasks: int,
     part: int,
     hash_mask: int,
+    limits: EngineLimits,
     replicate: Replicate | None = None,
 ) -> pa.Table:
     """Return the records of one task's buckets, sorted as the shuffle sorts them.
@@ -84,6 +80,7 @@ def arrange(
                 stage=stage,
                 buckets=buckets,
                 hash_mask=hash_mask,
+                narrow_bytes=limits.narrow_bytes,
                 replicate=replicate,
             )
             records = read_input(files, input_)
@@ -193,9 +190,14 @@ def routed(
     stage: str,
     buckets: int,
     hash_mask: int,
+    narrow_bytes: int,
     replicate: Replicate | None = None,
 ) -> pa.Table:
-    """Return records of an input, as `read_input` returns them, in the layout of the shuffle."""
+    """Return records of an input, as `read_input` returns them, in the layout of the shuffle.
+
+    Args:
+        narrow_bytes: Of larger tables, strings have offsets of 64 bits.
+    """
     assert spec.key is not None, "a record-wise translator is not routed"
     input_ = spec.inputs[flow]
     filled: Mapping[str, pa.Array | pa.ChunkedArray]
@@ -205,7 +207,7 @@ def routed(
             filled, table = replicate(filled, table)
     else:
         filled = slot_columns(table, spec, layout, flow, stage=stage)
-    rows, wide = table.num_rows, table.nbytes > NARROW_BYTES_MAX
+    rows, wide = table.num_rows, table.nbytes > narrow_bytes
     slots = {
         name: _chunk(filled[name].cast(arrow_type(type_, wide=wide)))
         if name in filled

@@ -23,21 +23,20 @@ import pyarrow.compute as pc
 
 from cbp.engine.columnar.arrow_types import arrow_type
 from cbp.engine.shuffle.layout import COUNT, ShuffleLayout
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.external_sort import sorted_tables
 from cbp.engine.storage.temp_files import BatchFile
 
-__all__ = ["SPOOL_BYTES", "Spool"]
-
-SPOOL_BYTES = 96 << 20
-"""A flow's run above this size goes to disk; two flows and their windows fit in a small worker."""
+__all__ = ["Spool"]
 
 _RANK = "_rank"
 
 
 class _Run:
-    """One flow's run: batches in memory up to `SPOOL_BYTES`, in a file from then on."""
+    """One flow's run: batches in memory up to `spool_bytes`, in a file from then on."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: EngineLimits) -> None:
+        self._limits, self._bytes_max = limits, limits.spool_bytes
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
         self.bytes = 0
@@ -51,7 +50,7 @@ class _Run:
         size = batch.nbytes
         self._bytes += size
         self.bytes += size
-        if self._bytes > SPOOL_BYTES:
+        if self._bytes > self._bytes_max:
             self._spill(batch.schema)
 
     def _spill(self, schema: pa.Schema) -> None:
@@ -100,14 +99,15 @@ class _Run:
         ranks = self.table.column("_hash").to_numpy().view(np.uint64)
         if np.all(ranks[1:] >= ranks[:-1]):
             return self
-        found = _Run()
-        if self.table.nbytes <= SPOOL_BYTES:
+        found = _Run(self._limits)
+        if self.table.nbytes <= self._bytes_max:
             table = self.table.take(pa.array(np.argsort(ranks))).combine_chunks()
             parts: Iterable[pa.Table] = [table]
         else:
             ranked = self.table.append_column(_RANK, pa.array(ranks))
             pieces = (pa.Table.from_batches([batch]) for batch in ranked.to_batches())
-            parts = (part.drop_columns(_RANK) for part in sorted_tables(pieces, [_RANK]))
+            ordered = sorted_tables(pieces, [_RANK], limits=self._limits)
+            parts = (part.drop_columns(_RANK) for part in ordered)
         try:
             for part in parts:
                 for batch in part.to_batches():
@@ -128,9 +128,9 @@ class _Run:
 class Spool:
     """The runs of all flows of one task; a context manager that closes its files."""
 
-    def __init__(self, layout: ShuffleLayout) -> None:
+    def __init__(self, layout: ShuffleLayout, limits: EngineLimits) -> None:
         self.layout = layout
-        self._runs = [_Run() for _ in range(layout.tags)]
+        self._runs = [_Run(limits) for _ in range(layout.tags)]
         slots = [(name, arrow_type(type_)) for name, type_ in layout.slots]
         numbers = [("_flow", pa.int8()), ("_bucket", pa.int32()), ("_hash", pa.int64())]
         self._schema = pa.schema([*numbers, *slots, ("_seq", pa.int64())])

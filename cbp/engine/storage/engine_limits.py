@@ -54,8 +54,22 @@ class EngineLimits:
             about three times as much.
         inline_deletes_bytes: Bytes of a state's bitmaps of deleted rows that an intention holds
             itself, over all tasks of a run; larger bitmaps go to files.
+        message_block_bytes: Bytes of the block of messages that a task sorts by bucket at a time;
+            this takes about three times as much.
+        message_group_rows_min: Small buckets share a row group of at least this many messages: a
+            row group costs some 100 bytes.
+        message_group_rows_max: Messages of a row group; a reader reads as many at a time.
+        message_sort_bytes: Bytes of messages that a reading task sorts in memory at a time.
         message_rows_min: Messages of a file from which on the file is sorted by bucket. With
             fewer, it costs no more if every task reads the whole file.
+        spool_bytes: A flow's records above this size go to disk; two flows and their windows fit
+            in a small worker.
+        narrow_bytes: Bytes of a flow's records above which its strings have offsets of 64 bits.
+            Even 64 MB of files may hold more: repeated strings are compressed away.
+        sort_run_bytes: Bytes of the rows that an external sort sorts at a time; sorting needs
+            about three times as much.
+        sort_block_bytes: Bytes of each run in memory while an external sort merges runs: a hundred
+            runs need 50 MB.
     """
 
     rows_per_task: int = 2_000
@@ -74,7 +88,15 @@ class EngineLimits:
     jvm_batch_bytes: int = 64 << 20
     remote_bytes: int = 32 << 20
     inline_deletes_bytes: int = 256 << 10
+    message_block_bytes: int = 32 << 20
+    message_group_rows_min: int = 8_192
+    message_group_rows_max: int = 131_072
+    message_sort_bytes: int = 32 << 20
     message_rows_min: int = 4_096
+    spool_bytes: int = 96 << 20
+    narrow_bytes: int = (1 << 31) - 1
+    sort_run_bytes: int = 32 << 20
+    sort_block_bytes: int = 512 << 10
 
     def rows_per_task_of(self, form: str) -> int:
         """Return how many records justify another task of a translator of this form."""

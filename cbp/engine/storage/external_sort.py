@@ -1,6 +1,6 @@
 """External sort of more rows than fit in memory: sorted runs on disk, merged while read.
 
-    tables -> runs of `RUN_BYTES`, each sorted, in one file without a name
+    tables -> runs of some megabytes, each sorted, in one file without a name
            -> per round: all rows up to the least of the runs' last rows, sorted, yielded
 
 A round reads one block of every run and takes the least of the blocks' last rows. All rows up to
@@ -24,15 +24,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.temp_files import BatchFile
 
-__all__ = ["RUN_BYTES", "order_by_columns", "sorted_tables"]
-
-RUN_BYTES = 32 << 20
-"""Size of the rows that are sorted at a time; sorting needs about three times as much."""
-
-_BLOCK_BYTES = 512 << 10
-"""Bytes of each run in memory while runs are merged: a hundred runs need 50 MB."""
+__all__ = ["order_by_columns", "sorted_tables"]
 
 
 def order_by_columns(table: pa.Table, columns: Sequence[str]) -> npt.NDArray[np.int64]:
@@ -55,14 +50,17 @@ def order_by_columns(table: pa.Table, columns: Sequence[str]) -> npt.NDArray[np.
     return order
 
 
-def sorted_tables(tables: Iterable[pa.Table], columns: Sequence[str]) -> Iterator[pa.Table]:
+def sorted_tables(
+    tables: Iterable[pa.Table], columns: Sequence[str], *, limits: EngineLimits
+) -> Iterator[pa.Table]:
     """Yield all rows in the order of these columns, as several tables.
 
     Args:
         tables: Tables of one schema in Arrow's wide types, so that any size fits; read once.
         columns: Comparable columns; rows that agree in all of them come in any order.
+        limits: Tell how much is sorted in memory, and read of a run, at a time.
     """
-    runs = [_Run(run, columns) for run in _runs(tables, columns)]
+    runs = [_Run(run, columns) for run in _runs(tables, columns, limits)]
     while runs := [run for run in runs if run.fill()]:
         fence = min(run.last for run in runs)
         parts = [run.upto(fence) for run in runs]
@@ -70,23 +68,25 @@ def sorted_tables(tables: Iterable[pa.Table], columns: Sequence[str]) -> Iterato
         yield table if len(runs) == 1 else table.take(pa.array(order_by_columns(table, columns)))
 
 
-def _runs(tables: Iterable[pa.Table], columns: Sequence[str]) -> list[Iterator[pa.Table]]:
+def _runs(
+    tables: Iterable[pa.Table], columns: Sequence[str], limits: EngineLimits
+) -> list[Iterator[pa.Table]]:
     """Return sorted runs as streams of blocks; two or more lie in one nameless temporary file."""
     held: list[pa.Table] = []
-    size, ends = 0, [0]
+    size, ends, block = 0, [0], limits.sort_block_bytes
     file: BatchFile | None = None
     try:
         for table in tables:
             held.append(table)
             size += table.nbytes
-            if size >= RUN_BYTES:
+            if size >= limits.sort_run_bytes:
                 file = file or BatchFile(table.schema)
-                ends.append(ends[-1] + _write(file, _sorted(held, columns)))
+                ends.append(ends[-1] + _write(file, _sorted(held, columns), block))
                 held, size = [], 0
         if file is None:
-            return [_blocks(_sorted(held, columns))] if held else []
+            return [_blocks(_sorted(held, columns), block)] if held else []
         if held:
-            ends.append(ends[-1] + _write(file, _sorted(held, columns)))
+            ends.append(ends[-1] + _write(file, _sorted(held, columns), block))
         reader = file.reader()
     finally:
         if file is not None:
@@ -99,22 +99,22 @@ def _sorted(tables: list[pa.Table], columns: Sequence[str]) -> pa.Table:
     return table.take(pa.array(order_by_columns(table, columns)))
 
 
-def _write(file: BatchFile, table: pa.Table) -> int:
-    return file.write(table, rows_max=_block_rows(table))
+def _write(file: BatchFile, table: pa.Table, block: int) -> int:
+    return file.write(table, rows_max=_block_rows(table, block))
 
 
 def _read(reader: pa.ipc.RecordBatchFileReader, first: int, last: int) -> Iterator[pa.Table]:
     return (pa.Table.from_batches([reader.get_batch(number)]) for number in range(first, last))
 
 
-def _blocks(table: pa.Table) -> Iterator[pa.Table]:
-    rows = _block_rows(table)
+def _blocks(table: pa.Table, block: int) -> Iterator[pa.Table]:
+    rows = _block_rows(table, block)
     return (table.slice(start, rows) for start in range(0, table.num_rows, rows))
 
 
-def _block_rows(table: pa.Table) -> int:
+def _block_rows(table: pa.Table, block: int) -> int:
     rows, size = int(table.num_rows), int(table.nbytes)
-    return max(1, _BLOCK_BYTES * max(1, rows) // max(size, 1))
+    return max(1, block * max(1, rows) // max(size, 1))
 
 
 class _Run:

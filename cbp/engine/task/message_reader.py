@@ -33,13 +33,9 @@ from cbp.engine.shuffle.message_index import MessageIndex
 from cbp.engine.shuffle.replicated_read import arrival_order, routed
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.engine.storage.external_sort import sorted_tables
-from cbp.engine.storage.parquet_writer import ROWS_PER_GROUP
 from cbp.engine.task.plan import TaskPlan
 
 __all__ = ["Mail", "Misplaced"]
-
-SORTED_BYTES = 32 << 20
-"""Bytes of messages that are sorted in memory at a time."""
 
 _SLOT_BYTES = 40
 """Bytes that the shuffle's layout adds to a message: about this much, at most."""
@@ -148,9 +144,9 @@ class _Flow:
                 found = table.column("_bucket").to_numpy()
                 width = table.nbytes // max(1, table.num_rows)
                 sizes += np.bincount(found, minlength=buckets) * width
-        held = 0
+        held, most = 0, self._plan.limits.message_sort_bytes
         for bucket in range(first, last):
-            if held and held + sizes[bucket] > SORTED_BYTES:
+            if held and held + sizes[bucket] > most:
                 yield first, bucket
                 first, held = bucket, 0
             held += int(sizes[bucket])
@@ -188,7 +184,7 @@ class _Flow:
     def _routed(self, rows: Share, start: int) -> Iterator[pa.Table]:
         """Yield rows of a file in the shuffle's layout; `start` is the first row's position."""
         plan = self._plan
-        for table in windows(rows, self._columns, ROWS_PER_GROUP):
+        for table in windows(rows, self._columns, plan.limits.message_group_rows_max):
             positions = np.arange(start, start + table.num_rows, dtype=np.int64)
             start += table.num_rows
             yield routed(
@@ -199,18 +195,19 @@ class _Flow:
                 stage=plan.stage,
                 buckets=plan.buckets,
                 hash_mask=plan.hash_mask,
+                narrow_bytes=plan.limits.narrow_bytes,
             )
 
     def _sorted(self, pieces: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
         """Sort messages, given in the order of their arrival, as the shuffle does; yield them."""
         held: list[pa.Table] = []
-        size = 0
+        size, limits = 0, self._plan.limits
         for piece in pieces:
             held.append(piece)
             size += piece.nbytes
-            if size > 2 * SORTED_BYTES:
+            if size > 2 * limits.message_sort_bytes:
                 columns = list(dict.fromkeys(self._layout.sort_columns))
-                for part in sorted_tables(chain(held, pieces), columns):
+                for part in sorted_tables(chain(held, pieces), columns, limits=limits):
                     yield from part.to_batches()
                 return
         if held:

@@ -75,7 +75,8 @@ class TaskOutputs:
         limits: EngineLimits,
         receivers: Mapping[str, Receivers] = MappingProxyType({}),
     ) -> None:
-        self._folder, self._epoch, self._faults = folder, epoch, faults
+        self._folder, self._epoch = folder, epoch
+        self._faults, self._limits = faults, limits
         self._file = flow_file(epoch, part, suffix)
         self._paths: dict[str, str] = {}
         self._sinks: dict[str, ParquetSink] = {}
@@ -129,7 +130,7 @@ class TaskOutputs:
             schema = output_schema(arrow_schema(output.schema))
             path = f"{self._folder}/{self._paths[flow]}"
             by_bucket = receivers.get(output.name)
-            groups = None if by_bucket is None else MessageGroups(by_bucket)
+            groups = None if by_bucket is None else MessageGroups(by_bucket, self._limits)
             self._sinks[flow] = ParquetSink(path, schema, faults=self._faults, groups=groups)
             self._columns[flow] = output.schema.names
             self._readers[flow] = []

@@ -9,7 +9,8 @@ The same records give files of the same contents in the same order, whatever the
 tasks: groups are visited by (hash, key), records within a group in the total order.
 
 Memory: one window of records at a time is in Python. Records that arrived are in Arrow, beyond
-`SPOOL_BYTES` on disk. A single group larger than a window is read lazily, flow by flow.
+`EngineLimits.spool_bytes` on disk. A single group larger than a window is read lazily, flow by
+flow.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ def arranged_records(plan: TaskPlan, part: int) -> pa.Table | None:
         tasks=plan.tasks,
         part=part,
         hash_mask=plan.hash_mask,
+        limits=plan.limits,
         replicate=plan.replication(),
     )
 
@@ -169,7 +171,7 @@ class StageTask:
         assert plan.layout is not None, "a record-wise stage has shares"
         cache = self.writers.cache()
         visited: set[int] = set()
-        with Spool(plan.layout) as spool:
+        with Spool(plan.layout, plan.limits) as spool:
             spool.take(batches)
             count_arrived(plan, spool, counts)
             shared = shared_records(plan, self.part, spool, counts)

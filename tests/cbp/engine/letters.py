@@ -5,14 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import pytest
-
 from cbp import DataflowBuilder
 from cbp.engine.reference.engine import ReferenceEngine
-from cbp.engine.shuffle import message_index as receivers
-from cbp.engine.storage import external_sort as external
 from cbp.engine.storage.engine_limits import EngineLimits
-from cbp.engine.task import message_reader as mail
 from cbp.model.dataflow.dataflow import Dataflow
 from tests import flows
 from tests.driver import Driver
@@ -31,16 +26,19 @@ def letters(translator: Any = None, *, buckets: int = 8) -> Dataflow:
     return flow.build()
 
 
-def make_small(monkeypatch: pytest.MonkeyPatch, rows_min: int = 1) -> EngineLimits:
-    """Let a few records be as many as there can be: of tasks, windows, blocks, stretches."""
-    monkeypatch.setattr(receivers, "BLOCK_BYTES", 400)
-    monkeypatch.setattr(receivers, "_GROUP_ROWS_MIN", 3)
-    monkeypatch.setattr(receivers, "ROWS_PER_GROUP", 5)
-    monkeypatch.setattr(mail, "ROWS_PER_GROUP", 4)
-    monkeypatch.setattr(mail, "SORTED_BYTES", 300)
-    monkeypatch.setattr(external, "RUN_BYTES", 300)
-    monkeypatch.setattr(external, "_BLOCK_BYTES", 100)
-    return EngineLimits(rows_per_task=3, message_rows_min=rows_min, window_rows=3)
+def small_limits(rows_min: int = 1) -> EngineLimits:
+    """Return limits that a few records reach: of tasks, windows, blocks, stretches."""
+    return EngineLimits(
+        rows_per_task=3,
+        window_rows=3,
+        message_rows_min=rows_min,
+        message_block_bytes=400,
+        message_group_rows_min=3,
+        message_group_rows_max=5,
+        message_sort_bytes=300,
+        sort_run_bytes=300,
+        sort_block_bytes=100,
+    )
 
 
 def many(seed: int = 5, records: int = 40) -> list[dict[str, Any]]:

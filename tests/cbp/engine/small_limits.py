@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from cbp.engine.shuffle import spool
 from cbp.engine.state import compaction
 from cbp.engine.state import multiset_diff as difference
-from cbp.engine.storage import external_sort as external
 from cbp.engine.storage import file_sizes as sizes
 from cbp.engine.storage.engine_limits import EngineLimits
 
 
 def shrink(monkeypatch: pytest.MonkeyPatch, *, pending_rows_max: int = 4) -> EngineLimits:
     """Make windows, groups in memory, files and spools so small that few records pass them."""
-    monkeypatch.setattr(spool, "SPOOL_BYTES", 500)
-    monkeypatch.setattr(external, "RUN_BYTES", 300)
-    monkeypatch.setattr(external, "_BLOCK_BYTES", 100)
     monkeypatch.setattr(difference, "PENDING_ROWS_MAX", pending_rows_max)
     monkeypatch.setattr(difference, "_BLOCK_ROWS", 2)
     monkeypatch.setattr(sizes, "FILE_ROWS_MAX", 20)
     monkeypatch.setattr(compaction, "_PIECE_ROWS", 6)
-    return EngineLimits(window_rows=7, large_group_rows=7, rows_per_record_task=5)
+    return EngineLimits(
+        window_rows=7,
+        large_group_rows=7,
+        rows_per_record_task=5,
+        spool_bytes=500,
+        sort_run_bytes=300,
+        sort_block_bytes=100,
+    )

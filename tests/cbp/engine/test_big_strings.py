@@ -19,7 +19,6 @@ from hypothesis import given, settings
 from cbp import DataflowBuilder, Input, Output, State, Translate, TranslateArrow
 from cbp.engine.direct import LocalEngine
 from cbp.engine.kernel.window import WindowReader
-from cbp.engine.shuffle import replicated_read as arrange
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.model.dataflow.dataflow import Dataflow
 from tests import flows
@@ -166,16 +165,17 @@ def test_calls_on_tables_take_more_than_two_gigabytes_of_strings(tmp_path: Path)
 
 
 @pytest.mark.parametrize("case", ["sequences", "tags"])
-def test_wide_strings_give_the_same(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_strings_give_the_same(case: str) -> None:
     """Offsets of 64 bits, in one flow and not in another, change no result."""
-    monkeypatch.setattr(arrange, "NARROW_BYTES_MAX", 100)
+    limits = EngineLimits(narrow_bytes=100)
     dataflow = dataflow_of(case)
 
     @settings(max_examples=15)
     @given(epochs_of(case))
     def same(epochs: list[dict[str, list[dict[str, Any]]]]) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            driver = Driver(LocalEngine(cache=f"{folder}/cache"), dataflow, Path(folder) / "t")
+            engine = LocalEngine(cache=f"{folder}/cache", limits=limits)
+            driver = Driver(engine, dataflow, Path(folder) / "t")
             assert_same(dataflow, driver, epochs)
 
     same()

@@ -118,7 +118,7 @@ class LookUpTask:
         plan = self.plan
         assert plan.layout is not None, "keys are laid out"
         cache = self._cache()
-        with Spool(plan.layout) as spool:
+        with Spool(plan.layout, plan.limits) as spool:
             spool.take(batches)
             count_arrived(plan, spool, self.counts)
             for some in bucket_batches(plan, self.part, spool):

@@ -93,7 +93,7 @@ class SettleTask:
         assert plan.layout is not None, "results are laid out"
         cache = writers.cache()
         visited: set[int] = set()
-        with Spool(plan.layout) as spool:
+        with Spool(plan.layout, plan.limits) as spool:
             # The results of a plan of one task come unsorted; sorting them here costs less.
             spool.take(batches, ordered=self.look_up is None)
             count_arrived(plan, spool, writers.counts)

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cbp.engine.shuffle import spool
 from cbp.engine.shuffle.spool import Spool
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from tests.cbp.engine.spooled import LAYOUT, batch
 
 
@@ -28,32 +28,25 @@ def test_every_bucket_has_its_records_however_they_come(
     bytes_max: int, records: list[tuple[int, int]], size: int
 ) -> None:
     """Each flow's records of any range of buckets, in their order, cut into any batches."""
-    before, spool.SPOOL_BYTES = spool.SPOOL_BYTES, bytes_max
-    try:
-        with Spool(LAYOUT) as kept:
-            parts = [records[at : at + size] for at in range(0, len(records), size)]
-            kept.take(
-                batch([f for f, _ in part], [b for _, b in part], at * size)
-                for at, part in enumerate(parts)
-            )
-            assert kept.sizes() == Counter(b for _, b in records)
-            for flow in (0, 1):
-                mine = [(n, b) for n, (f, b) in enumerate(records) if f == flow]
-                assert kept.arrived(flow) == len(mine)
-                for first in range(6):
-                    for last in range(first, 6):
-                        wanted = [n for n, b in mine if first <= b <= last]
-                        table = kept.between(flow, first, last)
-                        assert table.column("_seq").to_pylist() == wanted
-    finally:
-        spool.SPOOL_BYTES = before
+    with Spool(LAYOUT, EngineLimits(spool_bytes=bytes_max)) as kept:
+        parts = [records[at : at + size] for at in range(0, len(records), size)]
+        kept.take(
+            batch([f for f, _ in part], [b for _, b in part], at * size)
+            for at, part in enumerate(parts)
+        )
+        assert kept.sizes() == Counter(b for _, b in records)
+        for flow in (0, 1):
+            mine = [(n, b) for n, (f, b) in enumerate(records) if f == flow]
+            assert kept.arrived(flow) == len(mine)
+            for first in range(6):
+                for last in range(first, 6):
+                    wanted = [n for n, b in mine if first <= b <= last]
+                    table = kept.between(flow, first, last)
+                    assert table.column("_seq").to_pylist() == wanted
 
 
-def test_what_is_kept_of_a_large_flow_does_not_grow_with_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_kept_of_a_large_flow_does_not_grow_with_it() -> None:
     """Of 400,000 records on disk less than a byte each is kept, and none by bucket."""
-    monkeypatch.setattr(spool, "SPOOL_BYTES", 1 << 16)
     size, many = 2_000, 200
 
     def made() -> Iterator[pa.RecordBatch]:
@@ -62,7 +55,7 @@ def test_what_is_kept_of_a_large_flow_does_not_grow_with_it(
 
     tracemalloc.start()
     try:
-        with Spool(LAYOUT) as kept:
+        with Spool(LAYOUT, EngineLimits(spool_bytes=1 << 16)) as kept:
             kept.take(made())
             assert kept.sizes() == dict.fromkeys(range(4), size * many // 4)
             assert kept.between(0, 1, 2).num_rows == size * many // 2
@@ -76,7 +69,7 @@ def test_what_is_kept_of_a_large_flow_does_not_grow_with_it(
 def test_what_is_in_order_is_not_sorted(hashes: list[int]) -> None:
     """Results often come by unsigned hash; then they stay where they are, and no text is copied."""
     arrived = batch([0] * 4, [0, 0, 1, 1], 0).set_column(2, "_hash", pa.array(hashes))
-    with Spool(LAYOUT) as kept:
+    with Spool(LAYOUT, DEFAULT_LIMITS) as kept:
         kept.take([arrived], ordered=False)
         found = kept.between(0, 0, 1)
         assert found.column("_hash").to_pylist() == [3, 5, -2, -1]

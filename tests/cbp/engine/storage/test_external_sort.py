@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cbp.engine.columnar.values import row_order
-from cbp.engine.storage import external_sort as external
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.external_sort import sorted_tables
 from cbp.model.flow.schema import Schema
 
@@ -45,18 +44,15 @@ def test_rows_come_in_the_order_of_records(
     """Nulls first, then ascending, NaN last, in every column: as the reference orders them."""
     types = [f.type for f in SCHEMA.fields]
     rows = [row for part in parts for row in part]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(external, "RUN_BYTES", run)
-        patch.setattr(external, "_BLOCK_BYTES", block)
-        found = list(sorted_tables(map(table_of, parts), ["x", "s", "n"]))
+    limits = EngineLimits(sort_run_bytes=run, sort_block_bytes=block)
+    found = list(sorted_tables(map(table_of, parts), ["x", "s", "n"], limits=limits))
     got = [tuple(row.values()) for table in found for row in table.to_pylist()]
     assert repr(got) == repr(sorted(rows, key=lambda row: row_order(row, types)))
 
 
-def test_memory_is_bounded_by_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded_by_a_run() -> None:
     """Ten times as many rows as a run holds: what is in memory stays near a few runs."""
-    monkeypatch.setattr(external, "RUN_BYTES", 1 << 20)
-    monkeypatch.setattr(external, "_BLOCK_BYTES", 64 << 10)
+    limits = EngineLimits(sort_run_bytes=1 << 20, sort_block_bytes=64 << 10)
     peak = 0
 
     def tables() -> Iterator[pa.Table]:
@@ -67,7 +63,7 @@ def test_memory_is_bounded_by_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
             peak = max(peak, pa.total_allocated_bytes() - before)
 
     before, last, rows = pa.total_allocated_bytes(), -1, 0
-    for table in sorted_tables(tables(), ["n"]):
+    for table in sorted_tables(tables(), ["n"], limits=limits):
         peak = max(peak, pa.total_allocated_bytes() - before)
         assert table.column("n")[0].as_py() >= last
         last, rows = table.column("n")[-1].as_py(), rows + table.num_rows

@@ -19,12 +19,11 @@ import pytest
 
 from cbp.engine.read import compare
 from cbp.engine.read.compare import compare_views
-from cbp.engine.shuffle import spool
 from cbp.engine.shuffle.spool import Spool
 from cbp.engine.state import multiset_diff as difference
 from cbp.engine.state.bucket_state import Found
 from cbp.engine.state.multiset_diff import Difference
-from cbp.engine.storage import external_sort as external
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.external_sort import sorted_tables
 from cbp.errors import DiskFullError
 from tests import machine
@@ -32,6 +31,9 @@ from tests.cbp.engine.spooled import LAYOUT, batch
 from tests.fresh import run_bounded
 
 ROWS = 20_000
+LIMITS = EngineLimits(spool_bytes=1000, sort_run_bytes=30_000, sort_block_bytes=5000)
+"""Little is much, so that everything goes to the disk."""
+
 NUMBERS = np.random.default_rng(1).permutation(ROWS)
 
 Told = Callable[[], None]
@@ -45,14 +47,14 @@ def spooled(told: Told) -> Any:
             yield batch([0] * 2000, [0] * 2000, at)
             told()
 
-    with Spool(LAYOUT) as kept:
+    with Spool(LAYOUT, LIMITS) as kept:
         kept.take(batches())
         return kept.between(0, 0, 0).column("_seq").to_pylist()
 
 
 def arrived_out_of_order(told: Told) -> Any:
     """Put a flow in the order of its hashes."""
-    with Spool(LAYOUT) as kept:
+    with Spool(LAYOUT, LIMITS) as kept:
         kept.take([batch([0] * ROWS, [0] * ROWS, 0)], ordered=False)
         told()
         return kept.between(0, 0, 0).column("_seq").to_pylist()
@@ -62,7 +64,7 @@ def sorted_outside(told: Told) -> Any:
     """Sort more than a run holds."""
     found = []
     parts = (pa.table({"n": NUMBERS[at : at + 2000]}) for at in range(0, ROWS, 2000))
-    for table in sorted_tables(parts, ["n"]):
+    for table in sorted_tables(parts, ["n"], limits=LIMITS):
         told()
         found += table.column("n").to_pylist()
     return found
@@ -100,9 +102,6 @@ WAYS = [spooled, arrived_out_of_order, sorted_outside, cancelled_out, compared]
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let little be much, so that everything goes to the disk."""
-    monkeypatch.setattr(spool, "SPOOL_BYTES", 1000)
-    monkeypatch.setattr(external, "RUN_BYTES", 30_000)
-    monkeypatch.setattr(external, "_BLOCK_BYTES", 5000)
     monkeypatch.setattr(difference, "PENDING_ROWS_MAX", 1000)
     monkeypatch.setattr(difference, "_BLOCK_ROWS", 16)
     monkeypatch.setattr(compare, "PART_ROWS", 1000)
@@ -186,29 +185,28 @@ def test_bounded_address_space_sorts_everything_and_refuses_what_it_cannot_hold(
 _BOUNDED = """
 import resource
 import numpy as np, pyarrow as pa
-from cbp.engine.shuffle import spool
-from cbp.engine.storage import external_sort as external
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.external_sort import sorted_tables
 from cbp.engine.shuffle.spool import Spool
 from cbp.errors import AddressSpaceError
 from tests.cbp.engine.spooled import LAYOUT, batch
 
-external.RUN_BYTES, external._BLOCK_BYTES, spool.SPOOL_BYTES = 4 << 20, 64 << 10, 4 << 20
+limits = EngineLimits(sort_run_bytes=4 << 20, sort_block_bytes=64 << 10, spool_bytes=4 << 20)
 rows, parts = 100_000, 120
 some = np.random.default_rng(1)
-list(sorted_tables([pa.table({"n": [1]})], ["n"]))
+list(sorted_tables([pa.table({"n": [1]})], ["n"], limits=limits))
 status = open("/proc/self/status").read().split("VmSize:")[1]
 limit = int(status.split()[0]) * 1024 + (64 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 last, right, many = -1, True, 0
 tables = (pa.table({"n": some.integers(0, 1 << 60, rows)}) for _ in range(parts))
-for table in sorted_tables(tables, ["n"]):
+for table in sorted_tables(tables, ["n"], limits=limits):
     n = table.column("n").to_numpy()
     right &= bool(n[0] >= last and np.all(np.diff(n) >= 0))
     last, many = n[-1], many + len(n)
 print(right and many == rows * parts)
 try:
-    with Spool(LAYOUT) as kept:
+    with Spool(LAYOUT, limits) as kept:
         kept.take(batch([0] * rows, [0] * rows, 0) for _ in range(30))
 except AddressSpaceError as error:
     print(error.code, error.details["setting"])

@@ -25,7 +25,7 @@ from cbp.errors import AuthorCodeError, IncrementDamagedError
 from cbp.model.flow.increment import Increment
 from tests import flows
 from tests.cbp.engine.epochs import assert_same, order_free
-from tests.cbp.engine.letters import fed, letters, make_small, many
+from tests.cbp.engine.letters import fed, letters, many, small_limits
 from tests.driver import Driver
 
 _key = st.one_of(st.integers(0, 40), st.none())
@@ -62,15 +62,13 @@ def written(driver: Driver, *names: str) -> int:
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(epochs=st.lists(_EPOCH, min_size=1, max_size=3))
-def test_every_epoch_equals_the_reference(
-    rows_min: int, monkeypatch: pytest.MonkeyPatch, epochs: list[dict[str, Any]]
-) -> None:
+def test_every_epoch_equals_the_reference(rows_min: int, epochs: list[dict[str, Any]]) -> None:
     """Groups get their messages in the reference's order; each is read by one task, once.
 
     So it is where some files lie by bucket and others as they were emitted, and beside messages
     to all. Every file that lies by bucket is read in place.
     """
-    limits = make_small(monkeypatch, rows_min)
+    limits = small_limits(rows_min)
     dataflow = letters()
     with tempfile.TemporaryDirectory() as folder:
         driver = Driver(engine_of(Path(folder), limits), dataflow, Path(folder) / "t")
@@ -87,11 +85,9 @@ def test_every_epoch_equals_the_reference(
             assert laid == written(driver, "mail", "post")
 
 
-def test_local_are_the_messages_to_buckets_of_the_task_that_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_local_are_the_messages_to_buckets_of_the_task_that_writes(tmp_path: Path) -> None:
     """Who writes to itself writes locally, whatever the number of tasks; the bytes agree."""
-    limits = make_small(monkeypatch)
+    limits = small_limits()
 
     class Selves(flows.Chatter):
         def translate(self, key: Any, group: Any, out: Any) -> None:
@@ -114,13 +110,13 @@ def test_local_are_the_messages_to_buckets_of_the_task_that_writes(
 
 @pytest.mark.parametrize("after", [4, 16], ids=["fewer", "more"])
 def test_other_buckets_than_written_for_go_the_way_of_any_input(
-    after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    after: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Messages that wait while buckets change come once, in order; later ones are read in place.
 
     No job is done twice for it: the files say for how many buckets they lie.
     """
-    limits = make_small(monkeypatch)
+    limits = small_limits()
     driver = Driver(engine_of(tmp_path, limits), letters(flows.Chatter()), tmp_path / "t")
     reference = ReferenceEngine(letters(flows.Chatter()))
     rows = [{"k": k, "n": 10} for k in range(20)]
@@ -138,10 +134,10 @@ def test_other_buckets_than_written_for_go_the_way_of_any_input(
 
 
 def test_messages_of_an_earlier_route_by_are_routed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Code that was upgraded while messages wait gets each of them once, by its own keys."""
-    limits = make_small(monkeypatch)
+    limits = small_limits()
     shift = {"by": 0}
 
     class Moved(flows.Chatter):
@@ -160,11 +156,9 @@ def test_messages_of_an_earlier_route_by_are_routed_again(
     assert total(driver, "messages_local", "messages_remote") == 0
 
 
-def test_a_route_by_that_fails_is_told_by_the_reader(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_route_by_that_fails_is_told_by_the_reader(tmp_path: Path) -> None:
     """A message without a key is written as it is; the epoch that reads it names the function."""
-    limits = make_small(monkeypatch)
+    limits = small_limits()
 
     class Broken(flows.Chatter):
         mail = Loopback("dst BIGINT, text STRING", route_by=by(lambda m: 1 // m.dst, "BIGINT"))
@@ -177,11 +171,9 @@ def test_a_route_by_that_fails_is_told_by_the_reader(
         driver.run("stage")
 
 
-def test_blocks_of_one_file_come_one_after_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_of_one_file_come_one_after_the_other(tmp_path: Path) -> None:
     """A group's messages lie in many blocks of a file, as a task emits them; their order stays."""
-    limits = make_small(monkeypatch)
+    limits = small_limits()
     driver, reference = (
         Driver(engine_of(tmp_path, limits), letters(), tmp_path / "t"),
         ReferenceEngine(letters()),
@@ -207,11 +199,9 @@ class Listener(Translate):
         """Only listen."""
 
 
-def test_messages_that_others_read_lie_as_they_were_emitted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_messages_that_others_read_lie_as_they_were_emitted(tmp_path: Path) -> None:
     """Another reader may rest on the order of the whole flow, so it stays."""
-    limits = make_small(monkeypatch)
+    limits = small_limits()
     flow = DataflowBuilder("overheard")
     items = flow.source("s_items", "k BIGINT, to ARRAY<BIGINT>, n INT")
     notes = flow.source("s_notes", "to BIGINT, n INT")
@@ -229,11 +219,9 @@ def test_messages_that_others_read_lie_as_they_were_emitted(
     assert any(file.buckets for file in driver.increments["stage.post"][0].files)
 
 
-def test_a_file_of_messages_that_is_cut_or_gone_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_messages_that_is_cut_or_gone_is_named(tmp_path: Path) -> None:
     """Nothing is skipped: the run fails, and names the file."""
-    limits = make_small(monkeypatch)
+    limits = small_limits()
     for what in ("cut", "gone"):
         driver = Driver(engine_of(tmp_path, limits), letters(), tmp_path / what)
         driver.feed("s_items", many())
@@ -248,11 +236,9 @@ def test_a_file_of_messages_that_is_cut_or_gone_is_named(
             driver.run("stage")
 
 
-def test_an_attempt_that_is_repeated_reads_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_attempt_that_is_repeated_reads_the_same(tmp_path: Path) -> None:
     """A run that dies behind its job is run again on the same messages, with the same result."""
-    limits = make_small(monkeypatch)
+    limits = small_limits()
     dies = {"at": ""}
 
     def faults(point: str) -> None:

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from cbp.engine.blackbox.blackbox import LocalBlackboxExecutor
 from cbp.engine.direct import DirectEngine, LocalEngine
-from cbp.engine.shuffle import spool
 from cbp.engine.storage.engine_limits import EngineLimits
 from stages.translators.url_count_arrow import UrlCountArrow
 from tests import keys
@@ -40,11 +39,10 @@ GROUPED = [c for c in CASES if not CASES[c][0]().spec().record_wise and c not in
 )
 @given(data=st.data())
 def test_every_epoch_equals_the_groupwise_form(
-    case: str, hash_mask: int, monkeypatch: pytest.MonkeyPatch, data: st.DataObject
+    case: str, hash_mask: int, data: st.DataObject
 ) -> None:
     """Outputs, their order, and state are the same; also in small calls, and with shared hashes."""
-    limits = EngineLimits(call_rows=7)
-    monkeypatch.setattr(spool, "SPOOL_BYTES", 500)
+    limits = EngineLimits(call_rows=7, spool_bytes=500)
     dataflow = dataflow_of(case)
     with tempfile.TemporaryDirectory() as folder:
         engine = LocalEngine(cache=f"{folder}/cache", hash_mask=hash_mask, limits=limits)

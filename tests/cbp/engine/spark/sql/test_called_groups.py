@@ -23,7 +23,6 @@ from cbp.engine.interface.runs import RunPlan
 from cbp.engine.kernel.arrow.groups import Groups
 from cbp.engine.kernel.arrow.reader import Call
 from cbp.engine.run.executor import LocalExecutor
-from cbp.engine.shuffle import spool
 from cbp.engine.spark.sql.called_groups import CallsFile, read_called
 from cbp.engine.spark.sql.lookup_task import LookUpTask
 from cbp.engine.spark.sql.settle_task import SettleTask
@@ -167,11 +166,10 @@ def epochs() -> list[dict[str, list[dict[str, Any]]]]:
 @pytest.mark.parametrize("asks", [0, 1, 2])
 @pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])
 def test_what_a_plan_gives_is_settled_like_groups(
-    asks: int, hash_mask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    asks: int, hash_mask: int, tmp_path: Path
 ) -> None:
     """Whether or not a plan asks for its state, results in no order give the same tables."""
-    monkeypatch.setattr(spool, "SPOOL_BYTES", 200)
-    limits = EngineLimits(call_rows=3, rows_per_task=1)
+    limits = EngineLimits(call_rows=3, rows_per_task=1, spool_bytes=200)
     executor = PlanExecutor(asks=asks)
     cache = str(tmp_path / "cache")
     engine = DirectEngine(executor, cache=cache, hash_mask=hash_mask, limits=limits)
