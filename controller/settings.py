@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import re
 import secrets
 import stat
 import tomllib
@@ -28,20 +27,14 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from pydantic_settings.sources import InitSettingsSource, PydanticBaseSettingsSource
 
 from cbp.errors import DefinitionError, Mistake
+from cbp.errors.masks import MASK, SECRET_NAME, mask_credentials, mask_database_url
 from cbp.model.dataflow.lanes import JOB_START_SECONDS
 from cbp.model.flow.retention import FlowRetention
 
 __all__ = ["MASK", "Settings", "load_settings"]
 
 DELAY_SECONDS_MAX = 24 * 3600
-MASK = "********"
 TOKEN_BYTES = 32
-_SECRET_NAME = re.compile(r"(?i)secret|passw|token|credential|accesskey|(^|[._-])key([._-]|$)")
-_USER_INFO = re.compile(r"(://)([^/?#\s]*)@")
-_PLAIN_USER = re.compile(r"[A-Za-z][A-Za-z_-]{0,15}")
-_QUERY_SECRET = re.compile(
-    r"(?i)([?&;][^=&;\s]*(?:secret|passw|token|credential|key|sig)[^=&;\s]*=)[^&;#\s]+"
-)
 
 
 class Settings(BaseSettings):
@@ -266,11 +259,11 @@ class Settings(BaseSettings):
         shown: dict[str, Any] = self.model_dump(mode="json", exclude={"token"})
         shown["token"] = MASK if self.token is not None else None
         shown["spark_conf"] = {
-            name: MASK if _SECRET_NAME.search(name) else value
+            name: MASK if SECRET_NAME.search(name) else value
             for name, value in self.spark_conf.items()
         }
         masked: dict[str, Any] = mask_credentials(shown)
-        masked["database_url"] = _masked_database(self.database_url)
+        masked["database_url"] = mask_database_url(self.database_url)
         return masked
 
     def read_token(self) -> str | None:
@@ -353,40 +346,6 @@ def load_settings(file: Path | None = None, **values: Any) -> Settings:
         raise _wrong("; ".join(lines), rule="settings_invalid", where=where) from None
 
 
-def mask_credentials(value: Any) -> Any:
-    """Mask the credentials in a value's URIs: user information and query parameters."""
-    if isinstance(value, str):
-        value = _USER_INFO.sub(_masked_user, value)
-        return _QUERY_SECRET.sub(rf"\1{MASK}", value)
-    if isinstance(value, dict):
-        return {name: mask_credentials(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [mask_credentials(item) for item in value]
-    return value
-
-
-def _masked_database(url: str) -> str:
-    """Mask a database URL; like SQLAlchemy, accept any character in the password."""
-    if url.startswith("sqlite"):
-        return url
-    host = url.partition("://")[2].rpartition("@")[2].partition("/")[0].partition("?")[0]
-    _, colon, port = host.rpartition(":")
-    if "://" not in url or (colon and not port.isdigit() and not port.endswith("]")):
-        return MASK  # an unparsable URL may hold a password anywhere
-    masked = re.sub(r"(://)(.*)@", _masked_user, url, flags=re.DOTALL)
-    return _QUERY_SECRET.sub(rf"\1{MASK}", masked)
-
-
-def _masked_user(found: re.Match[str]) -> str:
-    """Keep a user name before a password; without a password it may itself be a token."""
-    user, colon, _ = found[2].partition(":")
-    return f"{found[1]}{user}:{MASK}@" if colon else f"{found[1]}{_alone(user)}@"
-
-
-def _alone(user: str) -> str:
-    return user if _PLAIN_USER.fullmatch(user) else MASK
-
-
 def _file_values(name: str | None) -> dict[str, Any]:
     if not name:
         return {}
@@ -394,6 +353,12 @@ def _file_values(name: str | None) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         values = tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        # Without the text of the line, which may hold a password.
+        mark = error.problem_mark
+        where = "" if mark is None else f" (line {mark.line + 1}, column {mark.column + 1})"
+        message = f"{error.problem or 'is no YAML'}{where}"
+        raise _wrong(message, rule="settings_file_invalid", where=str(path)) from None
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise _wrong(str(error), rule="settings_file_invalid", where=str(path)) from error
     if values is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cbp.errors.masks import mask_credentials
 from cbp.errors.operating import OperatingError
 
 __all__ = [
@@ -175,4 +176,5 @@ class FileSystemUnsafeError(OperatingError):
     retryable = False
 
     def __init__(self, uri: str, scheme: str, why: str, how: str) -> None:
+        uri = mask_credentials(uri)
         super().__init__(f"{uri}: {why}; {how}", uri=uri, scheme=scheme, why=why)

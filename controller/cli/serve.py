@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cbp.errors.masks import mask_credentials
 from controller.cli.session import AsJson, session
 from controller.server.port import check_port
 from controller.settings import Settings, load_settings
@@ -50,7 +51,7 @@ def _say_where(settings: Settings, *, as_json: bool) -> None:
         "url": settings.url,
         "token_file": str(settings.token_file),
         "drop_root": str(settings.drop_root),
-        "tables": settings.tables,
+        "tables": mask_credentials(settings.tables),
     }
     if as_json:
         print_json(where)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cbp.errors import DefinitionError
+from cbp.engine.storage.files import files_for
+from cbp.errors import DefinitionError, FileSystemUnsafeError
 from controller.settings import MASK, Settings, load_settings
 
 
@@ -179,3 +180,27 @@ def test_credentials_in_uris_are_masked(value: str, tmp_path: Path) -> None:
     shown = json.dumps(settings.effective())
     assert "canary" not in shown
     assert "host" in shown or "bucket" in shown
+
+
+@pytest.mark.parametrize("text", ["token: [s3cr3t", "token: 's3cr3t", "a: b: s3cr3t", "\ts3cr3t"])
+def test_a_settings_file_that_cannot_be_read_is_told_without_its_text(
+    tmp_path: Path, text: str
+) -> None:
+    """The line that is wrong may hold a password; its number tells where."""
+    file = tmp_path / "settings.yaml"
+    file.write_text(text)
+    with pytest.raises(DefinitionError) as caught:
+        load_settings(file)
+    assert "settings.yaml" in str(caught.value)
+    assert "line 1" in str(caught.value) or "line 2" in str(caught.value)
+    assert "s3cr3t" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_an_unsafe_place_for_tables_is_told_without_credentials() -> None:
+    """The message goes to the log and to the terminal."""
+    for uri in ("s3a://key:s3cr3t@bucket/x", "abfss://c@a.example/?sig=s3cr3t"):
+        with pytest.raises(FileSystemUnsafeError) as caught:
+            files_for(uri)
+        assert MASK in caught.value.message
+        assert "s3cr3t" not in str(caught.value.as_dict())

@@ -26,12 +26,14 @@ from types import MappingProxyType
 
 import pyspark
 from delta import configure_spark_with_delta_pip
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from cbp.engine.spark.authentication import authentication, spark_defaults
 from cbp.engine.spark.scratch import root_of_user, take_scratch
 from cbp.engine.spark.worker_pool import safe_path
 from cbp.errors import SparkSettingError
+from cbp.errors.masks import SECRET_NAME, mask_credentials
 from cbp.model.dataflow.lanes import JOB_START_SECONDS
 
 __all__ = ["SparkSettings", "python_of_workers", "require_safe", "start_session", "with_room"]
@@ -44,6 +46,8 @@ _REQUIRED = {
 """A retried stage must produce the same records, or all of it is run again."""
 
 _SETTINGS = {
+    # What its pages and logs mask.
+    "spark.redaction.regex": SECRET_NAME.pattern,
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # A Unix socket instead of TCP saves some 40 ms per Python task.
@@ -136,9 +140,24 @@ def start_session(settings: SparkSettings) -> SparkSession:
     given = {**_SETTINGS, **safe, **own, **settings.conf, **_scratch(settings), **secured}
     for key, value in given.items():
         builder = builder.config(key, value)
-    session = configure_spark_with_delta_pip(builder).getOrCreate()
+    builder = configure_spark_with_delta_pip(builder)
+    _start_jvm({**builder._options})
+    session = builder.getOrCreate()
     require_safe(session)
     return session
+
+
+def _start_jvm(options: Mapping[str, str]) -> None:
+    """Start the JVM without secrets; the session gives them to it later.
+
+    PySpark would write every setting on the JVM's command line, which all users of the machine see.
+    Does nothing if a JVM is there.
+    """
+    told = SparkConf(loadDefaults=False)
+    for name, value in options.items():
+        if not SECRET_NAME.search(name) and mask_credentials(value) == value:
+            told.set(name, value)
+    SparkContext._ensure_initialized(conf=told)
 
 
 def _scratch(settings: SparkSettings) -> dict[str, str]:
