@@ -121,6 +121,7 @@ def engine_for(
         faults: Called at every durable effect.
         limits: The engine's limits.
     """
+    cache = str(settings.cache)
     if settings.engine == "local":
         from cbp.engine.direct import LocalEngine
         from cbp.engine.workers.executor import WorkerExecutor
@@ -129,9 +130,7 @@ def engine_for(
             free_max=settings.parallel_runs_max, memory_bytes_max=settings.worker_memory_bytes_max
         )
         executor = workers if settings.worker_processes else None
-        return LocalEngine(
-            cache=str(settings.cache), executor=executor, faults=faults, limits=limits
-        )
+        return LocalEngine(cache=cache, executor=executor, faults=faults, limits=limits)
     from cbp.engine.spark import SparkEngine, SparkSettings
 
     session = SparkSettings(
@@ -140,9 +139,10 @@ def engine_for(
         driver_memory=settings.spark_driver_memory,
         resident_workers=settings.resident_workers,
         job_start_seconds=settings.job_start_seconds,
+        plan_optimisations=settings.plan_optimisations,
         scratch=True,
     )
-    return SparkEngine(session, cache=str(settings.cache), faults=faults, limits=limits)
+    return SparkEngine(session, cache=cache, faults=faults, limits=limits)
 
 
 class Service:

@@ -54,6 +54,8 @@ class Settings(BaseSettings):
             one per slot; 0: every run is a job. Each takes some hundred megabytes while in use.
         job_start_seconds: What the start of a Spark job costs here. A run without a shuffle goes to
             resident workers while this is more than a tenth of its estimated time; 0: no run does.
+        plan_optimisations: Whether plans in SQL are optimised beyond what Spark does. `off` shows
+            whether a wrong result or an error comes from there; results are the same, but slower.
         parallel_runs_max: Concurrent runs over all dataflows.
         slow_run_seconds: A run that takes longer no longer counts for `parallel_runs_max`, so other
             runs start beside it; if they still cannot run, it gives way. 0: neither. Framing that
@@ -120,6 +122,7 @@ class Settings(BaseSettings):
     spark_conf: dict[str, str] = Field(default_factory=dict, repr=False)
     resident_workers: int = Field(default=4, ge=0, le=64)
     job_start_seconds: float = Field(default=JOB_START_SECONDS, ge=0, le=60)
+    plan_optimisations: bool = True
     parallel_runs_max: int = Field(default=2, ge=1, le=64)
     slow_run_seconds: float = Field(default=120.0, ge=0, le=30 * 24 * 3600)
     slow_runs_max: int = Field(default=8, ge=0, le=64)

@@ -53,6 +53,14 @@ def _with_config(monkeypatch: pytest.MonkeyPatch, file: Path) -> Settings:
     return settings
 
 
+def test_switches_are_on_or_off_in_the_environment(monkeypatch):
+    """A switch that is not set is on; `off` and `on` are what an operator writes."""
+    assert load_settings().plan_optimisations
+    for text, value in (("off", False), ("on", True)):
+        monkeypatch.setenv("CBP_PLAN_OPTIMISATIONS", text)
+        assert load_settings().plan_optimisations is value
+
+
 def test_lists_are_written_with_commas_in_the_environment(monkeypatch):
     """An environment variable holds a list as `a,b`."""
     monkeypatch.setenv("CBP_ALLOWED_PACKAGES", "cbp, my-flows")

@@ -22,6 +22,10 @@ AGAIN = [
     "SELECT u.url FROM urls u LEFT JOIN urls w ON u.url <=> w.url",
     "SELECT url, row_number() OVER (PARTITION BY url ORDER BY url) AS n FROM urls",
     "SELECT url FROM urls UNION ALL VALUES ('a'), ('b')",
+    "SELECT url AS now, 1 AS `rand` FROM urls WHERE url <> 'uuid()'",
+    "SELECT url, collect_list(url) AS many, first(url) AS one FROM urls GROUP BY url",
+    "SELECT url, DATE '2026-01-01' AS day, TIMESTAMP '2026-01-01 00:00:00' AS at FROM urls",
+    "SELECT url, CAST('2026-01-01' AS DATE) AS day, to_date(url) AS other FROM urls",
 ]
 NOT_AGAIN = [
     "SELECT url FROM urls WHERE length(url) > (SELECT min(length(url)) FROM urls)",
@@ -33,6 +37,14 @@ NOT_AGAIN = [
     "SELECT url, rand() AS x FROM urls",
     "SELECT url, TIMESTAMP 'now' AS at FROM urls",
     "SELECT url FROM urls WHERE CURRENT_DATE > DATE'2026-01-01'",
+    "SELECT url, to_date('to' || 'day') AS day FROM urls",
+    "SELECT url, CAST('now' AS TIMESTAMP) AS at FROM urls",
+    'SELECT url FROM urls WHERE to_date(url) > DATE r"today "',
+    "WITH t AS (SELECT DATE 'yesterday' AS day) SELECT url, day FROM urls JOIN t ON url = ''",
+    "SELECT url FROM urls UNION ALL VALUES (CAST(DATE 'today' AS STRING))",
+    "SELECT url, user() AS who FROM urls",
+    "SELECT url, monotonically_increasing_id() AS n FROM urls",
+    "SELECT url, reflect('java.util.UUID', 'randomUUID') AS id FROM urls",
 ]
 
 

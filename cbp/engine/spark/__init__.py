@@ -19,6 +19,7 @@ class SparkEngine(DirectEngine):
             start_session(settings),
             resident_workers=settings.resident_workers,
             job_start_seconds=settings.job_start_seconds,
+            plan_optimisations=settings.plan_optimisations,
         )
         executor.warm_up()
         super().__init__(executor, cache=cache, **options)

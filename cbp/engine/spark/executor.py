@@ -81,6 +81,7 @@ class SparkExecutor:
         kind: The class of the tasks.
         resident_workers: Most processes beside a local Spark that do small runs without a job.
         job_start_seconds: See `cbp.model.dataflow.lanes.Bypass`.
+        plan_optimisations: Whether plans in SQL are optimised beyond what Spark does.
 
     Attributes:
         shuffles: Large runs are shuffled.
@@ -99,6 +100,7 @@ class SparkExecutor:
         kind: type[StageTask] = StageTask,
         resident_workers: int = 0,
         job_start_seconds: float = JOB_START_SECONDS,
+        plan_optimisations: bool = True,
     ) -> None:
         require_safe(spark)
         ship_with_fingerprints()
@@ -110,6 +112,7 @@ class SparkExecutor:
         self.residents = Residents(most, _environment(spark))
         self._expressions = Expressions(spark)
         self._sessions: dict[tuple[str, str], list[SqlSession]] = {}
+        self._plan_optimisations = plan_optimisations
 
     @property
     def slots(self) -> int:
@@ -179,7 +182,7 @@ class SparkExecutor:
         """Return sessions for the parts of one stage; no other stage uses them."""
         kept = self._sessions.setdefault((plan.folder, plan.node.name), [])
         for _ in range(count - len(kept)):
-            kept.append(SqlSession.beside(self.spark))
+            kept.append(SqlSession.beside(self.spark, optimised=self._plan_optimisations))
         return kept[:count]
 
     def is_small(self, plan: RunPlan, task: TaskPlan) -> bool:

@@ -105,6 +105,7 @@ class SparkSettings:
         resident_workers: Most processes beside a local Spark that do small runs without a job;
             0: every run is a job. See `cbp.engine.spark.worker_pool`.
         job_start_seconds: Cost of a job's start; see `cbp.model.dataflow.lanes.Bypass`.
+        plan_optimisations: Whether plans in SQL are optimised beyond what Spark does.
         scratch: Whether a local Spark has its temporary files in a folder of its own, which is
             removed after its process ends; see `cbp.engine.spark.scratch`.
     """
@@ -115,6 +116,7 @@ class SparkSettings:
     room: bool = True
     resident_workers: int = 0
     job_start_seconds: float = JOB_START_SECONDS
+    plan_optimisations: bool = True
     scratch: bool = False
     conf: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 

@@ -54,12 +54,17 @@ class Frames:
 class Results:
     """Takes the frame of every output and state, checked against its declaration.
 
+    Args:
+        spec: The translator's spec.
+        shared: Whether equal results are evaluated once; otherwise each by itself.
+
     Attributes:
         out: The object that the author calls.
     """
 
-    def __init__(self, spec: TranslatorSpec) -> None:
+    def __init__(self, spec: TranslatorSpec, *, shared: bool = True) -> None:
         self.out: Any = _Namespace()
+        self._shared = shared
         self._frames: dict[str, DataFrame] = {}
         self._keys = {state.name: spec.key_of(state).names for state in spec.states}
         self._schemas = {state.name: state.schema for state in spec.states}
@@ -82,6 +87,8 @@ class Results:
         return frames, given
 
     def _same(self, name: str, other: str) -> bool:
+        if not self._shared:
+            return False
         # A state's key is found by column names, so a shared frame needs the same names.
         if name in self._keys and self._lies_by(name) != self._lies_by(other):
             return False

@@ -91,22 +91,24 @@ class SqlSession:
     """A session of Spark for one part of one stage, with views of its own.
 
     Attributes:
+        optimised: Whether plans are optimised beyond what Spark does; see the package's README.
         wide: Whether a plan has had a text that `cbp.engine.spark.sql.batch_limits` refuses.
         kept: The cached plan, which may be run again.
     """
 
     spark: SparkSession
+    optimised: bool = True
     wide: bool = False
     kept: KeptPlan | None = None
 
     @classmethod
-    def beside(cls, spark: SparkSession) -> SqlSession:
+    def beside(cls, spark: SparkSession, *, optimised: bool = True) -> SqlSession:
         """Return a new session of the same application."""
         session = spark.newSession()
         # Spark does not know the size of a state that comes from Python. It assumes some bytes,
         # and would broadcast it through the driver for every join.
         session.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
-        return cls(session)
+        return cls(session, optimised)
 
 
 def parts_of(task: TaskPlan, *, small: bool) -> list[int] | list[None]:
@@ -202,9 +204,10 @@ class _Part:
         if self.part is None:
             return self._rows(self._made([]), going)
         run = PartRun(self.task, self.part, self.job)
+        # A plan made of queries alone names no files, so it may be used for other runs too.
+        reused = self.session.optimised and self.task.spec.declared
         with given_to(self.session.spark.sparkContext, run):
-            # A plan made of queries alone names no files, so it may be used for other runs too.
-            return self._rows(self._kept() if self.task.spec.declared else self._made([]), going)
+            return self._rows(self._kept() if reused else self._made([]), going)
 
     def _rows(self, frame: DataFrame, going: Callable[[], None]) -> list[str]:
         going()
@@ -232,11 +235,12 @@ class _Part:
 
     def _settings(self) -> dict[str, str]:
         width = self.task.tasks if self.part is None else 1
+        optimised = self.session.optimised
         return {
             "spark.sql.shuffle.partitions": str(width),
             # A run has about as many groups as records, so Spark's first-level hash map would
             # cost a fifth of the JVM's time and save nothing.
-            "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
+            "spark.sql.codegen.aggregate.map.twolevel.enabled": str(not optimised).lower(),
             **(self._uncounted or counted_settings(self.session.spark)),
         }
 
@@ -247,12 +251,15 @@ class _Part:
         # The widths of shuffled keys, and of records for an author's Python code, are unchecked.
         if self.part is None or not spec.declared or self.session.wide:
             return None
+        if not self.session.optimised:
+            return None
         schemas = (*(s.schema for s in spec.states), *(o.schema for o in spec.outputs))
         return batch_settings(schemas)
 
     def _results(self, queries: list[str]) -> Results:
         """Return the frame that the author's plan gives for every output and state."""
-        spec, results = self.task.spec, Results(self.task.spec)
+        spec = self.task.spec
+        results = Results(spec, shared=self.session.optimised)
         frames = {input_.name: self._input(input_) for input_ in spec.inputs}
         try:
             given = Frames(self.session.spark, frames | self._states(), queries)

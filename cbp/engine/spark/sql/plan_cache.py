@@ -5,18 +5,21 @@ newly generated code runs slowly until the JIT compiler has optimised it. A plan
 Python tasks names no file, so the next run can use it too.
 
 Guaranteed: a plan is cached only if running it again computes everything again (`runs_again`):
-within a plan, Spark keeps the results of shuffles, broadcasts and subqueries, and the time at which
-it was made. The job of each run tells the leaves what to read (`cbp.engine.spark.sql.tasks`).
+within a plan, Spark keeps the results of shuffles, broadcasts and subqueries, the time at which it
+was made, and seeds of chance (`cbp.engine.spark.sql.determinism`). The job of each run tells the
+leaves what to read (`cbp.engine.spark.sql.tasks`).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
+
+from cbp.engine.spark.sql.catalyst import each, kinds_of
+from cbp.engine.spark.sql.determinism import has_moment, is_repeatable
 
 __all__ = ["KeptPlan", "runs_again"]
 
@@ -42,11 +45,6 @@ _NODES = {
     "WholeStageCodegenExec",
     "WindowExec",
 }
-_OTHER_NEXT_TIME = re.compile(
-    r"\b(cur\w*|now|today|tomorrow|yesterday|getdate|local\w*|unix_\w+|input_file\w*|rand\w*|uuid|shuffle)\b",
-    re.IGNORECASE,
-)
-"""Words in queries that may make a plan depend on the clock or on chance; also similar names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +66,13 @@ def runs_again(frame: DataFrame, queries: Iterable[str]) -> bool:
     Args:
         queries: The texts of the queries that the frame was made from.
     """
-    if any(map(_OTHER_NEXT_TIME.search, queries)):
-        return False
     execution = frame._jdf.queryExecution()
     analyzed = execution.analyzed()
-    leaves = {leaf.nodeName() for leaf in _each(analyzed.collectLeaves())}
+    leaves = {leaf.nodeName() for leaf in each(analyzed.collectLeaves())}
     return (
         not analyzed.subqueriesAll().length()
         and leaves <= _LEAVES
-        and _kinds(execution.executedPlan()) <= _NODES
+        and is_repeatable(frame.sparkSession, analyzed)
+        and not any(has_moment(frame.sparkSession, query) for query in queries)
+        and kinds_of(execution.executedPlan()) <= _NODES
     )
-
-
-def _kinds(plan: Any) -> set[str]:
-    found = {plan.getClass().getSimpleName()}
-    return found.union(*(_kinds(child) for child in _each(plan.children())))
-
-
-def _each(sequence: Any) -> Iterable[Any]:
-    return (sequence.apply(at) for at in range(sequence.length()))
