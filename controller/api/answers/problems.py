@@ -206,7 +206,7 @@ class BodyTooLargeError(RequestError):
     code = "body_too_large"
 
     def __init__(self, bytes_max: int) -> None:
-        super().__init__(f"the body is above {bytes_max} bytes", bytes_max=bytes_max)
+        super().__init__(f"the body is larger than {bytes_max} bytes", bytes_max=bytes_max)
 
 
 class ClientTooSlowError(RequestError):
@@ -216,7 +216,9 @@ class ClientTooSlowError(RequestError):
     retryable = True
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"nothing came for {seconds:g} s; send it again", idle_seconds=seconds)
+        super().__init__(
+            f"no data arrived for {seconds:g} s; send the request again", idle_seconds=seconds
+        )
 
 
 class MediaTypeError(RequestError):
@@ -270,7 +272,7 @@ class RunEndedError(RequestError):
     code = "run_ended"
 
     def __init__(self, run: str, status: str) -> None:
-        super().__init__(f"run {run} has ended: it is {status}", run=run, status=status)
+        super().__init__(f"run {run} has already ended: it is {status}", run=run, status=status)
 
 
 class NotLeadingError(OperatingError):
@@ -279,7 +281,7 @@ class NotLeadingError(OperatingError):
     code = "not_leading"
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"this controller starts nothing any more: {why}", cause=why)
+        super().__init__(f"this instance starts no more runs: {why}", cause=why)
 
 
 class LedElsewhereError(RequestError):
@@ -288,7 +290,7 @@ class LedElsewhereError(RequestError):
     code = "led_elsewhere"
 
     def __init__(self, leader: str) -> None:
-        super().__init__(f"the instance that leads does this: ask {leader}", leader=leader)
+        super().__init__(f"only the leader does this; send the request to {leader}", leader=leader)
 
 
 class InternalError(CbpError):
@@ -297,7 +299,7 @@ class InternalError(CbpError):
     code = "internal_error"
 
     def __init__(self) -> None:
-        super().__init__("the service failed in an unforeseen way; its log says how")
+        super().__init__("unexpected error in the service; its log has the details")
 
 
 class _RouteError(RequestError):
@@ -375,7 +377,7 @@ async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
         response.headers.update(error.headers or {})
         return response
     if error.status_code == HTTPStatus.NOT_FOUND:
-        return await _on_cbp_error(request, _RouteError(f"there is nothing at {path}"))
+        return await _on_cbp_error(request, _RouteError(f"no resource at {path}"))
     return await _on_cbp_error(request, RequestError(str(error.detail)))
 
 

@@ -87,5 +87,5 @@ async def _chunks(request: Request, bytes_max: int, idle_seconds: float) -> Asyn
     except TimeoutError as error:
         raise ClientTooSlowError(idle_seconds) from error
     except ClientDisconnect as error:
-        message = "the client went away before the body was complete"
+        message = "the connection was closed before the body was complete"
         raise RequestError(message) from error

@@ -290,7 +290,7 @@ def _parse(registry: Registry, body: bytes, content_type: str) -> _Document:
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        message = f"is no UTF-8: byte {error.start} cannot be read"
+        message = f"is not UTF-8: invalid byte at position {error.start}"
         mistake = Mistake("document_syntax", "document", message)
         raise DataflowInvalidError(dataflow="", mistakes=[mistake]) from error
     return registry.parse_document(text, content_type)

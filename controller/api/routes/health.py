@@ -37,7 +37,7 @@ def ready(
         if why := controller.problem:
             raise NotLeadingError(why)
     elif not standing.leader:
-        message = "no other controller is known to lead"
+        message = "no instance leads"
         raise NotLeadingError(message)
     return Readiness(
         status="ok",

@@ -50,10 +50,10 @@ class UploadQuery(Model):
     @classmethod
     def _plain(cls, name: str) -> str:
         if name.startswith(".") or any(c in "/\\" or not c.isprintable() for c in name):
-            message = "a file's name has no '/' or '\\', begins with no '.' and is printable"
+            message = "must be printable, without '/' or '\\', and not begin with '.'"
             raise ValueError(message)
         if len(name.encode()) > NAME_BYTES_MAX:
-            message = f"is above {NAME_BYTES_MAX} bytes"
+            message = f"is longer than {NAME_BYTES_MAX} bytes"
             raise ValueError(message)
         return name
 

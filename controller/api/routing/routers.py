@@ -110,5 +110,5 @@ async def _led_here(request: Request) -> None:
         return
     if standing.leader:
         raise LedElsewhereError(standing.leader)
-    message = "no instance is known to lead at the moment; try again"
+    message = "no instance leads at the moment; try again later"
     raise NotLeadingError(message)
