@@ -65,6 +65,7 @@ from controller.loop import (
 )
 from controller.loop.housekeeping.input_retention import Keep
 from controller.loop.leadership.lease_keeper import boot_seconds
+from controller.loop.records.dataflow_folder import warn_of_other_places
 from controller.loop.runs.threads import Threads
 from controller.registry import Registry
 from controller.settings import Settings, load_settings
@@ -256,19 +257,17 @@ class Service:
 
     def start(self) -> None:
         """Take the lease and recover, or follow; then start to tick."""
-        self.settings.ensure_token()
+        settings = self.settings
+        settings.ensure_token()
+        warn_of_other_places(self.store.dataflows(), settings.tables.rstrip("/"))
         self.leadership.begin()
         if self.store.shared:
             self._keeper.start()
         self._attend()
         self._loop.start()
         self._watcher.start()
-        _log.info(
-            "service.started",
-            url=self.settings.url,
-            engine=self.settings.engine,
-            role=self.leadership.role,
-        )
+        role = self.leadership.role
+        _log.info("service.started", url=settings.url, engine=settings.engine, role=role)
 
     def lead(self) -> None:
         """Take the lease and recover, without an API: for commands that write like a leader.

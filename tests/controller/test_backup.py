@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from controller.app import Service
 from controller.settings import Settings, load_settings
@@ -116,3 +117,22 @@ def test_in_another_place_a_back_up_needs_a_new_database(folders: tuple[Path, Pa
         apply(service, "2.jsonl", "a", "b")
         assert (count(service, "a"), count(service, "b")) == (2, 1)
     assert contents(root) == before
+
+
+def test_a_copy_that_would_work_in_the_first_place_says_so(folders: tuple[Path, Path]) -> None:
+    """With the copied database it warns at the start; in the first place nothing does."""
+    root, backup = folders
+    other = root.with_name("other")
+    shutil.copytree(backup, other)
+    warned = {}
+    for place in (root, other):
+        service = Service(settings_of(place))
+        with capture_logs() as logs:
+            service.start()
+            service.stop()
+        warned[place] = [
+            (one["dataflow"], one["folder"])
+            for one in logs
+            if one["event"] == "dataflow.tables_elsewhere"
+        ]
+    assert warned == {root: [], other: [("urls", f"{root}/tables/urls")]}

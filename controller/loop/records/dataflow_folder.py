@@ -14,9 +14,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+
+import structlog
 
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files, local_path
@@ -28,6 +31,7 @@ from cbp.errors import (
     TableForeignError,
 )
 from controller.loop.records.description_log import FOLDER, Description, Descriptions
+from controller.store.base import DataflowRecord
 
 __all__ = [
     "Claimed",
@@ -38,7 +42,10 @@ __all__ = [
     "remove_scratch",
     "scratch_folder",
     "set_aside",
+    "warn_of_other_places",
 ]
+
+_log = structlog.get_logger(__name__)
 
 SHOWN_MAX = 5
 _PURGED = ".purged-"
@@ -172,3 +179,21 @@ def left_aside(files: Files, tables_root: str) -> list[str]:
 def _not_removed(path: str, error: OSError) -> OperatingError:
     message = f"{path} cannot be removed: {error.strerror or error}"
     return OperatingError(message, path=path)
+
+
+def warn_of_other_places(records: Iterable[DataflowRecord], tables: str) -> None:
+    """Log a warning for each dataflow whose folder is not below the folder of the tables.
+
+    A database that was copied with a service names the folders of the first place: the copy would
+    work there.
+    """
+    for record in records:
+        if not record.folder.startswith(f"{tables}/"):
+            _log.warning(
+                "dataflow.tables_elsewhere",
+                dataflow=record.name,
+                folder=record.folder,
+                tables=tables,
+                advice="if this is a restored copy, stop it, remove its database and run: "
+                "cbp recover --rebuild",
+            )
