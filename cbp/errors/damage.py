@@ -72,6 +72,8 @@ class Place:
             "drop the original again, which lies in `finished`",
             "table log": anew,
             "description": anew,
+            "generation": anew,
+            "source log": anew,
             "position": f"{backup}, or remove it: an older one, or the database, stands for it",
         }
         step = steps.get(self.kind, backup)

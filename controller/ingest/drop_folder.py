@@ -142,6 +142,8 @@ class DropFolder:
         self._passing, self.troubles = PathLocks(), SourceTroubles(clock)
         self._settlers: dict[Path, Settler] = {}
         self._warned: dict[Path, str] = {}
+        # Sources whose recovery failed: a file of theirs could take a lost increment's number.
+        self._unrecovered: set[Path] = set()
         self._identities = Identities(store)
         self._uploads = Uploads(
             store=store,
@@ -370,9 +372,12 @@ class DropFolder:
         except (LogConflictError, IntakeStoppedError):
             raise
         except Exception as error:  # whatever failed: the source is tried again
+            if not reading:
+                self._unrecovered.add(place.root)
             told = self.troubles.failed(place.root, place.name, error)
             tally.report += ScanReport(failures=(told,))
         else:
+            self._unrecovered.discard(place.root)
             self.troubles.works(place.root)
 
     def _remove_temporaries(self, place: SourcePlace) -> None:
@@ -381,7 +386,8 @@ class DropFolder:
             self._files.remove_temporaries(folder)
 
     def _pass_source(self, place: SourcePlace, tally: _Tally, *, reading: bool) -> None:
-        if replayed := self._intake.replay(place):
+        checked = not reading or place.root in self._unrecovered
+        if replayed := self._intake.replay(place, to_the_end=checked):
             tally.report += ScanReport(accepted=replayed)
             self._on_accept()
         opened = self._claims.open(place)

@@ -13,6 +13,7 @@ of acceptance, of all files of a group at once. A file is accepted whole or not 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,9 +26,16 @@ import structlog
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.parquet_writer import sync_files
-from cbp.errors import CbpError, OperatingError
+from cbp.errors import CbpError, FileLostError, OperatingError
 from controller.ingest.errors import device_errors
-from controller.ingest.folders import SourcePlace, kept_name, move, move_all, reason_path
+from controller.ingest.folders import (
+    SourcePlace,
+    kept_files,
+    kept_name,
+    move,
+    move_all,
+    reason_path,
+)
 from controller.ingest.identity import Identities, known_content
 from controller.ingest.increments import PartNames
 from controller.ingest.limits import IngestLimits
@@ -40,6 +48,7 @@ from controller.store.base import ClaimRecord, IncrementRecord, Judged, Store
 __all__ = ["Group", "Intake", "Outcome"]
 
 _log = structlog.get_logger(__name__)
+_PART = re.compile(r"(\d{12})-\d{5}-([a-z0-9]+)\.parquet", re.ASCII)
 
 Outcome = Literal["accepted", "duplicate", "quarantined"]
 
@@ -135,8 +144,16 @@ class Intake:
         """Return an empty group for files of a source; its `settle` must be called at the end."""
         return Group(self, place)
 
-    def replay(self, place: SourcePlace) -> int:
-        """Index the log entries that the store lacks; return how many."""
+    def replay(self, place: SourcePlace, *, to_the_end: bool = False) -> int:
+        """Index the log entries that the store lacks; return how many.
+
+        Args:
+            place: The source.
+            to_the_end: Check that no entry lies behind a gap; lists the log.
+
+        Raises:
+            FileDamagedError: An entry is damaged, or missing; those before it are indexed.
+        """
         log = SourceLog(place.folder, place.name, self._files)
         known: dict[str, ClaimRecord] | None = None
         count = 0
@@ -148,7 +165,30 @@ class Intake:
             # see the middle of a file as the end of the log.
             self.index(place, list(zip(entries, claims, strict=True)))
             count += len(entries)
+        if to_the_end:
+            end = self._store.next_index(place.dataflow, place.name)
+            log.require_end(end)
+            self._require_no_orphan(place, end)
         return count
+
+    def _require_no_orphan(self, place: SourcePlace, end: int) -> None:
+        """Refuse to go on where an increment was accepted and the end of the log is gone.
+
+        A file is moved to `finished` only once its log entry is durable. A crash before the entry
+        leaves an increment's files too, but the file is still in `claimed` then.
+
+        Raises:
+            FileLostError: If the log lacks its newest entries.
+        """
+        found = map(_PART.fullmatch, self._files.list_names(place.increments))
+        orphans = {one[2]: int(one[1]) for one in found if one and int(one[1]) >= end}
+        if not orphans:
+            return
+        finished = kept_files(place.finished).keys()
+        lost = sorted(orphans[claim] for claim in orphans.keys() & finished)
+        if lost:
+            path = f"{place.increments}/_log/{lost[0]:020d}.json"
+            raise FileLostError(path, "its increment is there, and its file lies in `finished`")
 
     def accept(self, place: SourcePlace, pending: Sequence[Pending]) -> None:
         """Sync and name the parts of files, put their log entries, index them; each step for all.
@@ -283,6 +323,12 @@ class Intake:
             if sha256 and read.sha256 != sha256:
                 message = f"the manifest promises SHA-256 {sha256}, the content has {read.sha256}"
                 raise FileRejectedError(rule="manifest_mismatch", message=message)
+            if claim.sha256 and read.sha256 != claim.sha256:
+                message = (
+                    f"it was received with SHA-256 {claim.sha256} and now has {read.sha256}: it "
+                    "was damaged or written to in `claimed`; upload it again"
+                )
+                raise FileRejectedError(rule="file_changed", message=message)
             same = [one.claim for one in pending if one.claim.sha256 == read.sha256]
             judged = self._identities.judge(place, claim.path, read.sha256, claim.id, same)
             if judged.outcome != "accepted":

@@ -20,15 +20,16 @@ controller that was deposed long ago puts a sealed number again, its entry is ig
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from cbp.engine.storage.checked_json import digested, parsed
+from cbp.engine.storage.checked_json import digested, parsed, record_numbers
 from cbp.engine.storage.files import Exists, Files
 from cbp.engine.storage.table_names import source_folder
-from cbp.errors import FileDamagedError, LogConflictError
+from cbp.errors import FileDamagedError, FileLostError, LogConflictError, NotFoundError
 from cbp.model.flow.increment import Increment
 
 __all__ = ["SourceEntry", "SourceLog"]
@@ -37,6 +38,7 @@ SEALED_ENTRIES = 1_000
 """Least entries of one sealed file: some hundred kilobytes."""
 
 _SEALED, _TOGETHER = "sealed", "together"
+_SEALED_NAME = re.compile(r"(\d{20})-(\d{20})\.jsonl", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,12 @@ class SourceLog:
                 raise LogConflictError(path)
 
     def since(self, index: int) -> Iterator[SourceEntry]:
-        """Yield the entries from `index` on, in order, up to the first that is absent."""
+        """Yield the entries from `index` on, in order, up to the first that is absent.
+
+        Raises:
+            FileDamagedError: An entry is damaged.
+            FileLostError: A file of sealed entries is missing between others.
+        """
         for group in self.groups_since(index):
             yield from group
 
@@ -142,7 +149,13 @@ class SourceLog:
         for start, sealed_end, name in self._sealed():
             if sealed_end > index:
                 path = f"{self._folder}/{_SEALED}/{name}"
-                sealed = self._entries(self._files.read(path), path, start)
+                if start > index:
+                    first = f"{self._folder}/{_SEALED}/{index:020d}-{start:020d}.jsonl"
+                    raise FileLostError(first, f"{name} is there, which follows it")
+                sealed = list(self._entries(self._files.read(path), path, start))
+                if len(sealed) != sealed_end - start:
+                    why = f"it holds {len(sealed)} of {sealed_end - start} entries"
+                    raise FileDamagedError(path, why)
                 yield [entry for entry in sealed if entry.increment.index >= index]
                 index = sealed_end
         start = self._start_of(index, sealed_end)
@@ -152,10 +165,25 @@ class SourceLog:
                 yield group
             start += len(found)
 
+    def require_end(self, index: int) -> None:
+        """Check that `index` is the log's end: `since` ends there, since nothing follows.
+
+        Raises:
+            FileLostError: If there are later entries, so that this one is lost.
+        """
+        later = [number for number in self._singles() if number > index]
+        later += [end - 1 for _, end, _ in self._sealed() if end > index]
+        if later:
+            why = f"entry {max(later)} of the same log is there"
+            raise FileLostError(self._path(index), why)
+
     def seal(self, below: int) -> int:
         """Seal entries before `below`, `SEALED_ENTRIES` or more to a file; return how many entries.
 
         What was put together is sealed together. May be interrupted anywhere, and repeated.
+
+        Raises:
+            FileDamagedError: An entry is damaged, or missing: it is not sealed.
         """
         sealed = self._sealed()
         start = sealed[-1][1] if sealed else 0
@@ -164,7 +192,7 @@ class SourceLog:
         while below - start >= SEALED_ENTRIES:
             end, lines = start, list[bytes]()
             while end - start < SEALED_ENTRIES:
-                found = self._files.read(self._path(end)).splitlines()
+                found = self._whole_lines(end)
                 end, lines = end + len(found), lines + found
             if end > below:
                 break
@@ -201,21 +229,33 @@ class SourceLog:
         if self._files.exists(self._path(index)):
             return index
         names = self._files.list_names(self._folder)
-        starts = [int(name.removesuffix(".json")) for name in names if name.endswith(".json")]
+        starts = record_numbers(names)
         return max((start for start in starts if sealed_end <= start < index), default=index)
+
+    def _whole_lines(self, start: int) -> list[bytes]:
+        """Return the entries of a file, checked; once they are sealed the file is gone."""
+        path = self._path(start)
+        try:
+            data = self._files.read(path)
+        except NotFoundError as error:
+            raise FileLostError(path, "later entries of the same log are there") from error
+        self._parsed(data, start)
+        return data.splitlines()
 
     def _sealed(self) -> list[tuple[int, int, str]]:
         """Return first entry, end and name of the sealed files, ascending."""
         names = self._files.list_names(f"{self._folder}/{_SEALED}")
-        parts = (name.removesuffix(".jsonl").split("-") for name in names)
-        return [
-            (int(start), int(end), name) for (start, end), name in zip(parts, names, strict=True)
-        ]
+        found = (_SEALED_NAME.fullmatch(name) for name in names)
+        return [(int(one[1]), int(one[2]), one[0]) for one in found if one]
+
+    def _singles(self) -> list[int]:
+        """Return the numbers at which the files begin that are not sealed, ascending."""
+        return record_numbers(self._files.list_names(self._folder))
 
     def _remove_before(self, end: int) -> None:
-        for name in self._files.list_names(self._folder):
-            if name.endswith(".json") and int(name.removesuffix(".json")) < end:
-                self._files.remove(f"{self._folder}/{name}", what="dead_record")
+        for number in self._singles():
+            if number < end:
+                self._files.remove(self._path(number), what="dead_record")
 
     def _path(self, index: int) -> str:
         return f"{self._folder}/{index:020d}.json"

@@ -257,6 +257,7 @@ def assemble(given: Environment) -> Parts:
     )
     recovery = Recovery(
         store=store,
+        files=files,
         catalog=catalog,
         open_log=open_log,
         in_flight=in_flight,
@@ -347,6 +348,7 @@ def assemble(given: Environment) -> Parts:
             new_id=ticker.new_id,
         ),
         exclusion=exclusion,
+        isolation=isolation,
         wake=woken.set,
     )
     deletion = Deletion(

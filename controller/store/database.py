@@ -47,9 +47,9 @@ from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, SQLAlchemyE
 
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.errors import AlreadyExistsError, CbpError, DiskFullError, InvariantError, OperatingError
-from controller.store.errors import DatabaseInUseError, DatabaseUrlError
+from controller.store.errors import DatabaseDamagedError, DatabaseInUseError, DatabaseUrlError
 
-__all__ = ["Database", "insert_new"]
+__all__ = ["Database", "files_of", "insert_new", "lock_file", "require_files"]
 
 BUSY_TIMEOUT_MS = 10_000
 CONNECT_TIMEOUT_SECONDS = 10
@@ -73,6 +73,7 @@ _SQLITE_PRAGMAS = (
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
 )
+_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 _WRITES = "cbp_writes"
 # Inside the transaction, so that it also works behind a connection pooler.
 _GIVE_UP_WHEN_STUCK = text(
@@ -95,6 +96,7 @@ class Database:
 
     Raises:
         DatabaseUrlError: If the URL names no usable database.
+        DatabaseDamagedError: If the SQLite file is no database any more.
         DatabaseInUseError: If another process serves this SQLite file.
     """
 
@@ -113,8 +115,10 @@ class Database:
         self._lock_file: int | None = None
         self._is_sqlite = parsed.get_backend_name() == "sqlite"
         if self._is_sqlite:
+            path = Path(str(parsed.database)).absolute()
+            require_files(path, self.label)
             with self._translated():
-                self._lock_file = _prepare(Path(str(parsed.database)).absolute(), exclusive)
+                self._lock_file = _prepare(path, exclusive)
         self._engine = _engine(parsed, self.label, answer_seconds)
         self._reader, self._writer = self._engine, self._engine
         if self._is_sqlite:
@@ -316,10 +320,27 @@ def _prepare(path: Path, exclusive: bool) -> int | None:
         path.parent.mkdir(parents=True, exist_ok=True)
         _make_wal(path)
         # Last of the steps that can fail: otherwise the lock would never be released.
-        return _lock(path) if exclusive else None
+        return lock_file(path) if exclusive else None
     except OSError as exc:
         message = f"{path} cannot be opened: {exc.strerror}"
         raise OperatingError(message, path=str(path)) from exc
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return the paths of a SQLite database: its file, its write-ahead log, the log's index."""
+    return [path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))]
+
+
+def require_files(path: Path, label: str) -> None:
+    """Refuse what is no file, before SQLite opens it: reading a FIFO would block for ever.
+
+    Raises:
+        DatabaseDamagedError: A folder, a FIFO, a device or a dangling link lies there.
+    """
+    for one in files_of(path):
+        if os.path.lexists(one) and not one.is_file():
+            why = f"{one} is no file, but a folder, a FIFO, or a link that leads nowhere"
+            raise DatabaseDamagedError(label, why)
 
 
 def _make_wal(path: Path) -> None:
@@ -342,8 +363,13 @@ def _make_wal(path: Path) -> None:
         raise OperatingError(message, journal_mode=mode)
 
 
-def _lock(path: Path) -> int:
-    """Take the lock file of a database; return its descriptor."""
+def lock_file(path: Path) -> int:
+    """Take the lock file of a database; return its descriptor.
+
+    Raises:
+        DatabaseInUseError: Another process serves the database.
+        OSError: The lock file cannot be made.
+    """
     file = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -365,6 +391,8 @@ def _translate(exc: Exception, label: str) -> CbpError:
         or getattr(driver, "sqlstate", "") == "53100"
     ):
         return DiskFullError(label)
+    if getattr(driver, "sqlite_errorname", "").startswith(_DAMAGED):
+        return DatabaseDamagedError(label, str(driver))
     if isinstance(exc, IntegrityError | DataError):
         return InvariantError(f"database {label} refused a value: {cause}", cause=cause)
     return OperatingError(f"database {label} failed: {cause}", database=label, cause=cause)

@@ -2,6 +2,7 @@
 
     OperatingError
     |- CursorInvalidError      a cursor that this listing did not hand out
+    |- DatabaseDamagedError    a SQLite file that is no database any more
     |- DatabaseUrlError        a URL that names no usable database
     |- DatabaseInUseError      another process serves this SQLite database
     '- DatabaseNewerError      a newer version of the service wrote the database
@@ -13,7 +14,13 @@ from __future__ import annotations
 
 from cbp.errors import OperatingError
 
-__all__ = ["CursorInvalidError", "DatabaseInUseError", "DatabaseNewerError", "DatabaseUrlError"]
+__all__ = [
+    "CursorInvalidError",
+    "DatabaseDamagedError",
+    "DatabaseInUseError",
+    "DatabaseNewerError",
+    "DatabaseUrlError",
+]
 
 
 class CursorInvalidError(OperatingError):
@@ -26,6 +33,22 @@ class CursorInvalidError(OperatingError):
         super().__init__(
             "the cursor was not handed out by this listing; begin without one",
             cursor=cursor[:100],
+        )
+
+
+class DatabaseDamagedError(OperatingError):
+    """A SQLite file is damaged, or is no database at all; the tables are not affected."""
+
+    code = "database_damaged"
+    retryable = False
+
+    def __init__(self, database: str, why: str) -> None:
+        super().__init__(
+            f"the database {database} is damaged: {why}. No record is lost: stop the service and "
+            "run `cbp recover --rebuild`, which puts the damaged file aside and fills a new "
+            "database from the folders of the tables",
+            database=database,
+            why=why,
         )
 
 

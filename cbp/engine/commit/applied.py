@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from cbp.engine.commit.publication import TOGETHER, app_id, kind_of
+from cbp.engine.commit.publication import TOGETHER, app_id, kind_of, shown_generation
 from cbp.engine.delta.actions import Action, CommitInfo, Txn
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.storage.files import Files
 from cbp.errors import FileLostError, NotFoundError
 from cbp.model.run.intention import Intention
 
-__all__ = ["applied_ms", "require_shown"]
+__all__ = ["applied_ms", "require_generations", "require_shown"]
 
 _AREAS = ("state", "flows")
 
@@ -85,13 +85,35 @@ def require_shown(folder: str, files: Files, intention: Intention) -> None:
                 raise FileLostError(log.entry_path(found.version + 1), why)
 
 
+def require_generations(folder: str, files: Files, newest: int) -> None:
+    """Refuse tables that were rolled back more often than records of roll-backs are there.
+
+    Args:
+        folder: The dataflow's folder.
+        files: Access to that folder.
+        newest: Number of the newest generation that has a record; 0: none has.
+
+    Raises:
+        FileLostError: If the record of a roll-back is gone.
+        FileDamagedError: If the log of a table cannot be read.
+    """
+    for table in _tables_of(folder, files, ""):
+        try:
+            shown = shown_generation(DeltaLog(f"{folder}/{table}", files).snapshot().txns)
+        except NotFoundError:
+            continue  # no table yet
+        if shown > newest:
+            path = f"{folder}/_intentions/_generations/{newest + 1:020d}.json"
+            raise FileLostError(path, f"{table} is of generation {shown}")
+
+
 def _tables_of(folder: str, files: Files, stage: str) -> list[str]:
-    """Return the folders of a stage's tables, relative to the dataflow's."""
+    """Return the folders of a stage's tables, relative to the dataflow's; `""`: of all stages."""
     return [
         f"{area}/{name}"
         for area in _AREAS
         for name in files.list_names(f"{folder}/{area}")
-        if name.startswith(f"{stage}.")
+        if not stage or name.startswith(f"{stage}.")
     ]
 
 

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from cbp.engine.commit.applied import applied_ms, require_shown
-from cbp.engine.storage.checked_json import digested, parsed, read_record
+from cbp.engine.storage.checked_json import digested, parsed, read_record, record_numbers
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import Exists, Files
 from cbp.errors import FileDamagedError, FileLostError, LogConflictError
@@ -92,11 +92,24 @@ class IntentionLog:
 
     @cached_property
     def generations(self) -> tuple[Generation, ...]:
-        """All roll-backs of the dataflow, ascending."""
-        folder = f"{self._folder}/{_GENERATIONS}"
-        numbers = _numbers_of(self._files.list_names(folder))
+        """All roll-backs of the dataflow, ascending.
+
+        Raises:
+            FileLostError: If one is missing between others.
+            FileDamagedError: If one is not what was written.
+        """
+        numbers = record_numbers(self._files.list_names(f"{self._folder}/{_GENERATIONS}"))
+        for expected, number in enumerate(numbers, 1):
+            if number != expected:
+                raise FileLostError(self._generation_path(expected), "a later one is there")
         paths = (self._generation_path(number) for number in numbers)
         return tuple(read_record(self._files, path, Generation.from_json) for path in paths)
+
+    def require_generation(self, number: int) -> None:
+        """Raise `FileLostError` if the record of a generation that was begun is gone."""
+        if self.generation < number:
+            path = self._generation_path(self.generation + 1)
+            raise FileLostError(path, f"the database is of generation {number}")
 
     @property
     def generation(self) -> int:
@@ -178,7 +191,7 @@ class IntentionLog:
         """
         folder = f"{self._base(self.generation)}/{_POSITIONS}"
         damage: FileDamagedError | None = None
-        for number in reversed(_numbers_of(self._files.list_names(folder))):
+        for number in reversed(record_numbers(self._files.list_names(folder))):
             path = f"{folder}/{number:020d}.json"
             try:
                 return read_record(self._files, path, Position.from_json)
@@ -205,7 +218,7 @@ class IntentionLog:
 
     def _positions_of(self, generation: int) -> list[Position]:
         folder = f"{self._base(generation)}/{_POSITIONS}"
-        numbers = _numbers_of(self._files.list_names(folder))
+        numbers = record_numbers(self._files.list_names(folder))
         paths = (f"{folder}/{number:020d}.json" for number in numbers)
         return [read_record(self._files, path, Position.from_json) for path in paths]
 
@@ -232,7 +245,7 @@ class IntentionLog:
         """
         for generation in range(self.generation + 1):
             folder = f"{self._base(generation)}/{_POSITIONS}"
-            for number in _numbers_of(self._files.list_names(folder)):
+            for number in record_numbers(self._files.list_names(folder)):
                 path = f"{folder}/{number:020d}.json"
                 if read_record(self._files, path, Position.from_json).version < before:
                     self._files.remove(path, what="dead_record")
@@ -259,7 +272,7 @@ class IntentionLog:
         removed = 0
         for number in range(self.generation + 1):
             folder = f"{self._base(number)}/{stage}"
-            for found in _numbers_of(self._files.list_names(folder)):
+            for found in record_numbers(self._files.list_names(folder)):
                 if found < epoch:
                     self._files.remove(f"{folder}/{found:020d}.json", what="dead_record")
                     removed += 1
@@ -270,7 +283,7 @@ class IntentionLog:
         return [
             found
             for number in range(self.generation + 1)
-            for found in _numbers_of(self._files.list_names(f"{self._base(number)}/{stage}"))
+            for found in record_numbers(self._files.list_names(f"{self._base(number)}/{stage}"))
             if home_of(self.generations, stage, found) == number
         ]
 
@@ -322,7 +335,7 @@ class IntentionLog:
         found = {} if last is None else {s: p.epoch for s, p in last.position.stages.items()}
         names = self._files.list_names(self._base(self.generation))
         for stage in (name for name in names if not name.startswith("_")):
-            if numbers := _numbers_of(
+            if numbers := record_numbers(
                 self._files.list_names(f"{self._base(self.generation)}/{stage}")
             ):
                 found[stage] = numbers[-1] + 1
@@ -346,7 +359,3 @@ class IntentionLog:
 
     def _generation_path(self, number: int) -> str:
         return f"{self._base(number)}.json"
-
-
-def _numbers_of(names: list[str]) -> list[int]:
-    return [int(name.removesuffix(".json")) for name in names if name.endswith(".json")]

@@ -408,6 +408,9 @@ def decode(data: bytes, path: str = "a log entry") -> list[Action]:
 
 def _undigested(data: bytes, path: str) -> bytes:
     """Return an entry without its digest, after checking the digest if there is one."""
+    if not data.strip():
+        # Taken for an entry without actions, it would silently leave out what it changed.
+        raise FileDamagedError(path, f"it has {len(data)} bytes and no action")
     end = data.find(b"\n")
     start = end - len(_MARK) - _DIGITS - len(_MARK_END)
     if end < 0 or start < 0 or not data.startswith(_MARK, start):

@@ -21,6 +21,7 @@ only known to be decodable. Index copies are not read here: each look-up checks 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -47,7 +48,10 @@ from cbp.errors import (
 __all__ = ["Damage", "Looked", "scrub"]
 
 _NUMBERED = re.compile(r"(?P<folder>.*)/(?P<number>\d{20})\.json\Z")
-_SEALED = re.compile(r"(?P<folder>.*)/[^/]+/(?P<start>\d{20})-\d{20}\.jsonl\Z")
+_SEALED = re.compile(r"(?P<folder>.*)/[^/]+/(?P<start>\d{20})-(?P<end>\d{20})\.jsonl\Z")
+_INCREMENT = re.compile(r"(?P<log>sources/[^/]+)/(?P<number>\d{12})-[^/]+\.parquet\Z")
+_SOURCES = "sources/"
+_GENERATIONS = "_intentions/_generations"
 _DATA_FILE = re.compile(r"[\w.=-]+\.parquet\b")
 _TABLE_LOG = "/_delta_log/"
 _CHECKPOINT = ".checkpoint.parquet"
@@ -116,6 +120,7 @@ def scrub(
     """
     there = {file.path: file.bytes for file in files.list_files(folder) if not file.temporary}
     yield from _missing_numbers(folder, there)
+    yield from _missing_entries(folder, there, needed, files)
     live: dict[str, AddFile] = {}
     shown: dict[str, _Shown] = {}
     named: Collection[str] | None = None  # asked for if anything is wrong
@@ -131,8 +136,9 @@ def scrub(
             yield from _needed_files(folder, table, adds, there, files)
     yield from _missing_ends(folder, there, files, shown)
     for path in sorted(set(needed) - there.keys() - live.keys()):
-        if not files.exists(f"{folder}/{path}"):
-            yield _lost(f"{folder}/{path}", "an increment that waits holds it")
+        full = f"{folder}/{path}"
+        if (error := _unreadable(full, "an increment that waits holds it", files)) is not None:
+            yield Looked(full, 0, Damage.of(error, full))
     for path in sorted(there):
         if f"{folder}/{path}" > after:
             looked = _look(folder, path, there[path], live.get(path), files)
@@ -184,14 +190,30 @@ def _check(full: str, path: str, live: AddFile | None, files: Files) -> None:
         if (match := _NUMBERED.match(path)) is not None:
             log = DeltaLog(full.partition(_TABLE_LOG)[0], files)
             log.entry(int(match["number"]))
-    elif path.endswith(".jsonl"):
-        sealed = _SEALED.match(full)
-        first = int(sealed["start"]) if sealed else 0
-        for at, line in enumerate(files.read(full).splitlines(), first):
-            written = f"{sealed['folder']}/{at:020d}.json" if sealed else full
-            parsed(line, full, _record, written_to=written)
+    elif path.endswith(".jsonl") or _is_entry(path):
+        _check_entries(full, files)
     elif path.endswith(".json"):
-        parsed(files.read(full), full, _record)
+        record = parsed(files.read(full), full, _record)
+        of, own = record.get("dataflow"), full.removesuffix(f"/{path}").rpartition("/")[2]
+        if isinstance(of, str) and of != own:
+            raise FileDamagedError(full, f"it is a record of dataflow {of!r}")
+
+
+def _check_entries(full: str, files: Files) -> None:
+    """Check the entries of a source's log that lie together in one file."""
+    lines = files.read(full).splitlines()
+    sealed, single = _SEALED.match(full), _NUMBERED.match(full)
+    folder, first, promised = "", 0, len(lines)
+    if sealed is not None:
+        folder, first = sealed["folder"], int(sealed["start"])
+        promised = int(sealed["end"]) - first
+    elif single is not None:
+        folder, first = single["folder"], int(single["number"])
+        promised = _count_entries(full, files)
+    for at, line in enumerate(lines, first):
+        parsed(line, full, _record, written_to=f"{folder}/{at:020d}.json" if folder else full)
+    if len(lines) != promised:
+        raise FileDamagedError(full, f"it holds {len(lines)} of {promised} entries")
 
 
 def _record(value: Any) -> Mapping[str, Any]:
@@ -238,9 +260,9 @@ def _needed_files(
     """Find files that a table's newest version lacks, and vectors that are damaged or lost."""
     for path, add in adds.items():
         full = f"{folder}/{path}"
-        if path not in there and not files.exists(full):
-            error = FileLostError(full, "the newest version of its table shows it")
-            if _is_live(folder, table, add, files):
+        if path not in there:  # perhaps written since it was listed
+            error = _unreadable(full, "the newest version of its table shows it", files)
+            if error is not None and _is_live(folder, table, add, files):
                 yield Looked(full, 0, Damage.of(error, full))
         if add.deletion_vector is None or vector_path(add.deletion_vector) is None:
             continue
@@ -252,6 +274,17 @@ def _needed_files(
                 yield Looked(vector, 0, Damage.of(error, vector))
 
 
+def _unreadable(full: str, why: str, files: Files) -> CbpError | None:
+    """Return the error for a file that is gone, or in whose place something else lies."""
+    try:
+        files.read_range(full, 0, 1)
+    except NotFoundError:
+        return FileLostError(full, why)
+    except CbpError as error:
+        return error
+    return None
+
+
 def _is_live(folder: str, table: str, add: AddFile, files: Files) -> bool:
     """Tell whether a table still shows a file unchanged; it may have been replaced meanwhile."""
     with suppress(CbpError):
@@ -259,7 +292,7 @@ def _is_live(folder: str, table: str, add: AddFile, files: Files) -> bool:
     return True
 
 
-def _missing_numbers(folder: str, there: Mapping[str, int]) -> Iterator[Looked]:
+def _missing_numbers(folder: str, there: Collection[str]) -> Iterator[Looked]:
     """Find gaps in the numbers of each log of records."""
     logs: dict[str, list[int]] = {}
     for path in there:
@@ -268,18 +301,72 @@ def _missing_numbers(folder: str, there: Mapping[str, int]) -> Iterator[Looked]:
         if match is not None and not match["folder"].endswith(("_positions", "_delta_log")):
             logs.setdefault(match["folder"], []).append(int(match["number"]))
     for log, numbers in sorted(logs.items()):
-        for number in sorted(set(range(min(numbers), max(numbers))) - set(numbers)):
+        if log.startswith(_SOURCES):
+            continue  # a file can hold several entries
+        start = 1 if log == _GENERATIONS else min(numbers)
+        for number in sorted(set(range(start, max(numbers))) - set(numbers)):
             path = f"{folder}/{log}/{number:020d}.json"
-            yield _lost(path, "the records before and behind it are there")
+            yield _lost(path, "a later record of the same log is there")
+
+
+def _missing_entries(
+    folder: str, there: Collection[str], needed: Collection[str], files: Files
+) -> Iterator[Looked]:
+    """Find entries of source logs that are gone: gaps, and those of increments that wait."""
+    waiting: dict[str, int] = {}
+    for match in map(_INCREMENT.match, needed):
+        if match is not None:
+            waiting[match["log"]] = max(int(match["number"]), waiting.get(match["log"], 0))
+    logs = {path.partition("/_log/")[0] for path in there if _is_entry(path)}
+    for source in sorted(logs | waiting.keys()):
+        end = 0
+        for start, stop in _entries_of(folder, f"{source}/_log", there, files):
+            if start > end:
+                why = f"entry {start} of the same log is there"
+                yield _lost(f"{folder}/{source}/_log/{end:020d}.json", why)
+            end = max(end, stop)
+        if waiting.get(source, -1) >= end:
+            yield _lost(f"{folder}/{source}/_log/{end:020d}.json", "its increment waits to be read")
+
+
+def _is_entry(path: str) -> bool:
+    return path.startswith(_SOURCES) and "/_log/" in path
+
+
+def _entries_of(
+    folder: str, log: str, there: Collection[str], files: Files
+) -> list[tuple[int, int]]:
+    """Return the first entry and the end of each file of a source's log, ascending."""
+    found = []
+    for path in (path for path in there if path.startswith(f"{log}/")):
+        if (sealed := _SEALED.match(path)) is not None:
+            found.append((int(sealed["start"]), int(sealed["end"])))
+        elif (single := _NUMBERED.match(path)) is not None:
+            start = int(single["number"])
+            found.append((start, start + _count_entries(f"{folder}/{path}", files)))
+    return sorted(found)
+
+
+def _count_entries(full: str, files: Files) -> int:
+    """Return how many entries a file says that it holds; what is damaged is told elsewhere."""
+    with suppress(CbpError, ValueError, IndexError, AttributeError):
+        together = json.loads(files.read(full).splitlines()[0]).get("together", 1)
+        return together if isinstance(together, int) else 1
+    return 1
 
 
 def _missing_ends(
     folder: str, there: Collection[str], files: Files, tables: Mapping[str, _Shown]
 ) -> Iterator[Looked]:
-    """Find out whether a stage's newest record, or the first or newest description, is missing.
+    """Find out whether the newest record of a stage or of a roll-back, or a description, is lost.
 
     No gap in the numbers shows that; the tables do.
     """
+    rolled_back = _newest_of(there, _GENERATIONS) or 0
+    shown_last = max((shown_generation(one.txns) for one in tables.values()), default=0)
+    if shown_last > rolled_back:
+        path = f"{folder}/{_GENERATIONS}/{rolled_back + 1:020d}.json"
+        yield _lost(path, f"the tables are of generation {shown_last}")
     newest = _newest_of(there, "_description")
     versions = {1} if newest is None else set()
     records: dict[str, str] = {}

@@ -92,7 +92,7 @@ def map_copy(path: Path, name: str) -> MappedCopy:
         CopyDamagedError: It does not hold what was written under this name.
         OSError: It does not exist, or maps are refused.
     """
-    handle = os.open(path, os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO has no bytes, and never blocks
     try:
         status = os.fstat(handle)
         if status.st_size < _TAIL.size:

@@ -14,7 +14,8 @@ Guaranteed: `parsed` returns what was given to `digested`, or raises an error th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import xxhash
@@ -22,10 +23,11 @@ import xxhash
 from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, FileDamagedError, own_name
 
-__all__ = ["digested", "parsed", "read_record", "require_name"]
+__all__ = ["digested", "parsed", "read_record", "record_numbers", "require_name"]
 
 Record = TypeVar("Record")
 
+_NUMBERED = re.compile(r"(\d{20})\.json", re.ASCII)
 _MARK = b',"_digest":"'
 _DIGITS = 16
 _END = len(_MARK) + _DIGITS + 2
@@ -41,6 +43,15 @@ def digested(data: bytes, path: str) -> bytes:
     if name := own_name(path):
         data = b"".join((data[:-1], b',"_name":', json.dumps(name).encode(), b"}"))
     return b"".join((data[:-1], _MARK, _digest(data), b'"}'))
+
+
+def record_numbers(names: Iterable[str]) -> list[int]:
+    """Return the numbers of the records in a folder, in the order of `names`.
+
+    Other names are left out: a copy that an operator put beside a record is no record.
+    """
+    found = (_NUMBERED.fullmatch(name) for name in names)
+    return [int(match[1]) for match in found if match]
 
 
 def read_record(files: Files, path: str, parse: Callable[[Any], Record]) -> Record:

@@ -33,6 +33,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from cbp.engine.storage.regular_files import open_regular
 from cbp.engine.storage.temp_files import map_is_refused
 from cbp.errors import (
     FileDamagedError,
@@ -295,7 +296,7 @@ def check_parquet(path: str) -> int:
 
 def _source(path: str, *, mapped: bool, data: bytes | None) -> pa.NativeFile:
     if data is None:
-        with open(path, "rb", buffering=0) as file:
+        with open_regular(path, buffering=0) as file:
             # One read costs less than the seven reads that opening a file takes.
             if os.fstat(file.fileno()).st_size <= _SMALL_BYTES:
                 data = file.read()

@@ -18,6 +18,7 @@ believe that they wrote one entry, and it takes 30 ms where link(2) takes 0.4.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 import uuid
@@ -29,6 +30,7 @@ from urllib.parse import unquote, urlsplit
 
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.file_system_support import LOCAL, log_store_class, scheme_of
+from cbp.engine.storage.regular_files import open_regular
 from cbp.errors import (
     DiskFullError,
     FileSystemUnsafeError,
@@ -79,7 +81,8 @@ class Files(Protocol):
 
     `what` names the effect for fault injection, one of `failpoints.EFFECTS`.
     Every method raises DiskFullError when the device is full, NotFoundError
-    when a file to be read is absent, and OperatingError for any other failure.
+    when a file to be read is absent, FileDamagedError when it is no file (a folder, a FIFO),
+    and OperatingError for any other failure.
     """
 
     def put_if_absent(
@@ -218,13 +221,13 @@ class LocalFiles:
     def read(self, path: str) -> bytes:
         """Return a file's bytes; see `Files`."""
         path = local_path(path)
-        with _operating(path), open(path, "rb") as file:
+        with _operating(path), open_regular(path) as file:
             return file.read()
 
     def read_range(self, path: str, offset: int, size: int) -> bytes:
         """Return up to `size` bytes from `offset`; see `Files`."""
         path = local_path(path)
-        with _operating(path), open(path, "rb") as file:
+        with _operating(path), open_regular(path) as file:
             file.seek(offset)
             return file.read(size)
 
@@ -313,14 +316,24 @@ def _names(path: str) -> list[str]:
 
 
 def _below(root: str, now: float) -> Iterator[StoredFile]:
-    for folder, _, names in os.walk(root):
+    for folder, _, names in os.walk(root, onerror=_raise_unless_gone):
         for name in names:
             full = f"{folder}/{name}"
-            with suppress(FileNotFoundError):  # removed meanwhile
+            try:
                 found = os.stat(full)
-                path = full.removeprefix(f"{root}/")
-                age = now - found.st_mtime
-                yield StoredFile(path, found.st_size, age, _is_temporary(name))
+            except OSError as error:
+                if error.errno in (errno.ENOENT, errno.ELOOP):
+                    continue  # removed meanwhile, or a link that leads nowhere
+                raise
+            path = full.removeprefix(f"{root}/")
+            age = now - found.st_mtime
+            yield StoredFile(path, found.st_size, age, _is_temporary(name))
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    """Let a listing fail where a folder cannot be read: what is in it would seem to be gone."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _is_same_file(one: str, other: str) -> bool:

@@ -122,6 +122,7 @@ STATUS: Mapping[str, int] = {
     "cursor_invalid": 422,
     "database_url_invalid": 500,
     "database_in_use": 503,
+    "database_damaged": 503,
     "database_newer": 503,
     # the drop folder
     "drop_folder_unusable": 503,

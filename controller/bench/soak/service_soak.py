@@ -27,6 +27,7 @@ from typing import Any
 
 from controller.app import Service
 from controller.bench.errors import BenchRefusedError
+from controller.bench.held_memory import held_memory_bytes
 from controller.settings import Settings
 
 __all__ = [
@@ -73,7 +74,7 @@ class ServiceSample:
         seconds: Median of the runs since the sample before, upload to commit.
         disk_bytes: Bytes of tables, drop folders and database.
         disk_files: Number of their files.
-        memory_bytes: Resident memory of this process.
+        memory_bytes: Resident memory of this process, without what is free (`held_memory`).
         handles: Open file descriptors of this process.
     """
 
@@ -270,13 +271,12 @@ def _one(service: Service, run: int, draw: random.Random) -> float:
 
 def _sample(folder: Path, runs: int, seconds: float) -> ServiceSample:
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
     return ServiceSample(
         runs=runs,
         seconds=seconds,
         disk_bytes=sum(sizes),
         disk_files=len(sizes),
-        memory_bytes=pages * os.sysconf("SC_PAGE_SIZE"),
+        memory_bytes=held_memory_bytes(),
         handles=len(os.listdir("/proc/self/fd")),
     )
 

@@ -1,9 +1,10 @@
 """The command `cbp help damage`: for each kind of damage its symptom, its loss and its repair.
 
 tests/controller/test_damages.py damages state files, outputs, records, table logs, checkpoints and
-descriptions, and runs the repairs, also with a lost database;
-tests/cbp/engine/state/test_copies.py covers index copies. Not covered by a test: the advice for
-sources, for the logs of sources, closes and notes, and for a damaged database.
+descriptions, and runs the repairs, also with a lost database.
+tests/controller/test_damages_of_services.py does so with logs of sources, roll-backs, files in drop
+folders and the database; tests/cbp/engine/state/test_copies.py covers index copies. Not covered by
+a test: the advice for increments of sources, closes and notes.
 """
 
 from __future__ import annotations
@@ -105,10 +106,28 @@ PAGE = (
         "a backup of the file; else cbp delete DATAFLOW --purge, register it, drop its files again",
     ),
     Row(
-        "a source's log entry, a close, a correction's note, a roll-back",
+        "a roll-back (_intentions/_generations)",
+        "file_damaged or file_lost: the dataflow stands still, and says so",
+        "what was undone",
+        "a backup of the file; else cbp delete DATAFLOW --purge, register it, drop its files again",
+    ),
+    Row(
+        "an entry of a source's log (sources/SOURCE/_log)",
+        "nothing, while the database is whole; else the source takes in nothing, and says so",
+        "by which name and content its file is known, if the database is lost too",
+        "a backup of the file; else cbp delete DATAFLOW --purge, register it, drop its files again",
+    ),
+    Row(
+        "a close, a correction's note",
         "file_damaged when it is read; `cbp scrub` finds it before",
         "what it says: nothing else says it",
         "a backup of the file",
+    ),
+    Row(
+        "a dropped file, the reason of a rejected one, a manifest",
+        "file_gone, file_changed, reason_unreadable or manifest_mismatch in `cbp claims`",
+        "nothing that was accepted",
+        "drop the file again",
     ),
     Row(
         "the database, lost",
@@ -118,9 +137,9 @@ PAGE = (
     ),
     Row(
         "the database, damaged",
-        "`cbp doctor`: database",
+        "database_damaged: the service does not start; `cbp doctor`: database",
         "as above",
-        "stop the service; move the database away; cbp recover --rebuild",
+        "stop the service; cbp recover --rebuild (it puts the damaged file aside)",
     ),
 )
 

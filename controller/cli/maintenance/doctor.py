@@ -33,6 +33,7 @@ from controller.cli.maintenance.probes import (
 from controller.cli.maintenance.scrub import folders, look
 from controller.cli.session import AsJson, Session, session
 from controller.settings import Settings
+from controller.store.damaged import damage_of, known_dataflows, sqlite_path
 from controller.terminal import print_json, print_table
 
 __all__ = ["Check", "doctor_command", "examine"]
@@ -104,11 +105,7 @@ def examine(given: Session) -> Iterable[Check]:
         lambda: check_clock(settings.root),
         "set the clock, and let a time service (chrony, systemd-timesyncd) keep it",
     )
-    yield _tried(
-        "database",
-        lambda: check_database(settings.database_url),
-        "look at CBP_DATABASE_URL, and whether the server runs and lets you in",
-    )
+    yield _database(settings)
     yield _rights(settings)
     yield _lost(settings)
     yield from _damages(settings)
@@ -139,14 +136,35 @@ def _others_may(path: Path) -> bool:
     return found.st_uid == os.geteuid() and bool(found.st_mode & 0o007)
 
 
+def _database(settings: Settings) -> Check:
+    """Check whether the database answers, and whether a SQLite file is whole."""
+    path = sqlite_path(settings.database_url)
+    if path is not None and (why := damage_of(path)):
+        remedy = "no record is lost; stop the service, then run: cbp recover --rebuild"
+        return Check("database", "fail", f"{path} is damaged: {why}", remedy)
+    return _tried(
+        "database",
+        lambda: check_database(settings.database_url),
+        "look at CBP_DATABASE_URL, and whether the server runs and lets you in",
+    )
+
+
 def _lost(settings: Settings) -> Check:
     """Check whether there are tables that the database does not know."""
     there = folders(settings)
-    url = settings.database_url
-    path = Path(unquote(urlsplit(url).path)[1:])
-    if there and url.startswith("sqlite") and not path.exists():
+    path = sqlite_path(settings.database_url)
+    if there and path is not None and not path.exists():
         found = f"the database {path} is missing, but there are tables of {', '.join(there)}"
         return Check("tables", "fail", found, "bring them back with: cbp recover --rebuild")
+    unknown = sorted(there.keys() - known_dataflows(path)) if path is not None else []
+    if unknown:
+        found = f"{path} does not know the tables of {', '.join(unknown)}"
+        remedy = (
+            "if they were not deleted on purpose (cbp delete without --purge), stop the service "
+            "and bring them back with: cbp recover --rebuild"
+        )
+        # A dataflow that was deleted without --purge leaves its tables, so this can be meant.
+        return Check("tables", "fail" if len(unknown) == len(there) else "warn", found, remedy)
     return Check("tables", "ok", f"tables of {len(there)} dataflow(s)")
 
 

@@ -21,6 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from controller.cli.session import AsJson, session
 from controller.settings import Settings
+from controller.store.damaged import put_damaged_aside
 from controller.terminal import print_json, print_table, print_text
 
 __all__ = ["recover_command"]
@@ -49,6 +50,8 @@ def recover_command(
     dataflows whose tables stayed are restored too, unless you name the dataflows to restore.
     """
     settings = session(context).settings
+    if rebuild and not dry_run:
+        _put_damaged_aside(settings, quiet=json_)
     if dry_run or not rebuild:
         with _looking(settings) as store:
             found = _chosen(_outlooks(store, settings), dataflows)
@@ -62,6 +65,14 @@ def recover_command(
     names = ", ".join(rebuilt) or "none was lost"
     print_text(f"restored: {names}; {steps} record(s) and increment(s) indexed again", "green")
     print_text("start the service with: cbp serve")
+
+
+def _put_damaged_aside(settings: Settings, *, quiet: bool) -> None:
+    """Make room for a new database where the old one is damaged."""
+    moved = put_damaged_aside(settings.database_url)
+    if moved is not None and not quiet:
+        aside, why = moved
+        print_text(f"the database was damaged ({why}); it lies in {aside} now", "yellow")
 
 
 def _rebuild(

@@ -24,7 +24,7 @@ from datetime import datetime
 
 import structlog
 
-from cbp.engine.storage.checked_json import digested, parsed, read_record
+from cbp.engine.storage.checked_json import digested, parsed, read_record, record_numbers
 from cbp.engine.storage.files import Exists, Files
 from cbp.errors import FlowUnframedError, LogConflictError, NotFoundError
 from cbp.model.flow.punctuation import Punctuation, Reason
@@ -71,9 +71,9 @@ class PunctuationLog:
 
     def trim(self, number: int) -> None:
         """Remove the entries before `number`; a durable position replaces them."""
-        for name in self._files.list_names(self._folder):
-            if name.endswith(".json") and int(name.removesuffix(".json")) < number:
-                self._files.remove(f"{self._folder}/{name}", what="dead_record")
+        for found in record_numbers(self._files.list_names(self._folder)):
+            if found < number:
+                self._files.remove(self._path(found), what="dead_record")
 
     def _path(self, number: int) -> str:
         return f"{self._folder}/{number:020d}.json"

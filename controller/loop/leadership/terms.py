@@ -22,9 +22,10 @@ Not guaranteed: anything about records of runs; the first one put stands
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import structlog
 
@@ -40,6 +41,7 @@ _NONE = "none"
 """A folder that is never made: between two terms nothing can be put."""
 
 _ENDED = "ended-"
+_TERM = re.compile(r"(\d{20})-[0-9a-f]+", re.ASCII)
 
 _log = structlog.get_logger(__name__)
 
@@ -83,8 +85,7 @@ class Terms:
             OperatingError: If a folder cannot be made or removed; to be tried again.
         """
         self.folder = f"{self._root}/{_NONE}"
-        known = [name for name in self._files.list_names(self._root) if name[0].isdigit()]
-        number = max((int(name.partition("-")[0]) for name in known), default=0) + 1
+        number = max(map(_number_of, self._files.list_names(self._root)), default=0) + 1
         mine = f"{number:020d}-{self._random_hex(4)}"
         self._make(mine)
         lease, _ = self._store.lease()
@@ -94,7 +95,7 @@ class Terms:
         for name in self._files.list_names(self._root):
             if name.startswith(_ENDED):
                 self._remove(name)
-            elif name[0].isdigit() and int(name.partition("-")[0]) < number:
+            elif 0 < _number_of(name) < number:
                 self._end(name)
         self.folder = f"{self._root}/{mine}"
         _log.info("term.begun", term=mine, epoch=epoch)
@@ -118,10 +119,21 @@ class Terms:
 
     def _remove(self, name: str) -> None:
         """Remove a folder of an ended term, as far as possible; the next term does the rest."""
-        shutil.rmtree(self._path(name), ignore_errors=True)
+        path = self._path(name)
+        if os.path.isdir(path):  # opening a FIFO of this name would block
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                os.unlink(path)
 
     def _path(self, name: str) -> str:
         return local_path(f"{self._root}/{name}")
+
+
+def _number_of(name: str) -> int:
+    """Return the number of a term's folder; 0: it is none, perhaps a copy that somebody made."""
+    found = _TERM.fullmatch(name)
+    return int(found[1]) if found else 0
 
 
 @contextmanager

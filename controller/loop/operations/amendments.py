@@ -28,6 +28,7 @@ from controller.loop.recovery.rollback import RollbackPlan, Rollbacks
 from controller.loop.runs.dataflow_locks import Exclusion
 from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.in_flight import InFlight
+from controller.loop.runs.isolation import Isolation
 from controller.loop.tick import Ticker
 from controller.store.base import DataflowRecord, Store
 
@@ -35,6 +36,8 @@ __all__ = ["CANCEL_SECONDS", "Amendments"]
 
 CANCEL_SECONDS = 60.0
 """How long an amendment waits for runs under way, cancelled or not."""
+
+HELD = "checked for a roll-back that is not finished"
 
 UNFINISHED = "has a roll-back that is not finished; resume it"
 
@@ -54,8 +57,10 @@ class Amendments:
         rollbacks: Rollbacks,
         corrections: Corrections,
         exclusion: Exclusion,
+        isolation: Isolation,
         wake: Callable[[], None],
     ) -> None:
+        self._isolation = isolation
         self._store, self._open_log, self._ticker = store, open_log, ticker
         self._in_flight, self._finisher, self._term = in_flight, finisher, term
         self._rollbacks, self._corrections = rollbacks, corrections
@@ -189,8 +194,12 @@ class Amendments:
     def hold_unfinished(self) -> None:
         """Hold the dataflows with roll-backs that recovery could not finish."""
         for record in self._store.dataflows():
-            if self._open(record):
-                self._ticker.held.setdefault(record.name, UNFINISHED)
+            # A damaged record of a roll-back concerns its dataflow, which was not recovered then.
+            self._isolation.attempt(record.name, HELD, partial(self._hold_unfinished, record))
+
+    def _hold_unfinished(self, record: DataflowRecord) -> None:
+        if self._open(record):
+            self._ticker.held.setdefault(record.name, UNFINISHED)
 
     def cancel_all(self, name: str | None) -> None:
         """Ask the runs of one or all dataflows to stop; returns at once."""

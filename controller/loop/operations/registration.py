@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from cbp.engine.commit.applied import require_generations
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.storage.files import Files
 from cbp.errors import (
@@ -255,8 +256,10 @@ class Versions:
         description: Description,
         on_redo: Callable[[Intention], object],
     ) -> None:
+        log = self.open_log(record.folder)
+        require_generations(record.folder, self.files, log.generation)
         self.arrivals.recover(record, dataflow)
-        self.open_log(record.folder).forget_positions(description.version)
+        log.forget_positions(description.version)
         self.changes.bring_store(record, dataflow, description)
         self.recovery.recover_dataflow(record, on_redo=on_redo)
 

@@ -16,9 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cbp.engine.commit.intention_log import IntentionLog
+from cbp.engine.storage.checked_json import record_numbers
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import source_folder
-from cbp.errors import CbpError, InvariantError
+from cbp.errors import CbpError
 from controller.loop.records.dataflow_folder import described
 from controller.store.base import Store
 
@@ -120,14 +121,7 @@ def _outlook(
 
 
 def _next_number(files: Files, folder: str) -> int:
-    names = [name for name in files.list_names(folder) if name.endswith(".json")]
-    if not names:
-        return 0
-    last = names[-1].removesuffix(".json")
-    if not last.isdecimal():
-        message = f"{folder} holds {names[-1]}, which is no entry of a source log"
-        raise InvariantError(message, folder=folder)
-    return int(last) + 1
+    return max(record_numbers(files.list_names(folder)), default=-1) + 1
 
 
 def _with_runs(outlook: Outlook, runs: Mapping[tuple[str, str], list[str]]) -> Outlook:

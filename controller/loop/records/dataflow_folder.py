@@ -106,7 +106,7 @@ def described(files: Files, tables_root: str) -> dict[str, Any]:
     descriptions = Descriptions(files)
     for name in files.list_names(tables_root):
         if not name.startswith("."):
-            with suppress(InvariantError):
+            with suppress(InvariantError, OperatingError):  # damaged, or a file of somebody
                 newest = descriptions.newest(f"{tables_root}/{name}")
                 if newest is not None:
                     found[name] = newest.document

@@ -26,8 +26,10 @@ from functools import partial
 import structlog
 
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.errors import InvariantError
-from cbp.model.dataflow.dataflow import StageNode
+from cbp.engine.storage.files import Files
+from cbp.engine.storage.table_names import source_folder
+from cbp.errors import FileDamagedError, FileLostError, InvariantError
+from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.flow.generation import increments_dropped
 from cbp.model.run.intention import Intention
 from controller.loop.author.framing import Framer
@@ -62,6 +64,7 @@ class Recovery:
         self,
         *,
         store: Store,
+        files: Files,
         catalog: Catalog,
         open_log: Callable[[str], IntentionLog],
         in_flight: InFlight,
@@ -75,7 +78,7 @@ class Recovery:
         isolation: Isolation,
         clock: Callable[[], datetime],
     ) -> None:
-        self._rollbacks, self._isolation = rollbacks, isolation
+        self._rollbacks, self._isolation, self._files = rollbacks, isolation, files
         self._store, self._catalog = store, catalog
         self._open_log, self._in_flight, self._parked = open_log, in_flight, parked
         self._failures, self._publisher, self._finisher = failures, publisher, finisher
@@ -89,8 +92,12 @@ class Recovery:
         Args:
             record: The dataflow.
             on_redo: Called with each record before it is redone; shows progress.
+
+        Raises:
+            FileDamagedError: If a record that decides about all of it is damaged, or gone.
         """
-        nodes = self._catalog.compiled(record).stages
+        dataflow = self._catalog.compiled(record)
+        nodes = dataflow.stages
         if self._rollbacks.finish(record):
             record = self._store.dataflow(record.name)
         self._tell_dropped(record)
@@ -103,6 +110,8 @@ class Recovery:
         while moved:
             stages = self._store.stages(record.name)
             moved = any([self._redo(record, nodes[one.stage], one, on_redo) for one in stages])
+        for stage in self._store.stages(record.name):
+            self._require_arrived(record, dataflow, stage)
         # Completes a publication that died; it does no harm to one that was not due yet.
         self._finisher.publish(record)
 
@@ -110,6 +119,33 @@ class Recovery:
         """Mark claims whose increments roll-backs dropped, also in a store that was lost."""
         if dropped := increments_dropped(self._open_log(record.folder).generations):
             self._store.withdraw(record.name, dropped)
+
+    def _require_arrived(
+        self, record: DataflowRecord, dataflow: Dataflow, stage: StageRecord
+    ) -> None:
+        """Refuse to go on where a stage has read what its source has lost.
+
+        Otherwise the next file would get the number of the lost increment. The record of the run
+        would then stand for that file, which nobody would ever read.
+
+        Raises:
+            FileLostError: If the entry of the source's log is gone.
+        """
+        if (record.name, stage.stage) in self._parked.all():
+            return
+        intention = self.read(record, stage.stage, stage.epoch)
+        node = dataflow.stages[stage.stage]
+        framed = {one.name for one in node.translator.framed}  # their frames have other numbers
+        for input_, indexes in (intention.read if intention else {}).items():
+            source = node.wiring.get(input_, "")
+            if source not in dataflow.sources or input_ in framed:
+                continue
+            end = self._store.next_index(record.name, source)
+            path = f"{record.folder}/{source_folder(source)}/_log/{end:020d}.json"
+            # Where the entry is there, its source says why it could not be read.
+            if max(indexes, default=-1) >= end and not self._files.exists(path):
+                why = f"epoch {stage.epoch} of stage {stage.stage!r} has read its increment"
+                raise FileLostError(path, why)
 
     def settle(self) -> None:
         """Mark runs as interrupted that are not executed and have no record."""
@@ -142,6 +178,10 @@ class Recovery:
         """
         log = self._open_log(record.folder)
         position = log.position()
+        if position is not None and position.dataflow != record.name:
+            path = f"{record.folder}/_intentions/_positions"
+            why = f"its newest position is one of dataflow {position.dataflow!r}"
+            raise FileDamagedError(path, why)
         if position is None or position.version != record.version:
             return
         epochs = {stage.stage: stage.epoch for stage in self._store.stages(record.name)}

@@ -195,8 +195,13 @@ class Rollbacks:
             self.finish(record)
 
     def finish(self, record: DataflowRecord) -> bool:
-        """Finish the newest roll-back if the store lacks it; return whether it did."""
+        """Finish the newest roll-back if the store lacks it; return whether it did.
+
+        Raises:
+            FileDamagedError: If the record of a roll-back is damaged, or gone.
+        """
         log = self._open_log(record.folder)
+        log.require_generation(record.generation)
         if log.generation <= record.generation:
             return False
         generation = log.generations[-1]

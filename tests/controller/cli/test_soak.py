@@ -11,10 +11,10 @@ import pytest
 import structlog
 
 from controller.app import Service
+from controller.bench.held_memory import held_memory_bytes
 from controller.bench.soak import service_soak
 from tests.controller.cli.conftest import Cbp
 
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 LEFT_BYTES = 1 << 20
 
 
@@ -45,7 +45,7 @@ def test_a_leak_fails_the_soak(cbp: Cbp, monkeypatch: pytest.MonkeyPatch) -> Non
     before, kept = structlog.get_config(), list[bytes]()
     scan = Service.scan
     # Of what this process holds already, since that is what it is compared with.
-    leaked_bytes = int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES // 100
+    leaked_bytes = held_memory_bytes() // 100
     leaked_files = len(os.listdir("/proc/self/fd")) // 50 + 1
     with ExitStack() as opened:
 

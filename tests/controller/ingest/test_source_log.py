@@ -11,7 +11,7 @@ import pytest
 
 from cbp.engine.storage.failpoints import Crash, PlannedFaults
 from cbp.engine.storage.files import LocalFiles
-from cbp.errors import FileDamagedError, LogConflictError
+from cbp.errors import FileDamagedError, FileLostError, LogConflictError
 from cbp.model.flow.increment import Increment
 from controller.ingest import source_log
 from controller.ingest.source_log import SourceEntry, SourceLog
@@ -139,3 +139,47 @@ def test_who_puts_a_sealed_number_again_is_not_heard(tmp_path: Path) -> None:
     log.seal(9)
     require_whole(log)
     assert len(list(tmp_path.rglob("*.json"))) == 3
+
+
+@pytest.mark.parametrize("lost", ["first", "middle", "cut"])
+def test_sealed_entries_that_are_gone_are_missed(tmp_path: Path, lost: str) -> None:
+    """A log that goes on behind them is not read as if they had never been."""
+    log = filled(tmp_path)
+    log.seal(9)
+    sealed = sorted(tmp_path.rglob("*.jsonl"))
+    if lost == "cut":
+        lines = sealed[0].read_bytes().splitlines()
+        sealed[0].write_bytes(b"\n".join(lines[:-1]))
+    else:
+        sealed[0 if lost == "first" else 1].unlink()
+    # The middle one is the last of the sealed: what follows it shows that it is gone.
+    with pytest.raises(FileDamagedError) as refused:
+        log.require_end(len(list(log.since(0))))
+    assert refused.value.code == ("file_damaged" if lost == "cut" else "file_lost")
+
+
+def test_a_damaged_entry_is_not_sealed(tmp_path: Path) -> None:
+    """Its own file would be removed, and with it the name under which a backup of it belongs."""
+    log = filled(tmp_path)
+    path = sorted(tmp_path.rglob("*.json"))[2]
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
+    with pytest.raises(FileDamagedError):
+        log.seal(9)
+    path.unlink()
+    with pytest.raises(FileLostError):
+        log.seal(9)
+    path.write_bytes(whole)
+    assert log.seal(9) == 8
+    require_whole(log)
+
+
+def test_a_copy_beside_an_entry_is_no_entry(tmp_path: Path) -> None:
+    """An operator who makes a backup beside a file stops nothing."""
+    log = filled(tmp_path)
+    path = sorted(tmp_path.rglob("*.json"))[2]
+    path.with_name("2 (copy).json").write_bytes(path.read_bytes())
+    assert log.seal(9) == 8
+    (sealed, _) = sorted(tmp_path.rglob("*.jsonl"))
+    sealed.with_name(f"copy of {sealed.name}").write_bytes(b"")
+    require_whole(log)

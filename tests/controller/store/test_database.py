@@ -94,7 +94,7 @@ def test_a_store_that_could_not_open_gives_up_its_lock(url: str, tmp_path: Path)
     for _ in range(2):
         with pytest.raises(OperatingError) as failed:
             open_store(url)
-        assert failed.value.code == "operating_failure"
+        assert failed.value.code == "database_damaged"
     path.unlink()
     open_store(url).close()
 
