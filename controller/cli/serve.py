@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any
 
 import typer
@@ -37,6 +38,8 @@ def serve_command(
     chosen = {name: value for name, value in values.items() if value is not None}
     settings = load_settings(**chosen) if chosen else session(context).settings
     check_port(settings.host, settings.port)
+    # First of all: the folder of the token may be the first that is made.
+    os.umask(int(settings.umask, 8))
     settings.ensure_token()
     _say_where(settings, as_json=json_)
     # Imported here: it loads the whole service, which no other command needs.

@@ -6,18 +6,24 @@ So it is with 10,000 damaged files of every format, in bounded time.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from controller.ingest import ReaderPool, columns
+from controller.ingest import ReaderPool, SourceLog, columns
+from controller.ingest.identity import Identities
+from controller.ingest.source_log import SourceEntry
+from controller.store.base import Judged
 from tests.controller.ingest.harness import Drop, lines
+from tests.fuzz import service
 from tests.fuzz.cases import SCHEMA, Case, case_of
 from tests.fuzz.play import LIMITS, judge, play, play_beside
 from tests.fuzz.service import play_stepped
 
 CASES = 10_000
 SERVED = 80
+PLANTED = 60
 FOUND = Path(__file__).parents[1] / "fixtures" / "fuzz"
 REFUSED = {
     "quotes.csv": "csv_quote",
@@ -131,6 +137,40 @@ def test_a_service_takes_files_of_any_name_and_content(
     assert outcomes["accepted"] > SERVED // 10
     assert outcomes["stays"]
     assert len(outcomes) > 8, "few kinds of damage were made"
+
+
+@pytest.mark.parametrize("mistake", ["claim", "entry", "state"])
+def test_a_planted_mistake_of_the_service_is_found(
+    mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is dropped as known, an entry of a log that is cut, records that are not counted.
+
+    Each is found by the comparison that is there for it, and by no other.
+    """
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    if mistake == "claim":
+        monkeypatch.setattr(Identities, "judge", lambda *_: Judged("duplicate"))
+    elif mistake == "entry":
+        put = SourceLog.put
+
+        def put_half(log: SourceLog, entries: Sequence[SourceEntry]) -> None:
+            put(log, entries)
+            path = Path(log._path(entries[0].increment.index))
+            path.write_bytes(path.read_bytes()[:-40])
+
+        monkeypatch.setattr(SourceLog, "put", put_half)
+    else:
+        code = service._STAGES.replace("sum(1 for _ in group.rows)", "1")
+        assert code != service._STAGES
+        monkeypatch.setattr(service, "_STAGES", code)
+    _, wrong = play_stepped(range(PLANTED), tmp_path)
+    expected = {
+        "claim": (": duplicate", "state: no record"),
+        "entry": ("scrub: file_damaged",),
+        "state": ("state: not there",),
+    }[mistake]
+    assert all(any(words in line for line in wrong) for words in expected)
+    assert [line for line in wrong if not any(words in line for words in expected)] == []
 
 
 def test_a_seed_determines_its_case() -> None:

@@ -81,8 +81,12 @@ class Instance:
         assert self._process is not None
         return self._process.pid
 
-    def start(self) -> None:
-        """Start it; returns at once."""
+    def start(self, *, umask: int = -1) -> None:
+        """Start it; returns at once.
+
+        Args:
+            umask: That of the shell that starts it; -1: that of this process.
+        """
         self.started += 1
         with (self._logs / f"{self.name}-{self.started}.log").open("wb") as log:
             self._process = subprocess.Popen(
@@ -93,6 +97,7 @@ class Instance:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                umask=umask,
             )
 
     def answers(self) -> str:

@@ -19,7 +19,10 @@ from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.storage.files import LocalFiles
 from controller.client.drop_folder import copy_into
 from controller.client.service_client import ServiceClient
-from tests.system.processes import TOKEN, Instance, until
+from controller.loop.controller import DRAIN_CANCEL_SECONDS
+from controller.server.process import FORCED_AFTER_SECONDS, FORCED_STATUS
+from tests.authored import install, write
+from tests.system.processes import REPOSITORY, TOKEN, Instance, until
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -30,6 +33,26 @@ DOCUMENT: dict[str, Any] = {
 }
 RECORDS = 200_000
 """A run of some seconds."""
+SLACK_SECONDS = 15.0
+"""Of a machine that does other things, too."""
+_LOOPING = """
+import os
+from cbp import Input, Output, State, Translate
+
+
+class Looping(Translate):
+    urls = Input("url STRING", route_by="url")
+    counts = State("url STRING, n BIGINT")
+    totals = Output("url STRING, n BIGINT", key="url")
+
+    def translate(self, key, group, out):
+        while os.path.exists(os.environ["LOOPS"]):
+            with open(os.environ["LOOPS"], "a") as file:
+                file.write("x")
+        n = sum(1 for _ in group.urls) + sum(row.n for row in group.counts)
+        out.counts(key.url, n)
+        out.totals(key.url, n)
+"""
 
 
 @pytest.fixture
@@ -74,14 +97,57 @@ def test_a_stop_waits_for_nobody_for_ever(tmp_path: Path) -> None:
         service.kill()
 
 
-def begin_a_long_run(service: Instance, scratch: Path) -> None:
+def test_a_run_that_never_ends_is_left_alone(tmp_path: Path) -> None:
+    """An author's function that loops keeps the process `drain_seconds`, and a forced stop's time.
+
+    Nothing of its run is there then: after a start it runs again, once, from what waited for it.
+    """
+    packages, loops = tmp_path / "packages", tmp_path / "loops"
+    write(packages, {"looping/__init__.py": "", "looping/stages.py": _LOOPING})
+    install(packages, "looping", {"looping": "looping.stages:Looping"})
+    loops.touch()
+    service = Instance(
+        tmp_path,
+        "one",
+        environment={"PYTHONPATH": f"{REPOSITORY}:{packages}", "LOOPS": str(loops)},
+        engine="local",
+        drain_seconds=1,
+        allowed_packages=("looping",),
+    )
+    stage = {**DOCUMENT["stages"]["count"], "translator": "looping"}
+    try:
+        begin_a_long_run(service, tmp_path, {**DOCUMENT, "stages": {"count": stage}}, records=10)
+        until(lambda: loops.read_bytes(), "it did not begin to loop")
+        began = time.monotonic()
+        assert service.stop() in (0, FORCED_STATUS)
+        took = time.monotonic() - began
+        assert took < 1 + DRAIN_CANCEL_SECONDS + FORCED_AFTER_SECONDS + SLACK_SECONDS
+        assert epochs(service) == 0
+        loops.unlink()
+        service.start()
+        service.wait()
+        until(lambda: epochs(service) == 1, "it did not run again")
+        with ServiceClient(service.settings) as client:
+            path = ("dataflows", "urls", "state", "count", "counts", "records")
+            rows = client.get(*path)["items"]
+            assert {row["url"]: row["n"] for row in rows} == {f"u{n}": 1 for n in range(10)}
+    finally:
+        service.kill()
+
+
+def begin_a_long_run(
+    service: Instance,
+    scratch: Path,
+    document: dict[str, Any] = DOCUMENT,
+    records: int = RECORDS,
+) -> None:
     """Start the service and return once a run is under way."""
     service.start()
     service.wait()
     with ServiceClient(service.settings) as client:
-        content = json.dumps(DOCUMENT).encode()
+        content = json.dumps(document).encode()
         client.post("dataflows", content=content, content_type="application/json")
-        drop(service, scratch, "first.jsonl", RECORDS)
+        drop(service, scratch, "first.jsonl", records)
         until(lambda: client.get("runs")["items"], "no run began")
 
 

@@ -9,6 +9,7 @@ database. With --rebuild it leads while it works: stop the services first.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -50,14 +51,14 @@ def recover_command(
     dataflows whose tables stayed are restored too, unless you name the dataflows to restore.
     """
     settings = session(context).settings
-    if rebuild and not dry_run:
-        _put_damaged_aside(settings, quiet=json_)
     if dry_run or not rebuild:
         with _looking(settings) as store:
             found = _chosen(_outlooks(store, settings), dataflows)
         _print(found, as_json=json_)
         return
-    before, rebuilt = _rebuild(settings, dataflows or (), hidden=json_)
+    with _umask_of(settings):
+        _put_damaged_aside(settings, quiet=json_)
+        before, rebuilt = _rebuild(settings, dataflows or (), hidden=json_)
     if json_:
         print_json({"rebuilt": rebuilt, "recovered": [_document(one) for one in before]})
         return
@@ -65,6 +66,16 @@ def recover_command(
     names = ", ".join(rebuilt) or "none was lost"
     print_text(f"restored: {names}; {steps} record(s) and increment(s) indexed again", "green")
     print_text("start the service with: cbp serve")
+
+
+@contextmanager
+def _umask_of(settings: Settings) -> Iterator[None]:
+    """Write as the service does: the new database is no file for other users."""
+    before = os.umask(int(settings.umask, 8))
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def _put_damaged_aside(settings: Settings, *, quiet: bool) -> None:
