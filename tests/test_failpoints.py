@@ -34,6 +34,7 @@ COVERED = {
     "controller/ingest/uploads.py:_write": "an upload that is not claimed; claim follows",
 }
 NOT_DURABLE = {
+    "controller/store/damaged.py:put_damaged_aside": "a damaged database, found so again",
     "controller/ingest/increments.py:discard": "temporaries; what has a name goes through the port",
     "cbp/engine/state/copies.py:write_copy": "a cache",
     "cbp/engine/state/damaged_copies.py:note_dropped": "a note that nothing needs",

@@ -27,7 +27,7 @@ from typing import Any
 
 from controller.app import Service
 from controller.bench.errors import BenchRefusedError
-from controller.bench.held_memory import held_memory_bytes
+from controller.bench.measurements.held_memory import held_memory_bytes
 from controller.settings import Settings
 
 __all__ = [

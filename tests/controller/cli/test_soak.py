@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from controller.app import Service
-from controller.bench.held_memory import held_memory_bytes
+from controller.bench.measurements.held_memory import held_memory_bytes
 from controller.bench.soak import service_soak
 from tests.controller.cli.conftest import Cbp
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from controller.bench.held_memory import held_memory_bytes
+from controller.bench.measurements.held_memory import held_memory_bytes
 
 MEGABYTE = 1 << 20
 
