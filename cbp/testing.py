@@ -125,13 +125,13 @@ class Result:
         for name, (kept, key) in self._states.items():
             close = closeness(kept, key.names)
             mine, its = (state_view(_of(of.state, name), close) for of in (self, other))
-            if found := view_difference(mine, its, close):
-                return f"state {name}: {found}"
+            if difference := view_difference(mine, its, close):
+                return f"state {name}: {difference}"
         for name, spec in self._specs.items():
             close = closeness(spec, spec.key)
             mine, its = (output_view(spec, _of(of.outputs, name), close) for of in (self, other))
-            if found := view_difference(mine, its, close):
-                return f"output {name}: {found}"
+            if difference := view_difference(mine, its, close):
+                return f"output {name}: {difference}"
         return ""
 
 
@@ -224,14 +224,14 @@ def check_split(translator: Author, epochs: Sequence[Any]) -> Result:
         ways |= {f"combined in parts ({n})": partial(_parts, dice) for n in range(3)}
     for how, parts_of in ways.items():
         again = run_epochs(translator, [everything], parts_of=parts_of)
-        if found := batch.difference(again):
-            message = f"{spec.name}: one batch against {how}: {found}"
+        if problem := batch.difference(again):
+            message = f"{spec.name}: one batch against {how}: {problem}"
             raise AssertionError(message)
     for at_once in (False, True):
         split = run_epochs(translator, epochs, at_once=at_once)
-        if found := batch.difference(split):
+        if problem := batch.difference(split):
             how = "all at once" if at_once else "one by one"
-            message = f"{spec.name}: one batch against {len(epochs)} epochs {how}: {found}"
+            message = f"{spec.name}: one batch against {len(epochs)} epochs {how}: {problem}"
             raise AssertionError(message)
     return batch
 
@@ -242,12 +242,12 @@ def _apart(rows: list[Any]) -> list[list[Any]]:
 
 def _parts(dice: random.Random, rows: list[Any]) -> list[list[Any]]:
     """Shuffle and cut at random places, since a combiner can be given any records of a group."""
-    found: list[list[Any]] = []
+    parts: list[list[Any]] = []
     for row in dice.sample(rows, len(rows)):
-        if not found or dice.random() < 0.4:
-            found.append([])
-        found[-1].append(row)
-    return found
+        if not parts or dice.random() < 0.4:
+            parts.append([])
+        parts[-1].append(row)
+    return parts
 
 
 def run_dataflow(

@@ -279,7 +279,7 @@ class Settings(BaseSettings):
         if self.token is not None:
             return self.token.get_secret_value()
         try:
-            found = self.token_file.stat()
+            status = self.token_file.stat()
             text = self.token_file.read_text(encoding="utf-8").strip()
         except FileNotFoundError:
             return None
@@ -287,7 +287,7 @@ class Settings(BaseSettings):
             message = f"{self.token_file}: {error}"
             raise _wrong(message, rule="token_file_invalid", where="token_file") from error
         # A file of another owner is a mounted secret: its permissions are not ours to judge.
-        if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o077:
+        if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) & 0o077:
             message = f"other users may read {self.token_file}; run: chmod 600 {self.token_file}"
             raise _wrong(message, rule="token_file_open", where="token_file")
         if not text:

@@ -121,11 +121,11 @@ class DecisionInvalidError(AuthorCodeError):
 
     def at(self, *, stage: str, function: str, place: str) -> DecisionInvalidError:
         """Return the error with the stage, the function and its `file.py:12`."""
-        found = type(self).__new__(type(self))
+        error = type(self).__new__(type(self))
         DecisionInvalidError.__init__(
-            found, self._cause, stage=stage, function=function, place=place, **self._more
+            error, self._cause, stage=stage, function=function, place=place, **self._more
         )
-        return found
+        return error
 
 
 class MemoInvalidError(DecisionInvalidError):

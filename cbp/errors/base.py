@@ -47,9 +47,9 @@ def error_from_dict(kind: str, value: Mapping[str, Any]) -> CbpError:
 
 
 def _class_of(kind: str) -> type[CbpError]:
-    found: list[type[CbpError]] = [CbpError]
-    for class_ in found:
+    classes: list[type[CbpError]] = [CbpError]
+    for class_ in classes:
         if class_.__name__ == kind:
             return class_
-        found.extend(class_.__subclasses__())
+        classes.extend(class_.__subclasses__())
     return InvariantError

@@ -82,19 +82,19 @@ class Place:
 
 def place_of(path: str) -> Place:
     """Return what a path belongs to; folders above the dataflow's can have any names."""
-    found = _found(path)
-    if found is None:
+    match = _found(path)
+    if match is None:
         return Place("")
-    dataflow = found["dataflow"]
-    if (area := found["area"]) is not None:
-        name = found["name"]
+    dataflow = match["dataflow"]
+    if (area := match["area"]) is not None:
+        name = match["name"]
         kind = "state" if area == "state" else "output"
-        kind = "table log" if (found["below"] or "").startswith(_LOGS) else kind
+        kind = "table log" if (match["below"] or "").startswith(_LOGS) else kind
         return Place(kind, dataflow, name, name.partition(".")[0])
-    if found["of"] is not None:
-        part = found["part"] or ""
-        return Place("source log" if part.startswith("/_log") else "source", dataflow, found["of"])
-    kind, rest = found["log"].removeprefix("_").removesuffix("s"), found["rest"] or ""
+    if match["of"] is not None:
+        part = match["part"] or ""
+        return Place("source log" if part.startswith("/_log") else "source", dataflow, match["of"])
+    kind, rest = match["log"].removeprefix("_").removesuffix("s"), match["rest"] or ""
     return _record_place(dataflow, rest) if kind == "intention" else Place(kind, dataflow)
 
 
@@ -107,8 +107,8 @@ def own_name(path: str) -> str:
     folder, _, name = path.rpartition("/")
     if name.startswith(".") and name.endswith(".tmp"):
         path = f"{folder}/{name[1:-4]}"
-    found = _found(path)
-    return "" if found is None else path[found.end("dataflow") + 1 :]
+    match = _found(path)
+    return "" if match is None else path[match.end("dataflow") + 1 :]
 
 
 def _found(path: str) -> re.Match[str] | None:
@@ -117,8 +117,8 @@ def _found(path: str) -> re.Match[str] | None:
     at = len(path)
     for dataflow, area in zip(reversed(parts[:-1]), reversed(parts[1:]), strict=True):
         at -= len(area) + 1
-        if area in _PARTS and (found := _AREAS.match(path, max(0, at - len(dataflow) - 1))):
-            return found
+        if area in _PARTS and (area_match := _AREAS.match(path, max(0, at - len(dataflow) - 1))):
+            return area_match
     return None
 
 
@@ -180,6 +180,6 @@ def _next(path: str) -> str:
 
 def _details(path: str, why: str) -> dict[str, str]:
     place = place_of(path)
-    told = {"dataflow": place.dataflow, "table": place.name, "stage": place.stage}
+    parts = {"dataflow": place.dataflow, "table": place.name, "stage": place.stage}
     kind = {"kind": place.kind} if place.kind else {}
-    return {"path": path, "why": why, **kind, **{k: v for k, v in told.items() if v}}
+    return {"path": path, "why": why, **kind, **{k: v for k, v in parts.items() if v}}

@@ -61,11 +61,11 @@ class DefinitionError(CbpError):
 
     def __init__(self, mistake: Mistake) -> None:
         at = f" ({mistake.place})" if mistake.place else ""
-        told = mistake.told()
+        description = mistake.told()
         super().__init__(
-            f"{told['where']}: {told['message']}{at}",
+            f"{description['where']}: {description['message']}{at}",
             rule=mistake.code,
-            where=told["where"],
+            where=description["where"],
             place=mistake.place,
         )
         self.mistake = mistake
@@ -78,13 +78,13 @@ class DataflowInvalidError(CbpError):
 
     def __init__(self, dataflow: str, mistakes: Sequence[Mistake]) -> None:
         name, self.mistakes = shortened(dataflow, _NAME_MAX), tuple(mistakes)
-        told = [mistake.told() for mistake in self.mistakes[:MISTAKES_MAX]]
+        descriptions = [mistake.told() for mistake in self.mistakes[:MISTAKES_MAX]]
         more = len(self.mistakes) > MISTAKES_MAX
-        count = f"more than {MISTAKES_MAX}" if more else f"{len(told)}"
-        details: dict[str, Any] = {"dataflow": name, "mistakes": told}
+        count = f"more than {MISTAKES_MAX}" if more else f"{len(descriptions)}"
+        details: dict[str, Any] = {"dataflow": name, "mistakes": descriptions}
         if more:
             details["mistakes_max"] = MISTAKES_MAX
-        self._lines = "; ".join(f"{one['where']}: {one['message']}" for one in told)
+        self._lines = "; ".join(f"{one['where']}: {one['message']}" for one in descriptions)
         super().__init__(f"dataflow {name!r} has {count} mistake(s): {self._lines}", **details)
 
 

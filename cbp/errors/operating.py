@@ -107,9 +107,9 @@ class WorkerEndedError(OperatingError):
     bounded = True
 
     def __init__(self, run: str, *, stages: Sequence[str], cause: str = "") -> None:
-        told = f" ({cause})" if cause else ""
+        reason = f" ({cause})" if cause else ""
         super().__init__(
-            f"run {run} failed: a Python worker ended without an answer{told}. It ran stage "
+            f"run {run} failed: a Python worker ended without an answer{reason}. It ran stage "
             f"{', '.join(stages)}: its code must not end the process (os._exit, a crash in C); or "
             "the machine ended it, as when its memory is exhausted: see the system's log",
             run=run,

@@ -194,25 +194,25 @@ def timeless(dataflow: Dataflow) -> frozenset[str]:
     The rules of these stages, and of all stages before them, wait for their input.
     """
     before = predecessors(dataflow.wiring())
-    found: set[str] = set()
+    timeless_stages: set[str] = set()
     for component in components(before):
         rules = [dataflow.stages[stage].runnable for stage in component]
         upstream = {b for stage in component for b in before[stage]} - set(component)
         on_cycle = len(component) > 1 or component[0] in before[component[0]]
         # Empty increments are not enqueued inside a cycle, so queues there depend on timing.
-        if not on_cycle and upstream <= found and all(r.timeless for r in rules):
-            found |= set(component)
-    return frozenset(found)
+        if not on_cycle and upstream <= timeless_stages and all(r.timeless for r in rules):
+            timeless_stages |= set(component)
+    return frozenset(timeless_stages)
 
 
 def behind(dataflow: Dataflow, stages: Collection[str]) -> frozenset[str]:
     """Return those of these stages that exist, and all stages behind them."""
-    before, found = predecessors(dataflow.wiring()), set[str]()
+    before, stages_behind = predecessors(dataflow.wiring()), set[str]()
     for component in components(before):
         reads = {upstream for stage in component for upstream in before[stage]}
-        if reads & found or not set(component).isdisjoint(stages):
-            found |= set(component)
-    return frozenset(found)
+        if reads & stages_behind or not set(component).isdisjoint(stages):
+            stages_behind |= set(component)
+    return frozenset(stages_behind)
 
 
 def comparisons(
@@ -265,7 +265,7 @@ def _timed(dataflow: Dataflow, split: Split, settled: Collection[str]) -> dict[s
     The rule of such a stage does not read each record exactly once, and what it reads depends on
     time or on the split. All stages behind such a stage are returned too.
     """
-    found: dict[str, str] = {}
+    reason_by_stage: dict[str, str] = {}
     before = predecessors(dataflow.wiring())
     for component in components(before):
         reasons = []
@@ -282,10 +282,12 @@ def _timed(dataflow: Dataflow, split: Split, settled: Collection[str]) -> dict[s
             else:
                 continue
             reasons.append(f"`{stage}`: {why}")
-        reasons += [found[b] for stage in component for b in before[stage] if b in found]
+        reasons += [
+            reason_by_stage[b] for stage in component for b in before[stage] if b in reason_by_stage
+        ]
         if reasons:
-            found |= dict.fromkeys(component, reasons[0])
-    return found
+            reason_by_stage |= dict.fromkeys(component, reasons[0])
+    return reason_by_stage
 
 
 def _split_free(dataflow: Dataflow) -> frozenset[str]:
@@ -294,19 +296,19 @@ def _split_free(dataflow: Dataflow) -> frozenset[str]:
     They read only sources and those outputs of such stages that have neither a key nor a history.
     Views do not count, since their records are changes; nor do histories and messages.
     """
-    found: set[str] = set()
+    split_free_stages: set[str] = set()
     flows = set(dataflow.sources)
     for component in components(predecessors(dataflow.wiring())):
         for stage in component:
             node = dataflow.stages[stage]
             if flows.issuperset(node.wiring.values()):
-                found.add(stage)
+                split_free_stages.add(stage)
                 flows |= {
                     f"{stage}.{output.name}"
                     for output in node.translator.outputs
                     if not output.key and not output.history
                 }
-    return frozenset(found)
+    return frozenset(split_free_stages)
 
 
 def first_stage(dataflow: Dataflow, differing: Collection[str]) -> str:
@@ -326,9 +328,9 @@ def merged(end: int, breaks: Collection[int], *, most: int) -> list[range]:
         breaks: Indexes at which punctuations stand. No merged range extends across one.
         most: Maximum number of increments in one range.
     """
-    found, start = [], 0
+    ranges, start = [], 0
     while start < end:
         stop = min([end, start + most, *(at for at in breaks if at > start)])
-        found.append(range(start, stop))
+        ranges.append(range(start, stop))
         start = stop
-    return found
+    return ranges

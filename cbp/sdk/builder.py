@@ -179,8 +179,8 @@ class DataflowBuilder:
         try:
             dataflow.check()
         except DataflowInvalidError as error:
-            told = {mistake.where for mistake in self._mistakes}
-            self._mistakes += [one for one in error.mistakes if one.where not in told]
+            known_places = {mistake.where for mistake in self._mistakes}
+            self._mistakes += [one for one in error.mistakes if one.where not in known_places]
         if self._mistakes:
             raise DataflowInvalidError(self._name, self._mistakes)
         return dataflow

@@ -91,23 +91,23 @@ class Compiler:
             DefinitionError: For the first mistake, naming class, attribute and place.
         """
         self._check_function()
-        found = self._declarations()
+        declarations = self._declarations()
         record_wise = self._record_wise
         inputs = tuple(
-            self._input(n, d) for n, d in found.items() if isinstance(d, Input | Loopback)
+            self._input(n, d) for n, d in declarations.items() if isinstance(d, Input | Loopback)
         )
         outputs = tuple(
-            self._output(n, d) for n, d in found.items() if isinstance(d, Output | Loopback)
+            self._output(n, d) for n, d in declarations.items() if isinstance(d, Output | Loopback)
         )
         if all(spec.loopback for spec in inputs):
             self._fail("input_missing", "", "declare at least one Input")
         if record_wise:
-            self._check_record_wise(inputs, found)
+            self._check_record_wise(inputs, declarations)
         if self._form == "sql":
-            self._check_sql(inputs, found)
-        key = None if record_wise else self._key(inputs, found)
+            self._check_sql(inputs, declarations)
+        key = None if record_wise else self._key(inputs, declarations)
         states = tuple(
-            self._state(n, d, key) for n, d in found.items() if isinstance(d, State) and key
+            self._state(n, d, key) for n, d in declarations.items() if isinstance(d, State) and key
         )
         return TranslatorSpec(
             self._name,
@@ -168,21 +168,21 @@ class Compiler:
         for class_ in reversed(type(self._stage).__mro__):
             values.update(vars(class_))
         values.update(vars(self._stage))
-        found = {
+        declarations = {
             n: v for n, v in values.items() if isinstance(v, Input | Loopback | Output | State)
         }
-        for name, declared in found.items():
-            taken = _RESERVED if isinstance(declared, Output) else (*_RESERVED, *self._taken)
-            if not is_name(name) or name in taken or keyword.iskeyword(name):
+        for name, declared in declarations.items():
+            reserved = _RESERVED if isinstance(declared, Output) else (*_RESERVED, *self._taken)
+            if not is_name(name) or name in reserved or keyword.iskeyword(name):
                 self._fail(
                     "name_invalid",
                     name,
                     "use a-z, 0-9 and '_', beginning with a letter, and no word of Python's; "
-                    f"{', '.join(taken)} are taken",
+                    f"{', '.join(reserved)} are taken",
                 )
             if not isinstance(declared.schema, str):
                 self._fail("schema_invalid", name, "the schema is DDL text, such as 'url STRING'")
-        return found
+        return declarations
 
     def _schema(self, name: str, text: str) -> Schema:
         try:

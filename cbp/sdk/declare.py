@@ -70,8 +70,8 @@ def place_of_attribute(class_: type, name: str) -> str:
     except (OSError, TypeError):
         return ""
     sets = re.compile(rf"\s*(?:self\.)?{re.escape(name)}\s*(?::[^=]*)?=[^=]")
-    found = (at for at, line in enumerate(lines, first) if sets.match(line))
-    return f"{file}:{line}" if (line := next(found, 0)) else ""
+    numbers = (at for at, line in enumerate(lines, first) if sets.match(line))
+    return f"{file}:{line}" if (line := next(numbers, 0)) else ""
 
 
 def route(function: Callable[[Any], Any], type_: str) -> Computed:

@@ -120,8 +120,8 @@ class _Reader:
             name = ""
         sources = self._mapping("sources", top.get("sources", {}))
         stages = self._mapping("stages", top.get("stages", {}))
-        if found := [*too_many(sources, stages)]:
-            self.note(found)
+        if excess := [*too_many(sources, stages)]:
+            self.note(excess)
             raise _EnoughError
         dataflow = Dataflow(
             name,

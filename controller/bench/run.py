@@ -135,7 +135,7 @@ def _contests(
             wrong += contest.run()
             results += contest.results
             held = contest.results[0].state_keys if contest.results else state_keys
-            ours |= {(held, size): found for size, found in contest.ours.items()}
+            ours |= {(held, size): measured for size, measured in contest.ours.items()}
             if options.root is None:
                 shutil.rmtree(own, ignore_errors=True)
     print_results(console, results)
@@ -156,9 +156,9 @@ def _keep(options: BenchOptions, before: Sequence[Measured], contest: Contest) -
 
 def _soak(options: BenchOptions, folder: Path, spark: Any, slots: int, console: Console) -> None:
     with progress(console, options.epochs + 2) as step:
-        found = soak(options, folder / "soak", spark, slots, step)
-    print_soak(console, found)
-    _write(options, {**document([], complete=True), "soak": found.to_json()})
+        result = soak(options, folder / "soak", spark, slots, step)
+    print_soak(console, result)
+    _write(options, {**document([], complete=True), "soak": result.to_json()})
 
 
 def _write(options: BenchOptions, result: dict[str, Any]) -> None:

@@ -272,14 +272,14 @@ def bench_tables_command(results: Results, into: Into = None, json_: AsJson = Fa
 
 def _document(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as exc:
         message = f"{path}: {exc}"
         raise typer.BadParameter(message, param_hint="RESULTS") from exc
-    if not (isinstance(found, dict) and isinstance(found.get("results"), list)):
+    if not (isinstance(content, dict) and isinstance(content.get("results"), list)):
         message = f"{path}: no document of cbp bench"
         raise typer.BadParameter(message, param_hint="RESULTS")
-    return found
+    return content
 
 
 def _names(given: Sequence[str]) -> tuple[str, ...]:

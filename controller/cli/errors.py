@@ -66,11 +66,11 @@ class FilesRefusedError(OperatingError):
     retryable = False
 
     def __init__(self, dataflow: str, files: Mapping[str, str]) -> None:
-        told = "; ".join(
+        reasons = "; ".join(
             why if why.startswith(f"{name}, ") else f"{name}: {why}" for name, why in files.items()
         )
         super().__init__(
-            f"{len(files)} file(s) are in quarantine ({told}); see: "
+            f"{len(files)} file(s) are in quarantine ({reasons}); see: "
             f"cbp claims {dataflow} --status quarantined",
             dataflow=dataflow,
             files=dict(files),

@@ -71,25 +71,25 @@ def soak_command(
     folder = Path(tempfile.mkdtemp(prefix="cbp-soak-", dir=root))
     try:
         with typer.progressbar(length=runs, label="runs") as bar:
-            found = bench.service_soak(folder, runs, seed=seed, on_run=lambda _: bar.update(1))
+            result = bench.service_soak(folder, runs, seed=seed, on_run=lambda _: bar.update(1))
     finally:
         if root is None:
             shutil.rmtree(folder, ignore_errors=True)
     if json_ is not None:
-        json_.write_text(json.dumps(found.to_json(), indent=1))
+        json_.write_text(json.dumps(result.to_json(), indent=1))
     if picture is not None:
-        bench.draw_service_soak(found, picture)
-    middle, last = found.samples[len(found.samples) // 2], found.samples[-1]
+        bench.draw_service_soak(result, picture)
+    middle, last = result.samples[len(result.samples) // 2], result.samples[-1]
     rows = [
-        (words, getattr(middle, name), getattr(last, name), f"x {found.growth[name]:.2f}")
+        (words, getattr(middle, name), getattr(last, name), f"x {result.growth[name]:.2f}")
         for name, words in bench.FIGURES.items()
     ]
     print_table(("figure", f"after {middle.runs}", f"after {last.runs}", "growth"), rows, empty="")
     print_text("growth: median of the last tenth of the runs over that of the tenth in the middle")
     print_text(
-        f"disk: {found.disk_bytes_per_run:.0f} bytes and {found.disk_files_per_run:.2f} files "
+        f"disk: {result.disk_bytes_per_run:.0f} bytes and {result.disk_files_per_run:.2f} files "
         "more per run, between these"
     )
-    grown = bench.grown(found, growth_max) | bench.left_behind(found, disk_per_run_max)
+    grown = bench.grown(result, growth_max) | bench.left_behind(result, disk_per_run_max)
     if grown:
-        raise SoakGrewError(found.runs, grown, growth_max, disk_per_run_max)
+        raise SoakGrewError(result.runs, grown, growth_max, disk_per_run_max)

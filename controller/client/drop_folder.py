@@ -74,10 +74,10 @@ def copy_into(
             os.fsync(target.fileno())
         before(digest.hexdigest())
         while not (linked := _linked(part, placed)):
-            found = _sha256(placed)
-            if found == digest.hexdigest():
+            placed_digest = _sha256(placed)
+            if placed_digest == digest.hexdigest():
                 break
-            if found and not patience():
+            if placed_digest and not patience():
                 raise FileWaitsError(placed)
         _sync(folder)
     except OSError as error:

@@ -99,8 +99,8 @@ def document() -> Mapping[str, Any]:
     """
     for point in importlib.metadata.entry_points(group=GROUP):
         if point.name == NAME:
-            found = point.load()
-            made: Mapping[str, Any] = found() if callable(found) else found
+            entry = point.load()
+            made: Mapping[str, Any] = entry() if callable(entry) else entry
             return made
     raise DataflowMissingError(NAME)
 

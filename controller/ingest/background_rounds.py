@@ -91,9 +91,9 @@ class Rounds:
         with self._changed:
             now = self._clock()
             first = next((name for name in self._waiting if name not in self._under_way), None)
-            taken = [Taken(name, "", since) for name, since in self._under_way.items()]
+            works = [Taken(name, "", since) for name, since in self._under_way.items()]
             # Each has one piece of work, so the first is as good as any.
-            if first is None or self._places.next(taken, [first], now) is None:
+            if first is None or self._places.next(works, [first], now) is None:
                 return None
             del self._waiting[first]
             self._under_way[first] = now

@@ -43,8 +43,8 @@ class BadLines:
         """Note a mistake; the arguments are those of `FileRejectedError`."""
         if self.wants(line):
             short = message if len(message) <= _MESSAGE_MAX else message[:_MESSAGE_MAX] + "..."
-            found = BadLine(line, column, rule, short, cause[:_MESSAGE_MAX])
-            insort(self._found, found, key=lambda bad: bad.line)
+            bad_line = BadLine(line, column, rule, short, cause[:_MESSAGE_MAX])
+            insort(self._found, bad_line, key=lambda bad: bad.line)
             if len(self._found) > LINES_MAX:
                 self._dropped = True
                 del self._found[LINES_MAX:]

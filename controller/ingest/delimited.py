@@ -165,8 +165,8 @@ class _Records:
                 rows = None if self._open is not None else self._plain_rows(lines)
                 if rows is not None:
                     yield list(range(first, first + len(rows))), rows
-                elif taken := list(self._records(lines, first)):
-                    yield [number for number, _ in taken], [cells for _, cells in taken]
+                elif records := list(self._records(lines, first)):
+                    yield [number for number, _ in records], [cells for _, cells in records]
             self._check_end(block)
         if self._open is not None:
             message = "a quoted field that begins in this record is not closed by the file's end"
@@ -213,13 +213,13 @@ class _Records:
         text = line.removesuffix("\r")
         if quote and "\r" not in text and len(text) <= _QUICK_CHARACTERS:
             # All cells in one call. Anything unusual leaves a gap, and is parsed slowly below.
-            found = self._record.findall(text + delimiter)
-            if sum(map(len, found)) + len(found) == len(text) + 1:
+            matches = self._record.findall(text + delimiter)
+            if sum(map(len, matches)) + len(matches) == len(text) + 1:
                 return [
                     cell[1:-1].replace(quote + quote, quote)
                     if cell.startswith(quote)
                     else (None if cell == null else cell)
-                    for cell in found
+                    for cell in matches
                 ]
         self._cells = []
         return self._take(line, 0)
@@ -251,11 +251,11 @@ class _Records:
     def _take_quoted(self, line: str, at: int) -> int | None:
         """Take the text inside quotes; return the position of the delimiter or the line's end."""
         quote = self._options.quote
-        found = self._inside.match(line, at)
-        assert found is not None, "the pattern matches the empty text"
+        match = self._inside.match(line, at)
+        assert match is not None, "the pattern matches the empty text"
         assert self._open is not None, "called inside of quotes"
-        self._open.append(found[0].replace(quote + quote, quote))
-        end = found.end()
+        self._open.append(match[0].replace(quote + quote, quote))
+        end = match.end()
         if end == len(line):
             return None
         end += 1

@@ -302,9 +302,9 @@ class DropFolder:
         Covers why a source takes in nothing, and acknowledged files that went away (`gone`).
         """
         folder = self._root / dataflow
-        found = self.troubles.below(folder)
-        told = [f"source {name}: {trouble.words}" for name, trouble in found.items()]
-        return told + self._claims.gone.lost_below(folder, self._clock())
+        troubles = self.troubles.below(folder)
+        warnings = [f"source {name}: {trouble.words}" for name, trouble in troubles.items()]
+        return warnings + self._claims.gone.lost_below(folder, self._clock())
 
     def look(self, record: DataflowRecord, dataflow: Dataflow) -> list[Mapping[str, Any]]:
         """Return the current contents of each source's folder, as JSON values."""
@@ -374,8 +374,8 @@ class DropFolder:
         except Exception as error:  # whatever failed: the source is tried again
             if not reading:
                 self._unrecovered.add(place.root)
-            told = self.troubles.failed(place.root, place.name, error)
-            tally.report += ScanReport(failures=(told,))
+            wrapped = self.troubles.failed(place.root, place.name, error)
+            tally.report += ScanReport(failures=(wrapped,))
         else:
             self._unrecovered.discard(place.root)
             self.troubles.works(place.root)
@@ -404,8 +404,8 @@ class DropFolder:
                 continue
             located = [(one, self._claims.locate(place, one, opened, listed)) for one in group]
             if reading:
-                found = [(claim, path) for claim, path in located if path is not None]
-                self._take_all(place, found, promised, tally)
+                located_claims = [(claim, path) for claim, path in located if path is not None]
+                self._take_all(place, located_claims, promised, tally)
         if reading:
             for identity in listed.closes:
                 self._close(place, identity, tally)

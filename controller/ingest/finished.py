@@ -37,8 +37,8 @@ def plan_finished(
         retention: How long, or how many bytes, to keep.
         now: Aware time in UTC.
     """
-    found = sorted(_finished(place), key=lambda file: file[0])
-    held = [held for number, file in enumerate(found) if (held := _held(number, *file, now))]
+    finished = sorted(_finished(place), key=lambda file: file[0])
+    held = [held for number, file in enumerate(finished) if (held := _held(number, *file, now))]
     return expire(
         held,
         total_bytes=sum(one.bytes for one in held),

@@ -96,15 +96,15 @@ def report_folder(
     except OSError as exc:
         warning = f"{folder} cannot be read: {exc.strerror or exc}"
         return FolderReport(place.name, folder, warning=warning, trouble=trouble, gone=gone)
-    found = [*scanned.found, *scanned.sealed]
+    files = [*scanned.found, *scanned.sealed]
     unclaimed = UnclaimedFiles.of(scanned.unclaimed)
-    total = sum(one.bytes for one in found)
-    hints = [gone_hint(gone), old_hint(unclaimed, now), backlog_hint(len(found), total)]
-    oldest = min((one.mtime_ns for one in found), default=None)
+    total = sum(one.bytes for one in files)
+    hints = [gone_hint(gone), old_hint(unclaimed, now), backlog_hint(len(files), total)]
+    oldest = min((one.mtime_ns for one in files), default=None)
     return FolderReport(
         place.name,
         folder,
-        waiting=len(found),
+        waiting=len(files),
         waiting_bytes=total,
         oldest_at=None if oldest is None else _time(oldest),
         unclaimed=unclaimed,

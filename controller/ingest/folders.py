@@ -52,8 +52,8 @@ def evidence(name: str) -> str:
     text = data.decode("utf-8", "surrogateescape")
     if _LOOKS_ESCAPED.search(text) or ("\\" in text and _NO_TEXT.search(text)):
         text = text.replace("\\", "\\\\")
-    told = _NO_TEXT.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", text)
-    return told.replace("\0", "\\0")
+    escaped = _NO_TEXT.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", text)
+    return escaped.replace("\0", "\\0")
 
 
 def _is_encodable(name: str) -> bool:
@@ -76,10 +76,10 @@ def told_by_copy(path: str) -> bool:
 
 def claimed_of(name: str) -> tuple[str, str]:
     """Return the claim's id and the original name of a claimed copy; `""` if it has none."""
-    found = _CLAIMED.match(name)
-    if found is None:  # an earlier version called them `<id>.<format>`
+    match = _CLAIMED.match(name)
+    if match is None:  # an earlier version called them `<id>.<format>`
         return name.partition(".")[0], ""
-    return found[1], unquote(found[2])
+    return match[1], unquote(match[2])
 
 
 def claimed_at(name: str) -> datetime | None:
@@ -152,8 +152,8 @@ class SourcePlace:
             claim: Id of the claim.
             path: The original name, as evidence.
         """
-        told = f"{claim}-{quote(path, safe='')}"
-        return told if len(told) <= _NAME_BYTES_MAX else claim
+        name = f"{claim}-{quote(path, safe='')}"
+        return name if len(name) <= _NAME_BYTES_MAX else claim
 
     def make(self, files: Files) -> None:
         """Create the folders and check that moves between them are atomic and durable.

@@ -74,9 +74,9 @@ class Stamp:
     def of(cls, path: Path | os.DirEntry[str]) -> Stamp | None:
         """Return the stamp of a regular file; `None` if there is none."""
         with suppress(OSError):
-            found = os.lstat(path)
-            if stat.S_ISREG(found.st_mode):
-                return cls(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+            status = os.lstat(path)
+            if stat.S_ISREG(status.st_mode):
+                return cls(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         return None
 
     def same_content(self, other: Stamp) -> bool:
@@ -177,12 +177,12 @@ class Growth:
 
     def _settle(self, place: SourcePlace, names: list[str], stopping: Callable[[], bool]) -> int:
         """Quarantine the files whose content differs from their claims; return how many."""
-        told = 0
+        settled = 0
         for start in range(0, len(names), _ASKED_AT_ONCE):
             some = {name.partition("-")[0]: name for name in names[start : start + _ASKED_AT_ONCE]}
             for claim in self._store.find_claims(list(some)).values():
-                told += self._settle_one(place, claim, some[claim.id], stopping)
-        return told
+                settled += self._settle_one(place, claim, some[claim.id], stopping)
+        return settled
 
     def _settle_one(
         self, place: SourcePlace, claim: ClaimRecord, name: str, stopping: Callable[[], bool]
@@ -195,14 +195,14 @@ class Growth:
         if not known and stamp.bytes == claim.bytes and stamp.mtime_ns < stamp.ctime_ns:
             self._remember(name, stamp)  # after a restart: last written before it was moved
             return False
-        found = _compare(path, claim, stopping)
-        if found is None:
+        change = _compare(path, claim, stopping)
+        if change is None:
             self._remember(name, stamp)
             return False
         with self._lock:  # a pass and a cleaning may overlap
             if not os.path.lexists(path):
                 return False
-            self._tell(place, claim, path, found)
+            self._tell(place, claim, path, change)
         return True
 
     def _tell(self, place: SourcePlace, claim: ClaimRecord, path: Path, found: _Found) -> None:
@@ -213,7 +213,7 @@ class Growth:
         data = json.dumps(reason, ensure_ascii=True, indent=2).encode()
         self._files.write_durable(str(reason_path(target)), data)
         move(path, target, self._files, self._faults)
-        told = ClaimRecord(
+        claim_record = ClaimRecord(
             id=identity,
             dataflow=claim.dataflow,
             source=claim.source,
@@ -225,7 +225,7 @@ class Growth:
             reason=reason,
         )
         self._faults("claim.before")
-        self._store.add_claim(told)
+        self._store.add_claim(claim_record)
         self._faults("claim.after")
         _log.warning("file.changed_later", dataflow=claim.dataflow, reason=reason)
 
@@ -263,20 +263,20 @@ def _reason(
         became = f"that are no increment ({claim.status})"
     else:
         became = f"that are increment {claim.index} of {claim.source}"
-    taken = f"the {claim.bytes} bytes {became}"
+    head = f"the {claim.bytes} bytes {became}"
     advice = (
         "Producers: write under a name that ends in .part, and rename the file when it is whole"
     )
     if found.grew:
         code, more = "file_grew", found.bytes - claim.bytes
         said = (
-            f"it was written to after it was taken in: behind {taken} came {more} more, which are "
+            f"it was written to after it was taken in: behind {head} came {more} more, which are "
             f"NOT taken in. {_what_to_do(claim, found, target, place)}"
         )
     else:
         code = "file_rewritten"
         said = (
-            f"it was overwritten after it was taken in: it no longer begins with {taken}. What it "
+            f"it was overwritten after it was taken in: it no longer begins with {head}. What it "
             f"holds now ({found.bytes} bytes) is NOT taken in. If that is more data, drop it again "
             "under a name of its own; if it replaces the increment, roll back to before that "
             "(cbp rollback) or correct its records"

@@ -97,13 +97,13 @@ class Identities:
 
 def _judged(duplicates: str, path: str, same: ClaimRecord) -> Judged:
     retry = same.path == path
-    told: dict[str, Any] = {
+    judged: dict[str, Any] = {
         "by": "name_and_content" if retry else "content",
         "claim": same.id,
         "file": same.path,
     }
     if same.index is not None:
-        told["index"] = same.index
+        judged["index"] = same.index
     if retry or duplicates == "skip":
-        return Judged("duplicate", told)
-    return Judged("quarantined" if duplicates == "quarantine" else "accepted", told)
+        return Judged("duplicate", judged)
+    return Judged("quarantined" if duplicates == "quarantine" else "accepted", judged)

@@ -148,8 +148,8 @@ class PartNames:
             os.rename(f"{self.folder}/{_temporary(part.name)}", f"{self.folder}/{part.name}")
             self._named.add(part.name)
             self._faults("increment_file.after")
-        found = (DataFile(f"{self._within}/{p.name}", p.records, p.bytes) for p in parts)
-        return Increment(self._flow, self.index, self.index, tuple(found))
+        files = (DataFile(f"{self._within}/{p.name}", p.records, p.bytes) for p in parts)
+        return Increment(self._flow, self.index, self.index, tuple(files))
 
     def discard(self) -> None:
         """Remove the parts of this increment as far as possible; may be called again.

@@ -180,8 +180,8 @@ class Intake:
         Raises:
             FileLostError: If the log lacks its newest entries.
         """
-        found = map(_PART.fullmatch, self._files.list_names(place.increments))
-        orphans = {one[2]: int(one[1]) for one in found if one and int(one[1]) >= end}
+        part_matches = map(_PART.fullmatch, self._files.list_names(place.increments))
+        orphans = {one[2]: int(one[1]) for one in part_matches if one and int(one[1]) >= end}
         if not orphans:
             return
         finished = kept_files(place.finished).keys()

@@ -98,9 +98,9 @@ def _text(data: bytes, first: int) -> str:
     except UnicodeDecodeError as exc:
         line = first + data.count(b"\n", 0, exc.start)
         message = f"byte {exc.object[exc.start]:#04x} is not UTF-8"
-        found = excerpt(data[max(0, exc.start - 20) : exc.end + 20])
+        fragment = excerpt(data[max(0, exc.start - 20) : exc.end + 20])
         raise FileRejectedError(
-            rule="encoding", message=message, line=line, cause=f"{exc.reason}: {found}"
+            rule="encoding", message=message, line=line, cause=f"{exc.reason}: {fragment}"
         ) from exc
 
 

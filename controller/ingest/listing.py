@@ -147,22 +147,22 @@ class Settler:
         """
         now = self._clock()
         scanned = scan_folder(self._folder)
-        found = scanned.found
+        files = scanned.found
         # If the clock was set back, the wait restarts; otherwise a file could wait for long.
-        self._seen = {one: min(self._seen.get(one, now), now) for one in found}
+        self._seen = {one: min(self._seen.get(one, now), now) for one in files}
         ready = {
             one.name: one
-            for one in found
+            for one in files
             if now - self._seen[one] >= self._settle and (self._seen[one] < now or not self._settle)
         }
         manifests = self._manifests(scanned, ready)
-        ordered = self._order(found, ready, manifests)
-        unready = len(found) - len(ordered) - (manifests.complete is not None)
+        ordered = self._order(files, ready, manifests)
+        unready = len(files) - len(ordered) - (manifests.complete is not None)
         return Listed(
             [*manifests.damaged, *ordered],
             unready,
             scanned.ignored,
-            frozenset(one.path for one in (*found, *manifests.damaged)),
+            frozenset(one.path for one in (*files, *manifests.damaged)),
             manifests.sealed,
             manifests.complete,
             tuple(sorted(scanned.closes)),

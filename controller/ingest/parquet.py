@@ -103,10 +103,10 @@ class _Reader:
         self._rows = self._decoded = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        for found in self._file.iter_batches(
+        for row_batch in self._file.iter_batches(
             batch_size=self._bounds.batch_rows, columns=self._present, use_threads=False
         ):
-            for part in _small(found, self._limits.row_group_bytes, self._rows):
+            for part in _small(row_batch, self._limits.row_group_bytes, self._rows):
                 batch = self._batch(part)
                 if batch is not None and not self._bad:
                     yield batch
@@ -130,15 +130,15 @@ class _Reader:
         target = arrow_type(field.type)
         if field.name not in part.schema.names:
             return pa.nulls(part.num_rows, target)
-        found = part.column(field.name)
-        found.validate(full=True)
+        values = part.column(field.name)
+        values.validate(full=True)
         try:
-            array = _converted(found, target, self._rules)
+            array = _converted(values, target, self._rules)
         except pa.ArrowNotImplementedError as exc:
-            message = f"expected {field.type}, got {found.type}"
+            message = f"expected {field.type}, got {values.type}"
             raise FileRejectedError(rule="column_type", message=message, column=field.name) from exc
         except pa.ArrowInvalid as exc:
-            self._note_rows(found, field, target, lines, exc)
+            self._note_rows(values, field, target, lines, exc)
             return None
         return array if note_nulls(field, array, lines, self._bad) else None
 

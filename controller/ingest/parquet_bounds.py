@@ -69,18 +69,18 @@ class Bounds:
         if metadata.num_row_groups * len(columns) > CHUNKS_MAX:
             message = f"has more than {CHUNKS_MAX} column chunks; write larger row groups"
             raise FileRejectedError(rule="parquet_limits", message=message)
-        found = _Found(limits)
+        sums = _Found(limits)
         for group in range(metadata.num_row_groups):
             row_group = metadata.row_group(group)
             for at in columns:
-                found.add(handle, size, row_group.column(at))
-                check_expansion(found.bytes, size, limits)
+                sums.add(handle, size, row_group.column(at))
+                check_expansion(sums.bytes, size, limits)
         width = sum(_width(file.schema_arrow.field(name).type) for name in present)
         if width > limits.row_group_bytes:
             message = f"a row has {width} bytes, at most {limits.row_group_bytes} are taken"
             raise FileRejectedError(rule="parquet_limits", message=message)
-        rows = min(found.rows, 4 * limits.row_group_bytes // max(1, width))
-        return cls(tuple(sorted(found.repeating)), max(1, rows))
+        rows = min(sums.rows, 4 * limits.row_group_bytes // max(1, width))
+        return cls(tuple(sorted(sums.repeating)), max(1, rows))
 
 
 class _Found:

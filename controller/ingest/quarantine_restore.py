@@ -95,16 +95,16 @@ def _claim_id(name: str) -> str:
 
 
 def _claim_of(place: SourcePlace, identity: str, file: Path) -> ClaimRecord:
-    found, reason = file.lstat(), _reason(identity, file)
+    status, reason = file.lstat(), _reason(identity, file)
     return ClaimRecord(
         id=identity,
         dataflow=place.dataflow,
         source=place.name,
         sequence=0,
         path=str(reason["file"]),
-        bytes=found.st_size,
+        bytes=status.st_size,
         status="quarantined",
-        created_at=claimed_at(file.name) or datetime.fromtimestamp(found.st_mtime, UTC),
+        created_at=claimed_at(file.name) or datetime.fromtimestamp(status.st_mtime, UTC),
         reason=reason,
     )
 

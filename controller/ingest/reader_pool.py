@@ -241,13 +241,13 @@ def _read(process: _Process, request: ReadRequest, stopping: Callable[[], bool])
     process.send(request)
     wait = QUICK_SECONDS
     while True:
-        found = process.message(wait)
+        message = process.message(wait)
         wait = POLL_SECONDS
-        if isinstance(found, Worked):
-            watch.worked = found.bytes
-        elif found is not None:
+        if isinstance(message, Worked):
+            watch.worked = message.bytes
+        elif message is not None:
             process.files = files + 1
-            return _result(found)
+            return _result(message)
         if stopping():
             raise IntakeStoppedError(request.path)
         watch.check()

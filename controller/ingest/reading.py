@@ -107,8 +107,8 @@ def read_file(
                 raise FileRejectedError(rule="file_changed", message=message)
             batches = read_batches(content, source, request.limits, notes)
             writer.write(_until_stopped(batches, content))
-            found = content.finish()
-        return FileRead(writer.finish(), found, notes.to_json())
+            end = content.finish()
+        return FileRead(writer.finish(), end, notes.to_json())
     except Exception:
         writer.discard()
         raise

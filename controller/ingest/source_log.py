@@ -160,10 +160,10 @@ class SourceLog:
                 index = sealed_end
         start = self._start_of(index, sealed_end)
         while self._files.exists(path := self._path(start)):
-            found = self._parsed(self._files.read(path), start)
-            if group := [entry for entry in found if entry.increment.index >= index]:
+            entries = self._parsed(self._files.read(path), start)
+            if group := [entry for entry in entries if entry.increment.index >= index]:
                 yield group
-            start += len(found)
+            start += len(entries)
 
     def require_end(self, index: int) -> None:
         """Check that `index` is the log's end: `since` ends there, since nothing follows.
@@ -192,8 +192,8 @@ class SourceLog:
         while below - start >= SEALED_ENTRIES:
             end, lines = start, list[bytes]()
             while end - start < SEALED_ENTRIES:
-                found = self._whole_lines(end)
-                end, lines = end + len(found), lines + found
+                lines_of_file = self._whole_lines(end)
+                end, lines = end + len(lines_of_file), lines + lines_of_file
             if end > below:
                 break
             target = f"{self._folder}/{_SEALED}/{start:020d}-{end:020d}.jsonl"
@@ -214,11 +214,11 @@ class SourceLog:
             FileDamagedError: It is not what was put.
         """
         path = self._path(start)
-        found = list(self._entries(data, path, start))
-        promised = json.loads(data.splitlines()[0]).get(_TOGETHER, 1) if found else 1
-        if len(found) != promised:
-            raise FileDamagedError(path, f"it has {len(found)} entries of {promised}")
-        return found
+        entries = list(self._entries(data, path, start))
+        promised = json.loads(data.splitlines()[0]).get(_TOGETHER, 1) if entries else 1
+        if len(entries) != promised:
+            raise FileDamagedError(path, f"it has {len(entries)} entries of {promised}")
+        return entries
 
     def _entries(self, data: bytes, path: str, start: int) -> Iterator[SourceEntry]:
         for index, line in enumerate(data.splitlines(), start):
@@ -245,8 +245,8 @@ class SourceLog:
     def _sealed(self) -> list[tuple[int, int, str]]:
         """Return first entry, end and name of the sealed files, ascending."""
         names = self._files.list_names(f"{self._folder}/{_SEALED}")
-        found = (_SEALED_NAME.fullmatch(name) for name in names)
-        return [(int(one[1]), int(one[2]), one[0]) for one in found if one]
+        matches = (_SEALED_NAME.fullmatch(name) for name in names)
+        return [(int(one[1]), int(one[2]), one[0]) for one in matches if one]
 
     def _singles(self) -> list[int]:
         """Return the numbers at which the files begin that are not sealed, ascending."""

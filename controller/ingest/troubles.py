@@ -78,8 +78,8 @@ class SourceTroubles:
     def below(self, folder: Path) -> dict[str, SourceTrouble]:
         """Return source to trouble, for the sources whose folders lie below this one."""
         with self._lock:
-            found = {r.name: t for r, t in self._troubles.items() if r.parent == folder}
-        return dict(sorted(found.items()))
+            troubles = {r.name: t for r, t in self._troubles.items() if r.parent == folder}
+        return dict(sorted(troubles.items()))
 
     def resting(self, root: Path) -> SourceTrouble | None:
         """Return the trouble whose pause is not over; `None` if the source may be tried."""
@@ -88,18 +88,18 @@ class SourceTroubles:
 
     def failed(self, root: Path, source: str, error: Exception) -> OperatingError:
         """Record a failure of a source; return the error to report."""
-        told = _told(source, error)
+        wrapped = _told(source, error)
         now = self._clock()
         with self._lock:
             known = self._troubles.get(root)
             tries = 1 if known is None else known.tries + 1
             since = now if known is None else known.since
-            self._troubles[root] = SourceTrouble(told, since, tries, _BACKOFF.rest(tries, now))
-        if known is None or known.error.code != told.code:
+            self._troubles[root] = SourceTrouble(wrapped, since, tries, _BACKOFF.rest(tries, now))
+        if known is None or known.error.code != wrapped.code:
             # The stack is added only for errors that are not the library's own.
             cause = None if isinstance(error, CbpError) else error
-            _log.error("source.failed", folder=str(root), error=told.as_dict(), exc_info=cause)
-        return told
+            _log.error("source.failed", folder=str(root), error=wrapped.as_dict(), exc_info=cause)
+        return wrapped
 
     def works(self, root: Path) -> None:
         """Record that a source works; its trouble is over."""

@@ -80,8 +80,8 @@ def why_not_regular(mode: int) -> str:
     """Return what kind of thing it is, by its mode; `""` if it is a regular file."""
     if stat.S_ISREG(mode):
         return ""
-    found = (why for is_kind, why in _KINDS if is_kind(mode))
-    return next(found, "no regular file: only these are taken")
+    reasons = (why for is_kind, why in _KINDS if is_kind(mode))
+    return next(reasons, "no regular file: only these are taken")
 
 
 def _time(ctime: float) -> datetime | None:

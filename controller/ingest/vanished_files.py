@@ -42,8 +42,8 @@ def reason_of(claim: ClaimRecord) -> dict[str, Any]:
             "the file was removed after it was claimed and before it was read: its content is NOT "
             "taken in; its producer drops it again"
         )
-    told = FileRejectedError(rule=_RULE, message=message)
-    return {**told.reason(file=claim.path, claim=claim.id), "lost": lost}
+    rejection = FileRejectedError(rule=_RULE, message=message)
+    return {**rejection.reason(file=claim.path, claim=claim.id), "lost": lost}
 
 
 def _acknowledged(claim: ClaimRecord) -> bool:
@@ -85,15 +85,15 @@ class GoneFiles:
             if root in self._files:
                 return
             self._files[root] = {}
-        came, found = set[str](), list[GoneFile]()
+        came, gone = set[str](), list[GoneFile]()
         for claim in newest:
             reason = claim.reason or {}
             if reason.get("code") != _RULE:
                 came.add(claim.path)
             elif claim.path not in came:
                 lost = bool(reason.get("lost"))
-                found.append(GoneFile(claim.path, claim.id, claim.created_at, lost))
-        for file in reversed(found):
+                gone.append(GoneFile(claim.path, claim.id, claim.created_at, lost))
+        for file in reversed(gone):
             self._add(root, file)
 
     def came(self, root: Path, name: str) -> None:
@@ -105,19 +105,19 @@ class GoneFiles:
         """Return the gone files of a source that are still shown, newest first."""
         since = now - timedelta(seconds=TOLD_SECONDS)
         with self._lock:
-            found = list(self._files.get(root, {}).values())
-        return [file for file in reversed(found) if file.since >= since]
+            files = list(self._files.get(root, {}).values())
+        return [file for file in reversed(files) if file.since >= since]
 
     def lost_below(self, folder: Path, now: datetime) -> list[str]:
         """Return, in words, the acknowledged files that are lost, of all sources below a folder."""
         with self._lock:
             roots = sorted(root for root in self._files if root.parent == folder)
-        told = []
+        warnings = []
         for root in roots:
             lost = [file for file in self.of(root, now) if file.lost]
             if lost:
-                told.append(f"source {root.name}: {words(lost)}")
-        return told
+                warnings.append(f"source {root.name}: {words(lost)}")
+        return warnings
 
     def _add(self, root: Path, file: GoneFile) -> None:
         with self._lock:

@@ -236,8 +236,8 @@ class Controller:
         Raises:
             NotFoundError: If there is no such run.
         """
-        found = self._store.run(run)
-        if self._in_flight.busy().get((found.dataflow, found.stage)) == run:
+        run_record = self._store.run(run)
+        if self._in_flight.busy().get((run_record.dataflow, run_record.stage)) == run:
             self._in_flight.cancel(run)
 
     def delete(self, name: str, purge: bool = False) -> None:

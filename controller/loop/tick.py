@@ -163,9 +163,9 @@ class Ticker:
             if self._term.deposed or self.stopping:
                 reason = self._term.deposed or "the service stops"
                 self.waits = {
-                    (found.record.name, stage.stage): Wait("stopped", reason, stage.waiting_since)
-                    for found in self._loaded(self._store.dataflows())
-                    for stage in found.stages
+                    (loaded.record.name, stage.stage): Wait("stopped", reason, stage.waiting_since)
+                    for loaded in self._loaded(self._store.dataflows())
+                    for stage in loaded.stages
                 }
                 return Schedule((), self.waits)
             self._framer.keep_time()
@@ -183,20 +183,20 @@ class Ticker:
 
     def _loaded(self, records: Sequence[DataflowRecord]) -> list[_Loaded]:
         """Load the dataflows from the store; leave out those that cannot be loaded."""
-        found = (
+        candidates = (
             self._isolation.attempt(record.name, "loaded", partial(_Loaded.of, record, self._store))
             for record in records
         )
-        return [one for one in found if one is not None]
+        return [one for one in candidates if one is not None]
 
     def _decide_and_start(
         self, records: Sequence[DataflowRecord], busy: Mapping[StageId, Taken]
     ) -> Schedule:
         views: dict[StageId, _Viewed] = {}
         broken: dict[StageId, Wait] = {}
-        for found in self._framed(self._loaded(records)):
-            look = partial(self._views, found, busy, broken)
-            for key, viewed in (self._apart(found.record, LOOKED_AT, look) or {}).items():
+        for loaded in self._framed(self._loaded(records)):
+            look = partial(self._views, loaded, busy, broken)
+            for key, viewed in (self._apart(loaded.record, LOOKED_AT, look) or {}).items():
                 views[key] = viewed
         now = self._clock()
         decide_ = partial(self._decided, views, now)
@@ -256,15 +256,15 @@ class Ticker:
             for one in chosen.values()
             if one.view.may_start(now)
         )
-        found = (answered.get(key, one.view) for key, one in chosen.items())
-        return decide(found, now=now, places=self._places)
+        chosen_views = (answered.get(key, one.view) for key, one in chosen.items())
+        return decide(chosen_views, now=now, places=self._places)
 
     def _stop_failed(self, schedule: Schedule) -> None:
         """Pause the stages whose Runnable failed; otherwise it would fail again at every tick."""
         for (dataflow, stage), failure in schedule.failed.items():
-            told = failure.as_dict()
-            _log.warning("runnable.failed", dataflow=dataflow, error=told)
-            stop = partial(self._store.pause_stage, dataflow, stage, failure.message, told)
+            details = failure.as_dict()
+            _log.warning("runnable.failed", dataflow=dataflow, error=details)
+            stop = partial(self._store.pause_stage, dataflow, stage, failure.message, details)
             self._isolation.attempt(dataflow, "stopped", stop)
 
     def _begin(self, start: Start, viewed: _Viewed, waits: dict[StageId, Wait]) -> bool:
@@ -284,7 +284,7 @@ class Ticker:
     ) -> dict[StageId, Wait]:
         """Return the waits of stages whose dataflow has an unexpected failure."""
         troubled = {trouble.dataflow: trouble for trouble in self._isolation.troubles()}
-        found = {}
+        waits_by_stage = {}
         for record in records:
             if (trouble := troubled.get(record.name)) is None:
                 continue
@@ -293,22 +293,22 @@ class Ticker:
                 known = waits.get((record.name, stage))
                 if known is None or known.error is None:
                     wait = Wait("retry", trouble.words, trouble.since, error=trouble.error)
-                    found[record.name, stage] = wait
-        return found
+                    waits_by_stage[record.name, stage] = wait
+        return waits_by_stage
 
     def _framed(self, loaded: Sequence[_Loaded]) -> Iterator[_Loaded]:
         """Frame what arrived, except at stopped stages; yield the data loaded afterwards."""
         waiting: list[tuple[DataflowRecord, StageNode]] = []
-        for found in loaded:
-            look = partial(self._to_frame, found)
-            waiting += self._apart(found.record, FRAMED, look) or ()
+        for one in loaded:
+            look = partial(self._to_frame, one)
+            waiting += self._apart(one.record, FRAMED, look) or ()
         self._framer.start(waiting)
         moved = {record.name for record, _ in waiting}
-        for found in loaded:
-            if found.record.name in moved:
-                yield from self._loaded([found.record])
+        for one in loaded:
+            if one.record.name in moved:
+                yield from self._loaded([one.record])
             else:
-                yield found
+                yield one
 
     def _to_frame(self, found: _Loaded) -> list[tuple[DataflowRecord, StageNode]]:
         """Return the stages of a dataflow that have something to frame."""

@@ -60,8 +60,8 @@ class LoadedFiles:
     def changed(self, modules: Iterable[str]) -> tuple[str, ...]:
         """Return the files of modules that changed since they were first seen."""
         with self._lock:
-            found = {self._seen[name] for name in modules if name in self._seen}
-        return tuple(sorted({seen.path for seen in found if seen.path and _differs(seen)}))
+            seen_files = {self._seen[name] for name in modules if name in self._seen}
+        return tuple(sorted({seen.path for seen in seen_files if seen.path and _differs(seen)}))
 
 
 def _differs(seen: _Seen) -> bool:
@@ -81,10 +81,10 @@ def _path(file: str | None) -> str:
 
 def _signature(path: str) -> _Signature | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _content(path: str) -> str | None:

@@ -143,15 +143,15 @@ class Registry:
         offered, _ = self._found()
         mistakes = []
         for name, stage in dataflow.stages.items():
-            found = [
+            changed = [
                 *self._files.changed(self._modules.get(stage.reference, ())),
                 *_pointed_elsewhere(
                     self._points[stage.reference], offered.get(stage.reference, [])
                 ),
             ]
-            if found:
+            if changed:
                 message = (
-                    f"what is installed is not what the service has loaded: {', '.join(found)} "
+                    f"what is installed is not what the service has loaded: {', '.join(changed)} "
                     "changed since; restart the service, then register"
                 )
                 mistakes.append(Mistake("code_not_loaded", f"stages.{name}.translator", message))

@@ -66,8 +66,8 @@ class Arrivals:
         """See `Store.find_claims`."""
         query = select(claims).where(claims.c.id.in_(ids))
         with self._database.read() as connection:
-            found = [rows.claim_of(row) for row in connection.execute(query)]
-        return {claim.id: claim for claim in found}
+            records = [rows.claim_of(row) for row in connection.execute(query)]
+        return {claim.id: claim for claim in records}
 
     def open_claims(self, dataflow: str, source: str) -> list[ClaimRecord]:
         """See `Store.open_claims`."""
@@ -217,8 +217,8 @@ def withdraw(connection: Connection, dataflow: str, dropped: Mapping[str, Sequen
     withdrawn = mine.where(claims.c.status == "withdrawn")
     for part in parts:
         withdrawn = withdrawn.where(not_(part))
-        taken = mine.where(part, claims.c.status == "accepted")
-        connection.execute(taken.values(status="withdrawn"))
+        accepted = mine.where(part, claims.c.status == "accepted")
+        connection.execute(accepted.values(status="withdrawn"))
     connection.execute(withdrawn.values(status="accepted"))
 
 
@@ -244,7 +244,7 @@ def _update_claims(connection: Connection, changed: Sequence[ClaimRecord]) -> li
     statement = update_table(claims).where(*here)
     if connection.execute(statement, named).rowcount == len(changed):
         return []
-    found = {
+    known_ids = {
         row.id
         for row in connection.execute(
             select(claims.c.id).where(
@@ -253,4 +253,4 @@ def _update_claims(connection: Connection, changed: Sequence[ClaimRecord]) -> li
             )
         )
     }
-    return [claim for claim in changed if claim.id not in found]
+    return [claim for claim in changed if claim.id not in known_ids]

@@ -45,14 +45,14 @@ def damage_of(path: Path) -> str:
             return ""
         # `mode=ro` with a URI: a check must create neither a file nor a journal.
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
-            (told,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     except DatabaseDamagedError as error:
         return str(error.details["why"])
     except sqlite3.DatabaseError as error:
         if isinstance(error, sqlite3.OperationalError) and _has_header(path):
             return ""  # locked, or the disk fails: whoever opens it is told
         return str(error)
-    return "" if told == "ok" else str(told)
+    return "" if verdict == "ok" else str(verdict)
 
 
 def _has_header(path: Path) -> bool:

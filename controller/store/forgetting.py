@@ -53,19 +53,19 @@ class Forgetting:
             if last is None:
                 return 0
             # Keep the newest one: it tells the next number.
-            found = (
+            ids = (
                 select(increments.c.seq)
                 .where(mine, increments.c.idx < min(below, last), ~waits)
                 .order_by(increments.c.idx)
                 .limit(ROWS_MAX)
             )
-            chosen = connection.execute(found).scalars().all()
+            chosen = connection.execute(ids).scalars().all()
             _delete(connection, increments, increments.c.seq, chosen)
             return len(chosen)
 
     def forget_runs(self, dataflow: str, stage: str, *, below: int) -> int:
         """See `Store.forget_runs`."""
-        found = (
+        ids = (
             select(runs.c.id)
             .where(
                 runs.c.dataflow == dataflow,
@@ -77,7 +77,7 @@ class Forgetting:
             .limit(ROWS_MAX)
         )
         with self._database.write() as connection:
-            chosen = connection.execute(found).scalars().all()
+            chosen = connection.execute(ids).scalars().all()
             _delete(connection, runs, runs.c.id, chosen)
             return len(chosen)
 

@@ -91,19 +91,19 @@ def keep_frames(
     """
     here = and_(queue.c.dataflow == dataflow, queue.c.stage == stage, queue.c.input == input_)
     oldest = connection.execute(select(func.min(queue.c.idx)).where(here)).scalar_one()
-    found = framed_inputs(connection, dataflow, stage).get(input_)
-    closes = () if found is None else found.closes
+    framed = framed_inputs(connection, dataflow, stage).get(input_)
+    closes = () if framed is None else framed.closes
     if index is None:
         stale = not closes or (oldest is not None and oldest < closes[0])
         closes = closes[1:]
     else:
         stale = oldest != index or bool(closes and closes[0] <= index)
         connection.execute(delete_from(queue).where(here, queue.c.idx == index))
-    if found is None or stale:
+    if framed is None or stale:
         what = "no punctuation" if index is None else f"increment {index} does not"
         message = f"{what} wait to be framed next at {stage}.{input_}"
         raise InvariantError(message, dataflow=dataflow, stage=stage)
-    queued = (*found.queue, *map(Queued, frames))
+    queued = (*framed.queue, *map(Queued, frames))
     write_frames(connection, dataflow, stage, Connector(input_, queued, framing, closes=closes))
 
 
@@ -114,9 +114,9 @@ def keep_close(connection: Connection, dataflow: str, punctuation: Punctuation) 
     )
     for row in connection.execute(query).all():
         if punctuation.meant_for(row.stage, row.input, row.flow):
-            found = framed_inputs(connection, dataflow, row.stage)[row.input]
+            framed = framed_inputs(connection, dataflow, row.stage)[row.input]
             # After a roll-back, closes with a higher index may be there already.
-            closed = replace(found, closes=tuple(sorted((*found.closes, punctuation.at))))
+            closed = replace(framed, closes=tuple(sorted((*framed.closes, punctuation.at))))
             write_frames(connection, dataflow, row.stage, closed)
 
 

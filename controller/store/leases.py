@@ -61,7 +61,7 @@ class Leases:
             row_of = leases.c.name == LEADER
             connection.execute(select(leases.c.epoch).where(row_of).with_for_update())
             now = _now_ms(connection)
-            taken = (
+            statement = (
                 update(leases)
                 .where(row_of, leases.c.expires_ms <= now)
                 .values(
@@ -72,7 +72,7 @@ class Leases:
                 )
                 .returning(leases)
             )
-            row = connection.execute(taken).first()
+            row = connection.execute(statement).first()
         return None if row is None else Lease(row.epoch, row.holder, row.address, row.expires_ms)
 
     def renew_lease(self, epoch: int, *, milliseconds: int) -> bool:
@@ -114,9 +114,9 @@ def require_epoch(connection: Connection, epoch: int) -> None:
         .where(leases.c.name == LEADER)
         .with_for_update(read=True, key_share=True)
     )
-    found = connection.execute(query).one()
-    if found.epoch != epoch:
-        raise LeaseLostError(epoch, f"epoch {found.epoch} leads at {found.address}")
+    lease = connection.execute(query).one()
+    if lease.epoch != epoch:
+        raise LeaseLostError(epoch, f"epoch {lease.epoch} leads at {lease.address}")
 
 
 def _now_ms(connection: Connection) -> ColumnElement[int]:

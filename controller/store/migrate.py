@@ -47,6 +47,6 @@ def migrate(database: Database) -> None:
 def _refuse_newer(connection: Connection, script: ScriptDirectory, label: str) -> None:
     context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
     known = {revision.revision for revision in script.walk_revisions()}
-    for found in context.get_current_heads():
-        if found not in known:
-            raise DatabaseNewerError(label, found, script.get_current_head() or "none")
+    for head in context.get_current_heads():
+        if head not in known:
+            raise DatabaseNewerError(label, head, script.get_current_head() or "none")

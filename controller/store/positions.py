@@ -46,7 +46,7 @@ class Positions:
             if version is None:
                 raise NotFoundError(kind="dataflow", name=dataflow)
             waiting = queues.connectors(connection, dataflow)
-            found = {
+            stage_positions = {
                 stage.stage: StagePosition(
                     stage.epoch, stage.memo, waiting.get(stage.stage, {}), stage.turns
                 )
@@ -54,7 +54,7 @@ class Positions:
             }
             number = next_punctuation(connection, dataflow)
             newest = tuple(_newest(connection, dataflow))
-            return Position(dataflow, found, newest, number, version)
+            return Position(dataflow, stage_positions, newest, number, version)
 
     def restore(self, position: Position, *, at: datetime) -> None:
         """See `Store.restore`.
@@ -168,8 +168,8 @@ def _forget_undone(
         if "." in flow:  # `stage.output`; a source has a plain name
             connection.execute(delete_from(increments).where(behind))
         else:
-            found = connection.execute(select(increments).where(behind).order_by(table.idx))
-            later[flow] = [rows.increment_of(row) for row in found]
+            later_rows = connection.execute(select(increments).where(behind).order_by(table.idx))
+            later[flow] = [rows.increment_of(row) for row in later_rows]
     return later
 
 
@@ -227,13 +227,13 @@ def _newest(connection: Connection, dataflow: str) -> list[Increment]:
 
 
 def _require_same(position: Position, known: Mapping[str, set[tuple[str, bool]]]) -> None:
-    found = {
+    present = {
         name: {(i, c.framing is not None) for i, c in stage.connectors.items()}
         for name, stage in position.stages.items()
     }
-    if found != known:
+    if present != known:
         message = f"the position of {position.dataflow!r} is of other stages or inputs"
-        raise InvariantError(message, position=sorted(found), dataflow=sorted(known))
+        raise InvariantError(message, position=sorted(present), dataflow=sorted(known))
 
 
 def store_increments(connection: Connection, position: Position, at: datetime) -> None:

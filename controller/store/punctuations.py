@@ -87,10 +87,10 @@ class Punctuations:
 def next_punctuation(connection: Connection, dataflow: str) -> int:
     """Return the number of the next punctuation of a dataflow; raises `NotFoundError`."""
     query = select(dataflows.c.punctuations).where(dataflows.c.name == dataflow)
-    found = connection.execute(query).scalar_one_or_none()
-    if found is None:
+    number = connection.execute(query).scalar_one_or_none()
+    if number is None:
         raise NotFoundError(kind="dataflow", name=dataflow)
-    return int(found)
+    return int(number)
 
 
 def punctuation_of(row: Row[Any]) -> Punctuation:

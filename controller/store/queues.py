@@ -45,8 +45,8 @@ def next_index(connection: Connection, dataflow: str, flow: str) -> int:
     highest = select(func.max(increments.c.idx)).where(
         increments.c.dataflow == dataflow, increments.c.flow == flow
     )
-    found = connection.execute(highest).scalar_one()
-    return 0 if found is None else int(found) + 1
+    last_index = connection.execute(highest).scalar_one()
+    return 0 if last_index is None else int(last_index) + 1
 
 
 def store_increment(
@@ -92,10 +92,10 @@ def append_increments(
 def wiring_of(connection: Connection, dataflow: str) -> dict[str, dict[str, str]]:
     """Return stage -> input -> flow."""
     query = select(wiring.c.stage, wiring.c.input, wiring.c.flow)
-    found: dict[str, dict[str, str]] = {}
+    wires: dict[str, dict[str, str]] = {}
     for row in connection.execute(query.where(wiring.c.dataflow == dataflow)):
-        found.setdefault(row.stage, {})[row.input] = row.flow
-    return found
+        wires.setdefault(row.stage, {})[row.input] = row.flow
+    return wires
 
 
 def _assert_same(connection: Connection, record: IncrementRecord) -> None:
@@ -106,8 +106,8 @@ def _assert_same(connection: Connection, record: IncrementRecord) -> None:
         increments.c.flow == increment.flow,
         increments.c.idx == increment.index,
     )
-    found = connection.execute(query).first()
-    if found is None or rows.increment_of(found) != increment:
+    row = connection.execute(query).first()
+    if row is None or rows.increment_of(row) != increment:
         message = f"increment {increment.name} is stored with other content"
         raise InvariantError(message, dataflow=record.dataflow)
 
@@ -230,9 +230,9 @@ def connectors(
         .where(stages.c.dataflow == dataflow)
         .order_by(stages.c.stage, wiring.c.position)
     )
-    found: dict[str, dict[str, Connector]] = {}
+    queues_by_stage: dict[str, dict[str, Connector]] = {}
     for stage, name, framing in connection.execute(inputs):
-        made = found.setdefault(stage, {})
+        made = queues_by_stage.setdefault(stage, {})
         if name is not None:
             held = waiting.get((stage, name), ())
             made[name] = (
@@ -240,7 +240,7 @@ def connectors(
                 if framing is None
                 else connector_of(name, framing, held)
             )
-    return found
+    return queues_by_stage
 
 
 def _queued(dataflow: str) -> Select[Any]:

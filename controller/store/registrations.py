@@ -45,8 +45,8 @@ class Registrations:
     def dataflows(self) -> list[DataflowRecord]:
         """See `Store.dataflows`."""
         with self._database.read() as connection:
-            found = connection.execute(select(dataflows).order_by(dataflows.c.name))
-            return [rows.dataflow_of(row) for row in found]
+            records = connection.execute(select(dataflows).order_by(dataflows.c.name))
+            return [rows.dataflow_of(row) for row in records]
 
     def dataflow(self, name: str) -> DataflowRecord:
         """See `Store.dataflow`."""

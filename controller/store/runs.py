@@ -97,19 +97,19 @@ class Runs:
         """
         with self._database.write() as connection:
             stage = hold_stage(connection, *_stage_of(connection, run))
-            found = rows.run_of(connection.execute(select(runs).where(runs.c.id == run)).one())
-            if found.status is RunStatus.FAILED:
+            record = rows.run_of(connection.execute(select(runs).where(runs.c.id == run)).one())
+            if record.status is RunStatus.FAILED:
                 return
-            if found.status is RunStatus.COMMITTED:
+            if record.status is RunStatus.COMMITTED:
                 message = f"run {run} is committed and cannot fail"
-                raise InvariantError(message, dataflow=found.dataflow, stage=found.stage)
+                raise InvariantError(message, dataflow=record.dataflow, stage=record.stage)
             failed = replace(
-                found, status=RunStatus.FAILED, finished_at=finished_at, error=dict(error)
+                record, status=RunStatus.FAILED, finished_at=finished_at, error=dict(error)
             )
             connection.execute(
                 update_table(runs).where(runs.c.id == run).values(rows.run_row(failed))
             )
-            if found.epoch == stage.epoch:
+            if record.epoch == stage.epoch:
                 because = pause or stage.paused_because
                 why = dict(error) if pause else stage.error
                 _update_stage(
@@ -126,9 +126,9 @@ class Runs:
     ) -> None:
         """See `Store.pause_stage`; `""` lifts the pause. Raises `NotFoundError`."""
         with self._database.write() as connection:
-            found = hold_stage(connection, dataflow, stage)
+            row = hold_stage(connection, dataflow, stage)
             why = None if error is None else dict(error)
-            _update_stage(connection, found, paused_because=because, error=why)
+            _update_stage(connection, row, paused_because=because, error=why)
 
     def intended_runs(self) -> list[RunRecord]:
         """See `Store.intended_runs`; oldest first."""
@@ -168,9 +168,9 @@ class Runs:
 def _require_generation(connection: Connection, intention: Intention) -> None:
     """Refuse a run of a generation that was rolled back."""
     query = select(dataflows.c.generation).where(dataflows.c.name == intention.dataflow)
-    found = connection.execute(query).scalar_one()
-    if found != intention.generation:
-        message = f"{intention.id} is of generation {intention.generation}, the store of {found}"
+    number = connection.execute(query).scalar_one()
+    if number != intention.generation:
+        message = f"{intention.id} is of generation {intention.generation}, the store of {number}"
         raise InvariantError(message, dataflow=intention.dataflow, stage=intention.stage)
 
 

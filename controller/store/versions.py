@@ -126,5 +126,5 @@ def _behind(
     query = select(increments).where(
         increments.c.dataflow == dataflow, increments.c.flow == flow, increments.c.idx > index
     )
-    found = connection.execute(query.order_by(increments.c.idx))
-    return [(rows.increment_of(row), False) for row in found]
+    later_rows = connection.execute(query.order_by(increments.c.idx))
+    return [(rows.increment_of(row), False) for row in later_rows]

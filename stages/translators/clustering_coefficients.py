@@ -81,12 +81,12 @@ class ClusteringCoefficients(Translate):
         theirs.update((node, []) for node in new)
         if new:
             self._send(out, key.node, old, new)
-        told: dict[int, set[int]] = defaultdict(set)
+        learned: dict[int, set[int]] = defaultdict(set)
         for news in group.fof:
-            told[news.src].add(news.dst)
-        for neighbour, more in told.items():
+            learned[news.src].add(news.dst)
+        for neighbour, more in learned.items():
             theirs[neighbour] = sorted(more.union(theirs[neighbour]))
-        if told:
+        if learned:
             out.co(key.node, _coefficient(theirs))
         for neighbour in sorted(theirs):
             out.graph(key.node, neighbour, theirs[neighbour])

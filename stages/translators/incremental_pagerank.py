@@ -264,7 +264,7 @@ class IncrementalPageRank(Translate):
         out.associate(page.node, AFFECTED.address)
 
     def _whole(self, group: Any, out: Any) -> None:
-        _, n, dangling, told, weight, round_ = next(group.whole, (None, 0, 0.0, 0.0, 0.0, 0))
+        _, n, dangling, counted, weight, round_ = next(group.whole, (None, 0, 0.0, 0.0, 0.0, 0))
         if weights := list(group.weights):
             before, n = n, n + sum(row.born for row in weights)
             weight += fsum(row.amount for row in weights) / n
@@ -282,11 +282,11 @@ class IncrementalPageRank(Translate):
             round_ += starts
             total = dangling + fsum(row.amount for row in ranks if row.kind == "rank")
             if not starts:
-                out.moved(round_, self._damping * abs(total - told))
-            if starts or total != told:
+                out.moved(round_, self._damping * abs(total - counted))
+            if starts or total != counted:
                 out.ranks(None, None, "shared", total / n, round_)
-            told = total
-        out.whole(None, n, dangling, told, weight, round_)
+            counted = total
+        out.whole(None, n, dangling, counted, weight, round_)
 
 
 def _refuse(name: str, came: float, expected: str) -> None:

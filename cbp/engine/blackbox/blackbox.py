@@ -116,10 +116,10 @@ def require_all_state(task: TaskPlan, reports: Sequence[TaskReport]) -> None:
         expected = sum(file.rows for files in table.live.values() for file in files)
         figure = f"records_in.{state_flow(name)}"
         counts = (report.figures for report in reports if isinstance(report, Counts))
-        found = sum(int(figures.get(figure, 0)) for figures in counts)
-        if found != expected and not any(isinstance(report, Failed) for report in reports):
-            message = f"state {name!r} has {expected} records, but {found} reached the tasks"
-            raise InvariantError(message, expected=expected, found=found)
+        received = sum(int(figures.get(figure, 0)) for figures in counts)
+        if received != expected and not any(isinstance(report, Failed) for report in reports):
+            message = f"state {name!r} has {expected} records, but {received} reached the tasks"
+            raise InvariantError(message, expected=expected, found=received)
 
 
 @dataclass

@@ -156,8 +156,8 @@ class Replication:
         return [state_flow(name) if name in states else name for name in destination or every]
 
     def _reached(self, asked: tuple[int | None, str], codes_of: Mapping[_Source, Int64s]) -> Int64s:
-        found = [codes_of[source] for source in self._sources(*asked)]
-        return np.unique(np.concatenate([np.empty(0, np.int64), *found]))
+        receivers = [codes_of[source] for source in self._sources(*asked)]
+        return np.unique(np.concatenate([np.empty(0, np.int64), *receivers]))
 
     def _dead(self, made: int | None, text: str) -> str:
         """Return the destinations of a text that reach no group."""
@@ -182,8 +182,10 @@ class Replication:
         for file in self.inputs.get(name, ()):
             table = read_input([file], input_)
             if not input_.has_several:
-                found = slot_columns(table, self.spec, self.layout, flow, stage=self.stage)
-                yield pa.table({slot: found[slot] for slot in slots})
+                columns_by_slot = slot_columns(
+                    table, self.spec, self.layout, flow, stage=self.stage
+                )
+                yield pa.table({slot: columns_by_slot[slot] for slot in slots})
                 continue
             columns, _ = copies(table, self.spec, self.layout, flow, stage=self.stage)
             keys = pa.table({slot: columns[slot] for slot in slots})
@@ -201,9 +203,9 @@ class Replication:
         """Yield the keys that an epoch bound to an address."""
         if made not in self._bound_in:
             self._bound_in[made] = self._by_address(made)
-        found = self._bound_in[made].get(json.dumps(address))
-        if found is not None:
-            yield found
+        table = self._bound_in[made].get(json.dumps(address))
+        if table is not None:
+            yield table
 
     def _by_address(self, made: int | None) -> dict[str, pa.Table]:
         """Read an epoch's bindings once; return the keys that are bound to each address."""

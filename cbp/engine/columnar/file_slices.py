@@ -63,7 +63,7 @@ def windows(share: Share, columns: pa.Schema, most: int) -> Iterator[pa.Table]:
         at += rows
         if first < last:
             with reading_increment(share.path, share.rows):
-                found = file.read_row_group(group, columns.names)
-                part = conform(found, columns)
+                group_rows = file.read_row_group(group, columns.names)
+                part = conform(group_rows, columns)
             for start in range(first, last, most):
                 yield part.slice(start, min(most, last - start))

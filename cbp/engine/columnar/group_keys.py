@@ -67,7 +67,7 @@ def group_keys(flows: Sequence[FlowKeys], groups: int, schema: pa.Schema) -> tup
         schema: Schema of the keys; the tables of all flows are cast to it.
     """
     at = np.full(groups, -1, np.int64)
-    found = schema.empty_table()
+    groups_so_far = schema.empty_table()
     pure = True
     for flow in flows:
         mine = np.flatnonzero(flow.stops > flow.starts)
@@ -78,14 +78,14 @@ def group_keys(flows: Sequence[FlowKeys], groups: int, schema: pa.Schema) -> tup
         keys = raw.rename_columns(schema.names).cast(schema)
         known = at[mine] >= 0
         if known.any():
-            before = found.take(pa.array(at[mine[known]]))
+            before = groups_so_far.take(pa.array(at[mine[known]]))
             pure = pure and bool(before.equals(keys.filter(pa.array(known))))
         if not known.all():
-            at[mine[~known]] = found.num_rows + np.flatnonzero(~known)
-            found = pa.concat_tables([found, keys])
-    if found.num_rows == groups and bool(np.all(at == np.arange(groups))):
-        return found, pure
-    return found.take(pa.array(at)), pure
+            at[mine[~known]] = groups_so_far.num_rows + np.flatnonzero(~known)
+            groups_so_far = pa.concat_tables([groups_so_far, keys])
+    if groups_so_far.num_rows == groups and bool(np.all(at == np.arange(groups))):
+        return groups_so_far, pure
+    return groups_so_far.take(pa.array(at)), pure
 
 
 def positive_zeros(keys: pa.Table) -> pa.Table:

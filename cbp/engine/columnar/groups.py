@@ -111,8 +111,8 @@ def union(runs: Sequence[Int64s]) -> Int64s:
     new = np.empty(len(hashes), np.bool_)
     new[0] = True
     np.not_equal(hashes[1:], hashes[:-1], out=new[1:])
-    found: Int64s = hashes[new]
-    return found
+    ordered: Int64s = hashes[new]
+    return ordered
 
 
 def group_ranges(hashes: Int64s, runs: Sequence[Int64s]) -> list[Ranges]:

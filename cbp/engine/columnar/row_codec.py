@@ -219,13 +219,13 @@ def encode_column(values: Sequence[Any], type_: DataType, *, nullable: bool = Tr
     Otherwise each value is checked first, because Arrow alone would round 1.5 to 1 and take text
     for bytes.
     """
-    found = set(map(type, values))
-    if not nullable and type(None) in found:
+    classes = set(map(type, values))
+    if not nullable and type(None) in classes:
         message = "NOT NULL"
         raise ValueError(message)
-    if type_.kind == "ARRAY" and found <= _LISTS:
+    if type_.kind == "ARRAY" and classes <= _LISTS:
         return _encode_lists(values, type_)
-    if not found <= EXACT.get(type_.kind, _NOTHING):
+    if not classes <= EXACT.get(type_.kind, _NOTHING):
         values = [typed(value, type_) for value in values]
     return pa.array(values, arrow_type(type_))
 

@@ -73,16 +73,16 @@ def require_shown(folder: str, files: Files, intention: Intention) -> None:
     for table in dict.fromkeys(change.table for change in intention.changes):
         log = DeltaLog(f"{folder}/{table}", files)
         try:
-            found = log.snapshot()
+            snapshot = log.snapshot()
         except NotFoundError:
             continue  # the table does not exist: the engine reports that
         for change in (one for one in intention.changes if one.table == table):
             name = app_id(intention.dataflow, table, kind_of(change), intention.generation)
-            shown = found.txns.get(name, -1)
+            shown = snapshot.txns.get(name, -1)
             if shown < intention.epoch:
-                told = f"epoch {intention.epoch} of {intention.stage!r} was published"
-                why = f"{told}, and the table shows none behind {shown}, as an old copy would"
-                raise FileLostError(log.entry_path(found.version + 1), why)
+                published = f"epoch {intention.epoch} of {intention.stage!r} was published"
+                why = f"{published}, and the table shows none behind {shown}, as an old copy would"
+                raise FileLostError(log.entry_path(snapshot.version + 1), why)
 
 
 def require_generations(folder: str, files: Files, newest: int) -> None:

@@ -194,9 +194,9 @@ def collect_table(table: ManagedTable, files: Files, plan: TablePlan) -> None:
 
 def paths_of(adds: Iterable[AddFile]) -> set[str]:
     """Return the data files and deletion vectors that these actions name, relative to the table."""
-    found = set()
+    paths = set()
     for add in adds:
-        found.add(add.path)
+        paths.add(add.path)
         if add.deletion_vector is not None and (path := vector_path(add.deletion_vector)):
-            found.add(path)
-    return found
+            paths.add(path)
+    return paths

@@ -173,15 +173,15 @@ class IntentionLog:
         The newest position of the newest generation always stays.
         """
         folder = f"{self._base(generation)}/{_POSITIONS}"
-        found = [file for file in self._files.list_files(folder) if not file.temporary]
-        young = sum(file.age_seconds < keep_seconds for file in found)
+        positions = [file for file in self._files.list_files(folder) if not file.temporary]
+        young = sum(file.age_seconds < keep_seconds for file in positions)
         if generation == self.generation:
             keep = max(1, min(young + 1, most)) if keep_seconds else 1
         else:
             keep = min(young + 1, most) if young else 0
-        for file in found[: max(0, len(found) - keep)]:
+        for file in positions[: max(0, len(positions) - keep)]:
             self._files.remove(f"{folder}/{file.path}", what="dead_record")
-        return min(keep, len(found))
+        return min(keep, len(positions))
 
     def position(self) -> Position | None:
         """Return the newest undamaged position, or `None` if there is none.
@@ -203,11 +203,13 @@ class IntentionLog:
 
     def positions(self) -> list[Position]:
         """Return the positions that a roll-back may begin at, of all generations, ascending."""
-        found: list[Position] = []
+        positions: list[Position] = []
         for number in range(self.generation + 1):
             begun = [self.generations[number - 1].position] if number else []
-            found += kept_positions(self.generations, number, [*begun, *self._positions_of(number)])
-        return found
+            positions += kept_positions(
+                self.generations, number, [*begun, *self._positions_of(number)]
+            )
+        return positions
 
     def oldest_position(self) -> Position | None:
         """Return the oldest position that was put and is kept; records after it stay."""
@@ -272,19 +274,19 @@ class IntentionLog:
         removed = 0
         for number in range(self.generation + 1):
             folder = f"{self._base(number)}/{stage}"
-            for found in record_numbers(self._files.list_names(folder)):
-                if found < epoch:
-                    self._files.remove(f"{folder}/{found:020d}.json", what="dead_record")
+            for recorded in record_numbers(self._files.list_names(folder)):
+                if recorded < epoch:
+                    self._files.remove(f"{folder}/{recorded:020d}.json", what="dead_record")
                     removed += 1
         return removed
 
     def _numbers(self, stage: str) -> list[int]:
         """Return the epochs of a stage that have a record in their home generation, ascending."""
         return [
-            found
+            recorded
             for number in range(self.generation + 1)
-            for found in record_numbers(self._files.list_names(f"{self._base(number)}/{stage}"))
-            if home_of(self.generations, stage, found) == number
+            for recorded in record_numbers(self._files.list_names(f"{self._base(number)}/{stage}"))
+            if home_of(self.generations, stage, recorded) == number
         ]
 
     def unpublished(self, stage: str, epoch: int) -> tuple[Intention, ...]:
@@ -332,21 +334,21 @@ class IntentionLog:
     def next_epochs(self) -> dict[str, int]:
         """Return each stage's next epoch: the one after its newest record."""
         last = self.generations[-1] if self.generations else None
-        found = {} if last is None else {s: p.epoch for s, p in last.position.stages.items()}
+        next_epochs = {} if last is None else {s: p.epoch for s, p in last.position.stages.items()}
         names = self._files.list_names(self._base(self.generation))
         for stage in (name for name in names if not name.startswith("_")):
             if numbers := record_numbers(
                 self._files.list_names(f"{self._base(self.generation)}/{stage}")
             ):
-                found[stage] = numbers[-1] + 1
-        return {stage: epoch for stage, epoch in found.items() if epoch}
+                next_epochs[stage] = numbers[-1] + 1
+        return {stage: epoch for stage, epoch in next_epochs.items() if epoch}
 
     def _require(self, stage: str, epoch: int) -> Intention:
-        found = self.read(stage, epoch)
-        if found is None:
+        intention = self.read(stage, epoch)
+        if intention is None:
             why = f"the log of stage {stage!r} has no record of epoch {epoch}"
             raise FileLostError(self._path(stage, epoch), why)
-        return found
+        return intention
 
     def _path(self, stage: str, epoch: int) -> str:
         home = home_of(self.generations, stage, epoch)

@@ -515,8 +515,8 @@ def _has_float(value: Any) -> bool:
 
 
 def _vector(body: Mapping[str, Any]) -> DeletionVector | None:
-    found = body.get("deletionVector")
-    return DeletionVector.from_json(found) if found else None
+    vector = body.get("deletionVector")
+    return DeletionVector.from_json(vector) if vector else None
 
 
 def _dumps(value: Any) -> str:

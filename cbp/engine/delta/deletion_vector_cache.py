@@ -58,10 +58,10 @@ class VectorCache:
             FileLostError: The file is gone, and the vector is not cached.
         """
         with self._lock:
-            found = self._kept.get((table, vector))
-            if found is not None:
+            bits_cached = self._kept.get((table, vector))
+            if bits_cached is not None:
                 self._kept.move_to_end((table, vector))
-                return found
+                return bits_cached
         bitmap = read_vector(table, vector, files=files)
         self.put(table, vector, bitmap)
         return bitmap

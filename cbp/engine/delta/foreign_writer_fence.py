@@ -194,8 +194,8 @@ def require_placement(path: str, found: Metadata, *, buckets: int, key: Sequence
 
 def foreign_features(protocol: Protocol) -> list[str]:
     """Return the features of a table that this engine does not know, sorted."""
-    found = set(protocol.reader_features) | set(protocol.writer_features)
-    return sorted(found - _KNOWN_FEATURES)
+    features = set(protocol.reader_features) | set(protocol.writer_features)
+    return sorted(features - _KNOWN_FEATURES)
 
 
 def require_features(path: str, snapshot: Snapshot) -> None:

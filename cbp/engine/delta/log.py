@@ -152,15 +152,15 @@ class DeltaLog:
         if self._ends_at(version):
             return
         expected = version + 1
-        for found in self.versions():
-            if found <= version:
+        for version_at_hand in self.versions():
+            if version_at_hand <= version:
                 continue
-            if found != expected and expected == version + 1:
+            if version_at_hand != expected and expected == version + 1:
                 raise NotFoundError(kind="log entry", name=self.entry_path(expected))
-            if found != expected:
-                why = f"{self.folder} has version {found}"
+            if version_at_hand != expected:
+                why = f"{self.folder} has version {version_at_hand}"
                 raise FileLostError(self.entry_path(expected), why)
-            yield found, self.entry(found)
+            yield version_at_hand, self.entry(version_at_hand)
             expected += 1
 
     def snapshot(self, at: int | None = None, *, visit: Visit | None = None) -> Snapshot:
@@ -205,21 +205,21 @@ class DeltaLog:
             app_id: An application that has written at least `version`.
             version: The transaction's version; a later one of the application counts too.
         """
-        found = self.latest_version()
+        candidate_version = self.latest_version()
         readable = self.readable()
         for candidate in reversed(readable):
             written = written_by(self.entry(candidate), app_id)
             if written is None:
                 continue
             if written < version:
-                return found
-            found = candidate
+                return candidate_version
+            candidate_version = candidate
             if written == version:
-                return found
+                return candidate_version
         for candidate in readable[:1]:
             if self.snapshot(candidate).txns.get(app_id, -1) >= version:
                 return candidate
-        return found
+        return candidate_version
 
     def put_checkpoint(self, version: int, data: bytes, *, actions: int, adds: int) -> None:
         """Write a checkpoint, then the hint file by which readers find it without a listing."""
@@ -247,9 +247,11 @@ class DeltaLog:
         replay = _Replay()
         versions = self.versions()
         start = -1
-        for found in sorted((v for v in self.checkpoints() if at is None or v <= at), reverse=True):
+        for checkpoint in sorted(
+            (v for v in self.checkpoints() if at is None or v <= at), reverse=True
+        ):
             try:
-                path = self.checkpoint_path(found)
+                path = self.checkpoint_path(checkpoint)
                 actions = list(read_checkpoint(self._files.read(path), path))
             except FileDamagedError:
                 # The checkpoint repeats the log: if all entries exist, it is not needed.
@@ -258,7 +260,7 @@ class DeltaLog:
                 continue
             for action in actions:
                 replay.action(action)
-            replay.version = start = found
+            replay.version = start = checkpoint
             break
         if start < 0 and (not versions or versions[0] != 0):
             if versions and not self.checkpoints():
@@ -298,8 +300,8 @@ class DeltaLog:
         return not exists(self.entry_path(version + 1)) and exists(self.entry_path(version))
 
     def _matching(self, pattern: re.Pattern[str]) -> list[int]:
-        found = (pattern.match(name) for name in self._files.list_names(self.folder))
-        return [int(match[1]) for match in found if match]
+        matches = (pattern.match(name) for name in self._files.list_names(self.folder))
+        return [int(match[1]) for match in matches if match]
 
 
 @dataclass(slots=True)

@@ -123,9 +123,9 @@ def create_table(
         info = CommitInfo(now_ms, "CBP CREATE", now_ms, {"table": table_id}, ENGINE)
         first = log.entry_path(0)
         files.put_if_absent(first, encode([info, protocol, metadata], first))
-    found = log.snapshot()
-    require_ours(path, found)
-    require_same(path, found.metadata, metadata)
+    snapshot = log.snapshot()
+    require_ours(path, snapshot)
+    require_same(path, snapshot.metadata, metadata)
     return open_table(path, files)
 
 
@@ -169,20 +169,20 @@ def release(path: str, *, files: Files | None = None, now_ms: int = 0) -> int:
     """
     files = files or files_for(path)
     log = DeltaLog(path, files)
-    found = log.snapshot()
-    if FENCE not in found.protocol.writer_features:
-        return found.version
-    now = found.protocol
+    snapshot = log.snapshot()
+    if FENCE not in snapshot.protocol.writer_features:
+        return snapshot.version
+    now = snapshot.protocol
     kept = tuple(name for name in now.writer_features if name not in (FENCE, "inCommitTimestamp"))
-    settings = {k: v for k, v in found.metadata.configuration.items() if k not in OWN_SETTINGS}
-    info = CommitInfo(max(now_ms, found.in_commit_timestamp + 1), "CBP RELEASE", engine=ENGINE)
+    settings = {k: v for k, v in snapshot.metadata.configuration.items() if k not in OWN_SETTINGS}
+    info = CommitInfo(max(now_ms, snapshot.in_commit_timestamp + 1), "CBP RELEASE", engine=ENGINE)
     protocol = Protocol(now.reader, now.writer, now.reader_features, kept)
-    target = log.entry_path(found.version + 1)
-    data = encode([info, protocol, replace(found.metadata, configuration=settings)], target)
+    target = log.entry_path(snapshot.version + 1)
+    data = encode([info, protocol, replace(snapshot.metadata, configuration=settings)], target)
     result = files.put_if_absent(target, data)
     if isinstance(result, Exists) and result.data != data:
         raise LogConflictError(target)
-    return found.version + 1
+    return snapshot.version + 1
 
 
 class ManagedTable:

@@ -42,7 +42,7 @@ class LogWriter:
         """
         names = [change.table for intention in intentions for change in intention.changes]
         tables = {name: self.tables.table(f"{folder}/{name}") for name in dict.fromkeys(names)}
-        found = {name: table.refresh() for name, table in tables.items()}
+        versions = {name: table.refresh() for name, table in tables.items()}
         timestamp_ms = begun_ms(tables, intentions) or timestamp_ms
         planned = [
             (name, tables[name], entry)
@@ -50,7 +50,7 @@ class LogWriter:
             for entry in plan_entries(
                 folder,
                 name,
-                found[name],
+                versions[name],
                 intentions,
                 timestamp_ms=timestamp_ms,
                 files=self.files,
@@ -79,6 +79,6 @@ class LogWriter:
             if dry_run:
                 figures, _ = plan_rewind(folder, name, table, target, records, files=self.files)
                 done[name] = figures
-            elif found := rewind_table(folder, name, table, target, records, files=self.files):
-                done[name] = found
+            elif rewind := rewind_table(folder, name, table, target, records, files=self.files):
+                done[name] = rewind
         return done

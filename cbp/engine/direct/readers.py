@@ -122,11 +122,11 @@ class HistoryReader:
     ) -> dict[str, TableVersion]:
         """Return the oldest versions that show an epoch; see `TableHistory.first_shown`."""
         tables = {name: self.tables.table(f"{folder}/{name}") for name in stage_tables(node)}
-        found = {
+        versions = {
             name: version_showing(table, name, dataflow, epoch, generation)
             for name, table in tables.items()
         }
-        return {name: version for name, version in found.items() if version is not None}
+        return {name: version for name, version in versions.items() if version is not None}
 
 
 @dataclass
@@ -166,7 +166,7 @@ class WholeTables:
         if comparison.kind == "state":
             schema = node.translator.state(comparison.name).schema
             live = live_files(snapshot, comparison.table, ())
-            found = StateTable(table.path, snapshot.metadata.id, live)
-            return StateContents(found, schema, node.buckets, index_cache(self.cache))
+            state_table = StateTable(table.path, snapshot.metadata.id, live)
+            return StateContents(state_table, schema, node.buckets, index_cache(self.cache))
         schema = node.translator.output(comparison.name).schema
         return OutputContents(table.path, schema, tuple(snapshot.live.values()))

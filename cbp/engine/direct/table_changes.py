@@ -82,8 +82,8 @@ class TableChanges:
             if not self.files.exists(f"{folder}/{declared.name}/_delta_log"):
                 continue
             table = self.tables.table(f"{folder}/{declared.name}")
-            found = rewriter.rewritten(table, declared, anew=anew and declared.is_state)
-            changes += [found] if found else []
+            change = rewriter.rewritten(table, declared, anew=anew and declared.is_state)
+            changes += [change] if change else []
         return changes
 
     def alter(

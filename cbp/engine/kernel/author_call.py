@@ -88,8 +88,8 @@ def calling_loop(
     ]
     scope: dict[str, Any] = {"refuse": refuse_returned, "once": Once}
     exec("\n".join(lines), scope)
-    found: Callable[..., None] = scope["loop"]
-    return found
+    compiled_loop: Callable[..., None] = scope["loop"]
+    return compiled_loop
 
 
 class Emitted:

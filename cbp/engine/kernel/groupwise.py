@@ -63,8 +63,10 @@ def look_up(
     deliveries: Deliveries | None = None,
 ) -> tuple[Int64s, dict[str, Found]]:
     """Return the hashes to call, and the records found for them in each state."""
-    hashes, found, _ = look_up_large(spec, runs, states, above=sys.maxsize, deliveries=deliveries)
-    return hashes, found
+    hashes, rows_by_state, _ = look_up_large(
+        spec, runs, states, above=sys.maxsize, deliveries=deliveries
+    )
+    return hashes, rows_by_state
 
 
 def rows_that_fit(
@@ -96,7 +98,7 @@ def look_up_large(
 ) -> tuple[Int64s, dict[str, Found], dict[str, dict[int, LargeGroup]]]:
     """Return what `look_up` does, but groups of more than `above` records of a state apart."""
     hashes = union([*(run.hashes for run in runs), *([deliveries.hashes] if deliveries else [])])
-    found: dict[str, Found] = {}
+    rows_by_state: dict[str, Found] = {}
     large: dict[str, dict[int, LargeGroup]] = {}
     whole = {
         state.name
@@ -106,11 +108,11 @@ def look_up_large(
     for state in sorted(spec.states, key=lambda state: state.name not in whole):
         wanted = None if state.name in whole else hashes
         groups = large[state.name] = large_groups(states[state.name], wanted, above)
-        found[state.name] = without(states[state.name], list(groups), wanted)
+        rows_by_state[state.name] = without(states[state.name], list(groups), wanted)
         if wanted is None:
             of_groups = np.array(sorted(groups), np.int64)
-            hashes = union([hashes, found[state.name].hashes, of_groups])
-    return hashes, found, large
+            hashes = union([hashes, rows_by_state[state.name].hashes, of_groups])
+    return hashes, rows_by_state, large
 
 
 @dataclass
@@ -153,20 +155,23 @@ class BucketRun:
 
     def run(self) -> None:
         """Call the author for every group of this bucket."""
-        hashes, found, large = look_up_large(
+        hashes, rows_by_state, large = look_up_large(
             self.spec,
             self.runs,
             self.states,
             above=self.limits.large_group_rows,
             deliveries=self.deliveries,
         )
-        flows = [*(r.hashes for r in self.runs), *(found[s.name].hashes for s in self.spec.states)]
+        flows = [
+            *(r.hashes for r in self.runs),
+            *(rows_by_state[s.name].hashes for s in self.spec.states),
+        ]
         ranges = group_ranges(hashes, flows)
         reader = WindowReader(
             self.spec,
             runs=self.runs,
             states=self.states,
-            found=found,
+            found=rows_by_state,
             hashes=hashes,
             ranges=ranges,
             large=large,

@@ -43,16 +43,16 @@ class StateStream:
 
     def keys(self, columns: Sequence[str]) -> pa.Table:
         """Return the distinct keys of the records; stops at two."""
-        found = None
+        distinct = None
         for table, _ in self._group.tables(columns):
             # For Arrow, the two zeros are two keys: without this, the search would stop at them.
             keys = positive_zeros(table).group_by(list(columns)).aggregate([])
-            found = keys if found is None else pa.concat_tables([found, keys])
-            found = found.group_by(list(columns)).aggregate([])
-            if len(found) > 1:
+            distinct = keys if distinct is None else pa.concat_tables([distinct, keys])
+            distinct = distinct.group_by(list(columns)).aggregate([])
+            if len(distinct) > 1:
                 break
-        assert found is not None, "a large group has records"
-        return found.select(list(columns))
+        assert distinct is not None, "a large group has records"
+        return distinct.select(list(columns))
 
     def first(self, rows: int) -> list[Row]:
         """Return some records, for error messages."""
@@ -72,10 +72,10 @@ class StateStream:
 
     def unordered(self) -> Iterator[tuple[pa.Table, Found]]:
         """Yield the same in any order, which is cheaper."""
-        for table, found in self._group.tables(self._names):
+        for table, positions in self._group.tables(self._names):
             for start in range(0, table.num_rows, self._rows_max):
                 stop = start + self._rows_max
-                yield table.slice(start, self._rows_max), found.part(start, stop)
+                yield table.slice(start, self._rows_max), positions.part(start, stop)
 
     def found(self) -> Iterator[Found]:
         """Yield the places of the records, in any order."""
@@ -86,10 +86,10 @@ class StateStream:
         return self._make(decode_columns(table, self._names, self._types))
 
     def _located(self) -> Iterator[pa.Table]:
-        for table, found in self._group.tables(self._names):
+        for table, positions in self._group.tables(self._names):
             self._group.state.bytes_read += table.nbytes
-            located = table.append_column("_file", pa.array(found.file))
-            yield located.append_column("_position", pa.array(found.position))
+            located = table.append_column("_file", pa.array(positions.file))
+            yield located.append_column("_position", pa.array(positions.position))
 
     def _places(self, part: pa.Table) -> Found:
         hashes = np.full(part.num_rows, self._group.hash, np.int64)

@@ -59,9 +59,9 @@ class LargeState:
             yield from self._copies(self._source.rows)
             return
         self._tables = stream.tables()
-        for table, found in self._tables:
+        for table, positions in self._tables:
             rows = stream.decoded(table)
-            self._difference.read(rows, found)
+            self._difference.read(rows, positions)
             yield from self._copies(rows)
             drain()
         self._difference.complete()
@@ -79,12 +79,12 @@ class LargeState:
         stream = self._source.stream
         if stream is not None:
             if self._tables is None and not self._difference.expects:
-                for found in stream.found():
-                    self._died(found)
+                for positions in stream.found():
+                    self._died(positions)
             else:
-                for table, found in self._tables or stream.unordered():
+                for table, positions in self._tables or stream.unordered():
                     if self._difference.expects:
-                        self._difference.read(stream.decoded(table), found)
+                        self._difference.read(stream.decoded(table), positions)
                     else:
-                        self._died(found)
+                        self._died(positions)
         self._difference.finish()

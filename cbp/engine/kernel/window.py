@@ -265,12 +265,17 @@ class WindowReader:
             keys_of = [_keys(run, ranges, group) for run, ranges in flows]
             keys_of += [self._state_keys(source, group) for source in window.states]
             by_key = list(map(partial(_by_key, group), window.sources, keys_of))
-            called = {key for at, found in enumerate(by_key) if self._calls(at) for key in found}
+            called = {
+                key
+                for at, positions_by_key in enumerate(by_key)
+                if self._calls(at)
+                for key in positions_by_key
+            }
             for key in sorted(called, key=_nulls_first):
                 keys += self._key([key])
                 groups.append(group)
-                for at, found in enumerate(by_key):
-                    chosen[at].append(found.get(key, []))
+                for at, positions_by_key in enumerate(by_key):
+                    chosen[at].append(positions_by_key.get(key, []))
         sources = [_chosen(s, c) for s, c in zip(window.sources, chosen, strict=True)]
         many = len(window.inputs)
         columns = zip(*keys, strict=True) if keys else ((),) * len(self._key_schema)
@@ -300,11 +305,11 @@ def _keys(run: FlowRun, ranges: Ranges, group: int) -> list[Row]:
 
 def _by_key(group: int, source: Source, keys: Iterable[Row]) -> dict[Row, list[int]]:
     """Return the positions in `source.rows` of one group's records, by key."""
-    found: dict[Row, list[int]] = {}
+    positions_by_key: dict[Row, list[int]] = {}
     rows = range(int(source.starts[group]), int(source.stops[group]))
     for position, key in zip(rows, keys, strict=True):
-        found.setdefault(key, []).append(position)
-    return found
+        positions_by_key.setdefault(key, []).append(position)
+    return positions_by_key
 
 
 def _chosen(source: Source, groups: list[list[int]]) -> Source:

@@ -89,16 +89,16 @@ def epochs_of(file: AddFile) -> Epochs:
 
 def blocks(files: Iterable[AddFile]) -> list[list[AddFile]]:
     """Group an output table's files, in order, into the smallest blocks that share no epoch."""
-    found: list[list[AddFile]] = []
+    blocks_so_far: list[list[AddFile]] = []
     end = -1
     for file in in_order(files):
         low, high = epochs_of(file)
-        if found and low <= end:
-            found[-1].append(file)
+        if blocks_so_far and low <= end:
+            blocks_so_far[-1].append(file)
         else:
-            found.append([file])
+            blocks_so_far.append([file])
         end = max(end, high)
-    return found
+    return blocks_so_far
 
 
 def in_order(files: Iterable[AddFile]) -> list[AddFile]:
@@ -121,13 +121,13 @@ def choose(files: Iterable[AddFile], grain: Grain = WHOLE) -> list[AddFile]:
         files: The live files.
         grain: The merged file stays within this grain, since retention removes whole files.
     """
-    found = blocks(files)
-    tiers = [_tier(_size(block)) for block in found]
+    all_blocks = blocks(files)
+    tiers = [_tier(_size(block)) for block in all_blocks]
     for tier in sorted({tier for tier in tiers if tier < _TIERS}, reverse=True):
         for stretch in _stretches(tiers, tier):
-            for first, last in _within(found, stretch, grain):
+            for first, last in _within(all_blocks, stretch, grain):
                 if sum(tiers[at] == tier for at in range(first, last)) >= FANOUT:
-                    return [file for block in found[first:last] for file in block]
+                    return [file for block in all_blocks[first:last] for file in block]
     return []
 
 

@@ -44,13 +44,13 @@ def located(
     """
     stage, _, output = flow.partition(".")
     table = flow_table(stage, output)
-    found: dict[int, list[DataFile]] = {increment.index: [] for increment in increments}
+    parts_by_index: dict[int, list[DataFile]] = {increment.index: [] for increment in increments}
     for file in in_order(live):
         first, last = epochs_of(file)
-        wanted = [index for index in found if first <= index <= last]
+        wanted = [index for index in parts_by_index if first <= index <= last]
         for index, part in _parts(folder, table, file, wanted):
-            found[index].append(part)
-    return [_if_whole(increment, found[increment.index]) for increment in increments]
+            parts_by_index[index].append(part)
+    return [_if_whole(increment, parts_by_index[increment.index]) for increment in increments]
 
 
 def _parts(

@@ -96,20 +96,24 @@ def compare(
         wanted = [number] if expected.parts == found.parts else list(range(contents.parts))
         return lambda: chain.from_iterable(contents.part(n, epochs=epochs) for n in wanted)
 
-    told: list[Differing] = []
+    differences: list[Differing] = []
     parts = expected.parts if expected.parts == found.parts else 1
     rows = max(expected.rows, found.rows) // parts
     for number in range(parts):
         left, right = side(expected, number), side(found, number)
         if comparison.kind == "view":
-            told += compare_views(left, right, key=key, rows=rows, counting=counting, close=close)
+            differences += compare_views(
+                left, right, key=key, rows=rows, counting=counting, close=close
+            )
         elif close.tolerance or close.left_out:
-            told += compare_near(left, right, key=key, rows=rows, counting=counting, close=close)
+            differences += compare_near(
+                left, right, key=key, rows=rows, counting=counting, close=close
+            )
         else:
-            told += compare_multisets(left, right, key=key, counting=counting)
-        if len(told) >= SHOWN_MAX:
+            differences += compare_multisets(left, right, key=key, counting=counting)
+        if len(differences) >= SHOWN_MAX:
             break
-    return told[:SHOWN_MAX]
+    return differences[:SHOWN_MAX]
 
 
 def compare_multisets(
@@ -189,7 +193,7 @@ def compare_views(
         counting: Called for the records as they are read.
         close: How closely two records have to agree.
     """
-    told: list[Differing] = []
+    differences: list[Differing] = []
     with closing(_Parts(rows, lambda row: identity([row[at] for at in key]))) as spilled:
         spilled.take(expected, found, counting)
         for part in range(spilled.parts):
@@ -200,10 +204,10 @@ def compare_views(
                     some = left if left is not None else right
                     assert some is not None, "the key is of one of them"
                     where = tuple(some[at] for at in key)
-                    told.append(_differing(where, _listed(left), _listed(right)))
-                    if len(told) == SHOWN_MAX:
-                        return told
-    return told
+                    differences.append(_differing(where, _listed(left), _listed(right)))
+                    if len(differences) == SHOWN_MAX:
+                        return differences
+    return differences
 
 
 def _one_sided(olds: Batches, news: Batches, counting: Counting) -> tuple[list[Row], int]:
@@ -305,11 +309,11 @@ class _Parts:
 
     def all(self, part: int, side: int) -> dict[Hashable, list[Row]]:
         """Return all records of each hashed value in one part of one side."""
-        found: dict[Hashable, list[Row]] = {}
+        rows_by_key: dict[Hashable, list[Row]] = {}
         for block in self._read(part, side):
             for row in block:
-                found.setdefault(self._of(row), []).append(row)
-        return found
+                rows_by_key.setdefault(self._of(row), []).append(row)
+        return rows_by_key
 
     def _read(self, part: int, side: int) -> Iterator[list[Any]]:
         for offset in self._blocks.get((part, side), ()):

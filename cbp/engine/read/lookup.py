@@ -52,11 +52,11 @@ def look_up(
     if hash_ >= 1 << 63:
         hash_ -= 1 << 64
     bucket = BucketState(table, cache, (bucket_of(hash_, node.buckets),))
-    found = bucket.find(np.array([hash_], np.int64))
-    if not len(found.hashes):
+    matching = bucket.find(np.array([hash_], np.int64))
+    if not len(matching.hashes):
         return []
     wanted = unify([key[c.name] for c in columns])
-    rows = state_rows(bucket.take(found, schema.names), schema)
+    rows = state_rows(bucket.take(matching, schema.names), schema)
     return [row for row in rows if unify([row[c.name] for c in columns]) == wanted]
 
 

@@ -84,12 +84,12 @@ class VersionReader:
                 if len(rows) >= limit:
                     return rows, (number, 0)
                 bucket = BucketState(table, self._cache, (number,))
-                found = bucket.find(None)
-                part = found.part(at, at + limit - len(rows))
+                matching = bucket.find(None)
+                part = matching.part(at, at + limit - len(rows))
                 if len(part.hashes):
                     rows += state_rows(bucket.take(part, schema.names), schema)
                 at += len(part.hashes)
-                if at < len(found.hashes):
+                if at < len(matching.hashes):
                     return rows, (number, at)
         return rows, None
 

@@ -136,10 +136,10 @@ class Replay:
                 self._append(stage, input_, (increment,))
                 continue
             framing = self._framings.get((stage, input_), Framing())
-            found, memo = self.engine.increments.frame(
+            segments, memo = self.engine.increments.frame(
                 self.folder, stage, spec, increment, framing.memo
             )
-            self._framings[stage, input_], done = framing.take(increment, found, memo)
+            self._framings[stage, input_], done = framing.take(increment, segments, memo)
             self._append(stage, input_, done)
             self._show_framing(stage, input_)
         self._close(increment.flow, increment.index + 1)

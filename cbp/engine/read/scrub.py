@@ -126,13 +126,13 @@ def scrub(
     named: Collection[str] | None = None  # asked for if anything is wrong
     for table in _tables(there):
         infos: list[CommitInfo] = []
-        found, damage = _snapshot(f"{folder}/{table}", files, infos)
+        snapshot, damage = _snapshot(f"{folder}/{table}", files, infos)
         if damage is not None:
             yield Looked(damage.path, 0, damage)
-        elif found is not None:
-            adds = {f"{table}/{path}": add for path, add in found.live.items()}
+        elif snapshot is not None:
+            adds = {f"{table}/{path}": add for path, add in snapshot.live.items()}
             live |= adds
-            shown[table] = _Shown(found.txns, infos[-1] if infos else None)
+            shown[table] = _Shown(snapshot.txns, infos[-1] if infos else None)
             yield from _needed_files(folder, table, adds, there, files)
     yield from _missing_ends(folder, there, files, shown)
     for path in sorted(set(needed) - there.keys() - live.keys()):
@@ -167,16 +167,16 @@ def _is_of_a_run(path: str) -> bool:
 
 def _named_files(folder: str, files: Files) -> Collection[str]:
     """Return the names of all files of runs that a record or a log of a dataflow names."""
-    found: set[str] = set()
+    names: set[str] = set()
     for file in files.list_files(folder):
         if file.path.endswith((".json", ".jsonl")):
             with suppress(CbpError):  # said elsewhere
-                found.update(
+                names.update(
                     _DATA_FILE.findall(
                         files.read(f"{folder}/{file.path}").decode("utf-8", "replace")
                     )
                 )
-    return found
+    return names
 
 
 def _check(full: str, path: str, live: AddFile | None, files: Files) -> None:
@@ -337,14 +337,14 @@ def _entries_of(
     folder: str, log: str, there: Collection[str], files: Files
 ) -> list[tuple[int, int]]:
     """Return the first entry and the end of each file of a source's log, ascending."""
-    found = []
+    spans = []
     for path in (path for path in there if path.startswith(f"{log}/")):
         if (sealed := _SEALED.match(path)) is not None:
-            found.append((int(sealed["start"]), int(sealed["end"])))
+            spans.append((int(sealed["start"]), int(sealed["end"])))
         elif (single := _NUMBERED.match(path)) is not None:
             start = int(single["number"])
-            found.append((start, start + _count_entries(f"{folder}/{path}", files)))
-    return sorted(found)
+            spans.append((start, start + _count_entries(f"{folder}/{path}", files)))
+    return sorted(spans)
 
 
 def _count_entries(full: str, files: Files) -> int:
@@ -383,8 +383,8 @@ def _missing_ends(
 
 def _note(infos: list[CommitInfo], _version: int, actions: Sequence[Action]) -> None:
     """Collect the `CommitInfo` of entries that publish runs."""
-    found = (action for action in actions if isinstance(action, CommitInfo))
-    infos += [info for info in found if info.operation in OPERATIONS]
+    commit_infos = (action for action in actions if isinstance(action, CommitInfo))
+    infos += [info for info in commit_infos if info.operation in OPERATIONS]
 
 
 def _record_of(info: CommitInfo, generation: int) -> str:
@@ -395,8 +395,8 @@ def _record_of(info: CommitInfo, generation: int) -> str:
 
 
 def _newest_of(there: Collection[str], folder: str) -> int | None:
-    found = (_NUMBERED.match(path) for path in there)
-    return max((int(m["number"]) for m in found if m and m["folder"] == folder), default=None)
+    matches = (_NUMBERED.match(path) for path in there)
+    return max((int(m["number"]) for m in matches if m and m["folder"] == folder), default=None)
 
 
 def _changed_by(txns: Mapping[str, int]) -> list[int]:

@@ -255,8 +255,8 @@ class ReferenceEngine:
         make = record_type(input_, spec.schema)
         records = (make(*own_row(row, spec.schema)) for row in rows)
         keys, memo = framing_keys(records, frame_by, framing.memo, stage=stage, input_=input_)
-        found = segments([Keyed.of(file, keys) for file in increment.files], ordered=frame_by.memo)
-        self._framings[stage, input_], done = framing.take(increment, found, memo)
+        cuts = segments([Keyed.of(file, keys) for file in increment.files], ordered=frame_by.memo)
+        self._framings[stage, input_], done = framing.take(increment, cuts, memo)
         return done
 
     def _rows(self, flow: str, increment: Increment) -> list[Row]:

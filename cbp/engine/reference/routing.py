@@ -143,9 +143,9 @@ class _Router:
         reached: set[Key] = set()
         for destination in broadcast.alls:
             flows = destination.flows or tuple(self._found)
-            found = set().union(*(self._found[flow] for flow in flows))
-            self._routed.dead_letters += not found
-            reached |= found
+            receivers = set().union(*(self._found[flow] for flow in flows))
+            self._routed.dead_letters += not receivers
+            reached |= receivers
         for key in reached - broadcast.named:
             self._deliver(key, broadcast.input, broadcast.order, broadcast.row)
 

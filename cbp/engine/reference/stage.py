@@ -206,11 +206,11 @@ class ReferenceStage:
         """Return the records of a group after its combiner, part by part."""
         if input_.combine is None:
             return rows
-        make, found = record_type(input_.name, input_.schema), []
+        make, combined = record_type(input_.name, input_.schema), []
         function, place = f"{input_.name}.combine", input_.combine.place
         for part in self.parts_of(rows):
             if len(part) < 2:
-                found += part
+                combined += part
                 continue
             given = {input_.name: part}
             with AuthorCall(self.name, self.spec, function=function, place=place, inputs=given):
@@ -221,15 +221,15 @@ class ReferenceStage:
                     raise ValueError(message)
                 made = [make(*typed_row(tuple(row), input_.schema)) for row in fewer]
                 self._require_key(input_, key, made)
-                found += made
-        return found
+                combined += made
+        return combined
 
     def _require_key(self, input_: InputSpec, key: Key, rows: Sequence[Row]) -> None:
         """Refuse records that a combiner returned for another group."""
         for row in rows:
-            (found,) = key_of(self.name, self.spec, input_, row)
-            if found != key:
-                message = f"gave a record of the key {found!r} for records of {key!r}"
+            (own_key,) = key_of(self.name, self.spec, input_, row)
+            if own_key != key:
+                message = f"gave a record of the key {own_key!r} for records of {key!r}"
                 raise ValueError(message)
 
 

@@ -137,11 +137,11 @@ def assemble(plan: RunPlan, reported: Reported, *, now_ms: int) -> PreparedRun:
     figures = _figures(reported)
     for name, increments in plan.inputs.items():
         expected = sum(increment.records for increment in increments)
-        found = int(figures.pop(f"records_in.{name}", 0))
-        if expected != found:
+        received = int(figures.pop(f"records_in.{name}", 0))
+        if expected != received:
             names = ", ".join(increment.name for increment in increments)
-            raise IncrementDamagedError(names, expected=expected, found=found)
-        figures["records_in"] = figures.get("records_in", 0) + found
+            raise IncrementDamagedError(names, expected=expected, found=received)
+        figures["records_in"] = figures.get("records_in", 0) + received
     outputs = _outputs(plan, reported)
     changes: list[TableChange] = []
     for state in plan.node.translator.states:

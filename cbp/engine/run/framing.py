@@ -53,9 +53,9 @@ def frame_increment(
         runs: list[tuple[FramingKey, int]] = []
         rows = 0
         for window in _windows(folder, file, spec):
-            found, memo = _keys(window, spec, memo, stage)
-            extend_runs(runs, found)
-            rows += len(found)
+            keys, memo = _keys(window, spec, memo, stage)
+            extend_runs(runs, keys)
+            rows += len(keys)
             if slices + len(runs) > SLICES_MAX:
                 raise FramesScatteredError(
                     stage, spec.name, spec.frame_by.place, increment=increment.name, most=SLICES_MAX
@@ -77,8 +77,8 @@ def _keys(window: pa.Table, spec: InputSpec, memo: Any, stage: str) -> tuple[lis
         return framing_keys(map(make, columns), frame_by, memo, stage=stage, input_=spec.name)
     runs = [(value, len(list(run))) for value, run in groupby(columns)]
     records = (make(value) for value, _ in runs)
-    found, memo = framing_keys(records, frame_by, memo, stage=stage, input_=spec.name)
-    return [key for key, (_, n) in zip(found, runs, strict=True) for _ in range(n)], memo
+    keys, memo = framing_keys(records, frame_by, memo, stage=stage, input_=spec.name)
+    return [key for key, (_, n) in zip(keys, runs, strict=True) for _ in range(n)], memo
 
 
 def _windows(folder: str, file: DataFile, spec: InputSpec) -> Iterator[pa.Table]:

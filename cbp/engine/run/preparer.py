@@ -109,12 +109,12 @@ class Preparer:
         reports: list[TaskReport] = []
         for part, task in jobs:
             self.faults("job.before")
-            found = self._executed(part, task)
+            part_reports = self._executed(part, task)
             self.faults("job.after")
-            reported = Reported.of(found)
+            reported = Reported.of(part_reports)
             raise_first_error(reported)
             self.planner.reach.note(part, reported.groups)
-            reports += found
+            reports += part_reports
         done = time.perf_counter()
         reported = Reported.of(reports)
         prepared = assemble(plan, reported, now_ms=self.now_ms())
@@ -132,9 +132,9 @@ class Preparer:
 
     def _executed(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
         """Execute a job; execute it again with a shuffle if messages are in wrong buckets."""
-        found = self.executor.execute(plan, task)
-        if not Reported.of(found).misplaced:
-            return found
+        reports = self.executor.execute(plan, task)
+        if not Reported.of(reports).misplaced:
+            return reports
         _logger.warning(
             "stage %r, epoch %d: messages that wait were written for another route_by; they are "
             "routed again",

@@ -203,8 +203,8 @@ class Shared:
 
     def sizes(self) -> dict[int, int]:
         """Return the number of bindings per bucket, for buckets that have some."""
-        found = np.unique(self._bound.hashes.view(np.uint64) >> self._shift, return_counts=True)
-        return dict(zip(*(numbers.tolist() for numbers in found), strict=True))
+        counts = np.unique(self._bound.hashes.view(np.uint64) >> self._shift, return_counts=True)
+        return dict(zip(*(numbers.tolist() for numbers in counts), strict=True))
 
     def bound(self, first: int, last: int) -> Bound:
         """Return the bindings of the buckets `first` to `last`."""

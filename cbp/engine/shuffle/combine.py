@@ -78,10 +78,10 @@ def _keys(
     assert spec.key is not None, "a record-wise stage is not shuffled"
     keys = pa.table({name: slots[name] for name in layout.keys})
     types = [f.type for f in spec.key.fields]
-    found = list(decode_columns(keys, layout.keys, types))
+    key_rows = list(decode_columns(keys, layout.keys, types))
     if any(type_.kind in ("DOUBLE", "FLOAT") for type_ in types):
-        return [tuple(map(identity, key)) for key in found]  # all NaNs are one key
-    return found
+        return [tuple(map(identity, key)) for key in key_rows]  # all NaNs are one key
+    return key_rows
 
 
 def _groups(keys: Sequence[Row]) -> Iterable[list[int]]:
@@ -99,19 +99,19 @@ def _combine(
     assert input_.combine is not None, "only called for inputs that combine"
     group = [rows[at] for at in places]
     try:
-        found = [tuple(row) for row in input_.combine.function(list(group))]
-        if not 0 < len(found) <= len(group):
-            message = f"gave {len(found)} records for {len(group)}; give at least one, not more"
+        combined = [tuple(row) for row in input_.combine.function(list(group))]
+        if not 0 < len(combined) <= len(group):
+            message = f"gave {len(combined)} records for {len(group)}; give at least one, not more"
             raise ValueError(message)
-        for row in found:
+        for row in combined:
             _check(row, input_)
     except BaseException as exc:
         if not is_authors(exc):
             raise
         raise _failure(exc, group, spec, input_, stage) from exc
     # The last one stands for all remaining records.
-    counts = [1] * (len(found) - 1) + [len(group) - len(found) + 1]
-    return list(zip(places, found, counts, strict=False))
+    counts = [1] * (len(combined) - 1) + [len(group) - len(combined) + 1]
+    return list(zip(places, combined, counts, strict=False))
 
 
 def _check(row: Row, input_: InputSpec) -> None:

@@ -114,13 +114,13 @@ class Deliveries:
         bound = window.receivers("")
         members, groups = [bound], [audiences]
         for number, limits in self._shared.alls.items():
-            found = [np.empty(0, np.int64)]
+            hash_parts = [np.empty(0, np.int64)]
             for name in limits or window.names:
-                found.append(window.receivers(name))
+                hash_parts.append(window.receivers(name))
             for at, flow in self._shared.flows.items():
                 if not limits or self._spec.inputs[at].name in limits:
-                    found.append(bound[flow.counts[audiences] > 0])
-            reached = np.unique(np.concatenate(found))
+                    hash_parts.append(bound[flow.counts[audiences] > 0])
+            reached = np.unique(np.concatenate(hash_parts))
             self._shared.found[number] += len(reached)
             members.append(reached)
             groups.append(np.full(len(reached), number, np.int64))
@@ -183,8 +183,8 @@ def has_already(
     both = np.concatenate([positions, shared])
     _, dense = np.unique(both, return_inverse=True)
     pairs = np.concatenate([own, receivers]) * (int(dense.max()) + 1) + dense
-    found: npt.NDArray[np.bool_] = np.isin(pairs[len(own) :], pairs[: len(own)])
-    return found
+    repeated: npt.NDArray[np.bool_] = np.isin(pairs[len(own) :], pairs[: len(own)])
+    return repeated
 
 
 class _Window:

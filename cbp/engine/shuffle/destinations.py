@@ -65,29 +65,29 @@ def copies(
     by = input_.route_by
     assert isinstance(by, Computed), "only a function gives several destinations"
     watches = Watches(spec, stage=stage)
-    found = _Copies(spec, input_, watches.fresh(by.function, option_of(input_, by), by.place))
+    copier = _Copies(spec, input_, watches.fresh(by.function, option_of(input_, by), by.place))
     for start, rows in records_of(table, input_):
         for at, row in enumerate(rows, start):
             try:
-                found.add(at, row)
+                copier.add(at, row)
             except BaseException as exc:
                 if not is_authors(exc):
                     raise
                 raise record_error(exc, spec, input_, stage, by, row) from exc
         try:
-            found.seal()
+            copier.seal()
         except ENCODE_ERRORS as exc:
-            raise found.explain(exc, stage, start, rows) from exc
+            raise copier.explain(exc, stage, start, rows) from exc
     watches.check()
     orders = order_columns(table, spec, layout, flow, stage=stage)
-    at = pa.array(found.at)
+    at = pa.array(copier.at)
     records = table.take(at)
     columns: dict[str, Any] = {slot: records.column(source) for slot, source in place.payload}
     columns |= {slot: column.take(at) for slot, column in orders.items()}
-    columns |= dict(zip(layout.keys, found.keys, strict=True))
-    columns[TO] = found.to
+    columns |= dict(zip(layout.keys, copier.keys, strict=True))
+    columns[TO] = copier.to
     # If groups share a copy, it is the last copy of the record.
-    columns[COUNT] = pa.array(np.diff(found.at, append=-1) != 0).cast(pa.int64())
+    columns[COUNT] = pa.array(np.diff(copier.at, append=-1) != 0).cast(pa.int64())
     if EPOCH in records.column_names:
         columns[MADE] = records.column(EPOCH)
     return columns, records

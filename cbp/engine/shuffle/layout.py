@@ -140,11 +140,11 @@ def _flow(input_: InputSpec, orders: list[DataType], payloads: list[DataType]) -
         placed.update((column, f"k{i}") for i, column in enumerate(route))
     order = _order(input_, orders, computed)
     placed.update((s, slot) for slot, s in order if isinstance(s, str) and s not in placed)
-    taken: set[int] = set()
+    used_slots: set[int] = set()
     payload = []
     for column in input_.schema.fields:
         if column.name not in placed:
-            slot = f"p{_take(column.type, payloads, taken)}"
+            slot = f"p{_take(column.type, payloads, used_slots)}"
             payload.append((slot, column.name))
             placed[column.name] = slot
     columns = tuple(placed[name] for name in input_.schema.names)

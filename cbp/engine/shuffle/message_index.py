@@ -110,11 +110,11 @@ class MessageIndex:
         text = (file.metadata.metadata or {}).get(_KEY)
         if text is None:
             return None
-        told = json.loads(text)
-        blocks = tuple(Block(tuple(pairs[::2]), tuple(pairs[1::2])) for pairs in told["blocks"])
-        first, stop = told["own"]
-        found = cls(told["buckets"], (first, stop), told["row_bytes"], blocks)
-        return found if found.rows == file.metadata.num_rows else None
+        content = json.loads(text)
+        blocks = tuple(Block(tuple(pairs[::2]), tuple(pairs[1::2])) for pairs in content["blocks"])
+        first, stop = content["own"]
+        index = cls(content["buckets"], (first, stop), content["row_bytes"], blocks)
+        return index if index.rows == file.metadata.num_rows else None
 
     @property
     def rows(self) -> int:
@@ -127,8 +127,8 @@ class MessageIndex:
             [number for pair in zip(block.buckets, block.rows, strict=True) for number in pair]
             for block in self.blocks
         ]
-        told = {"buckets": self.buckets, "own": list(self.own), "row_bytes": self.row_bytes}
-        return {**told, "blocks": blocks}
+        content = {"buckets": self.buckets, "own": list(self.own), "row_bytes": self.row_bytes}
+        return {**content, "blocks": blocks}
 
 
 @dataclass
@@ -158,14 +158,14 @@ class MessageGroups:
     def cut(self, table: pa.Table) -> Iterator[pa.Table]:
         """Yield the row groups of a block."""
         size = table.nbytes
-        found = self._receivers_of(table, size)
-        if found is None:
+        bucket_of_row = self._receivers_of(table, size)
+        if bucket_of_row is None:
             self._laid = None
             yield from _cut(table, [table.num_rows], self._limits)
             return
         assert self._laid is not None, "else no receivers were asked for"
-        order = np.argsort(found, kind="stable")
-        buckets, rows = np.unique(found, return_counts=True)
+        order = np.argsort(bucket_of_row, kind="stable")
+        buckets, rows = np.unique(bucket_of_row, return_counts=True)
         self._laid.blocks.append(Block(tuple(buckets.tolist()), tuple(rows.tolist())))
         self._laid.bytes += size
         yield from _cut(table.take(pa.array(order)), rows.tolist(), self._limits)

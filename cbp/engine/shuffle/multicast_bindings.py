@@ -68,9 +68,9 @@ def read_bindings(file: BindingFile, key: Schema) -> Iterator[pa.Table]:
     """
     with reading_increment(file.path, file.rows):
         parquet = open_parquet(file.path)
-        found = parquet.metadata.num_rows
-        if found != file.rows:
-            raise IncrementDamagedError(file.path, expected=file.rows, found=found)
+        row_count = parquet.metadata.num_rows
+        if row_count != file.rows:
+            raise IncrementDamagedError(file.path, expected=file.rows, found=row_count)
         for group in range(parquet.num_row_groups):
             table = parquet.read_row_group(group)
             try:

@@ -108,10 +108,10 @@ def arrange(
 
 def _owned(table: pa.Table, part: int, *, tasks: int, buckets: int) -> npt.NDArray[np.bool_]:
     """Return which records belong to a task's buckets."""
-    found: npt.NDArray[np.bool_] = (
+    owned: npt.NDArray[np.bool_] = (
         table.column("_bucket").to_numpy().astype(np.int64) * tasks // buckets == part
     )
-    return found
+    return owned
 
 
 def _sorted(table: pa.Table, rows: Rows, layout: ShuffleLayout) -> pa.Table:
@@ -157,11 +157,11 @@ def arrival_order(
 def _stable_order(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     """Return the stable ascending order; an unstable sort is used, which is twice as fast."""
     order = np.argsort(values)
-    found = values[order]
-    same = found[1:] == found[:-1]
+    sorted_values = values[order]
+    same = sorted_values[1:] == sorted_values[:-1]
     if same.any():
         tied = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
-        order[tied] = order[tied][np.lexsort((order[tied], found[tied]))]
+        order[tied] = order[tied][np.lexsort((order[tied], sorted_values[tied]))]
     return order
 
 
@@ -246,8 +246,8 @@ def read_input(files: Sequence[InputFile], input_: InputSpec) -> pa.Table:
 def _read(file: InputFile, columns: pa.Schema) -> pa.Table:
     try:
         with reading_increment(file.path, file.rows):
-            found = open_parquet(file.path).read(columns.names)
-            table = conform(found, columns)
+            row_group = open_parquet(file.path).read(columns.names)
+            table = conform(row_group, columns)
     except KeyError as exc:
         raise IncrementDamagedError(file.path, expected=file.rows, found=str(exc)) from exc
     if table.num_rows != file.rows:

@@ -53,11 +53,11 @@ def sql_columns(input_: InputSpec) -> dict[str, str]:
 
     They are named by the position of the value: first the key's, then the order's.
     """
-    first, found = 0, {}
+    first, expressions = 0, {}
     for by in input_.computed:
-        found.update({sql_column(first + at): text for at, text in enumerate(by.sql)})
+        expressions.update({sql_column(first + at): text for at, text in enumerate(by.sql)})
         first += len(by.types)
-    return found
+    return expressions
 
 
 def sql_column(position: int) -> str:
@@ -133,10 +133,10 @@ def _computed(
             continue
         names = [sql_column(at) for at in here]
         if by.sql and names[0] in table.column_names:
-            found: Sequence[Column] = [table.column(name) for name in names]
+            key_columns: Sequence[Column] = [table.column(name) for name in names]
         else:
-            found = _called(table, spec, input_, stage, by)
-        columns.update(zip(here, found, strict=True))
+            key_columns = _called(table, spec, input_, stage, by)
+        columns.update(zip(here, key_columns, strict=True))
     return columns
 
 

@@ -71,14 +71,14 @@ class _Run:
     @cached_property
     def sizes(self) -> Counter[int]:
         """Buckets of a sealed run, in the run's order, with their number of records."""
-        found: Counter[int] = Counter()
+        size_by_bucket: Counter[int] = Counter()
         for chunk in () if self.table is None else self.table.column("_bucket").chunks:
             buckets = chunk.to_numpy()
             starts = np.flatnonzero(np.diff(buckets, prepend=buckets[:1] - 1))
             sizes = np.diff(starts, append=len(buckets))
             for bucket, size in zip(buckets[starts].tolist(), sizes.tolist(), strict=True):
-                found[bucket] += size
-        return found
+                size_by_bucket[bucket] += size
+        return size_by_bucket
 
     @cached_property
     def _ends(self) -> list[int]:
@@ -99,7 +99,7 @@ class _Run:
         ranks = self.table.column("_hash").to_numpy().view(np.uint64)
         if np.all(ranks[1:] >= ranks[:-1]):
             return self
-        found = _Run(self._limits)
+        sorted_run = _Run(self._limits)
         if self.table.nbytes <= self._bytes_max:
             table = self.table.take(pa.array(np.argsort(ranks))).combine_chunks()
             parts: Iterable[pa.Table] = [table]
@@ -111,13 +111,13 @@ class _Run:
         try:
             for part in parts:
                 for batch in part.to_batches():
-                    found.append(batch)
-            found.seal()
+                    sorted_run.append(batch)
+            sorted_run.seal()
         except BaseException:
-            found.close()
+            sorted_run.close()
             raise
         self.close()
-        return found
+        return sorted_run
 
     def close(self) -> None:
         self.table = None
@@ -190,10 +190,10 @@ class Spool:
 
     def sizes(self) -> dict[int, int]:
         """Return the number of such records in each of these buckets."""
-        found: Counter[int] = Counter()
+        size_by_bucket: Counter[int] = Counter()
         for run in self._runs[: len(self.layout.flows)]:
-            found.update(run.sizes)
-        return dict(found)
+            size_by_bucket.update(run.sizes)
+        return dict(size_by_bucket)
 
     def shared(self, flow: int) -> pa.Table:
         """Return the shared records of an input."""

@@ -64,5 +64,5 @@ def spark_defaults(environment: Mapping[str, str], *, home: str) -> dict[str, st
         text = Path(folder, "spark-defaults.conf").read_text(encoding="utf-8")
     except OSError:
         return {}
-    found = (_LINE.fullmatch(line) for line in text.splitlines())
-    return {line[1]: line[2] for line in found if line is not None}
+    matches = (_LINE.fullmatch(line) for line in text.splitlines())
+    return {line[1]: line[2] for line in matches if line is not None}

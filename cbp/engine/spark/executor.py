@@ -211,11 +211,11 @@ class SparkExecutor:
         if self.is_small(plan, task) and self.bypass.takes(tasks, _seconds(plan, task, tasks)):
             attempt, going = f"r{uuid.uuid4().hex[:12]}", partial(self._require_going, plan.run)
             after = task.limits.resident_after_runs
-            found = self.residents.reports(
+            answers = self.residents.reports(
                 plan.run, work, tasks, attempt=attempt, going=going, after=after
             )
-            if found is not None:
-                return [*found, encode([JobLane(Lane.RESIDENT)])]
+            if answers is not None:
+                return [*answers, encode([JobLane(Lane.RESIDENT)])]
         return [*self._run_numbered(tasks, as_task(work)), encode([JobLane(Lane.SPARK)])]
 
     def _run_numbered(self, tasks: int, work: Callable[[], list[str]]) -> list[str]:
@@ -250,8 +250,8 @@ class SparkExecutor:
         if isinstance(exc, CbpError):
             return exc
         text = str(exc)
-        if (told := told_error(text)) is not None:
-            return with_differences(told) if isinstance(told, CodeNotLoadedError) else told
+        if (error := told_error(text)) is not None:
+            return with_differences(error) if isinstance(error, CodeNotLoadedError) else error
         if (failed := failed_expression(plan.node, text)) is not None:
             return failed
         if (ended := ended_worker(plan.run, (plan.node, *plan.fused), text)) is not None:

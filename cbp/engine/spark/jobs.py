@@ -60,10 +60,10 @@ def is_unreadable(exc: Exception) -> bool:
 
 
 def _starves(tracker: StatusTracker, jobs: Collection[int]) -> bool:
-    found = [job for id_ in jobs if (job := tracker.getJobInfo(id_)) is not None]
+    job_infos = [job for id_ in jobs if (job := tracker.getJobInfo(id_)) is not None]
     stages = [
         stage
-        for job in found
+        for job in job_infos
         if job.status == "RUNNING"
         for id_ in job.stageIds
         if (stage := tracker.getStageInfo(id_)) is not None

@@ -72,10 +72,10 @@ class Placement:
     def _executors(self) -> list[str]:
         """Return Spark's location names of the live executors, in a stable order."""
         status = self._context._jsc.sc().env().blockManager().master().getMemoryStatus()
-        found, ids = [], status.keys().iterator()
+        places, ids = [], status.keys().iterator()
         while ids.hasNext():
             manager = ids.next()
             if manager.executorId() != _DRIVER:
                 name = str(manager.executorId())
-                found.append((len(name), name, f"executor_{manager.host()}_{name}"))
-        return [place for _, _, place in sorted(found)]
+                places.append((len(name), name, f"executor_{manager.host()}_{name}"))
+        return [place for _, _, place in sorted(places)]

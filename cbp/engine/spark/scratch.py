@@ -51,8 +51,8 @@ def take_scratch(root: Path) -> tuple[Path, int]:
     try:
         # One process at a time: a folder is made and locked before another process sees it.
         fcntl.flock(turn, fcntl.LOCK_EX)
-        for found in sorted(root.glob(f"{_PREFIX}*")):
-            _remove_dead(found)
+        for folder in sorted(root.glob(f"{_PREFIX}*")):
+            _remove_dead(folder)
         made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=root))
         lock = os.open(made / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -155,11 +155,11 @@ def _start_jvm(options: Mapping[str, str]) -> None:
     PySpark would write every setting on the JVM's command line, which all users of the machine see.
     Does nothing if a JVM is there.
     """
-    told = SparkConf(loadDefaults=False)
+    spark_conf = SparkConf(loadDefaults=False)
     for name, value in options.items():
         if not SECRET_NAME.search(name) and mask_credentials(value) == value:
-            told.set(name, value)
-    SparkContext._ensure_initialized(conf=told)
+            spark_conf.set(name, value)
+    SparkContext._ensure_initialized(conf=spark_conf)
 
 
 def _scratch(settings: SparkSettings) -> dict[str, str]:
@@ -197,9 +197,9 @@ def require_safe(session: SparkSession) -> None:
         SparkSettingError: For the first setting that differs.
     """
     for setting, expected in _REQUIRED.items():
-        found = str(session.conf.get(setting, "nothing"))
-        if found.lower() != expected:
-            raise SparkSettingError(setting, found=found, expected=expected)
+        value = str(session.conf.get(setting, "nothing"))
+        if value.lower() != expected:
+            raise SparkSettingError(setting, found=value, expected=expected)
 
 
 def with_room(master: str) -> tuple[str, dict[str, str]]:
@@ -211,11 +211,11 @@ def with_room(master: str) -> tuple[str, dict[str, str]]:
     Returns:
         The master, and the settings by which Spark plans for the actual processors.
     """
-    found = re.fullmatch(r"local\[(\d+|\*)(,\d+)?\]", master)
-    if found is None:
+    match = re.fullmatch(r"local\[(\d+|\*)(,\d+)?\]", master)
+    if match is None:
         return master, {}
-    slots = _processors() if found[1] == "*" else int(found[1])
-    room = f"local[{2 * slots}{found[2] or ''}]"
+    slots = _processors() if match[1] == "*" else int(match[1])
+    room = f"local[{2 * slots}{match[2] or ''}]"
     return room, {"spark.default.parallelism": str(slots)}
 
 

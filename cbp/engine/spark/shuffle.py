@@ -122,12 +122,12 @@ def _read_files(
         # our own check covers the footer.
         with reading_increment(path, rows[path]):
             open_parquet(path)
-    names, found = [quoted(name) for name in input_.schema.names], ddl(input_.schema)
+    names, schema_text = [quoted(name) for name in input_.schema.names], ddl(input_.schema)
     if input_.loopback and input_.has_several:
-        names, found = [*names, EPOCH], f"{found}, {EPOCH} BIGINT"
+        names, schema_text = [*names, EPOCH], f"{schema_text}, {EPOCH} BIGINT"
     in_sql = [f"({text}) AS {column}" for column, text in sql_columns(input_).items()]
     # Brackets or stars in a folder's name must not be read as a pattern.
-    reader = spark.read.option("__globPaths__", "false").schema(found)
+    reader = spark.read.option("__globPaths__", "false").schema(schema_text)
     return reader.parquet(*paths).selectExpr(*names, *in_sql, f"{sequence} AS _seq")
 
 

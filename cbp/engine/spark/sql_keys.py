@@ -61,16 +61,16 @@ class Expressions:
         """Return what is wrong with an expression; `""` if nothing is."""
         columns = ", ".join(f"CAST(NULL AS {f.type}) AS `{f.name}`" for f in schema.fields)
         try:
-            found = self._spark.sql(f"SELECT {columns}").selectExpr(f"({text}) AS k")
+            frame = self._spark.sql(f"SELECT {columns}").selectExpr(f"({text}) AS k")
         except AnalysisException as exc:  # includes parse errors
             said = " ".join(str(exc).split(";")[0].split("==")[0].split())
             return f"is refused by Spark: {said}; the input has ({schema})"
-        plan = found._jdf.queryExecution().analyzed()
+        plan = frame._jdf.queryExecution().analyzed()
         if not self._is_plain(plan):
             return "must give one value for each record: no aggregate, window, explode or query"
         if not plan.deterministic() or plan.containsPattern(self._current()):
             return "must give the same value whenever it is evaluated"
-        given = found.schema[0].dataType.simpleString()
+        given = frame.schema[0].dataType.simpleString()
         if given != str(type_).lower():
             return f"is {given.upper()}, declared {type_}; CAST it, or declare that"
         return ""

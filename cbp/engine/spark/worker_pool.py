@@ -66,8 +66,8 @@ class _Worker(WorkerProcess):
         Raises:
             EOFError, OSError: If the process ended.
         """
-        found: list[str] | str = pickle.loads(self.receive())
-        return found
+        answer: list[str] | str = pickle.loads(self.receive())
+        return answer
 
 
 class Residents:
@@ -132,14 +132,14 @@ class Residents:
         busy: list[_Worker] = []
         try:
             going()
-            found = _answers(workers, busy, _pickled((work, attempt)))
+            answers = _answers(workers, busy, _pickled((work, attempt)))
         finally:
             self._give_back(run, workers, lost=busy)
-        if isinstance(found, str):
+        if isinstance(answers, str):
             going()  # raises if the worker ended because the run was cancelled
-            _log.warning("a resident worker failed, Spark does its run: %s", found)
+            _log.warning("a resident worker failed, Spark does its run: %s", answers)
             return None
-        return found
+        return answers
 
     def cancel(self, run: str) -> None:
         """Kill the workers that serve a run."""
@@ -166,9 +166,9 @@ class Residents:
             self._seen = self._seen + 1 if there == self._free else 1
             self._free = there
             if len(self._free) >= tasks:
-                taken, self._free = self._free[:tasks], self._free[tasks:]
-                self._serving[run] = taken
-                return taken
+                chosen, self._free = self._free[:tasks], self._free[tasks:]
+                self._serving[run] = chosen
+                return chosen
             missing = 0 if self._seen <= after else self._claimed()
         for _ in range(missing):
             threading.Thread(target=self._start, name="cbp-resident", daemon=True).start()
@@ -229,13 +229,13 @@ def _answers(workers: Sequence[_Worker], busy: list[_Worker], request: bytes) ->
         worker.send(part.to_bytes(4, "big") + request)
     for worker in workers:
         try:
-            found = worker.answer()
+            reply = worker.answer()
         except (EOFError, OSError) as error:
-            found = f"it ended: {error!r}"
+            reply = f"it ended: {error!r}"
         else:
             busy.remove(worker)
-        if isinstance(found, str):
-            failure = failure or found
+        if isinstance(reply, str):
+            failure = failure or reply
         else:
-            reports += found
+            reports += reply
     return failure or reports

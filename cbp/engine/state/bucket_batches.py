@@ -35,17 +35,17 @@ def neighbors(sizes: Mapping[int, int], *, buckets: int, most: int) -> list[tupl
         buckets: Number of buckets of the table.
         most: Most records of a batch; a bucket with more is alone.
     """
-    found: list[tuple[int, ...]] = []
+    batches: list[tuple[int, ...]] = []
     total = 0
     for bucket in sorted(sizes):
-        same_side = found and (found[-1][-1] < buckets // 2) == (bucket < buckets // 2)
+        same_side = batches and (batches[-1][-1] < buckets // 2) == (bucket < buckets // 2)
         if same_side and total + sizes[bucket] <= most:
-            found[-1] = (*found[-1], bucket)
+            batches[-1] = (*batches[-1], bucket)
             total += sizes[bucket]
         else:
-            found.append((bucket,))
+            batches.append((bucket,))
             total = sizes[bucket]
-    return found
+    return batches
 
 
 def state_weight(records: int, *, whole: bool) -> int:

@@ -159,11 +159,11 @@ class BucketState:
 
     def whole(self, at: int) -> IndexedFile:
         """Return all rows of the file `files[at]`, for looking up much of it."""
-        found = self._readers.get(at)
-        if not isinstance(found, IndexedFile):
-            found = self._readers[at] = self.reader(at, None)
-        assert isinstance(found, IndexedFile), "who wants everything gets everything"
-        return found
+        file = self._readers.get(at)
+        if not isinstance(file, IndexedFile):
+            file = self._readers[at] = self.reader(at, None)
+        assert isinstance(file, IndexedFile), "who wants everything gets everything"
+        return file
 
     def known(self, at: int, wanted: Positions | None) -> StateRows:
         """Return the reader of the file `files[at]`; later calls return the same one."""
@@ -250,10 +250,10 @@ class BucketState:
 
     def records(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield all live records ordered by hash, in batches: smaller ones if they are wide."""
-        found = self.find(None)
+        positions = self.find(None)
         step = min((self.whole(at).at_a_time(columns) for at in range(len(self.files))), default=1)
-        for start in range(0, len(found.hashes), step):
-            yield self.take(found.part(start, start + step), columns)
+        for start in range(0, len(positions.hashes), step):
+            yield self.take(positions.part(start, start + step), columns)
 
     def kill(self, dead: Found) -> None:
         """Mark records as deleted by this run."""

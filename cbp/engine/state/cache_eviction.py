@@ -57,18 +57,18 @@ def evict(
     Returns:
         The names of the removed files, and the bound in bytes.
     """
-    found = [
+    copies = [
         (time, size, path)
         for folder in folders
         for path, time, size in _files(folder)
         if path.suffix in _OURS
     ]
-    total, free = sum(size for _, size, _ in found), _free(folders[0].parent)
+    total, free = sum(size for _, size, _ in copies), _free(folders[0].parent)
     most = min(bytes_max, (total if full else total + free) // 2)
     gone: list[str] = []
     if room > total + free:
         return gone, most
-    for _, size, path in sorted(found):
+    for _, size, path in sorted(copies):
         if total + room <= most:
             break
         with contextlib.suppress(OSError):
@@ -103,8 +103,8 @@ def other_boots(cache: Path, *, own: str) -> list[Path]:
     folders: list[Path] = []
     with contextlib.suppress(OSError):
         for folder in cache.iterdir():
-            found = _BOOT.fullmatch(folder.name)
-            if found is not None and found[1] != own:
+            match = _BOOT.fullmatch(folder.name)
+            if match is not None and match[1] != own:
                 folders.append(folder)
     return folders
 

@@ -241,8 +241,8 @@ class Guard:
                 if len(part) != high - low:
                     message = f"it ends after {low + len(part)} bytes"
                     raise CopyDamagedError(message)
-                found = np.fromiter(map(_sum, _blocks(part)), np.uint64, last - first)
-                wrong = np.flatnonzero(found != self._sums[first:last])
+                sums = np.fromiter(map(_sum, _blocks(part)), np.uint64, last - first)
+                wrong = np.flatnonzero(sums != self._sums[first:last])
                 if len(wrong):
                     message = f"the checksum of its block {first + int(wrong[0])} is wrong"
                     raise CopyDamagedError(message)

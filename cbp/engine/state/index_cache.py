@@ -153,11 +153,11 @@ class IndexCache:
             FileDamagedError: The data file is gone, damaged, or has another number of rows.
         """
         wanted = _Wanted(_name(table_id, path, size), f"{table}/{path}", rows)
-        found = self._kept(wanted)
-        if found is None:
+        indexed = self._kept(wanted)
+        if indexed is None:
             copy = copy and not is_small(rows=rows, size=size)
-            found = self._ready(wanted, copy=copy)
-        return found
+            indexed = self._ready(wanted, copy=copy)
+        return indexed
 
     def reader(
         self,
@@ -175,9 +175,9 @@ class IndexCache:
             FileDamagedError: The data file is gone, damaged, or has another number of rows.
         """
         file = _Wanted(_name(table_id, path, size), f"{table}/{path}", rows)
-        found = self._kept(file)
-        if found is not None:
-            return found
+        kept_rows = self._kept(file)
+        if kept_rows is not None:
+            return kept_rows
         small = is_small(rows=rows, size=size)
         if wanted is not None and not small and not (self._folder / file.name).exists():
             groups = RowGroups(_open_parquet(f"{table}/{path}", rows))
@@ -279,7 +279,7 @@ class IndexCache:
         name = wanted.name
         path = self._folder / name
         try:
-            found = map_copy(path, name)
+            indexed_file = map_copy(path, name)
             now = self._clock()
             os.utime(path, (now, now))
         except OSError as exc:
@@ -291,13 +291,13 @@ class IndexCache:
         except CopyDamagedError as exc:
             self._drop(wanted, str(exc))
             return None
-        batch = found.batch
+        batch = indexed_file.batch
         if batch.num_rows != wanted.rows:
             return None
         mapped = IndexedFile(
             batch.replace_schema_metadata(),
             sorted_=_ORDER not in (batch.schema.metadata or {}),
-            guard=found.guard,
+            guard=indexed_file.guard,
             replace=partial(self._replaced, wanted),
         )
         with self._lock:
@@ -319,8 +319,8 @@ class IndexCache:
             self._open.pop(wanted.name, None)
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
-        told = note_dropped(self._folder.parent, copy=path, source=wanted.source, why=why)
-        _log.warning("index copy dropped and made anew: %s", told)
+        dropped = note_dropped(self._folder.parent, copy=path, source=wanted.source, why=why)
+        _log.warning("index copy dropped and made anew: %s", dropped)
 
     def _make(self, wanted: _Wanted, *, copy: bool) -> IndexedFile:
         name = wanted.name
@@ -335,8 +335,8 @@ class IndexCache:
         return self._hold(name, IndexedFile(batch, sorted_=in_order))
 
     def _write(self, name: str, batch: pa.RecordBatch, *, in_order: bool) -> None:
-        told = {} if in_order else {_ORDER: _PHYSICAL}
-        batch, size = batch.replace_schema_metadata(told), batch.nbytes
+        metadata = {} if in_order else {_ORDER: _PHYSICAL}
+        batch, size = batch.replace_schema_metadata(metadata), batch.nbytes
         if self._unswept is None or self._unswept < size:
             self._sweep(size)
         try:

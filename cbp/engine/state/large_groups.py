@@ -52,8 +52,11 @@ class LargeGroup:
 
     def tables(self, columns: Sequence[str]) -> Iterator[tuple[pa.Table, Found]]:
         """Yield the records in batches, each batch with its places."""
-        for found in self.found():
-            yield self.state.whole(int(found.file[0])).take(found.position, columns), found
+        for positions in self.found():
+            yield (
+                self.state.whole(int(positions.file[0])).take(positions.position, columns),
+                positions,
+            )
 
 
 def large_groups(state: BucketState, wanted: Int64s | None, above: int) -> dict[int, LargeGroup]:

@@ -243,8 +243,8 @@ class RowGroups:
         groups = range(len(self._ranges)) if wanted is None else self.touched(wanted)
         positions, hashes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for group in groups:
-            found, values = self._hashes_of(group).find(wanted)
-            positions.append(found + self._starts[group])
+            rows, values = self._hashes_of(group).find(wanted)
+            positions.append(rows + self._starts[group])
             hashes.append(values)
         every = np.concatenate(hashes)
         order = np.argsort(every, kind="stable")
@@ -291,13 +291,13 @@ def matches(hashes: Int64s, wanted: Int64s) -> Int64s:
         return np.flatnonzero(wanted[nearest] == hashes)
     left = np.searchsorted(hashes, wanted, "left")
     hit = hashes[np.minimum(left, len(hashes) - 1)] == wanted
-    starts, found = left[hit], wanted[hit]
+    starts, wanted_hashes = left[hit], wanted[hit]
     # Most keys have one record in a file; only if the next row has the same hash, search for more.
     follower = np.minimum(starts + 1, len(hashes) - 1)
-    if not np.any((hashes[follower] == found) & (follower > starts)):
+    if not np.any((hashes[follower] == wanted_hashes) & (follower > starts)):
         unique: Int64s = starts
         return unique
-    lengths = np.searchsorted(hashes, found, "right") - starts
+    lengths = np.searchsorted(hashes, wanted_hashes, "right") - starts
     return span_rows(starts, lengths)
 
 
@@ -320,9 +320,11 @@ def _hash_ranges(meta: pq.FileMetaData) -> list[tuple[int, int]]:
     at = leaves.index("_hash")
     ranges = []
     for group in range(meta.num_row_groups):
-        found = meta.row_group(group).column(at).statistics
-        told = found is not None and found.has_min_max
-        ranges.append((found.min, found.max) if told else (-(2**63), 2**63 - 1))
+        group_statistics = meta.row_group(group).column(at).statistics
+        has_range = group_statistics is not None and group_statistics.has_min_max
+        ranges.append(
+            (group_statistics.min, group_statistics.max) if has_range else (-(2**63), 2**63 - 1)
+        )
     return ranges
 
 

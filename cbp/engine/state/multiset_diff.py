@@ -200,10 +200,10 @@ class _Spill:
             yield self._load((partition, True)), self._load((partition, False))
 
     def _load(self, key: tuple[int, bool]) -> list[Any]:
-        found = self._waiting.pop(key, [])
+        records = self._waiting.pop(key, [])
         for offset in self._blocks.pop(key, []):
-            found += self._file.get(offset)
-        return found
+            records += self._file.get(offset)
+        return records
 
     def close(self) -> None:
         self._file.close()

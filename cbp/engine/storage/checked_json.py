@@ -50,8 +50,8 @@ def record_numbers(names: Iterable[str]) -> list[int]:
 
     Other names are left out: a copy that an operator put beside a record is no record.
     """
-    found = (_NUMBERED.fullmatch(name) for name in names)
-    return [int(match[1]) for match in found if match]
+    matches = (_NUMBERED.fullmatch(name) for name in names)
+    return [int(match[1]) for match in matches if match]
 
 
 def read_record(files: Files, path: str, parse: Callable[[Any], Record]) -> Record:
@@ -80,8 +80,8 @@ def parsed(
     """
     try:
         if data[-_END:].startswith(_MARK):
-            found, data = data[-_END + len(_MARK) : -2], data[:-_END] + b"}"
-            if found != _digest(data):
+            digest, data = data[-_END + len(_MARK) : -2], data[:-_END] + b"}"
+            if digest != _digest(data):
                 raise FileDamagedError(path, "its digest is wrong")
         if not any(data):
             raise FileDamagedError(path, f"it is {len(data)} bytes of nothing but zeros")

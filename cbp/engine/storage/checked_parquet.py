@@ -98,9 +98,9 @@ def sealed(data: bytes, path: str) -> bytes:
 
 
 def _seal_of(pages: int, sums: bytes, footer: bytes, path: str) -> bytes:
-    told = _TOLD.pack(_name_sum(path), pages, BLOCK, xxhash.xxh3_64_intdigest(footer))
-    own = xxhash.xxh3_64_digest(sums + told)
-    return sums + told + own + _MAGIC
+    fixed_part = _TOLD.pack(_name_sum(path), pages, BLOCK, xxhash.xxh3_64_intdigest(footer))
+    own = xxhash.xxh3_64_digest(sums + fixed_part)
+    return sums + fixed_part + own + _MAGIC
 
 
 def _name_sum(path: str) -> int:
@@ -236,9 +236,9 @@ class CheckedFile:
         """Check the pages of a row group."""
         if self._passed.all():
             return
-        told = self.metadata.row_group(group)
-        for at in range(told.num_columns):
-            chunk = told.column(at)
+        row_group_metadata = self.metadata.row_group(group)
+        for at in range(row_group_metadata.num_columns):
+            chunk = row_group_metadata.column(at)
             column = chunk.path_in_schema
             if columns is None or column in columns or column.startswith(_prefixes(columns)):
                 starts = (chunk.dictionary_page_offset, chunk.data_page_offset)
@@ -255,8 +255,8 @@ class CheckedFile:
             end = min(at + step, last)
             if not self._passed[at:end].all():
                 high = min(end * BLOCK, self._pages)
-                found = _sums_of(self._source.read_at(high - at * BLOCK, at * BLOCK))
-                if found != self._sums[at:end].tobytes():
+                sums = _sums_of(self._source.read_at(high - at * BLOCK, at * BLOCK))
+                if sums != self._sums[at:end].tobytes():
                     raise FileDamagedError(self.path, "a checksum of its pages is wrong")
                 self._passed[at:end] = True
 
@@ -324,12 +324,12 @@ def _read_seal(source: pa.NativeFile, path: str) -> tuple[Sums | None, int]:
     if magic not in (_MAGIC, _NAMELESS):
         return None, 0
     named = magic == _MAGIC
-    told = tail[: _TOLD.size] if named else tail[8 : _TOLD.size]
+    fixed_part = tail[: _TOLD.size] if named else tail[8 : _TOLD.size]
     count = -(-pages // BLOCK)
-    if block != BLOCK or pages + 8 * count + len(told) + 16 + footer != size:
+    if block != BLOCK or pages + 8 * count + len(fixed_part) + 16 + footer != size:
         raise FileDamagedError(path, "its seal is damaged")
     sums = source.read_at(8 * count, pages)
-    if own != int.from_bytes(xxhash.xxh3_64_digest(sums + told), "little"):
+    if own != int.from_bytes(xxhash.xxh3_64_digest(sums + fixed_part), "little"):
         raise FileDamagedError(path, "its seal is damaged")
     if named and name and name != (_name_sum(path) or name):
         raise FileDamagedError(path, "it is whole, but was written under another name")

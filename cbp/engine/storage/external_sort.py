@@ -45,8 +45,8 @@ def order_by_columns(table: pa.Table, columns: Sequence[str]) -> npt.NDArray[np.
     if not names:
         return np.arange(table.num_rows)
     keys = [(name, "ascending", "at_start") for name in names]
-    found = pc.sort_indices(pa.Table.from_arrays(arrays, names=names), sort_keys=keys)
-    order: npt.NDArray[np.int64] = found.to_numpy().astype(np.int64)
+    indices = pc.sort_indices(pa.Table.from_arrays(arrays, names=names), sort_keys=keys)
+    order: npt.NDArray[np.int64] = indices.to_numpy().astype(np.int64)
     return order
 
 

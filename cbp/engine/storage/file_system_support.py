@@ -67,10 +67,10 @@ def log_store_class(uri: str, settings: Mapping[str, str]) -> str:
         )
     how = _S3_HOW if scheme in _S3 else "configure {setting} to a LogStore that is"
     how = how.format(setting=setting_of(scheme))
-    found = settings.get(setting_of(scheme)) or _SAFE.get(scheme)
-    if found is None:
+    class_name = settings.get(setting_of(scheme)) or _SAFE.get(scheme)
+    if class_name is None:
         raise FileSystemUnsafeError(uri, scheme, "nothing there arbitrates between writers", how)
-    if found.rpartition(".")[2] in _ONE_WRITER:
-        why = f"{found} is safe within one process only"
+    if class_name.rpartition(".")[2] in _ONE_WRITER:
+        why = f"{class_name} is safe within one process only"
         raise FileSystemUnsafeError(uri, scheme, why, how)
-    return found
+    return class_name

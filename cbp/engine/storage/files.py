@@ -320,14 +320,14 @@ def _below(root: str, now: float) -> Iterator[StoredFile]:
         for name in names:
             full = f"{folder}/{name}"
             try:
-                found = os.stat(full)
+                status = os.stat(full)
             except OSError as error:
                 if error.errno in (errno.ENOENT, errno.ELOOP):
                     continue  # removed meanwhile, or a link that leads nowhere
                 raise
             path = full.removeprefix(f"{root}/")
-            age = now - found.st_mtime
-            yield StoredFile(path, found.st_size, age, _is_temporary(name))
+            age = now - status.st_mtime
+            yield StoredFile(path, status.st_size, age, _is_temporary(name))
 
 
 def _raise_unless_gone(error: OSError) -> None:

@@ -109,8 +109,8 @@ class BlockFile:
         """
         with _room():
             self._file.seek(place)
-            found: list[Any] = pickle.load(self._file)
-        return found
+            values: list[Any] = pickle.load(self._file)
+        return values
 
     def close(self) -> None:
         """Close the file; it vanishes."""

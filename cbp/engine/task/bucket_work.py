@@ -69,17 +69,17 @@ def _sizes(plan: TaskPlan, part: int, spool: Spool, shared: Shared | None) -> di
     These are the buckets with records. If groups are called for their state alone, the
     task's buckets with state are added. State is counted without a look-up.
     """
-    found = Counter(spool.sizes())
+    size_by_bucket = Counter(spool.sizes())
     if shared:
-        found.update(shared.sizes())
+        size_by_bucket.update(shared.sizes())
     for spec in plan.spec.states:
         live = plan.states[spec.name].live
         whole = spec.grouping == "outer" or bool(shared and shared.reaches(spec.name))
         mine = {bucket for bucket in live if plan.owner(bucket) == part} if whole else set()
-        for bucket in mine if whole else found.keys() & live.keys():
+        for bucket in mine if whole else size_by_bucket.keys() & live.keys():
             rows = sum(file.rows - file.dead for file in live[bucket])
-            found[bucket] += state_weight(rows, whole=whole)
-    return dict(found)
+            size_by_bucket[bucket] += state_weight(rows, whole=whole)
+    return dict(size_by_bucket)
 
 
 def count_arrived(plan: TaskPlan, spool: Spool, counts: dict[str, float]) -> None:

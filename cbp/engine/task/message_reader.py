@@ -122,12 +122,12 @@ class _Flow:
 
     def _loose(self, file: Share, start: int) -> pa.Table | None:
         """Return this task's messages of a file that is in the order of emission."""
-        found = []
+        tables = []
         for table in self._routed(file, start):
             owners = table.column("_bucket").to_numpy().astype(np.int64)
             mine = owners * self._plan.tasks // self._plan.buckets == self._part
-            found.append(table.filter(pa.array(mine)))
-        return pa.concat_tables(found) if found else None
+            tables.append(table.filter(pa.array(mine)))
+        return pa.concat_tables(tables) if tables else None
 
     def _stretches(self, loose: Iterable[pa.Table | None]) -> Iterator[tuple[int, int]]:
         """Yield the task's buckets as half-open ranges; each range is sorted by itself."""
@@ -141,9 +141,9 @@ class _Flow:
                 sizes[list(block.buckets)] += rows * (index.row_bytes + _SLOT_BYTES)
         for table in loose:
             if table is not None:
-                found = table.column("_bucket").to_numpy()
+                bucket_of_row = table.column("_bucket").to_numpy()
                 width = table.nbytes // max(1, table.num_rows)
-                sizes += np.bincount(found, minlength=buckets) * width
+                sizes += np.bincount(bucket_of_row, minlength=buckets) * width
         held, most = 0, self._plan.limits.message_sort_bytes
         for bucket in range(first, last):
             if held and held + sizes[bucket] > most:
@@ -161,8 +161,8 @@ class _Flow:
         for (file, start), index, rest in zip(self._files, self._indexes, loose, strict=True):
             if index is not None:
                 for table in self._of_blocks(file, start, index, first, stop):
-                    found = table.column("_bucket").to_numpy()
-                    if not _ascends_within(found, first, stop):
+                    bucket_of_row = table.column("_bucket").to_numpy()
+                    if not _ascends_within(bucket_of_row, first, stop):
                         raise Misplaced(file.path)
                     self._mail.count(index.own, table)
                     yield table

@@ -84,9 +84,9 @@ class RemoteWrites:
         unsigned = table.column("_hash").to_numpy().view(np.uint64)
         order = np.argsort(unsigned, kind="stable")
         table, buckets = table.take(pa.array(order)), unsigned[order] >> self._shift
-        found, starts = np.unique(buckets, return_index=True)
+        present, starts = np.unique(buckets, return_index=True)
         for bucket, start, stop in zip(
-            found.tolist(), starts.tolist(), [*starts[1:].tolist(), len(buckets)], strict=True
+            present.tolist(), starts.tolist(), [*starts[1:].tolist(), len(buckets)], strict=True
         ):
             files = self._open_files(bucket, self._flushes)
             files.add(table.slice(start, stop - start))

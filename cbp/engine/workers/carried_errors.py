@@ -23,8 +23,8 @@ def telling() -> Iterator[None]:
     try:
         yield
     except CbpError as error:
-        told = json.dumps({"type": type(error).__name__, **error.as_dict()})
-        message = f"{_TOLD}{told}{_TOLD}"
+        text = json.dumps({"type": type(error).__name__, **error.as_dict()})
+        message = f"{_TOLD}{text}{_TOLD}"
         raise RuntimeError(message) from error
 
 
@@ -33,5 +33,5 @@ def told_error(text: str) -> CbpError | None:
     parts = text.split(_TOLD)
     if len(parts) < 3:
         return None
-    told = json.loads(parts[1])
-    return error_from_dict(told["type"], told)
+    details = json.loads(parts[1])
+    return error_from_dict(details["type"], details)

@@ -33,8 +33,8 @@ def ended_worker(run: str, nodes: Iterable[StageNode], text: str) -> CbpError | 
         nodes: The stages that ran.
         text: The whole text of Spark's error.
     """
-    _, ended, told = text.partition(_ENDED)
-    return end_of_worker(run, nodes, told) if ended else None
+    _, ended, rest = text.partition(_ENDED)
+    return end_of_worker(run, nodes, rest) if ended else None
 
 
 def end_of_worker(run: str, nodes: Iterable[StageNode], told: str, status: str = "") -> CbpError:

@@ -69,10 +69,10 @@ class _Worker(WorkerProcess):
         """
         self.send(request)
         try:
-            found: Answer = pickle.loads(self.receive())
+            answer: Answer = pickle.loads(self.receive())
         except (EOFError, OSError) as exc:
             raise _Ended from exc
-        return found
+        return answer
 
 
 class WorkerExecutor(LocalExecutor):
@@ -108,14 +108,14 @@ class WorkerExecutor(LocalExecutor):
         """
         request = _pickled(self.work(plan, task))
         try:
-            found = self._asked(plan, request)
+            answer = self._asked(plan, request)
         finally:
             with self._lock:
                 self._cancelled.discard(plan.run)
-        if isinstance(found, Done):
-            reports: list[TaskReport] = found.result
+        if isinstance(answer, Done):
+            reports: list[TaskReport] = answer.result
             return reports
-        raise _error(found)
+        raise _error(answer)
 
     def cancel(self, run: str) -> None:
         """Kill the worker of a run."""
@@ -145,7 +145,7 @@ class WorkerExecutor(LocalExecutor):
             with self._lock:
                 self._serving[worker] = plan.run
                 self._require_going(plan.run)
-            found = worker.do(request)
+            answer = worker.do(request)
             ended = False
         except _Ended:
             with self._lock:
@@ -156,7 +156,7 @@ class WorkerExecutor(LocalExecutor):
             raise end_of_worker(plan.run, nodes, worker.crash(), status) from None
         finally:
             self._give_back(worker, ended=ended)
-        return found
+        return answer
 
     def _require_going(self, run: str) -> None:
         if self._closed or run in self._cancelled:
@@ -167,10 +167,10 @@ class WorkerExecutor(LocalExecutor):
         with self._lock:
             ended = [worker for worker in self._free if worker.ended]
             self._free = [worker for worker in self._free if worker not in ended]
-            found = self._free.pop() if self._free else None
+            idle_worker = self._free.pop() if self._free else None
         for worker in ended:
             worker.close()
-        return found
+        return idle_worker
 
     def _give_back(self, worker: _Worker, *, ended: bool) -> None:
         with self._lock:
@@ -195,10 +195,10 @@ def _error(found: Answer) -> Exception:
     if isinstance(found, Coded):
         return error_from_dict(found.kind, found.error)
     assert not isinstance(found, Done)
-    if (told := told_error(str(found.exception))) is not None:
+    if (carried := told_error(str(found.exception))) is not None:
         from cbp.engine.workers.shipping import with_differences
 
-        return with_differences(told) if isinstance(told, CodeNotLoadedError) else told
+        return with_differences(carried) if isinstance(carried, CodeNotLoadedError) else carried
     with suppress(AttributeError):  # an exception may refuse attributes
         found.exception.add_note(f"in a worker:\n{found.trace}")
     return found.exception

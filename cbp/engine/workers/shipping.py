@@ -44,9 +44,9 @@ def ship_with_fingerprints() -> None:
 
     def reducer_override(self: Any, thing: Any) -> Any:
         if isinstance(thing, type | FunctionType) and is_authors(thing):
-            found = look_up(thing)
-            if found is not None:
-                module, name = found
+            thing_name = look_up(thing)
+            if thing_name is not None:
+                module, name = thing_name
                 return arrived, (module.__name__, name, fingerprint(thing).text)
         return plain(self, thing)
 
@@ -68,10 +68,10 @@ def arrived(module: str, name: str, text: str) -> Any:
     thing: Any = importlib.import_module(module)
     for part in name.split("."):
         thing = getattr(thing, part)
-    found = fingerprint(thing)
-    if found.text != text:
+    own = fingerprint(thing)
+    if own.text != text:
         with telling():
-            raise CodeNotLoadedError(module, name, text, json.dumps(dict(found.parts)))
+            raise CodeNotLoadedError(module, name, text, json.dumps(dict(own.parts)))
     return thing
 
 
@@ -82,5 +82,5 @@ def with_differences(error: CodeNotLoadedError) -> CodeNotLoadedError:
     for part in name.split("."):
         thing = getattr(thing, part)
     there = Code.of(json.loads(error.details["loaded"]))
-    told = "; ".join(fingerprint(thing).differences(there))
-    return CodeNotLoadedError(module, name, sent, "", told or "its code")
+    differing = "; ".join(fingerprint(thing).differences(there))
+    return CodeNotLoadedError(module, name, sent, "", differing or "its code")

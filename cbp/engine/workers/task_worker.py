@@ -143,9 +143,9 @@ def main(memory_bytes_max: int, link: int, alive: int, crash: int) -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     end_with(alive)
     end_first()
-    told = os.fdopen(crash, "w", encoding="utf-8")
-    faulthandler.enable(told, all_threads=False)
-    _tell_exits(told)
+    crash_file = os.fdopen(crash, "w", encoding="utf-8")
+    faulthandler.enable(crash_file, all_threads=False)
+    _tell_exits(crash_file)
     if memory_bytes_max:
         _limit_memory(memory_bytes_max)
     gc.collect()

@@ -65,12 +65,12 @@ def nested(code: CodeType) -> Iterator[CodeType]:
 
 def names_of(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
     """Return the global names that a code object reads, and the attribute names that it uses."""
-    found: set[str] = set()
+    globals_: set[str] = set()
     attributes: set[str] = set()
     for one in nested(code):
         attributes.update(one.co_names)
-        found.update(i.argval for i in dis.get_instructions(one) if i.opname in _GLOBAL)
-    return frozenset(found), frozenset(attributes)
+        globals_.update(i.argval for i in dis.get_instructions(one) if i.opname in _GLOBAL)
+    return frozenset(globals_), frozenset(attributes)
 
 
 def imported(code: CodeType) -> Iterator[tuple[int, str, tuple[str, ...]]]:

@@ -136,13 +136,13 @@ def modules_of(root: Any) -> frozenset[str]:
 def _found(root: Any) -> _Found:
     with _lock:
         try:
-            found = _known.get(root)
+            fingerprint_ = _known.get(root)
         except TypeError:  # no weak reference to it, or no hash
             return _Walk(root).found()
-        if found is None:
-            found = _Walk(root).found()
-            _known[root] = found
-        return found
+        if fingerprint_ is None:
+            fingerprint_ = _Walk(root).found()
+            _known[root] = fingerprint_
+        return fingerprint_
 
 
 class _Walk:
@@ -190,9 +190,9 @@ class _Walk:
             if attribute == "__annotations__":
                 self._part(name, f"annotations {_annotations(value)}")
             elif attribute not in _UNCOUNTED:
-                found = self._value(value)
-                self._todo += found.holds
-                self._part(name, f"{attribute} = {found.text}")
+                described = self._value(value)
+                self._todo += described.holds
+                self._part(name, f"{attribute} = {described.text}")
 
     def _function(self, function: FunctionType) -> None:
         name = _name(function)
@@ -219,9 +219,9 @@ class _Walk:
         if isinstance(value, ModuleType):
             self._module(value, attributes)
         elif isinstance(value, type | FunctionType | MethodType | BuiltinFunctionType):
-            found = self._value(value)
-            self._part(f"{module}.{name}", found.text)
-            self._todo += found.holds
+            described = self._value(value)
+            self._part(f"{module}.{name}", described.text)
+            self._todo += described.holds
         else:
             known = self._values_of(module).get(name)
             self._add(f"{module}.{name}", known or self._value(value))
@@ -268,12 +268,12 @@ class _Walk:
         known = _values.get(module)
         if known is None or known[0] is not loaded:
             code = type | FunctionType | ModuleType | MethodType | BuiltinFunctionType
-            found = {
+            values_by_name = {
                 name: self._value(value)
                 for name, value in list(vars(loaded).items())
                 if not isinstance(value, code) and not name.startswith("__")
             }
-            known = _values[module] = loaded, found
+            known = _values[module] = loaded, values_by_name
         return known[1]
 
     def _value(self, value: Any) -> _Value:
@@ -397,8 +397,8 @@ def _buffer(value: Any) -> str:
 def _annotations(value: Any) -> str:
     if not isinstance(value, Mapping):
         return ""
-    found = {name: each if isinstance(each, str) else repr(each) for name, each in value.items()}
-    return _ADDRESS.sub("", repr(found))
+    texts = {name: each if isinstance(each, str) else repr(each) for name, each in value.items()}
+    return _ADDRESS.sub("", repr(texts))
 
 
 def _content(cell: Any) -> Any:

@@ -131,13 +131,13 @@ def _owner(function: Any) -> Any:
 
 def _first_outline(owner: Any) -> dict[str, Hashable]:
     """Return an object's outline before its first call in this process."""
-    found = _first.get(id(owner))
-    if found is None:
-        found = _outline(owner)
+    outline = _first.get(id(owner))
+    if outline is None:
+        outline = _outline(owner)
         with suppress(TypeError):  # without a weak reference, it is outlined each time
             weakref.finalize(owner, _first.pop, id(owner), None)
-            _first[id(owner)] = found
-    return found
+            _first[id(owner)] = outline
+    return outline
 
 
 def _is_ours(class_: type) -> bool:
@@ -195,7 +195,7 @@ def _attributes(owner: Any) -> Iterator[tuple[str, Any]]:
 def _outline(owner: Any) -> dict[str, Hashable]:
     """Return, by attribute, a value that stays equal as long as the attribute is not changed."""
     left = [LOOKED_AT_MAX]
-    found = {f"self.{name}": _shape(value, left) for name, value in _attributes(owner)}
+    shapes = {f"self.{name}": _shape(value, left) for name, value in _attributes(owner)}
     for class_ in type(owner).__mro__:
         if _is_ours(class_):
             continue
@@ -204,10 +204,10 @@ def _outline(owner: Any) -> dict[str, Hashable]:
             if function is not None:
                 defaults = function.__defaults__, function.__kwdefaults__
                 if defaults != (None, None):
-                    found[f"{class_.__name__}.{name}"] = _shape(defaults, left)
+                    shapes[f"{class_.__name__}.{name}"] = _shape(defaults, left)
             elif not name.startswith("__") and name != "_abc_impl":
-                found[f"{class_.__name__}.{name}"] = _shape(value, left)
-    return found
+                shapes[f"{class_.__name__}.{name}"] = _shape(value, left)
+    return shapes
 
 
 def _function_of(value: Any) -> FunctionType | None:
@@ -300,8 +300,8 @@ def _uses(code: CodeType, name: str) -> Iterator[tuple[int, bool]]:
     line = code.co_firstlineno
     for instruction in dis.get_instructions(code):
         if instruction.starts_line is not None and instruction.starts_line is not False:
-            found = getattr(instruction, "line_number", None) or instruction.starts_line
-            line = int(found)
+            line_number = getattr(instruction, "line_number", None) or instruction.starts_line
+            line = int(line_number)
         if instruction.argval == name and "ATTR" in instruction.opname:
             yield line, instruction.opname.startswith(("STORE", "DELETE"))
         elif instruction.argval == name and instruction.opname == "LOAD_METHOD":

@@ -175,8 +175,8 @@ def view_difference(left: View, right: View, close: Closeness = EXACTLY) -> str:
         if len(left) != len(right):
             return f"{len(left)} epochs against {len(right)}"
         for epoch, pair in enumerate(zip(left, right, strict=True)):
-            if found := view_difference(*pair, close):
-                return f"epoch {epoch}: {found}"
+            if difference := view_difference(*pair, close):
+                return f"epoch {epoch}: {difference}"
         return ""
     assert isinstance(left, dict), "both views are of one output"
     assert isinstance(right, dict), "both views are of one output"

@@ -182,17 +182,17 @@ def _follower(
 
 def _waiting_for(dataflow: Dataflow, stage: str) -> set[str]:
     """Return the stages behind this one, which cannot run before it has run."""
-    found: set[str] = set()
+    waiting: set[str] = set()
     edge = {stage}
     while edge:
         edge = {
             reader.name
             for reader in dataflow.stages.values()
             for name in edge
-            if reader.name not in found and _reads(reader, dataflow.stages[name])
+            if reader.name not in waiting and _reads(reader, dataflow.stages[name])
         }
-        found |= edge
-    return found
+        waiting |= edge
+    return waiting
 
 
 def _on_cycles(dataflow: Dataflow) -> set[str]:

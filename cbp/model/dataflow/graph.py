@@ -41,21 +41,23 @@ def predecessors(wiring: Wiring) -> dict[str, frozenset[str]]:
 
 def components(before: Predecessors) -> tuple[tuple[str, ...], ...]:
     """Return the components, upstream first; stages in one, and unrelated ones, by name."""
-    found = {min(component): tuple(sorted(component)) for component in _connected(before)}
-    home = {stage: first for first, component in found.items() for stage in component}
-    after: dict[str, set[str]] = {first: set() for first in found}
-    waits: dict[str, set[str]] = {first: set() for first in found}
+    components_by_first = {
+        min(component): tuple(sorted(component)) for component in _connected(before)
+    }
+    home = {stage: first for first, component in components_by_first.items() for stage in component}
+    after: dict[str, set[str]] = {first: set() for first in components_by_first}
+    waits: dict[str, set[str]] = {first: set() for first in components_by_first}
     for stage, feeding in before.items():
         for one in feeding:
             if home[one] != home[stage]:
                 after[home[one]].add(home[stage])
                 waits[home[stage]].add(home[one])
-    ready = [first for first in found if not waits[first]]
+    ready = [first for first in components_by_first if not waits[first]]
     heapq.heapify(ready)
     ordered = []
     while ready:
         first = heapq.heappop(ready)
-        ordered.append(found[first])
+        ordered.append(components_by_first[first])
         for further in after[first]:
             waits[further].discard(first)
             if not waits[further]:

@@ -158,12 +158,12 @@ def _rails(dataflow: Dataflow, lines: list[_Line]) -> list[tuple[int, list[int]]
     # Short rails go inside, for fewer crossings. A column can be reused below a rail's last line.
     placed: list[tuple[int, list[int]]] = []
     for rows in sorted(wanted, key=lambda rows: (rows[-1] - rows[0], rows)):
-        taken = {
+        used_columns = {
             column
             for column, others in placed
             if not (others[-1] < rows[0] or rows[-1] < others[0])
         }
-        column = next(c for c in range(len(wanted)) if c not in taken)
+        column = next(c for c in range(len(wanted)) if c not in used_columns)
         placed.append((column, rows))
     return placed
 

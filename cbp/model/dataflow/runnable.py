@@ -131,10 +131,10 @@ class RunAny:
 
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
         """Take what is queued, up to `batch` increments of each input."""
-        found = {n: c.unread[: self.batch] for n, c in connectors.items() if c.unread}
-        if not found:
+        reads = {n: c.unread[: self.batch] for n, c in connectors.items() if c.unread}
+        if not reads:
             return Decision(memo=memo, waits_for=_waits(connectors, any_of=True))
-        return _consume(found, memo)
+        return _consume(reads, memo)
 
 
 @dataclass(frozen=True)
@@ -227,8 +227,8 @@ class Align:
         if missing and not _all_closed(aligned):
             words = f"waits for {_quoted(missing)} to reach {smallest}; {_are_there(heads)}"
             return Decision(memo=memo, waits_for=words)
-        found = {n: aligned[n].unread[:1] for n, key in heads.items() if key == smallest}
-        return _consume(found, smallest)
+        reads = {n: aligned[n].unread[:1] for n, key in heads.items() if key == smallest}
+        return _consume(reads, smallest)
 
 
 @dataclass(frozen=True)
@@ -315,13 +315,13 @@ class KeyWindow:
         """Run once the smallest window is complete; raise `AlignmentError` as `Align` does."""
         windowed = {n: c for n, c in connectors.items() if n in (self.inputs or connectors)}
         labels = {n: tuple(map(self._label, c.unread)) for n, c in windowed.items()}
-        heads = {n: found[0] for n, found in labels.items() if found}
+        heads = {n: keys[0] for n, keys in labels.items() if keys}
         if not heads:
             return Decision(memo=memo, waits_for=f"waits for a later window on {_quoted(labels)}")
         if len(windowed) == 1:  # no other input to align with: any order
             return self._read(windowed, memo)
-        for name, found in labels.items():
-            _check_ascending(name, found, memo)
+        for name, keys in labels.items():
+            _check_ascending(name, keys, memo)
         smallest = _smallest(heads)
         first = [name for name, label in heads.items() if label == smallest]
         if (missing := _empty(windowed)) and not _all_closed(windowed):
@@ -422,8 +422,8 @@ class Phases:
             return self._bounded(present, now, connectors)
         for step in range(len(self.phases)):
             number = (now + step) % len(self.phases)
-            if found := self._reads(self.phases[number], connectors):
-                return _consume(found, number)
+            if chosen := self._reads(self.phases[number], connectors):
+                return _consume(chosen, number)
         every = [name for phase in self.phases for name in phase.reads]
         return Decision(memo=memo, waits_for=_waits(dict.fromkeys(every), any_of=True))
 
@@ -434,8 +434,8 @@ class Phases:
             decision = _consume({phase.until: end}, (now + 1) % len(self.phases))
             dropped = {name: _indexes(connectors[name].unread) for name in phase.drop}
             return Decision(decision.read, {**decision.remove, **dropped}, decision.memo)
-        if found := self._reads(phase, connectors):
-            return _consume(found, now)
+        if chosen := self._reads(phase, connectors):
+            return _consume(chosen, now)
         words = f"waits in phase {now + 1} of {len(self.phases)} for an increment on "
         return Decision(memo=now, waits_for=words + " or ".join((*phase.reads, phase.until)))
 
@@ -502,8 +502,8 @@ def rule_text(value: Any) -> str:
         f.name: f.default if f.default_factory is MISSING else f.default_factory()
         for f in fields(value)
     }
-    told = [f"{name}={rule_text(v)}" for name, v in given.items() if v != plain[name]]
-    return f"{_NAMES[type(value)]}({', '.join(told)})" if told else _NAMES[type(value)]
+    arguments = [f"{name}={rule_text(v)}" for name, v in given.items() if v != plain[name]]
+    return f"{_NAMES[type(value)]}({', '.join(arguments)})" if arguments else _NAMES[type(value)]
 
 
 def _consume(found: Mapping[str, Sequence[Increment]], memo: Any) -> Decision:
@@ -534,8 +534,8 @@ def _quoted(names: Iterable[str]) -> str:
 
 
 def _are_there(names: Iterable[str]) -> str:
-    found = list(names)
-    return f"{_quoted(found)} {'is' if len(found) == 1 else 'are'} there"
+    listed = list(names)
+    return f"{_quoted(listed)} {'is' if len(listed) == 1 else 'are'} there"
 
 
 def _check_ascending(input_: str, keys: Sequence[FramingKey], last: Any) -> None:

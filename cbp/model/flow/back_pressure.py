@@ -56,11 +56,11 @@ class FlowLimit:
 
     def reached(self, connector: Connector) -> str:
         """Return a text that says what waits if it reaches a limit, else `""`."""
-        found = (*connector.unread, *connector.arrived)
+        increments = (*connector.unread, *connector.arrived)
         waiting = {
-            "increments": len(found),
-            "records": sum(increment.records for increment in found),
-            "bytes": sum(increment.bytes for increment in found),
+            "increments": len(increments),
+            "records": sum(increment.records for increment in increments),
+            "bytes": sum(increment.bytes for increment in increments),
         }
         for name, limit in self.to_json().items():
             if waiting[name] >= limit:

@@ -162,15 +162,15 @@ class Decision:
 
     def frames(self, connectors: Mapping[str, Connector]) -> dict[str, tuple[FrameNote, ...]]:
         """Return a note on each frame that is read or removed, by framed input."""
-        taken = {n: {*self.read.get(n, ()), *self.remove.get(n, ())} for n in connectors}
+        indexes = {n: {*self.read.get(n, ()), *self.remove.get(n, ())} for n in connectors}
         notes = {
             name: tuple(
-                FrameNote.of(frame) for frame in connector.waiting if frame.index in taken[name]
+                FrameNote.of(frame) for frame in connector.waiting if frame.index in indexes[name]
             )
             for name, connector in connectors.items()
             if connector.framing is not None
         }
-        return {name: found for name, found in notes.items() if found}
+        return {name: frame_notes for name, frame_notes in notes.items() if frame_notes}
 
 
 Runnable = Callable[[Mapping[str, Connector], Any], Decision]

@@ -78,8 +78,8 @@ class Generation:
 
     def start(self, stage: str) -> int:
         """Return the first epoch of a stage in this generation; 0 for one that came later."""
-        found = self.position.stages.get(stage)
-        return 0 if found is None else found.epoch
+        stage_position = self.position.stages.get(stage)
+        return 0 if stage_position is None else stage_position.epoch
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""
@@ -158,12 +158,12 @@ def increments_dropped(generations: Sequence[Generation]) -> dict[str, list[rang
     Args:
         generations: As in `closes_dropped`.
     """
-    found: dict[str, list[range]] = {}
+    ranges: dict[str, list[range]] = {}
     for one in generations:
         if kept_positions(generations, one.number, [one.position]):
             for source, part in one.taken():
-                found.setdefault(source, []).append(part)
-    return found
+                ranges.setdefault(source, []).append(part)
+    return ranges
 
 
 def kept_positions(

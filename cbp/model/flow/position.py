@@ -135,8 +135,8 @@ class Position:
 
 def _framed_to(position: Position, stage: str, input_: str) -> int:
     """Return the index of the last increment framed at an input; -1 if there is none."""
-    found = position.stages.get(stage)
-    connector = None if found is None else found.connectors.get(input_)
+    stage_position = position.stages.get(stage)
+    connector = None if stage_position is None else stage_position.connectors.get(input_)
     framing = None if connector is None else connector.framing
     return -1 if framing is None else framing.last
 
@@ -151,11 +151,11 @@ def _framed_to_json(connector: Connector) -> dict[str, Any]:
 
 
 def _connector(name: str, queue: Any, framed: Mapping[str, Any] | None) -> Connector:
-    found = Connector(name, tuple(Queued(Increment.from_json(i), read) for i, read in queue))
+    connector = Connector(name, tuple(Queued(Increment.from_json(i), read) for i, read in queue))
     if framed is None:
-        return found
+        return connector
     return replace(
-        found,
+        connector,
         framing=Framing.from_json(framed["framing"]),
         arrived=tuple(map(Increment.from_json, framed["arrived"])),
         closes=tuple(framed["closes"]),

@@ -150,10 +150,10 @@ def kept_flow(
     newest = {increment.flow: increment.index for increment in oldest.newest}
     waiting = [_NEVER]
     for stage, input_ in readers:
-        stood = oldest.stages.get(stage)
-        if stood is None or input_ not in stood.connectors:
+        stage_position = oldest.stages.get(stage)
+        if stage_position is None or input_ not in stage_position.connectors:
             continue  # the reader runs together with the stage that it reads
-        connector = stood.connectors[input_]
+        connector = stage_position.connectors[input_]
         for one in connector.held:
             waiting += [one.index] if connector.framing is None else []
             written = (epoch_of(file.path) for file in one.files)

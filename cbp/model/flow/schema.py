@@ -212,8 +212,8 @@ class _Parser:
     def _name(self) -> str:
         """Take a column's name; refuse quotes and characters that names cannot have."""
         self._skip()
-        found = _QUOTED.match(self._text, self._at) or _WORD.match(self._text, self._at)
-        name = found[0] if found else ""
+        word = _QUOTED.match(self._text, self._at) or _WORD.match(self._text, self._at)
+        name = word[0] if word else ""
         if name and not _COLUMN.fullmatch(name):
             self._fail("column_name", f"{name} is no name of a column", _NAMES)
         return self._word("a column name")

@@ -110,21 +110,21 @@ def reason(
         return f"{correction.who or 'somebody'} corrected {where}: {correction.why}"
     rule = node.runnable
     at = f" ({rule.place})" if rule.place and not rule.default else ""
-    taken = {name: tuple(indexes) for name, indexes in read.items() if indexes}
+    read_indexes = {name: tuple(indexes) for name, indexes in read.items() if indexes}
     gone = {name: tuple(indexes) for name, indexes in remove.items() if indexes}
     keys = {
         spec.name: {note.index: note.framing_key for note in frames.get(spec.name, ())}
         for spec in node.translator.framed
     }
-    said = [f"{rule.name}{at} answered: read {_listed(taken, keys) or 'nothing'}"]
-    if gone == taken:
+    said = [f"{rule.name}{at} answered: read {_listed(read_indexes, keys) or 'nothing'}"]
+    if gone == read_indexes:
         said[0] += ", and remove what was read"
     else:
-        if unread := _without(gone, taken):
+        if unread := _without(gone, read_indexes):
             said.append(f"remove {_listed(unread, keys)} without reading it in this run")
-        if kept := _without(taken, gone):
+        if kept := _without(read_indexes, gone):
             said.append(f"keep {_listed(kept, keys)} for later runs")
-    if idle := [spec.name for spec in node.translator.inputs if spec.name not in taken]:
+    if idle := [spec.name for spec in node.translator.inputs if spec.name not in read_indexes]:
         said.append(f"to the groups, {_names(idle)} looked empty")
     return "; ".join(said)
 
@@ -146,14 +146,14 @@ def consumed(
         frames: Maps framed inputs to notes on the frames that the run took, since the number of
             a frame is not the index of an increment.
     """
-    taken = []
+    consumed_inputs = []
     for spec in node.translator.inputs:
         flow, frame = node.wiring[spec.name], spec.frame_by is not None
         notes = {note.index: note for note in frames.get(spec.name, ())}
         reads, removes = set(read.get(spec.name, ())), set(remove.get(spec.name, ()))
         for index in sorted(reads | removes):
-            found = notes.get(index) if frame else known.get((flow, index))
-            taken.append(
+            increment = notes.get(index) if frame else known.get((flow, index))
+            consumed_inputs.append(
                 Consumed(
                     input=spec.name,
                     flow=flow,
@@ -161,12 +161,12 @@ def consumed(
                     read=index in reads,
                     removed=index in removes,
                     frame=frame,
-                    framing_key=None if found is None else found.framing_key,
-                    records=None if found is None else found.records,
-                    bytes=None if found is None else found.bytes,
+                    framing_key=None if increment is None else increment.framing_key,
+                    records=None if increment is None else increment.records,
+                    bytes=None if increment is None else increment.bytes,
                 )
             )
-    return taken
+    return consumed_inputs
 
 
 def changes_of(intention: Intention) -> list[Change]:
@@ -186,8 +186,8 @@ def changes_of(intention: Intention) -> list[Change]:
 
 def _rows(add: Mapping[str, Any]) -> int:
     """Return the number of rows of a new file, from its statistics."""
-    found = json.loads(add.get("stats") or "{}").get("numRecords", 0)
-    return int(found)
+    count = json.loads(add.get("stats") or "{}").get("numRecords", 0)
+    return int(count)
 
 
 def _listed(
@@ -201,15 +201,15 @@ def _listed(
 
 def _span(indexes: Sequence[int], keys: Mapping[int, FramingKey] | None) -> str:
     """Return indexes as words: `3`, `3 to 7`, `3, 5 and 9`; for frames, with their keys."""
-    found, one = sorted(indexes), "increment" if keys is None else "frame"
-    told = [_with_key(index, keys or {}) for index in found]
-    if len(found) == 1:
-        return f"{one} {told[0]}"
-    if found[-1] - found[0] == len(found) - 1:
-        return f"{one}s {told[0]} to {told[-1]}"
-    if len(found) > SHOWN_MAX:
-        return f"{one}s {', '.join(told[:SHOWN_MAX])} and {len(found) - SHOWN_MAX} more"
-    return f"{one}s {', '.join(told[:-1])} and {told[-1]}"
+    ordered, one = sorted(indexes), "increment" if keys is None else "frame"
+    texts = [_with_key(index, keys or {}) for index in ordered]
+    if len(ordered) == 1:
+        return f"{one} {texts[0]}"
+    if ordered[-1] - ordered[0] == len(ordered) - 1:
+        return f"{one}s {texts[0]} to {texts[-1]}"
+    if len(ordered) > SHOWN_MAX:
+        return f"{one}s {', '.join(texts[:SHOWN_MAX])} and {len(ordered) - SHOWN_MAX} more"
+    return f"{one}s {', '.join(texts[:-1])} and {texts[-1]}"
 
 
 def _with_key(index: int, keys: Mapping[int, FramingKey]) -> str:

@@ -123,8 +123,8 @@ def check_corrections(
 def correcting(spec: TranslatorSpec, state: str) -> TranslatorSpec:
     """Return the translator of a correction: it reads the corrections of one state as input."""
     assert spec.key is not None, "only groups have state"
-    name, taken = "corrections", {one.name for one in spec.states}
-    while name in taken:
+    name, used_names = "corrections", {one.name for one in spec.states}
+    while name in used_names:
         name += "_"
     corrected = spec.state(state)
     schema, columns = _schema(corrected.schema), _columns(corrected.schema)

@@ -31,13 +31,13 @@ def left_to_do(
         position: Position of the dataflow.
         running: Stages with a run under way.
     """
-    found = dict.fromkeys(running, "runs")
+    left = dict.fromkeys(running, "runs")
     for name, stage in position.stages.items():
         if any(one.arrived or one.closes for one in stage.connectors.values()):
-            found.setdefault(name, "frames what arrived")
-        elif name not in found and (what := _asked(name, rules[name], stage)):
-            found[name] = what
-    return found
+            left.setdefault(name, "frames what arrived")
+        elif name not in left and (what := _asked(name, rules[name], stage)):
+            left[name] = what
+    return left
 
 
 def _asked(name: str, rule: RunnableSpec, stage: StagePosition) -> str:

@@ -86,8 +86,11 @@ def _check(decision: Any, connectors: Mapping[str, Connector]) -> None:
     if not isinstance(decision, Decision):
         message = f"it must return a Decision, and returned {_shown(decision)}"
         raise DecisionInvalidError(message)
-    taken: tuple[tuple[str, Any], ...] = (("reads", decision.read), ("removes", decision.remove))
-    for verb, chosen in taken:
+    indexes_by_verb: tuple[tuple[str, Any], ...] = (
+        ("reads", decision.read),
+        ("removes", decision.remove),
+    )
+    for verb, chosen in indexes_by_verb:
         if not isinstance(chosen, Mapping):
             message = f"it {verb} {_shown(chosen)}; expected a mapping of inputs to indexes"
             raise DecisionInvalidError(message)

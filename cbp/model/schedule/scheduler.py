@@ -226,18 +226,18 @@ def _placed(
     narrow = [case for case in could if case.view.gave_way]
     narrow.sort(key=lambda case: case.view.retry_at or case.view.waiting_since)
     running = [case.view for case in order if case.view.running]
-    taken = [view.work or Taken(*view.id) for view in running]
+    works = [view.work or Taken(*view.id) for view in running]
     starts = []
-    while (chosen := places.next(taken, _dataflows(ready), now)) is not None:
+    while (chosen := places.next(works, _dataflows(ready), now)) is not None:
         starts.append(ready.pop(chosen))
-        taken.append(Taken(*starts[-1].view.id))
-    if (chosen := places.next_narrow(taken, _dataflows(narrow))) is not None:
+        works.append(Taken(*starts[-1].view.id))
+    if (chosen := places.next_narrow(works, _dataflows(narrow))) is not None:
         starts.append(narrow.pop(chosen))
-        taken.append(Taken(*starts[-1].view.id, gave_way=starts[-1].view.gave_way))
-    slow = {(work.dataflow, work.stage) for work in places.slow(taken, now)}
+        works.append(Taken(*starts[-1].view.id, gave_way=starts[-1].view.gave_way))
+    slow = {(work.dataflow, work.stage) for work in places.slow(works, now)}
     for before, case in enumerate(ready):
         case.kind = "place"
-        if slow and places.used_up(case.view.dataflow, taken):
+        if slow and places.used_up(case.view.dataflow, works):
             case.reason = f"waits for one of the {places.most} runs of its dataflow to end"
         else:
             case.reason = f"waits for one of {places.most} places for runs{_behind(before)}"
@@ -251,7 +251,7 @@ def _placed(
         if case.view.work is not None and case.view.work.gave_way:
             gave_way = f"after it gave way {_times(case.view.work.gave_way)}"
             case.reason += f" in the narrow place, with half of the slots, {gave_way}"
-    return starts, places.gives_way(taken, _dataflows(ready), _dataflows(narrow), now)
+    return starts, places.gives_way(works, _dataflows(ready), _dataflows(narrow), now)
 
 
 def _dataflows(cases: Sequence[_Case]) -> list[str]:
@@ -364,9 +364,9 @@ def _blocker(
             continue
         case = cases[writer]
         if case.idle:
-            found = _blocker(writer, cases, holds, seen)
-            if found[0]:
-                return found
+            blocker = _blocker(writer, cases, holds, seen)
+            if blocker[0]:
+                return blocker
         elif not case.view.running and (why := case.reason or holds[writer]):
             return writer, f"before it, `{writer}`: {why}"
     return "", ""

@@ -113,9 +113,9 @@ class Places:
         holding = Counter(w.dataflow for w in taken if not w.gave_way and w not in slow)
         if holding.total() >= self.most:
             return None
-        found = [n for n, name in enumerate(waiting) if not self.used_up(name, taken)]
-        modest = [n for n in found if holding[waiting[n]] < self.most - 1]
-        return next(iter(modest or found), None)
+        free = [n for n, name in enumerate(waiting) if not self.used_up(name, taken)]
+        modest = [n for n in free if holding[waiting[n]] < self.most - 1]
+        return next(iter(modest or free), None)
 
     def next_narrow(self, taken: Collection[Taken], waiting: Sequence[str]) -> int | None:
         """Choose which run gets the narrow place now.
@@ -161,12 +161,12 @@ class Places:
         surplus = ordinary if len(ordinary) > self.slow_most else []
         could = [name for name in waiting if not self.used_up(name, taken)]
         starved = [work.dataflow for work in taken if work.starved]
-        found = [
+        candidates = [
             *_others(starved, ordinary + in_narrow),
             *_others(could, surplus),
             *_others(narrow, in_narrow),
         ]
-        return next(iter(found), None)
+        return next(iter(candidates), None)
 
     def matters(self, taken: Collection[Taken], now: datetime) -> bool:
         """Tell whether some run is late, so that runs of other dataflows without slots matter."""

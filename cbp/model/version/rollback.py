@@ -133,8 +133,8 @@ def find_cut(goal: Goal, spans: Mapping[str, range], time_of: TimeOf) -> Cut | N
         return sum(_stop(span, stage, time_of, at_ms) for stage, span in spans.items())
 
     at_ms = bisect_right(range(oldest - 1, newest + 1), goal.number, key=number) + oldest - 2
-    found = _cut(spans, time_of, at_ms)
-    return found if found is not None and found.number == goal.number else None
+    cut = _cut(spans, time_of, at_ms)
+    return cut if cut is not None and cut.number == goal.number else None
 
 
 def newest_moments(spans: Mapping[str, range], time_of: TimeOf) -> Iterator[Moment]:

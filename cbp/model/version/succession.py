@@ -102,7 +102,7 @@ def succeed(
         if not all(_again(after.stages[n], i, plan) for i in after.stages[n].wiring)
     }
     leaders = keep_leaders(after, units, epochs, apart=alone)
-    old = {stage: dict(found.connectors) for stage, found in before.stages.items()}
+    old = {stage: dict(queueing.connectors) for stage, queueing in before.stages.items()}
     ends = {increment.flow: increment.index for increment in before.newest}
     refused: list[Mistake] = []
     stages: dict[str, StagePosition] = {}
@@ -115,14 +115,14 @@ def succeed(
             mistake = None
             if kept is not None:
                 was, recut = kept.get(input_, _empty(node, input_)), plan.stages[name].reframed
-                found, mistake = _kept(node, input_, was, recut=input_ in recut)
+                queueing, mistake = _kept(node, input_, was, recut=input_ in recut)
             elif name in choice.retained | plan.rebuilt and not _again(node, input_, plan):
                 came = ends.get(node.wiring[input_], -1) + 1
                 gone = dropped.get(node.wiring[input_], ())
-                found, mistake = _from_retained(node, input_, retained, after, came, gone)
+                queueing, mistake = _from_retained(node, input_, retained, after, came, gone)
             else:
-                found = _empty(node, input_)
-            connectors[input_] = found
+                queueing = _empty(node, input_)
+            connectors[input_] = queueing
             refused += [mistake] if mistake else []
         begins_anew = known is None or rebuilt or plan.stages[name].rewired
         memo, turns = (None, 0) if begins_anew or known is None else (known.memo, known.turns)
@@ -218,8 +218,10 @@ def _empty(node: StageNode, input_: str) -> Connector:
 def _queues(
     old: Mapping[str, Mapping[str, Connector]], new: Mapping[str, StagePosition]
 ) -> Iterator[Queueing]:
-    inputs = dict.fromkeys((s, i) for s, found in old.items() for i in found)
-    inputs |= dict.fromkeys((s, i) for s, found in new.items() for i in found.connectors)
+    inputs = dict.fromkeys((s, i) for s, stage_queues in old.items() for i in stage_queues)
+    inputs |= dict.fromkeys(
+        (s, i) for s, stage_queues in new.items() for i in stage_queues.connectors
+    )
     for stage, input_ in inputs:
         was = old.get(stage, {}).get(input_, Connector(input_))
         now = new[stage].connectors.get(input_, Connector(input_)) if stage in new else None

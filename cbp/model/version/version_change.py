@@ -101,7 +101,7 @@ class NodeChange:
             "kind": self.kind,
             "state": self.state,
             "buckets": None if self.buckets is None else list(self.buckets),
-            "columns": {name: [str(c) for c in found] for name, found in self.columns.items()},
+            "columns": {name: [str(c) for c in changes] for name, changes in self.columns.items()},
             "differences": list(self.differences),
             "rewired": list(self.rewired),
         }
@@ -242,22 +242,22 @@ def _stage(
         )
         mistakes.append(Mistake("state_undecided", f"stages.{name}", message))
     columns = {
-        f"{name}.{output}": found
+        f"{name}.{output}": column_changes
         for output in before.outputs.keys() & after.outputs.keys()
-        if (found := compare(before.outputs[output], after.outputs[output]))
+        if (column_changes := compare(before.outputs[output], after.outputs[output]))
     }
     states = {
-        state: found
+        state: column_changes
         for state in before.states.keys() & after.states.keys()
-        if (found := compare(before.states[state], after.states[state]))
+        if (column_changes := compare(before.states[state], after.states[state]))
     }
-    for flow, found in sorted(columns.items()):
+    for flow, column_changes in sorted(columns.items()):
         advice = "old increments stay readable only by a new name: rename the output"
-        mistakes += _column_mistakes(f"stages.{name}.outputs.{flow}", found, advice)
+        mistakes += _column_mistakes(f"stages.{name}.outputs.{flow}", column_changes, advice)
     if not rebuilt:
         advice = f"rebuild the state (rebuild={name}), or rename it"
-        for state, found in sorted(states.items()):
-            mistakes += _column_mistakes(f"stages.{name}.states.{state}", found, advice)
+        for state, column_changes in sorted(states.items()):
+            mistakes += _column_mistakes(f"stages.{name}.states.{state}", column_changes, advice)
         mistakes += _key_mistakes(name, before, after)
     moved = before.buckets != after.buckets and bool(before.states) and not rebuilt
     kind: Kind = "replaced" if differences or rebuilt or rewired else "kept"
@@ -269,7 +269,10 @@ def _stage(
         kind,
         fate,
         (before.buckets, after.buckets) if moved else None,
-        {**columns, **{f"{name}.{state}": found for state, found in states.items()}},
+        {
+            **columns,
+            **{f"{name}.{state}": column_changes for state, column_changes in states.items()},
+        },
         differences,
         rewired,
         tuple(name for name, shape in after.inputs.items() if _reframed(before, name, shape)),

@@ -165,10 +165,12 @@ class RequestInvalidError(RequestError):
     code = "request_invalid"
 
     def __init__(self, mistakes: list[dict[str, str]]) -> None:
-        told = [{k: shortened(v, 300) for k, v in m.items()} for m in mistakes[:MISTAKES_MAX]]
-        more = f" (of {len(mistakes)} mistakes the first ones)" if len(mistakes) > len(told) else ""
-        lines = "; ".join(f"{m['where']}: {m['message']}" for m in told)
-        super().__init__(f"the request is wrong{more}: {lines}", mistakes=told)
+        shown = [{k: shortened(v, 300) for k, v in m.items()} for m in mistakes[:MISTAKES_MAX]]
+        more = (
+            f" (of {len(mistakes)} mistakes the first ones)" if len(mistakes) > len(shown) else ""
+        )
+        lines = "; ".join(f"{m['where']}: {m['message']}" for m in shown)
+        super().__init__(f"the request is wrong{more}: {lines}", mistakes=shown)
 
 
 class UnauthenticatedError(RequestError):

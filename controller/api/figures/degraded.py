@@ -19,8 +19,8 @@ def degraded_now(
     controller: Controller, store: Store, drop_folder: DropFolder
 ) -> list[DegradedOut]:
     """Return the dataflows that are being retried or have stopped, by name."""
-    found = (_degraded(controller, store, drop_folder, record) for record in store.dataflows())
-    return [one for one in found if one is not None]
+    candidates = (_degraded(controller, store, drop_folder, record) for record in store.dataflows())
+    return [one for one in candidates if one is not None]
 
 
 def _degraded(

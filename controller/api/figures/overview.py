@@ -139,7 +139,7 @@ class Overview:
         runs = self.store.intended_runs()
         running = {run.stage for run in runs if run.dataflow == record.name}
         members = members_of(self.controller, record.name)
-        found = []
+        stages_out = []
         for stage in self.store.stages(record.name):
             queues = self._queues(record, stage.stage, connectors.get(stage.stage, {}))
             oldest = min((q.oldest_at for q in queues if q.oldest_at is not None), default=None)
@@ -158,8 +158,11 @@ class Overview:
                 queues=queues,
             )
             others = members.get(stage.stage, (stage.stage,))[1:]
-            found += [leader, *(_beside(leader, _declared(record, n, dataflow)) for n in others)]
-        return found
+            stages_out += [
+                leader,
+                *(_beside(leader, _declared(record, n, dataflow)) for n in others),
+            ]
+        return stages_out
 
     def _queues(
         self, record: DataflowRecord, stage: str, connectors: Mapping[str, Connector]
@@ -233,13 +236,13 @@ def _problem(
     """Return why a dataflow makes no progress; `None` if it does."""
     if state not in ("retrying", "stopped"):
         return None
-    found = [
+    reasons = [
         f"{stage.name}: {stage.waiting or 'tries again now'}{_tries(stage)}"
         for stage in stages
         if (stage.state in ("retrying", "stopped") or stage.failures)
         and stage.runs_with == stage.name
     ]
-    return "; ".join(dict.fromkeys([*troubles, *found]))
+    return "; ".join(dict.fromkeys([*troubles, *reasons]))
 
 
 def _tries(stage: StageOut) -> str:

@@ -139,13 +139,13 @@ def list_corrections(
     query: Annotated[PageQuery, Query()],
 ) -> Page[CorrectionOut]:
     """List the corrections, newest first: who, where, when and why."""
-    found = list(reversed(amendments.corrections(name)))
+    corrections = list(reversed(amendments.corrections(name)))
     if query.cursor is not None:
-        if all(one.run != query.cursor for one in found):
+        if all(one.run != query.cursor for one in corrections):
             raise CursorInvalidError(query.cursor)
-        found = [one for one in found if one.run < query.cursor]
-    shown = found[: page_size(settings, query)]
-    more = shown[-1].run if len(shown) < len(found) else None
+        corrections = [one for one in corrections if one.run < query.cursor]
+    shown = corrections[: page_size(settings, query)]
+    more = shown[-1].run if len(shown) < len(corrections) else None
     return Page(items=[_shown(one) for one in shown], cursor=more)
 
 

@@ -246,10 +246,10 @@ def _register(
     try:
         record = controller.register(document, duplicates)
     except AlreadyExistsError:
-        found = _same(overview.store, document) if repeatable else None
-        if found is None:
+        known = _same(overview.store, document) if repeatable else None
+        if known is None:
             raise
-        return overview.detail(found, datetime.now(UTC))
+        return overview.detail(known, datetime.now(UTC))
     try:
         return overview.detail(record, datetime.now(UTC))
     except Exception:
@@ -297,9 +297,9 @@ def _parse(registry: Registry, body: bytes, content_type: str) -> _Document:
 
 
 async def _read(request: Request, settings: Settings) -> bytes:
-    found = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if found not in (*JSON_TYPES, *YAML_TYPES):
-        raise MediaTypeError(found, (*JSON_TYPES, *YAML_TYPES))
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in (*JSON_TYPES, *YAML_TYPES):
+        raise MediaTypeError(media_type, (*JSON_TYPES, *YAML_TYPES))
     return await read_body(
         request,
         bytes_max=settings.body_bytes_max,

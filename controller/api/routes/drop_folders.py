@@ -17,5 +17,5 @@ def list_sources(
     name: str, store: StoreDep, controller: ControllerDep, drop_folder: DropFolderDep
 ) -> SourceFolders:
     """List the contents of each source's folder: waiting files, and names that are not taken in."""
-    found = drop_folder.look(store.dataflow(name), controller.dataflow(name))
-    return SourceFolders(items=[SourceFolderOut.model_validate(json_value(one)) for one in found])
+    folders = drop_folder.look(store.dataflow(name), controller.dataflow(name))
+    return SourceFolders(items=[SourceFolderOut.model_validate(json_value(one)) for one in folders])

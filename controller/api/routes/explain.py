@@ -55,8 +55,8 @@ class AccountOut(Model):
 @routes.get("/dataflows/{name}/plan", responses=problems(404))
 def plan(name: str, explaining: ExplainingDep) -> PlanOut:
     """Show which stages run together, and what is shuffled, broadcast, looked up or scanned."""
-    found = explaining.plan(name)
-    return PlanOut(plan=found.plan, picture=found.picture, mermaid=found.mermaid, dot=found.dot)
+    plan_ = explaining.plan(name)
+    return PlanOut(plan=plan_.plan, picture=plan_.picture, mermaid=plan_.mermaid, dot=plan_.dot)
 
 
 @routes.get("/runs/{run}/account", responses=problems(404))
@@ -65,18 +65,18 @@ def account(
 ) -> AccountOut:
     """Explain why a run ran, on which increments, and what it produced."""
     shown = show(run, store, controller)
-    found = explaining.run(run)
+    run_account = explaining.run(run)
     return AccountOut(
         run=shown,
-        why=found.why,
-        consumed=list(found.consumed),
+        why=run_account.why,
+        consumed=list(run_account.consumed),
         produced=[
             ProducedOut(flow=i.flow, index=i.index, records=i.records, bytes=i.bytes)
-            for i in found.produced
+            for i in run_account.produced
         ],
-        changes=list(found.changes),
-        versions=dict(found.versions),
-        recorded=found.recorded,
-        version=found.version,
-        codes=dict(found.codes),
+        changes=list(run_account.changes),
+        versions=dict(run_account.versions),
+        recorded=run_account.recorded,
+        version=run_account.version,
+        codes=dict(run_account.codes),
     )

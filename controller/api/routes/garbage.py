@@ -53,8 +53,8 @@ def look(
 ) -> GarbageOut:
     """Show what a garbage collection would remove now, and why the rest stays; removes nothing."""
     finished = drop_folder.clean(store.dataflow(name), controller.dataflow(name), dry_run=True)
-    found = housekeeping.look(name)
-    return GarbageOut(dataflow=name, collected=False, items=list(_heaps(found, finished)))
+    garbage = housekeeping.look(name)
+    return GarbageOut(dataflow=name, collected=False, items=list(_heaps(garbage, finished)))
 
 
 @routes.post("/dataflows/{name}/garbage/collect", responses=problems(404))
@@ -67,8 +67,8 @@ def collect(
 ) -> GarbageOut:
     """Run a garbage collection now, up to a bound; without this call, files go bit by bit."""
     finished = drop_folder.clean(store.dataflow(name), controller.dataflow(name))
-    found = housekeeping.collect(name)
-    return GarbageOut(dataflow=name, collected=True, items=list(_heaps(found, finished)))
+    garbage = housekeeping.collect(name)
+    return GarbageOut(dataflow=name, collected=True, items=list(_heaps(garbage, finished)))
 
 
 def _heaps(found: Garbage, finished: dict[str, Expiry]) -> Iterator[HeapOut]:

@@ -96,8 +96,8 @@ def list_moments(
     name: str, amendments: AmendmentsDep, query: Annotated[MomentsQuery, Query()]
 ) -> Page[MomentOut]:
     """List the moments to which a dataflow can be rolled back, newest first."""
-    found = amendments.moments(name, limit=query.limit)
-    return Page(items=[_moment(one) for one in found])
+    moments = amendments.moments(name, limit=query.limit)
+    return Page(items=[_moment(one) for one in moments])
 
 
 @routes.get("/dataflows/{name}/rollback", responses=problems(404, 409))
@@ -105,13 +105,13 @@ def plan(
     name: str, amendments: AmendmentsDep, query: Annotated[PlanQuery, Query()]
 ) -> RollbackPlanOut:
     """Show what a roll-back would do; changes nothing."""
-    found = amendments.plan_roll_back(name, query.to, drop_later=query.drop_later)
+    plan_ = amendments.plan_roll_back(name, query.to, drop_later=query.drop_later)
     return RollbackPlanOut(
-        rollback=_shown(found.generation),
-        records_undone=found.records_undone,
-        queued=dict(found.queued),
-        closes_again=found.closes_again,
-        tables=[TableRewindOut(table=t, **asdict(one)) for t, one in found.tables.items()],
+        rollback=_shown(plan_.generation),
+        records_undone=plan_.records_undone,
+        queued=dict(plan_.queued),
+        closes_again=plan_.closes_again,
+        tables=[TableRewindOut(table=t, **asdict(one)) for t, one in plan_.tables.items()],
     )
 
 

@@ -43,21 +43,21 @@ class SnapshotOut(Model):
 def take(name: str, snapshots: SnapshotsDep, query: Annotated[MomentQuery, Query()]) -> SnapshotOut:
     """Return versions of all tables that show the same publications, while runs continue."""
     asked = as_of(query) or AsOf()
-    found = snapshots.take(name, epoch=asked.epoch, stage=asked.stage, at_ms=asked.at_ms)
+    snapshot = snapshots.take(name, epoch=asked.epoch, stage=asked.stage, at_ms=asked.at_ms)
     return SnapshotOut(
-        dataflow=found.dataflow,
-        at=_time(found.at_ms),
-        newest=found.newest,
-        readable_until=_time(found.readable_until_ms),
-        epochs=found.epochs,
+        dataflow=snapshot.dataflow,
+        at=_time(snapshot.at_ms),
+        newest=snapshot.newest,
+        readable_until=_time(snapshot.readable_until_ms),
+        epochs=snapshot.epochs,
         tables=[
             TableOut(
                 table=table,
-                path=f"{found.folder}/{table}",
+                path=f"{snapshot.folder}/{table}",
                 version=shown.version,
                 epoch=shown.epoch,
             )
-            for table, shown in found.tables.items()
+            for table, shown in snapshot.tables.items()
         ],
     )
 

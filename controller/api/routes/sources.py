@@ -83,9 +83,9 @@ def identity(
     """Return whether a file came before, under this name or with this content; changes nothing."""
     record = store.dataflow(name)
     dataflow = controller.dataflow(name)
-    found = drop_folder.foresee(record, dataflow, source, query.name, query.sha256)
-    same_as = None if found.same_as is None else json_value(found.same_as)
-    return IdentityOut(outcome=found.outcome, same_as=same_as)
+    foreseen = drop_folder.foresee(record, dataflow, source, query.name, query.sha256)
+    same_as = None if foreseen.same_as is None else json_value(foreseen.same_as)
+    return IdentityOut(outcome=foreseen.outcome, same_as=same_as)
 
 
 @routes.post(

@@ -62,11 +62,11 @@ def look_up(
     pairs = [one for one in request.query_params.multi_items() if one[0] not in _MOMENT]
     key = parse_key(schema, pairs)
     moment = as_of(MomentQuery(epoch=epoch, stage=epoch_of, at=at), prefix="_")
-    found = reading.look_up(name, stage, state, key, moment)
-    if not found:
+    records = reading.look_up(name, stage, state, key, moment)
+    if not records:
         shown = ", ".join(f"{column}={json_value(value)}" for column, value in key.items())
         raise NotFoundError(kind="state record", name=f"{name}/{stage}.{state} {shown}")
-    return Records(items=[json_value(record) for record in found])
+    return Records(items=[json_value(record) for record in records])
 
 
 @routes.get("/dataflows/{name}/state/{stage}/{state}/records", responses=problems(404, 409, 410))

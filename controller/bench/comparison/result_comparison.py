@@ -67,14 +67,14 @@ class Totals:
             than: The name of `ours` in the text.
         """
         assert isinstance(ours, Totals), "candidates of one workload hold the same kind of thing"
-        found = []
+        differences_ = []
         if others := _unlike(self.states, ours.states):
             counts = f"{self.keys:,} keys and {self.n:,}, {than} {ours.keys:,} and {ours.n:,}"
-            found.append(f"holds other records in {others}: {counts}")
+            differences_.append(f"holds other records in {others}: {counts}")
         both = self.emitted is not None and ours.emitted is not None
         if both and (others := _unlike(self.emitted or {}, ours.emitted or {})):
-            found.append(f"emitted other last values in {others}")
-        return ", and ".join(found)
+            differences_.append(f"emitted other last values in {others}")
+        return ", and ".join(differences_)
 
 
 @dataclass(frozen=True, slots=True)

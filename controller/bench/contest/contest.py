@@ -166,8 +166,8 @@ class Contest:
                 return wrong
             if number >= warmup:
                 floor, records = median(floors), workload.state_records
-                found = [self._summary(place, size, floor, records) for place in places]
-                self.results[before:] = found
+                summaries = [self._summary(place, size, floor, records) for place in places]
+                self.results[before:] = summaries
                 self.ours[size] = places[0].samples
                 self.on_round()
         return []
@@ -305,11 +305,11 @@ def differences(
         loaded: Candidate to the keys that it began with.
         truths: Candidate to the right answer for those.
     """
-    found = []
+    differences_ = []
     ours = held[OURS]
     for name, one in held.items():
         if (what := truths[name].unlike(name, one)) or (
             isinstance(one, Totals) and loaded[name] == loaded[OURS] and (what := one.unlike(ours))
         ):
-            found.append(f"{name} {what}")
-    return found
+            differences_.append(f"{name} {what}")
+    return differences_

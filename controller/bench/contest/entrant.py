@@ -148,8 +148,8 @@ class LocalEntrant:
 
     def emitted(self) -> Digest | None:
         """Return the digest of the latest run's output; None if it is not compared."""
-        found = self.candidate.emitted()
-        return None if found is None else digest_of(found, SCHEMA.fields)
+        emission = self.candidate.emitted()
+        return None if emission is None else digest_of(emission, SCHEMA.fields)
 
     def held(self) -> Held:
         """Return the contents that are compared."""

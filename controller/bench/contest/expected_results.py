@@ -160,16 +160,16 @@ class GraphTruth:
         """Compare all values, and the changes of the latest increment, with their bounds."""
         assert isinstance(held, Values), "values of pages are asked for"
         age = len(self._edges) - 1
-        came, found = _array(held.of), self.after(age)
-        if came is None or len(came) != len(found):
-            return f"holds {len(held.of):,} pages, not {len(found):,}, or other ones"
-        bound = self.workload.error_max(STALE_SHARE * _apart(found, self.after(0)))
-        if not (error := _apart(came, found)) <= bound:
+        came, expected = _array(held.of), self.after(age)
+        if came is None or len(came) != len(expected):
+            return f"holds {len(held.of):,} pages, not {len(expected):,}, or other ones"
+        bound = self.workload.error_max(STALE_SHARE * _apart(expected, self.after(0)))
+        if not (error := _apart(came, expected)) <= bound:
             return f"is {error:.3g} from the truth in the mean, above {bound:.3g}"
         earlier = self._came.setdefault(label, {0: self.after(0)})
         seen = max(one for one in earlier if one < age)
         before, earlier[age] = earlier[seen], came
-        moved, right = came - before, found - self.after(seen)
+        moved, right = came - before, expected - self.after(seen)
         bound = self.workload.error_max(STALE_SHARE * float(np.abs(right).mean()))
         if not (error := _apart(moved, right)) <= bound:
             return f"changed by {error:.3g} else than the increment asks, above {bound:.3g}"
@@ -178,9 +178,9 @@ class GraphTruth:
     def errors(self, held: Held) -> tuple[float | None, float | None]:
         """Return the mean error, and that of the values before the first increment."""
         assert isinstance(held, Values), "values of pages are asked for"
-        found, came = self.after(len(self._edges) - 1), _array(held.of)
-        stale = _apart(found, self.after(0))
-        return None if came is None or len(came) != len(found) else _apart(came, found), stale
+        expected, came = self.after(len(self._edges) - 1), _array(held.of)
+        stale = _apart(expected, self.after(0))
+        return None if came is None or len(came) != len(expected) else _apart(came, expected), stale
 
     def after(self, increments: int) -> _Reals:
         """Return the true values after so many increments."""

@@ -137,8 +137,8 @@ def _attend(
         pipe.send(("done", (entrant.name, entrant.form)))
         while True:
             name, arguments = pipe.recv()
-            found = getattr(entrant, name)
-            pipe.send(("done", found(*arguments) if callable(found) else found))
+            attribute = getattr(entrant, name)
+            pipe.send(("done", attribute(*arguments) if callable(attribute) else attribute))
     finally:
         if entrant is not None:
             entrant.close()

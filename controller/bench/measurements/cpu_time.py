@@ -30,16 +30,16 @@ def cpu_seconds() -> float | None:
 
 
 def _stats() -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
+    stats: dict[int, list[str]] = {}
     try:
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
-        return found
+        return stats
     for pid in pids:
         try:
             with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
                 # The name may contain anything, including spaces and brackets.
-                found[pid] = file.read().rpartition(")")[2].split()
+                stats[pid] = file.read().rpartition(")")[2].split()
         except OSError:  # the process has ended
             continue
-    return found
+    return stats

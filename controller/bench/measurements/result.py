@@ -179,13 +179,13 @@ def machine() -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Return the versions of the packages in use."""
-    found = {"python": platform.python_version()}
+    versions_ = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            versions_[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions_
 
 
 def _processor() -> str:

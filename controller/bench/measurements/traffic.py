@@ -85,7 +85,7 @@ class FolderWatch:
 
     def _files(self) -> dict[tuple[str, int], int]:
         """Return the size of every file, by name and inode: a replaced file is a new one."""
-        found: dict[tuple[str, int], int] = {}
+        size_by_inode: dict[tuple[str, int], int] = {}
         for folder, below, names in os.walk(self._folder):
             if _NOT_WRITTEN in below:
                 below.remove(_NOT_WRITTEN)
@@ -95,5 +95,5 @@ class FolderWatch:
                     status = os.stat(path)
                 except FileNotFoundError:  # removed meanwhile
                     continue
-                found[path, status.st_ino] = status.st_size
-        return found
+                size_by_inode[path, status.st_ino] = status.st_size
+        return size_by_inode

@@ -107,8 +107,8 @@ def growth(results: Sequence[Measured]) -> list[tuple[Measured, Measured]]:
         case = one.workload, one.candidate, one.form, one.increment_records
         cases.setdefault(case, []).append(one)
     pairs = []
-    for found in cases.values():
-        ordered = sorted(found, key=lambda one: one.state_keys)
+    for measured in cases.values():
+        ordered = sorted(measured, key=lambda one: one.state_keys)
         if ordered[0].state_keys < ordered[-1].state_keys:
             pairs.append((ordered[0], ordered[-1]))
     return pairs
@@ -134,11 +134,11 @@ def print_steps(console: Console, ours: Mapping[tuple[int, int], Sequence[Sample
 def print_soak(console: Console, soak: Soak) -> None:
     """Print the results of a soak, a line per figure."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    found = soak.to_json()
-    ages = found.pop("ages")
-    kinds = found.pop("bytes_by_kind")
-    found |= {f"bytes, {kind}": value for kind, value in kinds.items()}
-    for name, value in found.items():
+    figures = soak.to_json()
+    ages = figures.pop("ages")
+    kinds = figures.pop("bytes_by_kind")
+    figures |= {f"bytes, {kind}": value for kind, value in kinds.items()}
+    for name, value in figures.items():
         shown = f"{value:,.3f}" if isinstance(value, float) else f"{value:,}"
         table.add_row(name.replace("_", " "), shown)
     console.print(table)

@@ -53,14 +53,14 @@ def markdown(documents: Mapping[str, Mapping[str, Any]]) -> str:
     Args:
         documents: Name of a document to its content; the name is shown if it is incomplete.
     """
-    results = [one for found in documents.values() for one in found["results"]]
+    results = [one for document in documents.values() for one in document["results"]]
     counts = [one for one in results if one["workload"] == URL_COUNT]
     others = [one for one in results if one["workload"] != URL_COUNT]
     parts = [_machine(next(iter(documents.values()))), _counts(counts), _others(others)]
     few = any(len(one["seconds_all"]) < ROUNDS for one in results)
     parts.append(f"\\* Fewer than {ROUNDS} rounds, since one takes long." if few else "")
     parts.append(_won(results))
-    unfinished = [name for name, found in documents.items() if not found.get("complete")]
+    unfinished = [name for name, document in documents.items() if not document.get("complete")]
     parts.append(f"Ended before all was compared: {', '.join(unfinished)}." if unfinished else "")
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -136,9 +136,11 @@ def _won(results: Iterable[Result]) -> str:
     for one in _first(results).values():
         cases.setdefault(_case(one), []).append(one)
     said = []
-    for (workload, _, size), found in cases.items():
-        ours = min((o["seconds_median"] for o in found if o["candidate"] in _OF_OURS), default=0.0)
-        peer = min(found, key=lambda one: float(one["seconds_median"]))
+    for (workload, _, size), measured in cases.items():
+        ours = min(
+            (o["seconds_median"] for o in measured if o["candidate"] in _OF_OURS), default=0.0
+        )
+        peer = min(measured, key=lambda one: float(one["seconds_median"]))
         if peer["candidate"] not in _OF_OURS:
             ratio = ours / peer["seconds_median"]
             said.append(f"{workload}, {size:,} records: {_name(peer)}, {ratio:.2g} x")
@@ -147,11 +149,11 @@ def _won(results: Iterable[Result]) -> str:
 
 def _first(results: Iterable[Result]) -> dict[tuple[Any, ...], Result]:
     """Return (state, size, workload, candidate, form) to the first result that has it."""
-    found: dict[tuple[Any, ...], Result] = {}
+    results_by_case: dict[tuple[Any, ...], Result] = {}
     for one in results:
         case = one["state_keys"], one["increment_records"], one["workload"]
-        found.setdefault((*case, one["candidate"], one["form"]), one)
-    return found
+        results_by_case.setdefault((*case, one["candidate"], one["form"]), one)
+    return results_by_case
 
 
 def _case(one: Result) -> tuple[Any, ...]:

@@ -87,4 +87,4 @@ def floors_of(results: Sequence[Measured]) -> list[tuple[int, float]]:
     for one in results:
         if one.floor_seconds:
             floors[one.increment_records].append(one.floor_seconds)
-    return [(records, median(found)) for records, found in sorted(floors.items())]
+    return [(records, median(seconds)) for records, seconds in sorted(floors.items())]

@@ -186,8 +186,8 @@ class CrawlQueue:
         )
 
     def _site_names(self, sites: Ids) -> pa.ChunkedArray:
-        found, places = np.unique(sites, return_inverse=True)
-        names = pa.array([f"http://site{i}" for i in found.tolist()], pa.string())
+        unique_sites, places = np.unique(sites, return_inverse=True)
+        names = pa.array([f"http://site{i}" for i in unique_sites.tolist()], pa.string())
         return pa.chunked_array([names.take(pa.array(places))])
 
 

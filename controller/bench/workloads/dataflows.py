@@ -30,8 +30,8 @@ def ready(name: str) -> Mapping[str, Any]:
     """
     for point in importlib.metadata.entry_points(group="cbp.dataflows"):
         if point.name == name:
-            found: Mapping[str, Any] = point.load()()
-            return found
+            document: Mapping[str, Any] = point.load()()
+            return document
     raise BenchRefusedError(
         "workload", f"no installed package offers {name!r}; install this checkout: pip install -e ."
     )

@@ -141,12 +141,12 @@ def ranks_of(edges: Edges, nodes: int, *, damping: float = 0.85) -> Ranked:
 
 def neighbours_of(edges: Edges, nodes: int) -> list[set[int]]:
     """Return the neighbours of every page; direction, repetition and loops do not matter."""
-    found: list[set[int]] = [set() for _ in range(nodes)]
+    neighbours: list[set[int]] = [set() for _ in range(nodes)]
     for one, other in zip(edges.src.tolist(), edges.dst.tolist(), strict=True):
         if one != other:
-            found[one].add(other)
-            found[other].add(one)
-    return found
+            neighbours[one].add(other)
+            neighbours[other].add(one)
+    return neighbours
 
 
 def coefficients_of(edges: Edges, nodes: int) -> Reals:
@@ -169,5 +169,5 @@ def edge_table(edges: Edges) -> pa.Table:
 def _distinct(codes: Ids) -> Ids:
     """Return every number once, in order of first occurrence."""
     _, first = np.unique(codes, return_index=True)
-    found: Ids = codes[np.sort(first)]
-    return found
+    distinct: Ids = codes[np.sort(first)]
+    return distinct

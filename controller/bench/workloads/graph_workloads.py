@@ -167,13 +167,13 @@ class PageRank:
     def states(self) -> dict[tuple[str, str], pa.Table]:
         """Return the state of all pages after their first round."""
         edges, count = self.graph.first, self.state_keys
-        found = ranks_of(edges, count, damping=DAMPING)
+        ranks = ranks_of(edges, count, damping=DAMPING)
         node = np.arange(count)
         nodes = {
             "node": node,
-            "rank": found.rank,
-            "inflow": found.inflow,
-            "shared": np.full(count, found.dangling / count),
+            "rank": ranks.rank,
+            "inflow": ranks.inflow,
+            "shared": np.full(count, ranks.dangling / count),
             "weight": np.zeros(count),
             "affected": np.zeros(count, np.bool_),
             "round": np.ones(count, np.int64),
@@ -184,8 +184,8 @@ class PageRank:
         whole = {
             "node": pa.array([None], pa.int64()),
             "n": [count],
-            "dangling": [found.dangling],
-            "told": [found.dangling],
+            "dangling": [ranks.dangling],
+            "told": [ranks.dangling],
             "weight": [0.0],
             "round": [1],
         }

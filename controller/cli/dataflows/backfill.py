@@ -49,18 +49,18 @@ def backfill_command(
     with --keep, to keep its state. The command is refused if some of the input is gone.
     """
     with session(context).connect() as service:
-        found = service.get("dataflows", dataflow)
+        registered = service.get("dataflows", dataflow)
         query = {
             "rebuild": stages,
             "keep": keep,
             # Refuse to overwrite a newer version.
-            "expected_version": found["summary"]["version"],
+            "expected_version": registered["summary"]["version"],
             "dry_run": str(dry_run).lower(),
         }
         answer = service.put(
             "dataflows",
             dataflow,
-            content=json.dumps(found["document"]).encode(),
+            content=json.dumps(registered["document"]).encode(),
             content_type="application/json",
             query=query,
         )

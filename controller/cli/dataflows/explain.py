@@ -143,7 +143,7 @@ def _print_changes(answer: dict[str, Any]) -> None:
 
 def _consumed(item: dict[str, Any]) -> tuple[Any, ...]:
     name = f"frame {item['index']} of {item['flow']}" if item["frame"] else ""
-    taken = {
+    part = {
         (True, True): "read, removed",
         (True, False): "read, kept",
         (False, True): "removed",
@@ -155,5 +155,5 @@ def _consumed(item: dict[str, Any]) -> tuple[Any, ...]:
         item["framing_key"],
         item["records"],
         None if item["bytes"] is None else bytes_text(item["bytes"]),
-        taken,
+        part,
     )

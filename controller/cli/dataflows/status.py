@@ -139,9 +139,11 @@ def _print_stages(answer: dict[str, Any]) -> None:
     )
     for folder in answer.get("folders", ()):
         trouble = folder["trouble"]
-        for told in (trouble and trouble["error"]["message"], folder["warning"]):
-            if told:
-                print_text(f"{folder['name']}: {told} (see: cbp sources {summary['name']})", "red")
+        for warning in (trouble and trouble["error"]["message"], folder["warning"]):
+            if warning:
+                print_text(
+                    f"{folder['name']}: {warning} (see: cbp sources {summary['name']})", "red"
+                )
     outputs = [
         (flow, "for good" if keep["hours"] is None else age(keep["hours"] * 3600), _most(keep))
         for stage in answer["stages"]

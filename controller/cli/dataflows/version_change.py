@@ -56,10 +56,10 @@ def _told(node: dict[str, Any]) -> bool:
 def _row(node: dict[str, Any]) -> tuple[str, str, str]:
     state = _STATE[node["state"]]
     becomes = f"{node['kind']}, {state}" if state and node["kind"] != "removed" else node["kind"]
-    told = list(node["differences"])
+    changes_ = list(node["differences"])
     if node["buckets"]:
-        told.append(f"{node['buckets'][0]} -> {node['buckets'][1]} buckets")
-    told += [f"{flow}: {'; '.join(changes)}" for flow, changes in node["columns"].items()]
+        changes_.append(f"{node['buckets'][0]} -> {node['buckets'][1]} buckets")
+    changes_ += [f"{flow}: {'; '.join(changes)}" for flow, changes in node["columns"].items()]
     if node["kind"] != "added":
-        told += [f"input {name} reads another flow" for name in node["rewired"]]
-    return node["name"], becomes, "; ".join(told)
+        changes_ += [f"input {name} reads another flow" for name in node["rewired"]]
+    return node["name"], becomes, "; ".join(changes_)

@@ -123,17 +123,17 @@ def _rights(settings: Settings) -> Check:
     # They cannot reach what is inside a folder that is closed to them.
     behind = [p for p in open_ if root in p.parents and root.exists() and not _others_may(root)]
     if left := [str(path) for path in open_ if path not in behind]:
-        found = f"other users of this machine may read {', '.join(left)}"
-        return Check("rights", "warn", found, f"run: chmod -R o-rwx {shlex.join(left)}")
+        text = f"other users of this machine may read {', '.join(left)}"
+        return Check("rights", "warn", text, f"run: chmod -R o-rwx {shlex.join(left)}")
     return Check("rights", "ok", "nothing is open to other users")
 
 
 def _others_may(path: Path) -> bool:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return False
-    return found.st_uid == os.geteuid() and bool(found.st_mode & 0o007)
+    return status.st_uid == os.geteuid() and bool(status.st_mode & 0o007)
 
 
 def _database(settings: Settings) -> Check:
@@ -154,17 +154,17 @@ def _lost(settings: Settings) -> Check:
     there = folders(settings)
     path = sqlite_path(settings.database_url)
     if there and path is not None and not path.exists():
-        found = f"the database {path} is missing, but there are tables of {', '.join(there)}"
-        return Check("tables", "fail", found, "bring them back with: cbp recover --rebuild")
+        text = f"the database {path} is missing, but there are tables of {', '.join(there)}"
+        return Check("tables", "fail", text, "bring them back with: cbp recover --rebuild")
     unknown = sorted(there.keys() - known_dataflows(path)) if path is not None else []
     if unknown:
-        found = f"{path} does not know the tables of {', '.join(unknown)}"
+        text = f"{path} does not know the tables of {', '.join(unknown)}"
         remedy = (
             "if they were not deleted on purpose (cbp delete without --purge), stop the service "
             "and bring them back with: cbp recover --rebuild"
         )
         # A dataflow that was deleted without --purge leaves its tables, so this can be meant.
-        return Check("tables", "fail" if len(unknown) == len(there) else "warn", found, remedy)
+        return Check("tables", "fail" if len(unknown) == len(there) else "warn", text, remedy)
     return Check("tables", "ok", f"tables of {len(there)} dataflow(s)")
 
 
@@ -183,11 +183,11 @@ def _damages(settings: Settings) -> Iterator[Check]:
         files += 1
         if looked.damage is not None:
             damaged += 1
-            told = f"{looked.damage.code}: {looked.damage.path}: {looked.damage.why}"
-            yield Check("damage", "fail", told, looked.damage.next_step)
+            damage_text = f"{looked.damage.code}: {looked.damage.path}: {looked.damage.why}"
+            yield Check("damage", "fail", damage_text, looked.damage.next_step)
     if not whole:
-        found = f"{files} files were read in {READ_SECONDS:.0f} s, not all"
-        yield Check("files", "warn", found, "read everything with: cbp scrub")
+        text = f"{files} files were read in {READ_SECONDS:.0f} s, not all"
+        yield Check("files", "warn", text, "read everything with: cbp scrub")
     elif not damaged:
         yield Check("files", "ok", f"{files} files are whole")
 
@@ -198,11 +198,11 @@ def _dropped_copies(settings: Settings) -> Check:
     notes = dropped_copies(settings.cache)
     if not notes:
         return Check("index copies", "ok", "none was found damaged")
-    found = f"{len(notes)} were damaged and made anew, last {notes[-1]['copy']}: {notes[-1]['why']}"
+    text = f"{len(notes)} were damaged and made anew, last {notes[-1]['copy']}: {notes[-1]['why']}"
     remedy = (
         "nothing is lost; look at the disk of the cache folder, then remove damaged.jsonl there"
     )
-    return Check("index copies", "warn", found, remedy)
+    return Check("index copies", "warn", text, remedy)
 
 
 def _tried(name: str, check: Callable[[], str], remedy: str) -> Check:
@@ -216,16 +216,16 @@ def _tried(name: str, check: Callable[[], str], remedy: str) -> Check:
 
 
 def _python() -> Check:
-    found = ".".join(map(str, sys.version_info[:3]))
+    version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info[:2] >= PYTHON_MIN:
-        return Check("Python", "ok", found)
-    return Check("Python", "fail", found, "install Python 3.11 or later")
+        return Check("Python", "ok", version)
+    return Check("Python", "fail", version, "install Python 3.11 or later")
 
 
 def _jars(settings: Settings) -> Check:
-    found = delta_jars(settings.spark_conf)
-    if found is not None:
-        return Check("Delta jars", "ok", found)
+    jars = delta_jars(settings.spark_conf)
+    if jars is not None:
+        return Check("Delta jars", "ok", jars)
     remedy = "they are downloaded once: bash deploy/entrypoint.sh prepare (needs the network)"
     return Check("Delta jars", "warn", "none on this machine yet", remedy)
 
@@ -240,12 +240,12 @@ def _folders(settings: Settings) -> list[tuple[str, str]]:
 def _readers(settings: Settings) -> Iterable[Check]:
     """Warn if a reader of the tables is known to find none of their files."""
     if "://" not in settings.tables and needs_encoding(settings.tables):
-        found = f"Polars reads no table with a _bucket below {settings.tables!r}"
+        text = f"Polars reads no table with a _bucket below {settings.tables!r}"
         remedy = (
             "choose a path without spaces and special characters (CBP_TABLES), or read with what "
             "`cbp snapshot DATAFLOW --for polars` prints"
         )
-        yield Check("readers", "warn", found, remedy)
+        yield Check("readers", "warn", text, remedy)
 
 
 def _disk(settings: Settings) -> Check:
@@ -253,9 +253,9 @@ def _disk(settings: Settings) -> Check:
     while not place.exists():
         place = place.parent
     free = shutil.disk_usage(place).free
-    found = f"{free / 10**9:.1f} GB free at {place}"
+    text = f"{free / 10**9:.1f} GB free at {place}"
     if free < FREE_FAIL_BYTES:
-        return Check("disk", "fail", found, "make room; runs stop when the disk is full")
+        return Check("disk", "fail", text, "make room; runs stop when the disk is full")
     if free < FREE_WARN_BYTES:
-        return Check("disk", "warn", found, "make room before the tables grow")
-    return Check("disk", "ok", found)
+        return Check("disk", "warn", text, "make room before the tables grow")
+    return Check("disk", "ok", text)

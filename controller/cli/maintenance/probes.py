@@ -52,8 +52,8 @@ def check_java() -> str:
         where = "JAVA_HOME names a folder without bin/java" if home else "there is no java on PATH"
         raise LookupError(where)
     # Java prints its version on stderr.
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30).stderr
-    match = _JAVA_VERSION.search(told)
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30).stderr
+    match = _JAVA_VERSION.search(answer)
     if match is None:
         message = f"{java} tells no version"
         raise LookupError(message)

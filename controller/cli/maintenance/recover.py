@@ -53,8 +53,8 @@ def recover_command(
     settings = session(context).settings
     if dry_run or not rebuild:
         with _looking(settings) as store:
-            found = _chosen(_outlooks(store, settings), dataflows)
-        _print(found, as_json=json_)
+            outlooks = _chosen(_outlooks(store, settings), dataflows)
+        _print(outlooks, as_json=json_)
         return
     with _umask_of(settings):
         _put_damaged_aside(settings, quiet=json_)

@@ -57,30 +57,30 @@ def scrub_command(
     """Read all files on disk; show which are damaged, and how to repair them."""
     settings = session(context).settings
     console = Console(stderr=True)
-    found = Found()
+    result = Found()
     with console.status("reading") as status:
-        done = set() if rate else _read_by_service(session(context), dataflows or (), found)
+        done = set() if rate else _read_by_service(session(context), dataflows or (), result)
         here = [name for name in dataflows or folders(settings) if name not in done]
         began = time.monotonic()
         for looked in look(settings, here) if here else ():
-            found.files += 1
-            found.bytes += looked.bytes
+            result.files += 1
+            result.bytes += looked.bytes
             if looked.damage is not None:
-                found.damages.append(looked.damage.to_json())
-            status.update(f"{found.files} files, {bytes_text(found.bytes)}: {looked.path}")
+                result.damages.append(looked.damage.to_json())
+            status.update(f"{result.files} files, {bytes_text(result.bytes)}: {looked.path}")
             if rate:
-                due = found.bytes / (rate * 1e6) - (time.monotonic() - began)
+                due = result.bytes / (rate * 1e6) - (time.monotonic() - began)
                 time.sleep(max(0.0, due))
     if json_:
-        print_json({"files": found.files, "bytes": found.bytes, "damages": found.damages})
-        if found.damages:
+        print_json({"files": result.files, "bytes": result.bytes, "damages": result.damages})
+        if result.damages:
             raise typer.Exit(1)  # the document has been printed
         return
-    rows = [(one["code"], one["path"], one["why"], one["next_step"]) for one in found.damages]
+    rows = [(one["code"], one["path"], one["why"], one["next_step"]) for one in result.damages]
     if rows:
         print_table(("code", "file", "what is wrong", "what to do"), rows, empty="")
         raise DamagesFoundError(len(rows))
-    print_text(f"{found.files} files, {bytes_text(found.bytes)}: nothing is damaged", "green")
+    print_text(f"{result.files} files, {bytes_text(result.bytes)}: nothing is damaged", "green")
 
 
 def _read_by_service(here: Session, names: Sequence[str], found: Found) -> set[str]:
@@ -144,5 +144,5 @@ def folders(settings: Settings) -> dict[str, str]:
     root = Path(local_path(settings.tables))
     if "://" in str(settings.tables) or not root.is_dir():
         return {}
-    found = (path for path in sorted(root.iterdir()) if not path.name.startswith("."))
-    return {path.name: str(path) for path in found if (path / "_description").is_dir()}
+    reports = (path for path in sorted(root.iterdir()) if not path.name.startswith("."))
+    return {path.name: str(path) for path in reports if (path / "_description").is_dir()}

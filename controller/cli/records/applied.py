@@ -60,15 +60,15 @@ class Applied:
 
     def _settled(self) -> list[dict[str, Any]]:
         """Return the new claims if all are decided, oldest first."""
-        found: list[dict[str, Any]] = []
+        settled: list[dict[str, Any]] = []
         cursor = None
         while True:
             page = self._claims(limit=PAGE, cursor=cursor)
             new = [claim for claim in page["items"] if claim["sequence"] > self._since]
-            found += [claim for claim in new if claim["status"] not in ("claiming", "claimed")]
+            settled += [claim for claim in new if claim["status"] not in ("claiming", "claimed")]
             cursor = page["cursor"]
             if cursor is None or len(new) < len(page["items"]):
-                return found[::-1]
+                return settled[::-1]
 
     def _claims(self, *, limit: int, cursor: str | None = None) -> Any:
         with self._session.connect() as service:
@@ -96,7 +96,7 @@ def _matched(
     by_path: dict[str, list[dict[str, Any]]] = {}
     for one in claims:
         by_path.setdefault(one["path"], []).append(one)
-    found, turns = [], dict.fromkeys(by_path, 0)
+    matched, turns = [], dict.fromkeys(by_path, 0)
     claim: dict[str, Any] | None
     for item in items:
         path = evidence(item["path"])
@@ -110,8 +110,8 @@ def _matched(
             turns[path] = turn + (not again)
         if claim is None:
             return None
-        found.append(claim)
-    return found
+        matched.append(claim)
+    return matched
 
 
 def wait_for_stages(

@@ -71,20 +71,20 @@ def drop_command(
     applied = Applied(given, dataflow, source) if wait else None
     with _progress(hidden=json_) as progress:
         task = progress.add_task("files", total=sum(sizes))
-        taken = _hand_over(given, target, files, upload, lambda n: progress.advance(task, n))
+        items = _hand_over(given, target, files, upload, lambda n: progress.advance(task, n))
     if applied is not None:
-        taken = applied.wait(taken, hidden=json_)
+        items = applied.wait(items, hidden=json_)
     if json_:
-        print_json({"items": taken})
+        print_json({"items": items})
     else:
-        for file, item in zip(files, taken, strict=True):
+        for file, item in zip(files, items, strict=True):
             print_text(f"{file} -> {item['path']}{_became(item, source)}")
-    refused = {item["path"]: _why(item) for item in taken if item["status"] == "quarantined"}
+    refused = {item["path"]: _why(item) for item in items if item["status"] == "quarantined"}
     if refused and not json_:
         raise FilesRefusedError(dataflow, refused)
     if refused:
         raise typer.Exit(1)
-    if any(item["status"] in ("duplicate", "waits") for item in taken):
+    if any(item["status"] in ("duplicate", "waits") for item in items):
         raise typer.Exit(KNOWN_STATUS)
 
 
@@ -142,15 +142,15 @@ def _copy(
 def _foreseen(given: Session, target: Target, name: str, sha256: str) -> dict[str, Any]:
     """Return what the service says about a file, or that no service answers."""
     dataflow, source = target
-    told: dict[str, Any] = {"sha256": sha256, "told": False, "same_as": None}
+    fields: dict[str, Any] = {"sha256": sha256, "told": False, "same_as": None}
     try:
         with given.connect() as service:
             at = ("dataflows", dataflow, "sources", source, "identity")
-            found = service.get(*at, name=name, sha256=sha256)
+            answer = service.get(*at, name=name, sha256=sha256)
     except CbpError as error:  # no service, or none that knows this dataflow
-        return told | {"why": error.message}
-    status = "dropped" if found["outcome"] == "accepted" else found["outcome"]
-    return told | {"told": True, "same_as": found["same_as"], "status": status}
+        return fields | {"why": error.message}
+    status = "dropped" if answer["outcome"] == "accepted" else answer["outcome"]
+    return fields | {"told": True, "same_as": answer["same_as"], "status": status}
 
 
 def _patience(answers: Callable[[], bool]) -> Callable[[], bool]:

@@ -122,8 +122,8 @@ def reason_text(reason: Mapping[str, Any] | None, *, whole: bool = False) -> str
     if len(lines) < 2:
         return text + more if lines else text
     if whole:
-        told = (f"  line {one['line']}{_column(one)}: {one['message']}" for one in lines[1:])
-        return "\n".join((text, *told)) + more
+        further = (f"  line {one['line']}{_column(one)}: {one['message']}" for one in lines[1:])
+        return "\n".join((text, *further)) + more
     numbers = list(dict.fromkeys(str(one["line"]) for one in lines[1:]))
     shown = ", ".join(numbers[:_NUMBERS_MAX])
     left = len(numbers) - _NUMBERS_MAX

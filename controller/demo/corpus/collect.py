@@ -59,8 +59,8 @@ def collect(bar: Bar, *, limit: int | None, with_stdlib: bool, alive: Callable[[
         alive: Raises if the service has ended.
     """
     folders = installed_folders()
-    found = find_modules([*folders, standard_library()] if with_stdlib else folders)
-    names, modules = all_names(found), sample(found, limit)
+    modules_found = find_modules([*folders, standard_library()] if with_stdlib else folders)
+    names, modules = all_names(modules_found), sample(modules_found, limit)
     pages = []
     with bar("modules read", len(modules)) as advance, _no_collector():
         for number, module in enumerate(modules):

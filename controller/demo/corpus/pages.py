@@ -88,8 +88,8 @@ class Page:
 def installed_folders() -> list[Path]:
     """Return the folders that hold this interpreter's installed packages."""
     paths = sysconfig.get_paths()
-    found = dict.fromkeys(Path(paths[name]).resolve() for name in ("purelib", "platlib"))
-    return [path for path in found if path.is_dir()]
+    folders = dict.fromkeys(Path(paths[name]).resolve() for name in ("purelib", "platlib"))
+    return [path for path in folders if path.is_dir()]
 
 
 def standard_library() -> Path:
@@ -99,14 +99,14 @@ def standard_library() -> Path:
 
 def find_modules(folders: Iterable[Path]) -> list[Module]:
     """Return the modules below these folders, by name; the first folder that has a name wins."""
-    found: dict[str, Module] = {}
+    modules_by_name: dict[str, Module] = {}
     for folder in folders:
         for module in _modules_below(folder):
-            known = found.get(module.name)
+            known = modules_by_name.get(module.name)
             # Python prefers a package to a module of the same name in the same folder.
             if known is None or (module.is_package and not known.is_package):
-                found[module.name] = module
-    return sorted(found.values(), key=lambda module: module.name)
+                modules_by_name[module.name] = module
+    return sorted(modules_by_name.values(), key=lambda module: module.name)
 
 
 def all_names(modules: Iterable[Module]) -> frozenset[str]:

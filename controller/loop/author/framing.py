@@ -106,8 +106,8 @@ class Framer:
                     self._turns[question.key] = max(self._turns.values(), default=0) + 1
 
     def _next(self, waiting: Sequence[tuple[DataflowRecord, StageNode]]) -> int | None:
-        taken = [Taken(*key, since) for key, since in self._questions.busy().items()]
-        return self._places.next(taken, [record.name for record, _ in waiting], self._clock())
+        works = [Taken(*key, since) for key, since in self._questions.busy().items()]
+        return self._places.next(works, [record.name for record, _ in waiting], self._clock())
 
     def waits(
         self, record: DataflowRecord, node: StageNode, connectors: Mapping[str, Connector]
@@ -163,9 +163,9 @@ class Framer:
     def keep_time(self) -> None:
         """Pause the stages whose author's function hangs; their threads are left alone."""
         for question, error in self._questions.give_up_late():
-            told = error.as_dict()
-            _log.warning("framing.gave_up", dataflow=question.key[0], error=told)
-            stop = partial(self._store.pause_stage, *question.key, error.message, told)
+            details = error.as_dict()
+            _log.warning("framing.gave_up", dataflow=question.key[0], error=details)
+            stop = partial(self._store.pause_stage, *question.key, error.message, details)
             self._isolation.attempt(question.key[0], "stopped", stop)
 
     # one stage
@@ -216,9 +216,9 @@ class Framer:
             self.advance(record, node, wanted=wanted, begins=begins)
         except CbpError as error:
             if wanted():
-                told = error.as_dict()
-                _log.warning("framing.failed", dataflow=record.name, error=told)
-                self._store.pause_stage(record.name, node.name, error.message, told)
+                details = error.as_dict()
+                _log.warning("framing.failed", dataflow=record.name, error=details)
+                self._store.pause_stage(record.name, node.name, error.message, details)
 
     def _step(
         self,
@@ -236,13 +236,13 @@ class Framer:
         increment, framing = connector.arrived[0], connector.framing
         assert framing is not None, "the store knows this input as framed"
         # A close that is requested meanwhile stands behind this increment, which has arrived.
-        found, memo = self._increments.frame(
+        segments, memo = self._increments.frame(
             record.folder, node.name, spec, increment, framing.memo
         )
         with self._punctuations.lock(record.name):
             if not wanted():
                 return False
-            framing, done = framing.take(increment, found, memo)
+            framing, done = framing.take(increment, segments, memo)
             self._store.frame(
                 record.name,
                 node.name,

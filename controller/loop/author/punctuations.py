@@ -71,9 +71,9 @@ class PunctuationLog:
 
     def trim(self, number: int) -> None:
         """Remove the entries before `number`; a durable position replaces them."""
-        for found in record_numbers(self._files.list_names(self._folder)):
-            if found < number:
-                self._files.remove(self._path(found), what="dead_record")
+        for entry_number in record_numbers(self._files.list_names(self._folder)):
+            if entry_number < number:
+                self._files.remove(self._path(entry_number), what="dead_record")
 
     def _path(self, number: int) -> str:
         return f"{self._folder}/{number:020d}.json"
@@ -127,9 +127,9 @@ class Punctuations:
         self.require_framed(record, flow)
         with self.lock(record.name):
             self.catch_up(record)
-            found = self._store.punctuation(record.name, key)
-            if found is not None:
-                return found
+            recorded = self._store.punctuation(record.name, key)
+            if recorded is not None:
+                return recorded
             made = Punctuation(
                 number=self._store.next_punctuation(record.name),
                 flow=flow,

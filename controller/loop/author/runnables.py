@@ -93,9 +93,9 @@ class Answers:
         for question, _ in late:  # first, for all of them: the store may fail below
             self._asked.pop(question.key, None)
         for question, error in late:
-            told = error.as_dict()
-            _log.warning("runnable.gave_up", dataflow=question.key[0], error=told)
-            stop = partial(self._store.pause_stage, *question.key, error.message, told)
+            details = error.as_dict()
+            _log.warning("runnable.gave_up", dataflow=question.key[0], error=details)
+            stop = partial(self._store.pause_stage, *question.key, error.message, details)
             self._isolation.attempt(question.key[0], "stopped", stop)
 
     def given(self, views: Iterable[tuple[StageView, Life]]) -> dict[StageId, StageView]:
@@ -104,8 +104,8 @@ class Answers:
         Args:
             views: Stages whose Runnable is called now, with the lives of their dataflows.
         """
-        found = list(views)
-        mine = {view.id: self._ask(view, life) for view, life in found if view.by_author}
+        all_views = list(views)
+        mine = {view.id: self._ask(view, life) for view, life in all_views if view.by_author}
         # Questions of earlier ticks have had their grace.
         fresh = [asked.answer for asked, new in mine.values() if new]
         for late in wait(fresh, timeout=GRACE_SECONDS).not_done:
@@ -114,7 +114,7 @@ class Answers:
             view.id: replace(view, answer=self._answer(view, mine[view.id][0]))
             if view.id in mine
             else view
-            for view, _ in found
+            for view, _ in all_views
         }
 
     def forget(self, dataflow: str) -> None:

@@ -165,10 +165,10 @@ class Housekeeping:
             NotFoundError: If there is no such dataflow.
         """
         with self._exclusion.hold(name, _COLLECTED):
-            found = self.look(name)
+            garbage = self.look(name)
             self._kept_at[name] = self._store.epochs().get(name, 0)
             self._keep(name)
-            return found
+            return garbage
 
     def _keep(self, name: str) -> None:
         try:

@@ -110,9 +110,9 @@ class Inputs:
     ) -> Expiry:
         source, retention = node.name, node.keep.over(self.keep.inputs)
         # The newest one always stays: it tells which number was last.
-        found = self.store.oldest_increments(record.name, source, limit=INCREMENTS_MAX)
+        oldest = self.store.oldest_increments(record.name, source, limit=INCREMENTS_MAX)
         newest = self.store.next_index(record.name, source) - 1
-        held = [_held(one) for one in found if one.increment.index < newest]
+        held = [_held(one) for one in oldest if one.increment.index < newest]
         total = 0
         if retention.bytes:
             folder = f"{record.folder}/{source_folder(source)}"

@@ -128,22 +128,22 @@ class Scrubs:
         return Scrub(name, status, "idle work", *figures, damages)
 
     def _read(self, record: DataflowRecord) -> None:
-        name, found = record.name, dict[str, Damage]()
+        name, damages = record.name, dict[str, Damage]()
         try:
             for looked in self._scrubbing.looks(record):
                 if looked.damage is not None:
-                    found[looked.damage.path] = looked.damage
+                    damages[looked.damage.path] = looked.damage
                 self._note(name, files=1, bytes_=looked.bytes)
-            self._scrubbing.take(name, found, now := self._clock())
+            self._scrubbing.take(name, damages, now := self._clock())
         except CbpError as error:
             _log.warning("scrub.failed", dataflow=name, error=error.as_dict())
             self._settle(name, status="failed", error=error)
         except Exception as unforeseen:
             _log.exception("scrub.failed", dataflow=name)
-            told = InvariantError(f"{type(unforeseen).__name__}: {unforeseen}")
-            self._settle(name, status="failed", error=told)
+            unexpected = InvariantError(f"{type(unforeseen).__name__}: {unforeseen}")
+            self._settle(name, status="failed", error=unexpected)
         else:
-            self._settle(name, status="damaged" if found else "whole", ended_at=now)
+            self._settle(name, status="damaged" if damages else "whole", ended_at=now)
 
     def _note(self, name: str, *, files: int, bytes_: int) -> None:
         with self._lock:

@@ -132,8 +132,8 @@ class Terms:
 
 def _number_of(name: str) -> int:
     """Return the number of a term's folder; 0: it is none, perhaps a copy that somebody made."""
-    found = _TERM.fullmatch(name)
-    return int(found[1]) if found else 0
+    match = _TERM.fullmatch(name)
+    return int(match[1]) if match else 0
 
 
 @contextmanager

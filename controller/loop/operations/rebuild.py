@@ -44,15 +44,15 @@ def bring_back(
         RebuildIncompleteError: At the end, if some could not be brought back.
     """
     known = {record.name for record in store.dataflows()}
-    found = described(files, tables_root)
-    for name in sorted(set(only) - found.keys()):
+    descriptions_by_name = described(files, tables_root)
+    for name in sorted(set(only) - descriptions_by_name.keys()):
         raise NotFoundError(kind="described folder of dataflow", name=name)
-    lost = [n for n in sorted(found) if n not in known and (not only or n in only)]
+    lost = [n for n in sorted(descriptions_by_name) if n not in known and (not only or n in only)]
     failed: dict[str, CbpError] = {}
     for name in lost:
         on_dataflow(name)
         try:
-            register(found[name])
+            register(descriptions_by_name[name])
         except CbpError as error:
             failed[name] = error
     rebuilt = [name for name in lost if name not in failed]

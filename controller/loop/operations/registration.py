@@ -135,19 +135,19 @@ class Versions:
             leaders, shape = choose_leaders(dataflow), shape_of(dataflow)
             first = Description(1, record.document, leaders, shape)
             claimed = claim_folder(self.files, record.folder, first)
-            found = claimed.description
-            generation = self.open_log(record.folder).generation_before(found.version)
-            record = replace(record, version=found.version, generation=generation)
-            require_planned(record, dataflow, found)
-            self.changes.bring_tables(record, dataflow, found)
+            description = claimed.description
+            generation = self.open_log(record.folder).generation_before(description.version)
+            record = replace(record, version=description.version, generation=generation)
+            require_planned(record, dataflow, description)
+            self.changes.bring_tables(record, dataflow, description)
             self.arrivals.prepare(record, dataflow)
             # One version behind until the store stands where it began: a crash is then finished.
-            early = replace(record, version=found.version - (found.begin is not None))
+            early = replace(record, version=description.version - (description.begin is not None))
             with self.ticker.lock:
-                self._record(early, dataflow, found)
+                self._record(early, dataflow, description)
                 if claimed.before:
                     try:
-                        self._take_over(record, dataflow, found, on_redo)
+                        self._take_over(record, dataflow, description, on_redo)
                     except Exception:
                         # A caller with an error has registered nothing; the next try finds all.
                         with suppress(CbpError):
@@ -166,10 +166,10 @@ class Versions:
 
     def _is_recorded(self, record: DataflowRecord) -> bool:
         try:
-            found = self.store.dataflow(record.name)
+            recorded = self.store.dataflow(record.name)
         except CbpError:
             return False
-        return found.created_at == record.created_at
+        return recorded.created_at == record.created_at
 
     def change(
         self,

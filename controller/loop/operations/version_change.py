@@ -147,29 +147,29 @@ class Changes:
         """
         self._finisher.finish_all(record)
         self._finisher.require_finished(record.name)
-        found = self.plan(record, document, after, choice)
-        found.require_allowed()
-        if not found.changed:
-            return replace(found, done=True)
-        leads = _leads(after, found.succession.leaders)
+        planned = self.plan(record, document, after, choice)
+        planned.require_allowed()
+        if not planned.changed:
+            return replace(planned, done=True)
+        leads = _leads(after, planned.succession.leaders)
         begin = Begin(
             self._publisher.next_ms(record.name, int(self._clock().timestamp() * 1000)),
-            found.succession.position,
-            self._rewritten(record, after, found, leads),
-            tuple(n for n in found.succession.leaders if found.plan.stages[n].kind != "kept"),
+            planned.succession.position,
+            self._rewritten(record, after, planned, leads),
+            tuple(n for n in planned.succession.leaders if planned.plan.stages[n].kind != "kept"),
             tuple(
                 name
                 for name in after.stages
-                if found.plan.stages[name].kind != "kept" or name in found.plan.rebuilt
+                if planned.plan.stages[name].kind != "kept" or name in planned.plan.rebuilt
             ),
         )
         description = Description(
-            found.version, document, found.succession.leaders, shape_of(after), begin
+            planned.version, document, planned.succession.leaders, shape_of(after), begin
         )
         self._descriptions.put(record.folder, description, staged=self._terms.folder)
-        _log.info("dataflow.changed", dataflow=record.name, version=found.version)
+        _log.info("dataflow.changed", dataflow=record.name, version=planned.version)
         self.finish(record)
-        return replace(found, done=True)
+        return replace(planned, done=True)
 
     def unfinished(self, record: DataflowRecord) -> bool:
         """Return whether the newest version of a dataflow is ahead of the store."""
@@ -256,7 +256,7 @@ class Changes:
 
         If the files of a stage's increment are gone, it is located in the stage's table.
         """
-        found: list[Increment] = []
+        increments: list[Increment] = []
         cursor: str | None = None
         dropped = self._dropped(record).get(flow, ())
 
@@ -269,10 +269,10 @@ class Changes:
             page = self._store.increments(record.name, flow, cursor=cursor, limit=_PAGE)
             readable = self._located(record, flow, [item.increment for item in page.items])
             there = list(itertools.takewhile(stands, readable))
-            found += there
+            increments += there
             cursor = page.cursor
             if cursor is None or len(there) < len(readable):
-                return tuple(reversed(found))
+                return tuple(reversed(increments))
 
     def _dropped(self, record: DataflowRecord) -> dict[str, list[range]]:
         return increments_dropped(self._open_log(record.folder).generations)

@@ -142,10 +142,10 @@ class Explaining:
         """Return the code of a run: from its record, or from the version in force when it began."""
         if intention is not None:
             return {"version": intention.dataflow_version, "codes": intention.codes}
-        found = self._descriptions.at(record, int(run.started_at.timestamp() * 1000))
-        stages = {} if found.shape is None else found.shape.stages
+        description = self._descriptions.at(record, int(run.started_at.timestamp() * 1000))
+        stages = {} if description.shape is None else description.shape.stages
         codes = {n: stages[n].code.text for n in unit.names if n in stages and stages[n].code}
-        return {"version": found.version, "codes": codes}
+        return {"version": description.version, "codes": codes}
 
     def _frames(
         self,
@@ -181,8 +181,8 @@ class Explaining:
             if spec.frame_by is not None:
                 continue  # a frame's number names no increment
             flow = unit.leader.wiring[spec.name]
-            taken = {*run.read.get(spec.name, ()), *run.remove.get(spec.name, ())}
-            for index in sorted(taken):
+            indexes = {*run.read.get(spec.name, ()), *run.remove.get(spec.name, ())}
+            for index in sorted(indexes):
                 try:
                     yield self._store.increment(run.dataflow, flow, index).increment
                 except NotFoundError:
@@ -214,6 +214,8 @@ class Explaining:
         generations = self._open_log(record.folder).generations
         home = home_of(generations, unit.leader.name, run.epoch)
         for member in unit.members:
-            found = self._history.first_shown(record.folder, record.name, member, run.epoch, home)
-            versions.update((table, shown.version) for table, shown in found.items())
+            shown_versions = self._history.first_shown(
+                record.folder, record.name, member, run.epoch, home
+            )
+            versions.update((table, shown.version) for table, shown in shown_versions.items())
         return versions

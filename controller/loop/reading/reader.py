@@ -195,10 +195,10 @@ class Reading:
                 raise _cursor_invalid(cursor)
             return int(match[1]), (int(match[2]), int(match[3]))
         asked = as_of or AsOf()
-        found = self._snapshots.take(
+        snapshot = self._snapshots.take(
             dataflow, epoch=asked.epoch, stage=asked.stage, at_ms=asked.at_ms
         )
-        return found.tables[table].version, (0, 0)
+        return snapshot.tables[table].version, (0, 0)
 
     def read_state(self, dataflow: str, stage: str, state: str) -> Iterator[dict[str, Any]]:
         """Yield every published state record, bucket by bucket; raises as `look_up`."""
@@ -209,8 +209,8 @@ class Reading:
         """Return the first increment of a flow that retention has left."""
         if flow not in compiled.sources:
             return self._increments.horizon(record.folder, flow)
-        found = self._store.oldest_increments(record.name, flow, limit=1)
-        return found[0].increment.index if found else 0
+        oldest = self._store.oldest_increments(record.name, flow, limit=1)
+        return oldest[0].increment.index if oldest else 0
 
     def _increment(self, record: DataflowRecord, flow: str, index: int) -> Increment:
         """Return an increment; recall it from its table if a restored store does not know it."""

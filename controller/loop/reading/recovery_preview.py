@@ -82,17 +82,17 @@ def look_out(store: Store, files: Files, tables_root: str) -> list[Outlook]:
     interrupted: dict[tuple[str, str], list[str]] = {}
     for run in store.intended_runs():
         interrupted.setdefault((run.dataflow, run.stage), []).append(run.id)
-    found = []
+    outlooks = []
     for name, folder in sorted(names.items()):
         document = store.dataflow(name).document if name in folders else documents[name]
         sources = tuple(document.get("sources") or ())
         try:
-            found.append(
+            outlooks.append(
                 _outlook(store, files, folder, name, known=name in folders, sources=sources)
             )
         except (CbpError, ValueError, KeyError, TypeError) as error:
-            found.append(Outlook(name, name in folders, problem=str(error)))
-    return [_with_runs(outlook, interrupted) for outlook in found]
+            outlooks.append(Outlook(name, name in folders, problem=str(error)))
+    return [_with_runs(outlook, interrupted) for outlook in outlooks]
 
 
 def _outlook(

@@ -146,11 +146,11 @@ class Snapshots:
     def _shown(
         self, record: DataflowRecord, units: Mapping[str, PhysicalStage], at_ms: int | None
     ) -> dict[str, TableVersion]:
-        found: dict[str, TableVersion] = {}
+        versions: dict[str, TableVersion] = {}
         for unit in units.values():
             for node in unit.members:
-                found.update(self._history.shown(record.folder, record.name, node, at_ms=at_ms))
-        return found
+                versions.update(self._history.shown(record.folder, record.name, node, at_ms=at_ms))
+        return versions
 
     def _published_ms(self, record: DataflowRecord, unit: PhysicalStage, epoch: int) -> int:
         """Return when an epoch of a physical stage was published.
@@ -163,16 +163,16 @@ class Snapshots:
         if epoch >= log.next_epochs().get(leader, 0):
             raise missing
         generation = home_of(log.generations, leader, epoch)
-        found = [
+        stamps = [
             (version.stamp_ms, version.epoch, node)
             for node in unit.members
             for version in self._history.first_shown(
                 record.folder, record.name, node, epoch, generation
             ).values()
         ]
-        if not found:
+        if not stamps:
             raise missing
-        stamp_ms, shown, node = min(found, key=lambda one: one[:2])
+        stamp_ms, shown, node = min(stamps, key=lambda one: one[:2])
         if shown <= epoch:
             return stamp_ms
         # Several epochs were published at once, or this one changed nothing. Or its version is
@@ -191,7 +191,7 @@ def _open(log: IntentionLog, leader: str) -> tuple[Intention, ...]:
 
 def _lacking(records: Mapping[str, tuple[Intention, ...]], tables: _Tables) -> list[int]:
     """Return, for each stage with such a record, when its first unpublished record was put."""
-    found = []
+    lacking_epochs = []
     for many in records.values():
         lacking = (
             one.prepared_ms
@@ -203,8 +203,8 @@ def _lacking(records: Mapping[str, tuple[Intention, ...]], tables: _Tables) -> l
                 if change.table in tables
             )
         )
-        found += [first for first in (next(lacking, None),) if first is not None]
-    return found
+        lacking_epochs += [first for first in (next(lacking, None),) if first is not None]
+    return lacking_epochs
 
 
 def _same(left: _Tables, right: _Tables) -> bool:

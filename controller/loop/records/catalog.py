@@ -54,10 +54,10 @@ class _Compared:
         """Compare; `registered` is `None` for a dataflow of a release that kept no shapes."""
         if registered is None:
             return cls(dataflow, None, None, adopted=False)
-        found = (drift(registered, loaded), drift(registered, loaded, code=False))
+        drifts = (drift(registered, loaded), drift(registered, loaded, code=False))
         drifted, other_tables = (
             CodeDriftedError(record.name, record.version, mistakes) if mistakes else None
-            for mistakes in found
+            for mistakes in drifts
         )
         return cls(dataflow, drifted, other_tables, not unfingerprinted(registered))
 
@@ -81,9 +81,9 @@ class Catalog:
         """
         made_from = record.version, record.created_at
         with self._lock:
-            found = self._compiled.get(record.name)
-        if found is not None and found[0] == made_from:
-            return found[1]
+            cached = self._compiled.get(record.name)
+        if cached is not None and cached[0] == made_from:
+            return cached[1]
         dataflow = self._registry.compile(record.document)
         with self._lock:
             self._compiled[record.name] = made_from, dataflow
@@ -98,9 +98,9 @@ class Catalog:
         """
         dataflow = self.compiled(record)
         with self._lock:
-            found = self._units.get(record.name)
-        if found is not None and found[0] is dataflow:
-            return found[1]
+            cached = self._units.get(record.name)
+        if cached is not None and cached[0] is dataflow:
+            return cached[1]
         leaders = {stage.stage for stage in self._store.stages(record.name)}
         units = physical_stages(dataflow, leaders)
         with self._lock:
@@ -129,15 +129,15 @@ class Catalog:
             DataflowInvalidError: See `compiled`.
             InvariantError: As in `require_same`.
         """
-        found = self._compare(record)
-        if found.drifted is None:
+        compared = self._compare(record)
+        if compared.drifted is None:
             return {}
-        if found.other_tables is not None:
-            raise found.drifted
+        if compared.other_tables is not None:
+            raise compared.drifted
         stopped = {}
         for leader, unit in self.units(record).items():
             names = {f"stages.{name}" for name in unit.names}
-            mistakes = [one for one in found.drifted.mistakes if one.where in names]
+            mistakes = [one for one in compared.drifted.mistakes if one.where in names]
             if mistakes:
                 stopped[leader] = CodeDriftedError(record.name, record.version, mistakes)
         return stopped
@@ -160,10 +160,10 @@ class Catalog:
             record: The dataflow.
             staged: As in `Files.put_if_absent`.
         """
-        found = self._compare(record)
-        if found.adopted or found.drifted is not None:
+        compared = self._compare(record)
+        if compared.adopted or compared.drifted is not None:
             return
-        self._descriptions.adopt(record, shape_of(found.dataflow), staged=staged)
+        self._descriptions.adopt(record, shape_of(compared.dataflow), staged=staged)
         with self._lock:
             self._compared.pop(record.name, None)
         _log.info("code.adopted", dataflow=record.name, version=record.version)
@@ -171,13 +171,13 @@ class Catalog:
     def _compare(self, record: DataflowRecord) -> _Compared:
         dataflow = self.compiled(record)
         with self._lock:
-            found = self._compared.get(record.name)
-        if found is None or found.dataflow is not dataflow:
+            compared = self._compared.get(record.name)
+        if compared is None or compared.dataflow is not dataflow:
             registered, loaded = self._descriptions.of(record).shape, shape_of(dataflow)
-            found = _Compared.of(record, dataflow, registered, loaded)
+            compared = _Compared.of(record, dataflow, registered, loaded)
             with self._lock:
-                self._compared[record.name] = found
-        return found
+                self._compared[record.name] = compared
+        return compared
 
     def leader(self, name: str, stage: str) -> str:
         """Return the leader of a stage, which may be itself; raises `NotFoundError`."""

@@ -91,26 +91,26 @@ def claim_folder(files: Files, folder: str, first: Description) -> Claimed:
         if others:
             raise TableForeignError(folder, ", ".join(others[:SHOWN_MAX]))
     descriptions = Descriptions(files)
-    found = descriptions.newest(folder)
-    if found is None:
+    description = descriptions.newest(folder)
+    if description is None:
         descriptions.put(folder, first)
         return Claimed(False, first)
-    if found.document != plain:
+    if description.document != plain:
         raise TableForeignError(folder, "a dataflow with another description")
-    return Claimed(True, found)
+    return Claimed(True, description)
 
 
 def described(files: Files, tables_root: str) -> dict[str, Any]:
     """Return dataflow name -> newest document, for every described folder in `tables_root`."""
-    found = {}
+    documents = {}
     descriptions = Descriptions(files)
     for name in files.list_names(tables_root):
         if not name.startswith("."):
             with suppress(InvariantError, OperatingError):  # damaged, or a file of somebody
                 newest = descriptions.newest(f"{tables_root}/{name}")
                 if newest is not None:
-                    found[name] = newest.document
-    return found
+                    documents[name] = newest.document
+    return documents
 
 
 def set_aside(files: Files, folder: str, *, run: str, faults: Faults) -> str:

@@ -58,7 +58,7 @@ class Begin:
         return {
             "at_ms": self.at_ms,
             "position": self.position.to_json(),
-            "tables": {n: [c.to_json() for c in found] for n, found in self.tables.items()},
+            "tables": {n: [c.to_json() for c in changes] for n, changes in self.tables.items()},
             "fresh": list(self.fresh),
             "anew": list(self.anew),
         }
@@ -70,7 +70,10 @@ class Begin:
         return cls(
             value["at_ms"],
             position,
-            {n: tuple(map(TableChange.from_json, found)) for n, found in value["tables"].items()},
+            {
+                n: tuple(map(TableChange.from_json, changes))
+                for n, changes in value["tables"].items()
+            },
             tuple(value["fresh"]),
             # Old descriptions do not say: any stage may have begun anew.
             tuple(value.get("anew", position.stages)),
@@ -181,20 +184,24 @@ class Descriptions:
         self._kept.pop(record.folder, None)
 
     def _with_adopted(self, record: DataflowRecord) -> Description:
-        found = self._read(path_of(record.folder, record.version))
+        description = self._read(path_of(record.folder, record.version))
         path = adopted_path(record.folder, record.version)
-        known = found.shape is not None and not unfingerprinted(found.shape)
+        known = description.shape is not None and not unfingerprinted(description.shape)
         if known or not self.files.exists(path):
-            return found
+            return description
         adopted = read_record(self.files, path, DataflowShape.from_json)
-        return replace(found, shape=with_codes(found.shape or adopted, adopted))
+        return replace(description, shape=with_codes(description.shape or adopted, adopted))
 
     def at(self, record: DataflowRecord, ms: int) -> Description:
         """Return the description in force at a time, in milliseconds since 1970."""
-        found = self.of(record)
-        while found.begin is not None and found.begin.at_ms > ms and found.version > 1:
-            found = self._with_adopted(replace(record, version=found.version - 1))
-        return found
+        description = self.of(record)
+        while (
+            description.begin is not None
+            and description.begin.at_ms > ms
+            and description.version > 1
+        ):
+            description = self._with_adopted(replace(record, version=description.version - 1))
+        return description
 
     def before(self, record: DataflowRecord) -> Iterator[Description]:
         """Yield the earlier versions of a dataflow, oldest first; raises as `of`."""
@@ -205,16 +212,16 @@ class Descriptions:
         """Return stage -> first epoch of the record's version, and when that version began."""
         if record.version == 1:
             return {}, 0
-        found = self.of(record)
-        return found.begins, found.begin.at_ms if found.begin else 0
+        description = self.of(record)
+        return description.begins, description.begin.at_ms if description.begin else 0
 
     def anew(self, record: DataflowRecord) -> frozenset[str]:
         """Return the stages that any version but the first changed, or let begin anew."""
-        found: set[str] = set()
+        stages: set[str] = set()
         for version in range(2, record.version + 1):
             begin = self._read(path_of(record.folder, version)).begin
-            found |= set(begin.anew if begin else ())
-        return frozenset(found)
+            stages |= set(begin.anew if begin else ())
+        return frozenset(stages)
 
     def put(self, folder: str, description: Description, *, staged: str = "") -> None:
         """Make a new version durable: the step by which it takes over.

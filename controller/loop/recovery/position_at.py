@@ -151,10 +151,10 @@ class Past:
             if "." in increment.flow:  # output of a stage, made of what came before it
                 return True
             try:
-                found = self.store.increment(record.name, increment.flow, increment.index)
+                recorded = self.store.increment(record.name, increment.flow, increment.index)
             except NotFoundError:
                 return True  # forgotten, so it is old
-            return found.created_at <= at
+            return recorded.created_at <= at
 
         def closed_before(number: int) -> bool:
             if not number:
@@ -211,11 +211,11 @@ class Past:
     def _closes(self, record: DataflowRecord, base: Position, end: int) -> list[Punctuation]:
         """Return the closes from a position up to a number, oldest first."""
         logged = self.punctuations.log(record.folder).since(base.punctuations)
-        found = [one for one in logged if one.number < end]
-        if base.punctuations + len(found) < end:
+        closes = [one for one in logged if one.number < end]
+        if base.punctuations + len(closes) < end:
             why = f"the closes of its flows from number {base.punctuations} on are not all kept"
             raise RollbackImpossibleError(record.name, why)
-        return found
+        return closes
 
     def _arrivals(
         self, record: DataflowRecord, base: Position, cut: Cut | None, read: Mapping[str, int]
@@ -233,11 +233,13 @@ class Past:
         Raises:
             RollbackImpossibleError: If the store has forgotten one of them.
         """
-        found: list[IncrementRecord] = []
-        stood = {increment.flow: increment.index + 1 for increment in base.newest}
+        arrivals: list[IncrementRecord] = []
+        first_indexes = {increment.flow: increment.index + 1 for increment in base.newest}
         for source in self.catalog.compiled(record).sources:
             arrived: list[IncrementRecord] = []
-            for index in range(stood.get(source, 0), self.store.next_index(record.name, source)):
+            for index in range(
+                first_indexes.get(source, 0), self.store.next_index(record.name, source)
+            ):
                 try:
                     arrived.append(self.store.increment(record.name, source, index))
                 except NotFoundError as error:
@@ -247,8 +249,8 @@ class Past:
                 at, last = datetime.fromtimestamp(cut.at_ms / 1000, UTC), read.get(source, -1)
                 there = [one.created_at <= at or one.increment.index <= last for one in arrived]
                 arrived = arrived[: max((n for n, kept in enumerate(there, 1) if kept), default=0)]
-            found += arrived
-        return found
+            arrivals += arrived
+        return arrivals
 
     def _origin(
         self,
@@ -304,14 +306,14 @@ def records_of(log: IntentionLog, stage: str, start: int, stop: int) -> list[Int
     Raises:
         RollbackImpossibleError: If one is gone.
     """
-    found = []
+    intentions = []
     for epoch in range(start, stop):
         intention = log.read(stage, epoch)
         if intention is None:
             why = f"the record of epoch {epoch} of stage {stage!r} is gone"
             raise RollbackImpossibleError(stage, why, epoch=epoch)
-        found.append(intention)
-    return found
+        intentions.append(intention)
+    return intentions
 
 
 def _base(
@@ -347,15 +349,15 @@ def _framed(units: Mapping[str, PhysicalStage]) -> set[tuple[str, str]]:
 
 def _last_read(records: Sequence[Intention], units: Mapping[str, PhysicalStage]) -> dict[str, int]:
     """Return flow -> the newest increment that records read of it, at inputs without frames."""
-    found: dict[str, int] = {}
+    last_read: dict[str, int] = {}
     for one in records:
         leader = units[one.stage].leader
         framed = {spec.name for spec in leader.translator.framed}
         for input_, indexes in (*one.read.items(), *one.remove.items()):
             if input_ not in framed and input_ in leader.wiring:
                 flow = leader.wiring[input_]
-                found[flow] = max(found.get(flow, -1), *indexes, -1)
-    return found
+                last_read[flow] = max(last_read.get(flow, -1), *indexes, -1)
+    return last_read
 
 
 def _claim(dataflow: str, arrived: IncrementRecord) -> ClaimRecord:

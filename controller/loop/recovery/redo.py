@@ -219,8 +219,8 @@ class Recovery:
             self._publisher.before(record, stage.stage, stage.epoch)
         except InvariantError as error:
             # Without them its state is unknown: the stage never runs, the other stages go on.
-            told = error.as_dict()
-            self._store.pause_stage(record.name, stage.stage, error.message, told)
+            details = error.as_dict()
+            self._store.pause_stage(record.name, stage.stage, error.message, details)
 
     def _queued(self, intention: Intention) -> bool:
         """Return whether the store holds everything that a record read."""

@@ -126,8 +126,8 @@ class Rollbacks:
         """
         log = self._open_log(record.folder)
         cut = self._cut(record, log, to)
-        stood = self._past.stood(record, log, cut, everything=not drop_later)
-        position = stood.position
+        past = self._past.stood(record, log, cut, everything=not drop_later)
+        position = past.position
         dropped: dict[str, int] = {}
         if drop_later:
             position, dropped = self._without_later(record, position)
@@ -144,7 +144,7 @@ class Rollbacks:
             who=who,
             why=why,
             dropped=dropped,
-            closes_dropped=stood.dropped,
+            closes_dropped=past.dropped,
             superseded=superseded,
             request=request,
         )
@@ -158,7 +158,7 @@ class Rollbacks:
                 for name, stage in position.stages.items()
                 for input_, connector in stage.connectors.items()
             },
-            closes_again=len(stood.again),
+            closes_again=len(past.again),
             tables=self._tables(record, generation, dry_run=True),
         )
 
@@ -177,8 +177,8 @@ class Rollbacks:
             epochs = moment.cut.epochs
             return all(epochs[s] >= epoch for s, epoch in begins.items()) and reachable(moment.cut)
 
-        found = newest_moments(self._spans(record, log), _time_of(log))
-        return list(islice(takewhile(kept, found), limit))
+        moments = newest_moments(self._spans(record, log), _time_of(log))
+        return list(islice(takewhile(kept, moments), limit))
 
     def carry_out(self, record: DataflowRecord, plan: RollbackPlan) -> None:
         """Carry out a plan; no run of the dataflow is active, and everything is published.

@@ -39,7 +39,7 @@ def superseded_in(
         for one in _held(connector)
         if any(one.index in part for part in dropped.get(one.flow, ()))
     }
-    found: dict[str, tuple[int, ...]] = {}
+    superseded: dict[str, tuple[int, ...]] = {}
     seen: set[tuple[str, str, str]] = set()
     for source, index in sorted(back):
         origin = store.increment(position.dataflow, source, index).origin
@@ -48,9 +48,9 @@ def superseded_in(
             continue
         again = store.same_claim(position.dataflow, source, sha256, path=name)
         if again is not None or (source, name, sha256) in seen:
-            found[source] = (*found.get(source, ()), index)
+            superseded[source] = (*superseded.get(source, ()), index)
         seen.add((source, name, sha256))
-    return found
+    return superseded
 
 
 def without_increments(position: Position, taken: Mapping[str, Sequence[int]]) -> Position:

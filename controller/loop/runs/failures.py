@@ -121,8 +121,8 @@ class Failures:
         retry_at = None
         if died > DEATHS_AT_ONCE and not pause:
             retry_at = self._retry.lasting(died - DEATHS_AT_ONCE, now, self._draw()).end
-        told = {**INTERRUPTED, "details": {DIED: True}}
-        self._store.fail(run.id, told, finished_at=now, retry_at=retry_at, pause=pause)
+        reason = {**INTERRUPTED, "details": {DIED: True}}
+        self._store.fail(run.id, reason, finished_at=now, retry_at=retry_at, pause=pause)
         _log.info("run.interrupted", dataflow=run.dataflow, stage=run.stage, run=run.id, died=died)
 
     def not_before(self, stage: StageRecord) -> datetime | None:
@@ -139,11 +139,11 @@ class Failures:
     def _settle_gave_way(self, run: RunRecord, work: Work, now: datetime) -> None:
         """Settle a run that gave way; its epoch may run again at once, in the narrow place."""
         seconds = (now - work.since).total_seconds()
-        told = RunGaveWayError(
+        error = RunGaveWayError(
             work.run, stage=run.stage, seconds=seconds, to=work.gives_way_to
         ).as_dict()
-        _log.warning("run.gave_way", error=told)
-        self._store.fail(run.id, told, finished_at=now, retry_at=now)
+        _log.warning("run.gave_way", error=error)
+        self._store.fail(run.id, error, finished_at=now, retry_at=now)
 
     def _pause_reason(self, run: RunRecord, error: Exception, tries: int) -> str:
         message = describe_error(error)["message"]
@@ -167,13 +167,13 @@ class Failures:
         """Return the failed tries in a row of a stage, newest first."""
         if stage.failures == 0:
             return ()
-        found = self._store.runs(
+        page = self._store.runs(
             stage.dataflow,
             stage=stage.stage,
             status=RunStatus.FAILED,
             limit=min(stage.failures, _TRIES_SEEN),
         )
-        return found.items
+        return page.items
 
 
 def describe_error(error: Exception) -> dict[str, Any]:

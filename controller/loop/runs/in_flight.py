@@ -138,8 +138,8 @@ class InFlight:
     def give_way(self, run: str, to: str) -> None:
         """Ask a run to give way to dataflow `to`, unless it is stopping or being recorded."""
         with self._lock:
-            found = [work for work in self._busy.values() if work.run == run]
-            asked = [w for w in found if w.cancelled_at is None and not w.recording]
+            works = [work for work in self._busy.values() if work.run == run]
+            asked = [w for w in works if w.cancelled_at is None and not w.recording]
             for work in asked:
                 work.cancelled_at, work.gives_way_to = self._clock(), to
                 self.asked_to_end += 1
@@ -156,8 +156,8 @@ class InFlight:
         """Cancel work beyond its time limit; give up cancelled work that does not end."""
         now = self._clock()
         with self._lock:
-            found = list(self._busy.values())
-        for work in found:
+            works = list(self._busy.values())
+        for work in works:
             self._isolation.attempt(work.key[0], "timed", partial(self._keep_time, work, now))
 
     def _keep_time(self, work: Work, now: datetime) -> None:

@@ -153,8 +153,10 @@ class Isolation:
     def troubles(self, dataflow: str | None = None) -> list[Trouble]:
         """Return what is wrong with one dataflow or all, the oldest first."""
         with self._lock:
-            found = [t for t in self._troubles.values() if dataflow in (None, t.dataflow)]
-        return sorted(found, key=lambda trouble: (trouble.since, trouble.dataflow, trouble.doing))
+            troubles = [t for t in self._troubles.values() if dataflow in (None, t.dataflow)]
+        return sorted(
+            troubles, key=lambda trouble: (trouble.since, trouble.dataflow, trouble.doing)
+        )
 
     def settle(self, dataflow: str, doing: str) -> None:
         """Note that a step succeeded; a trouble with it is over."""
@@ -184,8 +186,8 @@ class Isolation:
             tries = 1 if known is None else known.tries + 1
             rest = self._backoff.rest(tries, now, self._draw())
             since = now if known is None else known.since
-            told = _told(dataflow, doing, error)
-            trouble = Trouble(dataflow, doing, told, since, tries, rest)
+            wrapped = _told(dataflow, doing, error)
+            trouble = Trouble(dataflow, doing, wrapped, since, tries, rest)
             self._troubles[dataflow, doing] = trouble
         _log.error(
             "dataflow.failed",
@@ -193,7 +195,7 @@ class Isolation:
             doing=doing,
             tries=tries,
             retry_at=trouble.retry_at.isoformat(),
-            error=told.as_dict(),
+            error=wrapped.as_dict(),
             exc_info=error,
         )
 

@@ -100,11 +100,11 @@ def operating(error: Exception) -> Exception:
     """Convert an error of the operating system to the library's error; return others unchanged."""
     if not isinstance(error, OSError) or isinstance(error, _NOT_PASSING):
         return error
-    told: OperatingError = DiskFullError(str(error.filename or "a file"))
+    wrapped: OperatingError = DiskFullError(str(error.filename or "a file"))
     if not DiskFullError.is_told_by(error):
-        told = OperatingError(f"{type(error).__name__}: {error}", errno=error.errno)
-    told.__cause__ = error
-    return told
+        wrapped = OperatingError(f"{type(error).__name__}: {error}", errno=error.errno)
+    wrapped.__cause__ = error
+    return wrapped
 
 
 def lasts(error: Exception) -> bool:
@@ -139,8 +139,8 @@ def _died(run: RunRecord) -> bool:
 
 
 def _lasting_codes() -> Iterator[str]:
-    found: list[type[CbpError]] = [OperatingError]
-    for kind in found:
+    classes: list[type[CbpError]] = [OperatingError]
+    for kind in classes:
         if issubclass(kind, OperatingError) and kind.retryable and not kind.bounded:
             yield kind.code
-        found.extend(kind.__subclasses__())
+        classes.extend(kind.__subclasses__())

@@ -50,13 +50,13 @@ class Starving:
         now = self._clock()
         going = [work for work in taken.values() if work.run and not work.recorded]
         runs = [work.run for work in going]
-        found = self._without_slots(runs) if self._places.matters(going, now) else ()
+        starved = self._without_slots(runs) if self._places.matters(going, now) else ()
         self._last = {run: at for run, at in self._last.items() if run in runs}
-        self._last |= dict.fromkeys(found, now)
+        self._last |= dict.fromkeys(starved, now)
         # Slots of runs that are ending, or have just ended, may become free.
         ending = any(work.ending for work in going) or asked_to_end != self._asked_to_end
         self._asked_to_end = asked_to_end
-        self._since = {} if ending else {run: self._since.get(run, now) for run in found}
+        self._since = {} if ending else {run: self._since.get(run, now) for run in starved}
         return {key: self._told(work, now) for key, work in taken.items()}
 
     def _told(self, work: Taken, now: datetime) -> Taken:

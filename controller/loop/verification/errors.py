@@ -50,9 +50,9 @@ class NothingVerifiedError(OperatingError):
 
 
 def _some(tables: Mapping[str, str], why: str) -> str:
-    found = [table for table, because in tables.items() if because == why]
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    return ", ".join(found[:3]) + more
+    matching = [table for table, because in tables.items() if because == why]
+    more = f" and {len(matching) - 3} more" if len(matching) > 3 else ""
+    return ", ".join(matching[:3]) + more
 
 
 class DataflowUnsettledError(OperatingError):

@@ -333,9 +333,9 @@ class Verifications:
                 repeated = repetition.repeat(f"{scratch}/r{number}", job)
 
             def side(one: Comparison) -> Contents:
-                found = whole if one.since is None else repeated
-                assert found is not None, "it is wanted"
-                return found(one)
+                contents_of = whole if one.since is None else repeated
+                assert contents_of is not None, "it is wanted"
+                return contents_of(one)
 
             return side
 

@@ -168,10 +168,10 @@ class Recomputation:
         def side(one: Comparison) -> Contents:
             version = cut.snapshot.tables[one.table].version
             node = self.dataflow.stages[one.stage]
-            found = self.engine.verification.contents(
+            contents = self.engine.verification.contents(
                 self.record.folder, node, one, version=version
             )
-            return contents_since(found, one)
+            return contents_since(contents, one)
 
         return side
 
@@ -321,21 +321,21 @@ class Recomputation:
         self, source: str, parts: Sequence[range]
     ) -> Iterator[tuple[datetime, int, Increment]]:
         for number, part in enumerate(parts):
-            found = [self._increment(source, index) for index in part]
-            files = tuple(file for one in found for file in one.increment.files)
-            came = found[0].created_at
+            records = [self._increment(source, index) for index in part]
+            files = tuple(file for one in records for file in one.increment.files)
+            came = records[0].created_at
             yield came, len(part), Increment(source, number, number, files)
 
     def _increment(self, source: str, index: int) -> IncrementRecord:
         name, folder = self.record.name, self.record.folder
         try:
-            found = self.store.increment(name, source, index)
+            record = self.store.increment(name, source, index)
         except NotFoundError as error:
             raise InputNotRetainedError(name, source, index) from error
-        for file in found.increment.files:
+        for file in record.increment.files:
             if not self.files.exists(f"{folder}/{file.path}"):
                 raise InputNotRetainedError(name, source, index)
-        return found
+        return record
 
 
 def output_tables(dataflow: Dataflow) -> dict[str, str]:

@@ -110,15 +110,15 @@ class Repetition:
             leader = next(n for n, unit in self.units.items() if one.stage in unit.names)
             if leader not in origins:
                 origins[leader] = self._origin_or_why(self.units[leader], cut)
-            found = origins[leader]
+            origin = origins[leader]
             spec = self.dataflow.stages[one.stage].translator
-            if isinstance(found, str):
-                yield replace(one, left_out=f"{one.left_out}; {found}")
+            if isinstance(origin, str):
+                yield replace(one, left_out=f"{one.left_out}; {origin}")
             elif one.name in {loopback.name for loopback in spec.loopbacks}:
                 yield replace(one, left_out="messages depend on how a run cut them")
             else:
-                self._origins[leader] = found
-                since = found.first
+                self._origins[leader] = origin
+                since = origin.first
                 if one.kind != "state":
                     since = max(since, collected.get(f"{one.stage}.{one.name}", 0))
                 yield replace(one, left_out="", since=since)
@@ -192,8 +192,8 @@ class Repetition:
         """Return the first epoch since a version changed a stage, and that time; or epoch 0."""
         leader = unit.leader.name
         before = self.descriptions.before(self.record)
-        for found in reversed([*before, self.descriptions.of(self.record)]):
-            begin = found.begin
+        for description in reversed([*before, self.descriptions.of(self.record)]):
+            begin = description.begin
             if begin is None or set(begin.anew).isdisjoint(unit.names):
                 continue
             if leader not in begin.position.stages:
@@ -204,7 +204,7 @@ class Repetition:
 
     def _records(self, unit: PhysicalStage, begun: int, last: int) -> tuple[list[Intention], str]:
         """Return the newest repeatable records, oldest first, and why there are no more."""
-        log, found, why = self.open_log(self.record.folder), [], ""
+        log, intentions, why = self.open_log(self.record.folder), [], ""
         for epoch in range(last, begun - 1, -1):
             record = log.read(unit.leader.name, epoch)
             if record is None:
@@ -216,10 +216,10 @@ class Repetition:
             elif (gone := self._gone(unit, record)) is not None:
                 why = f"increment {gone}, which epoch {epoch} read, is no longer kept"
             else:
-                found.append(record)
+                intentions.append(record)
                 continue
             break
-        return found[::-1], why
+        return intentions[::-1], why
 
     def _behind(self, unit: PhysicalStage, records: Sequence[Intention], why: str) -> _Origin:
         """Begin with the state before the oldest of these records, or the oldest kept state."""
@@ -251,7 +251,7 @@ class Repetition:
         Raises:
             NotFoundError: If they can no longer be read.
         """
-        found = {
+        shown = {
             table: version
             for node in unit.members
             for table, version in self.engine.history.shown(
@@ -259,8 +259,8 @@ class Repetition:
             ).items()
         }
         states = {state_table(n.name, s.name) for n in unit.members for s in n.translator.states}
-        versions = {table: one.version for table, one in found.items() if table in states}
-        return versions, max(one.epoch for one in found.values())
+        versions = {table: one.version for table, one in shown.items() if table in states}
+        return versions, max(one.epoch for one in shown.values())
 
     def _same_code(self, unit: PhysicalStage, record: Intention) -> bool:
         for node in unit.members:
@@ -302,7 +302,7 @@ class Repetition:
 def _below(depth: str, increment: Increment) -> Increment:
     """Return an increment whose file paths are relative to the scratch folder."""
     files, bindings = (
-        tuple(replace(file, path=f"{depth}/{file.path}") for file in found)
-        for found in (increment.files, increment.bindings)
+        tuple(replace(file, path=f"{depth}/{file.path}") for file in data_files)
+        for data_files in (increment.files, increment.bindings)
     )
     return replace(increment, files=files, bindings=bindings)

@@ -85,8 +85,8 @@ class Emission:
         called, emitted = row_codes([self._keys, keys])
         groups = np.full(max(int(called.max(initial=-1)), int(emitted.max(initial=-1))) + 1, -1)
         groups[called] = np.arange(len(called))
-        found: Int64s = groups[emitted]
-        unknown = np.flatnonzero(found < 0)
+        group_indexes: Int64s = groups[emitted]
+        unknown = np.flatnonzero(group_indexes < 0)
         if len(unknown):
             key = tuple(keys.slice(int(unknown[0]), 1).to_pylist()[0].values())
             message = (
@@ -94,15 +94,15 @@ class Emission:
                 "call; emit it where that key is called"
             )
             raise AuthorMisuse(StateKeyForeignError, message)
-        return found
+        return group_indexes
 
     def _conformed(self, flow: str, table: Any, schema: Schema) -> pa.Table:
         try:
-            found = conform(as_table(table), schema)
+            conformed = conform(as_table(table), schema)
         except (TypeError, pa.ArrowException) as exc:
             message = f"out.{flow}: {exc}"
             raise TypeError(message) from exc
-        return _own(found) if self._copies else found
+        return _own(conformed) if self._copies else conformed
 
 
 def _own(table: pa.Table) -> pa.Table:

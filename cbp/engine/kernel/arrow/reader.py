@@ -68,10 +68,10 @@ def read_calls(
     deliveries: Deliveries | None = None,
 ) -> tuple[Int64s, Iterator[Call]]:
     """Return the hashes of a bucket to call (ascending), and the calls for them."""
-    hashes, found = look_up(spec, runs, states, deliveries=deliveries)
-    flows = [*(run.hashes for run in runs), *(found[s.name].hashes for s in spec.states)]
+    hashes, state_rows = look_up(spec, runs, states, deliveries=deliveries)
+    flows = [*(run.hashes for run in runs), *(state_rows[s.name].hashes for s in spec.states)]
     ranges = group_ranges(hashes, flows)
-    reader = CallReader(spec, runs, states, found, hashes, ranges, deliveries)
+    reader = CallReader(spec, runs, states, state_rows, hashes, ranges, deliveries)
     sizes = [*ranges, *([deliveries.sizes(hashes)] if deliveries else [])]
     most = rows_that_fit(runs, states, rows_max=limits.call_rows, bytes_max=limits.call_bytes)
     ends = window_ends(sizes, len(hashes), most)
@@ -189,5 +189,5 @@ def _regrouped(flow: _Flow, groups: Int64s, count: int) -> _Flow:
     starts = np.concatenate([np.zeros(1, np.int64), stops[:-1]])
     rows = pa.array(order)
     origin = None if flow.origin is None else flow.origin.at(order)
-    taken = flow.table.take(rows)
-    return _Flow(flow.name, taken, flow.keys.take(rows), starts, stops, origin, flow.calls)
+    rows_taken = flow.table.take(rows)
+    return _Flow(flow.name, rows_taken, flow.keys.take(rows), starts, stops, origin, flow.calls)

@@ -68,12 +68,12 @@ class CallSettler:
             self._settle(state, call, emission)
 
     def _settle(self, state: StateSpec, call: Call, emission: Emission) -> None:
-        found, ids = getattr(call.groups, state.name), call.groups.ids(state.name)
+        state_rows, ids = getattr(call.groups, state.name), call.groups.ids(state.name)
         emitted, emitted_ids = emission.state(state.name)
         key = self.spec.key_of(state)
         rest = [name for name in state.schema.names if name not in key]
         died, born = settle_tables(
-            found.select(rest), ids, emitted.select(rest), emitted_ids, groups=len(call.groups)
+            state_rows.select(rest), ids, emitted.select(rest), emitted_ids, groups=len(call.groups)
         )
         self.states[state.name].kill(call.origins[state.name].at(died))
         if len(born):

@@ -121,16 +121,16 @@ def _fits(type_: pa.DataType, declared: DataType) -> bool:
 
 
 def _nested_fits(type_: pa.DataType, declared: DataType) -> bool:
-    found: list[Any]
+    inner_types: list[Any]
     if declared.kind == "MAP":
-        found = [type_.key_type, type_.item_type] if _is.is_map(type_) else []
+        inner_types = [type_.key_type, type_.item_type] if _is.is_map(type_) else []
     elif declared.kind == "ARRAY":
-        found = [type_.value_type] if _is.is_list(type_) or _is.is_large_list(type_) else []
+        inner_types = [type_.value_type] if _is.is_list(type_) or _is.is_large_list(type_) else []
     else:
         if not _is.is_struct(type_) or tuple(f.name for f in type_) != declared.names:
             return False
-        found = [field.type for field in type_]
-    return bool(found) and all(map(_fits, found, declared.arguments))
+        inner_types = [field.type for field in type_]
+    return bool(inner_types) and all(map(_fits, inner_types, declared.arguments))
 
 
 def _refused(field: Field, came: str) -> TypeError:

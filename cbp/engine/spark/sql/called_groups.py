@@ -105,9 +105,9 @@ def read_called(path: Path, states: Sequence[str]) -> Called | None:
         if buckets is None:
             figures = dict(zip(*(column.to_pylist() for column in table.columns), strict=True))
             return Called(calls, figures)
-        found = {name: next(tables) for name in states}
+        tables_by_state = {name: next(tables) for name in states}
         some = tuple(map(int, buckets.split(b",")))
-        calls.setdefault(some, []).append(_call(table, found))
+        calls.setdefault(some, []).append(_call(table, tables_by_state))
 
 
 def _call(table: pa.Table, found: Mapping[str, pa.Table]) -> Call:

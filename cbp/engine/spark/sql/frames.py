@@ -121,11 +121,11 @@ def _conformed(flow: str, schema: Schema, frame: DataFrame) -> DataFrame:
         ", ".join(f"{quoted(f.name)} {f.type}" for f in schema.fields)
     )
     for field, wanted in zip(schema.fields, declared.fields, strict=True):
-        found = frame.schema[field.name].dataType.simpleString()
-        if found not in (wanted.dataType.simpleString(), "void"):
+        type_name = frame.schema[field.name].dataType.simpleString()
+        if type_name not in (wanted.dataType.simpleString(), "void"):
             message = (
                 f"out.{flow}: column {field.name!r} is declared {field.type}, got "
-                f"{found.upper()}; write CAST(... AS {field.type})"
+                f"{type_name.upper()}; write CAST(... AS {field.type})"
             )
             raise TypeError(message)
     return frame.selectExpr(

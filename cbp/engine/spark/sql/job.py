@@ -287,8 +287,8 @@ class _Part:
         """Return the state records of the called groups, by state."""
         if self.part is None:
             keyed = with_called_keys(self.task)
-            told = self._numbers(keyed).unionAll(self._called(keyed))
-            keys = by_task(told, self.plan, keyed)
+            numbered = self._numbers(keyed).unionAll(self._called(keyed))
+            keys = by_task(numbered, self.plan, keyed)
         else:  # the task reads the keys from the files itself; it needs one row to run
             keyed, keys = None, self._one_row()
         return {

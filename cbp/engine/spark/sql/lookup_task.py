@@ -57,18 +57,18 @@ class LookUpTask:
 
     def own_records(self, state: str) -> Iterator[pa.RecordBatch]:
         """Yield the records of one state that belong to the groups of this part's keys."""
-        found = self._found()
-        calls = self._noted() if found is None else _in_order(found)
+        noted = self._found()
+        calls = self._noted() if noted is None else _in_order(noted)
         yield from self._narrowed(state, calls)
 
     def called(self) -> Called:
         """Return the called groups of this part's keys."""
-        found = self._found()
-        if found is None:
+        called = self._found()
+        if called is None:
             for _ in self._noted():
                 pass
-            found = self._found()
-        return found or self._kept()
+            called = self._found()
+        return called or self._kept()
 
     def forget(self) -> None:
         """Remove the task's scratch files."""

@@ -111,13 +111,13 @@ class SettleTask:
         if called is None:
             return bucket_batches(self.plan, self.part, spool)
         # File numbers in the calls are relative to the buckets that were looked up together.
-        found = list(called.calls)
+        batches = list(called.calls)
         others = [
             (bucket,)
             for bucket in spool.buckets()
-            if not any(some[0] <= bucket <= some[-1] for some in found)
+            if not any(some[0] <= bucket <= some[-1] for some in batches)
         ]
-        return sorted([*found, *others])
+        return sorted([*batches, *others])
 
     def _work(
         self,
@@ -215,6 +215,6 @@ class _ArrivedResults:
 def _found(wanted: Int64s, hashes: Int64s) -> npt.NDArray[np.bool_]:
     """Return a mask of the `wanted` hashes that are in `hashes`; both must be ascending."""
     places = np.searchsorted(hashes, wanted)
-    found: npt.NDArray[np.bool_] = places < len(hashes)
-    found[found] = hashes[places[found]] == wanted[found]
-    return found
+    hits: npt.NDArray[np.bool_] = places < len(hashes)
+    hits[hits] = hashes[places[hits]] == wanted[hits]
+    return hits

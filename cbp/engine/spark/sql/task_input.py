@@ -84,8 +84,8 @@ class OwnRecords:
 
     def _tables(self) -> Iterator[pa.Table]:
         """Return the records of all inputs in the stage's layout: one table, or none."""
-        found = read_scratch(self.scratch("own"))
-        return self._arranged() if found is None else found
+        tables = read_scratch(self.scratch("own"))
+        return self._arranged() if tables is None else tables
 
     def _arranged(self) -> Iterator[pa.Table]:
         table = arranged_records(self.plan, self.part)

@@ -68,8 +68,8 @@ def _part_run() -> PartRun:
     assert context is not None, "runs in a Spark task"
     text = context.getLocalProperty(_RUN)
     assert text is not None, "its job was given a run"
-    found: PartRun = pickle.loads(base64.b64decode(text))
-    return found
+    part_run: PartRun = pickle.loads(base64.b64decode(text))
+    return part_run
 
 
 def read_task(input_: str) -> _Task:

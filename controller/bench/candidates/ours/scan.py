@@ -41,8 +41,8 @@ class _NoCache(IndexCache):
         wanted: Int64s | None,
     ) -> StateRows:
         """Return all rows of a file."""
-        found = self.open(table, table_id, path, size=size, rows=rows, copy=False)
-        return _Scanned(found)
+        indexed_file = self.open(table, table_id, path, size=size, rows=rows, copy=False)
+        return _Scanned(indexed_file)
 
     def put(self, table_id: str, path: str, *, size: int, content: pa.Table) -> None:
         """Keep no copy."""

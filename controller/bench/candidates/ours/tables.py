@@ -59,8 +59,8 @@ def latest_emitted(folder: Path, dataflow: Dataflow, epoch: int) -> Iterator[pa.
         # A file's name begins with the epoch that wrote it; it holds no later records.
         if int(file.path.rpartition("/")[2].partition("-")[0]) >= epoch:
             for batch in live_batches(str(path), file, [_EPOCH, *output.schema.names]):
-                found = batch.filter(pc.equal(batch.column(_EPOCH), epoch))
-                yield found.select(list(output.schema.names))
+                emitted = batch.filter(pc.equal(batch.column(_EPOCH), epoch))
+                yield emitted.select(list(output.schema.names))
 
 
 def _state(path: Path, schema: Schema, spark: Any) -> Digest:

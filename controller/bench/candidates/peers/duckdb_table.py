@@ -125,7 +125,7 @@ def _moved() -> tuple[int, int]:
     """Return the bytes that this process has read and written by system calls; 0 where unknown."""
     try:
         with open("/proc/self/io", encoding="ascii") as file:
-            found = dict(line.split(": ") for line in file.read().splitlines())
+            counters = dict(line.split(": ") for line in file.read().splitlines())
     except OSError:
         return 0, 0
-    return int(found["rchar"]), int(found["wchar"])
+    return int(counters["rchar"]), int(counters["wchar"])

@@ -128,14 +128,14 @@ class PolarsCandidate(_ParquetState):
         fresh_rows: Any = fresh.collect(engine="streaming")
         state = pl.scan_parquet(self._state)
         known = state.join(fresh_rows.lazy(), on="url", suffix="_more")
-        found: Any = known.select("url", n=pl.col("n") + pl.col("n_more")).collect(
+        updated: Any = known.select("url", n=pl.col("n") + pl.col("n_more")).collect(
             engine="streaming"
         )
-        added = fresh_rows.join(found, on="url", how="anti")
+        added = fresh_rows.join(updated, on="url", how="anti")
         path = self._changes.next()
-        pl.concat([found, added]).write_parquet(path, compression="zstd")
+        pl.concat([updated, added]).write_parquet(path, compression="zstd")
         self._changes.sync()
-        joined = state.join(found.lazy(), on="url", how="left", suffix="_now")
+        joined = state.join(updated.lazy(), on="url", how="left", suffix="_now")
         kept = joined.select("url", n=pl.coalesce("n_now", "n"))
         rows = pl.concat([kept, added.lazy()])
         rows.sink_parquet(
