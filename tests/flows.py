@@ -490,7 +490,7 @@ class FramedWords(TranslateRecords):
         out.words(*record)
 
 
-class Looked(Translate):
+class ScrubbedFile(Translate):
     """Windows of several frames at once, beside a table that is read in every epoch."""
 
     key = "k BIGINT"

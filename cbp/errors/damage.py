@@ -82,7 +82,7 @@ class Place:
 
 def place_of(path: str) -> Place:
     """Return what a path belongs to; folders above the dataflow's can have any names."""
-    match = _found(path)
+    match = _area_match(path)
     if match is None:
         return Place("")
     dataflow = match["dataflow"]
@@ -107,11 +107,11 @@ def own_name(path: str) -> str:
     folder, _, name = path.rpartition("/")
     if name.startswith(".") and name.endswith(".tmp"):
         path = f"{folder}/{name[1:-4]}"
-    match = _found(path)
+    match = _area_match(path)
     return "" if match is None else path[match.end("dataflow") + 1 :]
 
 
-def _found(path: str) -> re.Match[str] | None:
+def _area_match(path: str) -> re.Match[str] | None:
     """Return the match that begins last, since a folder above can also be named `state`."""
     parts = path.split("/")
     at = len(path)

@@ -44,7 +44,7 @@ class Mistake:
     message: str
     place: str = ""
 
-    def told(self) -> dict[str, str]:
+    def to_json(self) -> dict[str, str]:
         """Return the mistake as a JSON mapping; very long texts lose their middle."""
         return {
             "code": self.code,
@@ -61,7 +61,7 @@ class DefinitionError(CbpError):
 
     def __init__(self, mistake: Mistake) -> None:
         at = f" ({mistake.place})" if mistake.place else ""
-        description = mistake.told()
+        description = mistake.to_json()
         super().__init__(
             f"{description['where']}: {description['message']}{at}",
             rule=mistake.code,
@@ -78,7 +78,7 @@ class DataflowInvalidError(CbpError):
 
     def __init__(self, dataflow: str, mistakes: Sequence[Mistake]) -> None:
         name, self.mistakes = shortened(dataflow, _NAME_MAX), tuple(mistakes)
-        descriptions = [mistake.told() for mistake in self.mistakes[:MISTAKES_MAX]]
+        descriptions = [mistake.to_json() for mistake in self.mistakes[:MISTAKES_MAX]]
         more = len(self.mistakes) > MISTAKES_MAX
         count = f"more than {MISTAKES_MAX}" if more else f"{len(descriptions)}"
         details: dict[str, Any] = {"dataflow": name, "mistakes": descriptions}

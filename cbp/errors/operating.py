@@ -83,7 +83,7 @@ class DiskFullError(OperatingError):
         super().__init__(f"no space left on the device that holds {path}", path=path)
 
     @staticmethod
-    def is_told_by(exc: OSError) -> bool:
+    def is_disk_full(exc: OSError) -> bool:
         """Tell whether an error means no space or no quota; Arrow sometimes keeps only its text."""
         if exc.errno is not None:
             return exc.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -81,7 +81,7 @@ def copy_into(
                 raise FileWaitsError(placed)
         _sync(folder)
     except OSError as error:
-        if DiskFullError.is_told_by(error):
+        if DiskFullError.is_disk_full(error):
             raise DiskFullError(str(folder)) from error
         raise FileUnreadableError(folder, error.strerror or str(error)) from error
     finally:

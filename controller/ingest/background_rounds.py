@@ -17,7 +17,7 @@ from datetime import datetime
 
 import structlog
 
-from cbp.model.schedule.slots import Places, Taken
+from cbp.model.schedule.slots import ActiveRun, Places
 
 __all__ = ["Rounds"]
 
@@ -91,7 +91,7 @@ class Rounds:
         with self._changed:
             now = self._clock()
             first = next((name for name in self._waiting if name not in self._under_way), None)
-            works = [Taken(name, "", since) for name, since in self._under_way.items()]
+            works = [ActiveRun(name, "", since) for name, since in self._under_way.items()]
             # Each has one piece of work, so the first is as good as any.
             if first is None or self._places.next(works, [first], now) is None:
                 return None

@@ -33,9 +33,9 @@ __all__ = [
     "Compression",
     "check_expansion",
     "decompressed",
+    "ignore_progress",
     "never",
     "sniff",
-    "untold",
 ]
 
 Compression = Literal["none", "gzip", "zstd"]
@@ -62,7 +62,7 @@ def never() -> bool:
     return False
 
 
-def untold(_bytes: int) -> None:
+def ignore_progress(_bytes: int) -> None:
     """Ignore the number of bytes that were read."""
 
 
@@ -84,7 +84,7 @@ class ClaimedContent:
         path: str,
         limits: IngestLimits,
         stopping: Callable[[], bool] = never,
-        worked: Callable[[int], object] = untold,
+        worked: Callable[[int], object] = ignore_progress,
     ) -> None:
         self._path, self._stopping, self._worked = path, stopping, worked
         self._file = open_regular(path)

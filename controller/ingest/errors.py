@@ -82,6 +82,6 @@ def device_errors(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        if DiskFullError.is_told_by(exc):
+        if DiskFullError.is_disk_full(exc):
             raise DiskFullError(path) from exc
         raise DropFolderError(path, exc.strerror or str(exc)) from exc

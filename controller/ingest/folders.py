@@ -69,7 +69,7 @@ def kept_name(claim: str, original: str) -> str:
     return f"{claim}-{_UNSAFE.sub('_', original)[:_KEPT_CHARACTERS]}"
 
 
-def told_by_copy(path: str) -> bool:
+def name_fits_copy(path: str) -> bool:
     """Return whether the name of a claimed copy has room for the original name."""
     return len(quote(path, safe="")) < _NAME_BYTES_MAX - _ID_CHARACTERS_MAX
 

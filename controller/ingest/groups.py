@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from controller.ingest.folders import told_by_copy
+from controller.ingest.folders import name_fits_copy
 from controller.ingest.listing import CLOSE_NAME, Candidate
 from controller.store.base import ClaimRecord
 
@@ -42,4 +42,4 @@ def groups(files: Sequence[_F]) -> Iterator[list[_F]]:
 
 def _is_alone(file: Candidate | ClaimRecord) -> bool:
     """Return whether a file needs its own group: it is a marker, or its name is very long."""
-    return file.path == CLOSE_NAME or not told_by_copy(file.path)
+    return file.path == CLOSE_NAME or not name_fits_copy(file.path)

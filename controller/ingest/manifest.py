@@ -96,7 +96,7 @@ def read_manifest(path: Path) -> Manifest:
         return _parsed(path, data)
     except (ValueError, RecursionError) as exc:
         cause = "nested too deeply" if isinstance(exc, RecursionError) else str(exc)
-        message = f"not a manifest: {cause}{_told(data)}"
+        message = f"not a manifest: {cause}{_named_files(data)}"
         raise FileRejectedError(rule="manifest_mismatch", message=message, cause=cause) from exc
 
 
@@ -113,7 +113,7 @@ def _parsed(path: Path, data: bytes) -> Manifest:
     return Manifest(path, files)
 
 
-def _told(data: bytes) -> str:
+def _named_files(data: bytes) -> str:
     """Return what happens to the files that a damaged manifest seems to name."""
     text = data[:_TOLD_BYTES].decode(errors="replace")
     names = [excerpt(match[1]) for match in islice(_NAMED.finditer(text), _TOLD_MAX)]

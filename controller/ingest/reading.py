@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.flow.schema import Schema
-from controller.ingest.content import ClaimedContent, never, untold
+from controller.ingest.content import ClaimedContent, ignore_progress, never
 from controller.ingest.formats import read_batches
 from controller.ingest.increments import PartWriter, WrittenPart
 from controller.ingest.limits import IngestLimits
@@ -82,7 +82,7 @@ def read_file(
     request: ReadRequest,
     stopping: Callable[[], bool] = never,
     *,
-    worked: Callable[[int], object] = untold,
+    worked: Callable[[int], object] = ignore_progress,
 ) -> FileRead:
     """Read one file in this thread; `FileReader` lists the errors.
 

@@ -88,7 +88,7 @@ class SourceTroubles:
 
     def failed(self, root: Path, source: str, error: Exception) -> OperatingError:
         """Record a failure of a source; return the error to report."""
-        wrapped = _told(source, error)
+        wrapped = _as_operating_error(source, error)
         now = self._clock()
         with self._lock:
             known = self._troubles.get(root)
@@ -109,7 +109,7 @@ class SourceTroubles:
             _log.info("source.works_again", folder=str(root), tries=over.tries)
 
 
-def _told(source: str, error: Exception) -> OperatingError:
+def _as_operating_error(source: str, error: Exception) -> OperatingError:
     if isinstance(error, OperatingError):
         return error
     said = error.message if isinstance(error, CbpError) else str(error)

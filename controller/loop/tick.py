@@ -27,7 +27,7 @@ from cbp.model.dataflow.fusion import PhysicalStage
 from cbp.model.flow.connector import Connector
 from cbp.model.run.intention import RunStatus
 from cbp.model.schedule.scheduler import Schedule, StageView, Start, decide
-from cbp.model.schedule.slots import Places, Taken
+from cbp.model.schedule.slots import ActiveRun, Places
 from cbp.model.schedule.waiting import Wait
 from controller.loop.author.framing import FRAMED, Framer
 from controller.loop.author.runnables import Answers
@@ -174,8 +174,8 @@ class Ticker:
             self._recovery.settle()
             # Taken before loading: a run that ends in between then counts as running once more. The
             # other way round its stage could look free while its queue dates from before the end.
-            busy = self._starving.told(
-                self._in_flight.taken(), asked_to_end=self._in_flight.asked_to_end
+            busy = self._starving.mark(
+                self._in_flight.active_runs(), asked_to_end=self._in_flight.asked_to_end
             )
             records = self._store.dataflows()
             self._publish(records, {name for name, _ in busy})
@@ -190,7 +190,7 @@ class Ticker:
         return [one for one in candidates if one is not None]
 
     def _decide_and_start(
-        self, records: Sequence[DataflowRecord], busy: Mapping[StageId, Taken]
+        self, records: Sequence[DataflowRecord], busy: Mapping[StageId, ActiveRun]
     ) -> Schedule:
         views: dict[StageId, _Viewed] = {}
         broken: dict[StageId, Wait] = {}
@@ -223,7 +223,7 @@ class Ticker:
         return self._isolation.attempt(record.name, doing, work)
 
     def _views(
-        self, found: _Loaded, busy: Mapping[StageId, Taken], broken: dict[StageId, Wait]
+        self, found: _Loaded, busy: Mapping[StageId, ActiveRun], broken: dict[StageId, Wait]
     ) -> dict[StageId, _Viewed]:
         """Return the views of a dataflow's stages; add stages that have none to `broken`."""
         record = found.record
@@ -336,7 +336,7 @@ class Ticker:
         unit: PhysicalStage,
         stage: StageRecord,
         connectors: Mapping[str, Connector],
-        busy: Mapping[StageId, Taken],
+        busy: Mapping[StageId, ActiveRun],
     ) -> StageView:
         node, key = unit.leader, (record.name, stage.stage)
         because, finishing = stage.paused_because, False

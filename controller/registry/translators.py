@@ -67,11 +67,13 @@ class Registry:
     ) -> None:
         self._allowed = {_canonical(package) for package in allowed_packages} | {_BUILT_IN}
         self._look = entry_points or _installed
-        self._points, _ = self._found()
+        self._points, _ = self._entry_points()
         self._files = LoadedFiles()
         self._modules: dict[str, frozenset[str]] = {}
 
-    def _found(self) -> tuple[dict[str, list[importlib.metadata.EntryPoint]], dict[str, set[str]]]:
+    def _entry_points(
+        self,
+    ) -> tuple[dict[str, list[importlib.metadata.EntryPoint]], dict[str, set[str]]]:
         """Return the entry points of allowed packages, and which packages offer others."""
         allowed: dict[str, list[importlib.metadata.EntryPoint]] = {}
         others: dict[str, set[str]] = {}
@@ -140,7 +142,7 @@ class Registry:
         Raises:
             DataflowInvalidError: Rule `code_not_loaded`, naming the files.
         """
-        offered, _ = self._found()
+        offered, _ = self._entry_points()
         mistakes = []
         for name, stage in dataflow.stages.items():
             changed = [
@@ -194,7 +196,7 @@ class Registry:
         return factory, points[0]
 
     def _unknown(self, name: str) -> str:
-        now, others = self._found()
+        now, others = self._entry_points()
         if name in now:
             message = f"{name!r} was installed after the service had started"
             return f"{message}; restart the service, then register"

@@ -74,7 +74,7 @@ class Store(Protocol):
         ...
 
     def take_lease(self, holder: str, address: str, *, milliseconds: int) -> Lease | None:
-        """Take the lease if it is free by the database's clock; see `Lease.taken`.
+        """Take the lease if it is free by the database's clock; see `Lease.take`.
 
         Waits for writers of the previous epoch to end; later writes of that epoch are refused.
 

@@ -109,7 +109,7 @@ class Database:
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         parsed = _parse(url)
-        self.label = _told(parsed)
+        self.label = _masked(parsed)
         self._fault = faults
         self.fence: Callable[[Connection], None] | None = None
         self._lock_file: int | None = None
@@ -240,7 +240,7 @@ def _parse(url: str) -> URL:
     if "@" in (parsed.host or ""):  # the end of a password
         why = "its password has an '@'; write it as %40"
         raise DatabaseUrlError(url="***", why=why)
-    label = _told(parsed)
+    label = _masked(parsed)
     match parsed.get_backend_name():
         case "sqlite":
             if parsed.database in (None, "", ":memory:") or "mode" in parsed.query:
@@ -252,7 +252,7 @@ def _parse(url: str) -> URL:
             raise DatabaseUrlError(label, f"{other} is not supported")
 
 
-def _told(url: URL) -> str:
+def _masked(url: URL) -> str:
     """Return a URL for messages: without a password, even if a parameter holds one."""
     secret = {name: "***" for name in url.query if _SECRET.search(name)}
     return url.update_query_dict(secret).render_as_string(hide_password=True)

@@ -50,7 +50,7 @@ class FakeStore:
 
     def take_lease(self, holder: str, address: str, *, milliseconds: int) -> Lease | None:
         self._ask()
-        taken = self.row.taken(
+        taken = self.row.take(
             holder, address, now_ms=int(self.now * 1000), milliseconds=milliseconds
         )
         self.row = taken or self.row

@@ -63,7 +63,7 @@ class Checker:
             gone = {
                 index
                 for one in self.world.log().generations
-                for flow, part in one.taken()
+                for flow, part in one.taken_out()
                 if flow == source
                 for index in part
             }

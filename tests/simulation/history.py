@@ -225,7 +225,7 @@ class History:
             if all(one[0].start(leader) <= generation.start(leader) for leader in stops)
         ]
         ends = _ends(generation.position)
-        superseded = [one for one in generation.taken() if one[0] in generation.superseded]
+        superseded = [one for one in generation.taken_out() if one[0] in generation.superseded]
         dropped += [(generation, source, part) for source, part in superseded if len(part) == 1]
         for source, many in generation.dropped.items():
             gone = range(ends[source] - many, ends[source])

@@ -24,7 +24,7 @@ from cbp.sdk.translate import Declared
 from stages.flows.set_diff import set_diff
 from tests.cbp.engine.epochs import assert_same
 from tests.driver import Driver
-from tests.flows import Framed, Looked
+from tests.flows import Framed, ScrubbedFile
 from tests.limited import limits_of
 from tests.sql_forms import Days, DaysSql
 
@@ -91,7 +91,7 @@ def days(chance: random.Random) -> Epochs:
 CASES: dict[str, tuple[Dataflow, Dataflow, Callable[[random.Random], Epochs]]] = {
     "align": (set_diff(), set_diff(), hours),
     "memo": (one_stage(Framed()), one_stage(Framed()), scattered),
-    "window": (one_stage(Looked()), one_stage(Looked()), beside_a_table),
+    "window": (one_stage(ScrubbedFile()), one_stage(ScrubbedFile()), beside_a_table),
     "sql": (one_stage(Days()), one_stage(DaysSql()), days),
 }
 """The dataflow for the reference engine, the one for Spark, and its records."""

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 
 from cbp.engine.spark import SparkExecutor
 from cbp.engine.spark.worker_main import answer
-from cbp.engine.workers.carried_errors import told_error
+from cbp.engine.workers.carried_errors import carried_error
 from cbp.engine.workers.shipping import ship_with_fingerprints, with_differences
 from cbp.errors import CodeNotLoadedError
 from cbp.model.author.fingerprint import fingerprint
@@ -81,7 +81,7 @@ def test_a_worker_with_the_same_files_does_its_task(module: Any, tmp_path: Path)
 def test_a_worker_that_finds_another_file_calls_nothing(module: Any, tmp_path: Path) -> None:
     """A helper counts; the error is coded, not to be tried again, and names what differs."""
     write(tmp_path / "machine", FILES | EDITED)
-    error = told_error(done_by_a_worker(tmp_path / "machine", module.task))
+    error = carried_error(done_by_a_worker(tmp_path / "machine", module.task))
     assert isinstance(error, CodeNotLoadedError)
     assert not error.retryable
     assert "shipped.text.cleaned" in with_differences(error).message
@@ -92,7 +92,9 @@ def test_what_a_lambda_calls_is_checked_too(module: Any, tmp_path: Path) -> None
     """It is sent by value, and names what it needs."""
     task = eval("lambda number, attempt: [Count().one(attempt)]", {"Count": module.Count})
     write(tmp_path / "machine", FILES | EDITED)
-    assert isinstance(told_error(done_by_a_worker(tmp_path / "machine", task)), CodeNotLoadedError)
+    assert isinstance(
+        carried_error(done_by_a_worker(tmp_path / "machine", task)), CodeNotLoadedError
+    )
 
 
 def test_a_method_of_an_instance_is_checked_by_its_class(module: Any, tmp_path: Path) -> None:
@@ -101,7 +103,9 @@ def test_a_method_of_an_instance_is_checked_by_its_class(module: Any, tmp_path: 
     task = eval("lambda number, attempt: [one(attempt)]", {"one": one})
     assert answer((0).to_bytes(4, "big") + cloudpickle.dumps((task, "a"))) == ["a!"]  # type: ignore[no-untyped-call]
     write(tmp_path / "machine", FILES | EDITED)
-    assert isinstance(told_error(done_by_a_worker(tmp_path / "machine", task)), CodeNotLoadedError)
+    assert isinstance(
+        carried_error(done_by_a_worker(tmp_path / "machine", task)), CodeNotLoadedError
+    )
 
 
 @pytest.mark.spark
@@ -121,7 +125,7 @@ def test_workers_of_spark_call_no_code_but_the_drivers(
         ):
             with pytest.raises((PySparkException, Py4JJavaError)) as caught:
                 call()
-            assert isinstance(told_error(str(caught.value)), CodeNotLoadedError)
+            assert isinstance(carried_error(str(caught.value)), CodeNotLoadedError)
     finally:
         context.environment.clear()
         context.environment.update(before)

@@ -39,7 +39,7 @@ from cbp.engine.kernel.state_diff import Settled, settle
 from cbp.engine.kernel.window import Source, Window, WindowReader
 from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.shuffle.multicast_bindings import Binding
-from cbp.engine.state.bucket_state import BucketState, Found
+from cbp.engine.state.bucket_state import BucketState, RecordPositions
 from cbp.engine.state.large_groups import LargeGroup, large_groups, without
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import InvariantError, is_authors
@@ -61,7 +61,7 @@ def look_up(
     states: Mapping[str, BucketState],
     *,
     deliveries: Deliveries | None = None,
-) -> tuple[Int64s, dict[str, Found]]:
+) -> tuple[Int64s, dict[str, RecordPositions]]:
     """Return the hashes to call, and the records found for them in each state."""
     hashes, rows_by_state, _ = look_up_large(
         spec, runs, states, above=sys.maxsize, deliveries=deliveries
@@ -95,10 +95,10 @@ def look_up_large(
     *,
     above: int,
     deliveries: Deliveries | None = None,
-) -> tuple[Int64s, dict[str, Found], dict[str, dict[int, LargeGroup]]]:
+) -> tuple[Int64s, dict[str, RecordPositions], dict[str, dict[int, LargeGroup]]]:
     """Return what `look_up` does, but groups of more than `above` records of a state apart."""
     hashes = union([*(run.hashes for run in runs), *([deliveries.hashes] if deliveries else [])])
-    rows_by_state: dict[str, Found] = {}
+    rows_by_state: dict[str, RecordPositions] = {}
     large: dict[str, dict[int, LargeGroup]] = {}
     whole = {
         state.name

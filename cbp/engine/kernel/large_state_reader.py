@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from cbp.engine.columnar.group_keys import positive_zeros
 from cbp.engine.columnar.row_codec import Row, decode_columns
-from cbp.engine.state.bucket_state import Found
+from cbp.engine.state.bucket_state import RecordPositions
 from cbp.engine.state.large_groups import LargeGroup
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.external_sort import sorted_tables
@@ -63,23 +63,23 @@ class StateStream:
         """Yield the records in order, in chunks."""
         return (self.decoded(table) for table, _ in self.tables())
 
-    def tables(self) -> Iterator[tuple[pa.Table, Found]]:
+    def tables(self) -> Iterator[tuple[pa.Table, RecordPositions]]:
         """Yield the records in order as Arrow tables, each with the places of its records."""
         for table in sorted_tables(self._located(), self._spec.order, limits=self._limits):
             for start in range(0, table.num_rows, self._rows_max):
                 part = table.slice(start, self._rows_max)
                 yield part, self._places(part)
 
-    def unordered(self) -> Iterator[tuple[pa.Table, Found]]:
+    def unordered(self) -> Iterator[tuple[pa.Table, RecordPositions]]:
         """Yield the same in any order, which is cheaper."""
         for table, positions in self._group.tables(self._names):
             for start in range(0, table.num_rows, self._rows_max):
                 stop = start + self._rows_max
                 yield table.slice(start, self._rows_max), positions.part(start, stop)
 
-    def found(self) -> Iterator[Found]:
+    def positions(self) -> Iterator[RecordPositions]:
         """Yield the places of the records, in any order."""
-        return self._group.found()
+        return self._group.positions()
 
     def decoded(self, table: pa.Table) -> list[Row]:
         """Return the records of a table as the author reads them."""
@@ -91,7 +91,7 @@ class StateStream:
             located = table.append_column("_file", pa.array(positions.file))
             yield located.append_column("_position", pa.array(positions.position))
 
-    def _places(self, part: pa.Table) -> Found:
+    def _places(self, part: pa.Table) -> RecordPositions:
         hashes = np.full(part.num_rows, self._group.hash, np.int64)
         file, position = (part.column(name).to_numpy() for name in ("_file", "_position"))
-        return Found(hashes, file, position)
+        return RecordPositions(hashes, file, position)

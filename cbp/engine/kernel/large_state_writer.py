@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from cbp.engine.columnar.row_codec import Row
 from cbp.engine.kernel.window import Source
-from cbp.engine.state.bucket_state import Found
+from cbp.engine.state.bucket_state import RecordPositions
 from cbp.engine.state.multiset_diff import Difference
 
 __all__ = ["LargeState"]
@@ -33,14 +33,14 @@ class LargeState:
         source: Source,
         emitted: list[Row],
         *,
-        died: Callable[[Found], None],
+        died: Callable[[RecordPositions], None],
         born: Callable[[list[Row]], None],
         copies: Callable[[list[Row]], list[Row]] | None = None,
     ) -> None:
         self._source, self._emitted, self._died = source, emitted, died
         self._copies = copies or (lambda rows: rows)
         self._difference = Difference(died, born)
-        self._tables: Iterator[tuple[pa.Table, Found]] | None = None
+        self._tables: Iterator[tuple[pa.Table, RecordPositions]] | None = None
         if source.stream is None:
             assert source.origin is not None, "state records know where they lie"
             self._difference.read(source.rows, source.origin)
@@ -79,7 +79,7 @@ class LargeState:
         stream = self._source.stream
         if stream is not None:
             if self._tables is None and not self._difference.expects:
-                for positions in stream.found():
+                for positions in stream.positions():
                     self._died(positions)
             else:
                 for table, positions in self._tables or stream.unordered():

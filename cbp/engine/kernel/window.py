@@ -21,7 +21,7 @@ from cbp.engine.columnar.groups import FlowRun, Int64s, Ranges, key_rows
 from cbp.engine.columnar.row_codec import Row, decode_columns, rows_maker
 from cbp.engine.kernel.large_state_reader import StateStream
 from cbp.engine.shuffle.delivery import Deliveries
-from cbp.engine.state.bucket_state import BucketState, Found
+from cbp.engine.state.bucket_state import BucketState, RecordPositions
 from cbp.engine.state.large_groups import LargeGroup
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.external_sort import order_by_columns
@@ -51,7 +51,7 @@ class Source:
     rows: list[Row]
     starts: Int64s
     stops: Int64s
-    origin: Found | None = None
+    origin: RecordPositions | None = None
     chunks: Callable[[], Iterator[list[Row]]] | None = None
     stream: StateStream | None = None
 
@@ -119,7 +119,7 @@ class WindowReader:
         *,
         runs: Sequence[FlowRun],
         states: dict[str, BucketState],
-        found: dict[str, Found],
+        found: dict[str, RecordPositions],
         hashes: Int64s,
         ranges: list[Ranges],
         large: Mapping[str, Mapping[int, LargeGroup]],
@@ -236,7 +236,7 @@ class WindowReader:
         origin = self._found[spec.name].part(first, last)
         starts, stops = ranges.starts[start:stop] - first, ranges.stops[start:stop] - first
         if group is not None:
-            origin = Found.concat(list(group.found()))
+            origin = RecordPositions.concat(list(group.positions()))
             starts, stops = np.array([0]), np.array([len(origin.position)])
         if not len(origin.position):
             return Source(spec.name, [], starts, stops, origin), self._key_schema.empty_table()

@@ -29,7 +29,7 @@ import numpy as np
 
 from cbp.engine.columnar.row_codec import Row
 from cbp.engine.interface.verification_reader import Contents
-from cbp.engine.state.bucket_state import Found
+from cbp.engine.state.bucket_state import RecordPositions
 from cbp.engine.state.multiset_diff import Difference
 from cbp.engine.storage.temp_files import BlockFile
 from cbp.model.dataflow.equality import EXACTLY, Closeness, closeness, identity, paired
@@ -218,7 +218,7 @@ def _one_sided(olds: Batches, news: Batches, counting: Counting) -> tuple[list[R
     born: list[Row] = []
     gone = 0
 
-    def died(records: Found) -> None:
+    def died(records: RecordPositions) -> None:
         nonlocal gone
         gone += len(records.hashes)
 
@@ -231,7 +231,7 @@ def _one_sided(olds: Batches, news: Batches, counting: Counting) -> tuple[list[R
             counting(len(left) + len(right))
             if left:
                 nowhere = np.zeros(len(left), np.int64)
-                difference.read(left, Found(nowhere, nowhere, nowhere))
+                difference.read(left, RecordPositions(nowhere, nowhere, nowhere))
             if right:
                 difference.emit(right)
         difference.finish()

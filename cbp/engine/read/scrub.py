@@ -45,7 +45,7 @@ from cbp.errors import (
     place_of,
 )
 
-__all__ = ["Damage", "Looked", "scrub"]
+__all__ = ["Damage", "ScrubbedFile", "scrub"]
 
 _NUMBERED = re.compile(r"(?P<folder>.*)/(?P<number>\d{20})\.json\Z")
 _SEALED = re.compile(r"(?P<folder>.*)/[^/]+/(?P<start>\d{20})-(?P<end>\d{20})\.jsonl\Z")
@@ -99,7 +99,7 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class ScrubbedFile:
     """The result for one file: its path, its bytes, and its damage, if any."""
 
     path: str
@@ -109,7 +109,7 @@ class Looked:
 
 def scrub(
     folder: str, files: Files, *, needed: Collection[str] = (), after: str = ""
-) -> Iterator[Looked]:
+) -> Iterator[ScrubbedFile]:
     """Check every file of a dataflow's folder, in the order of their names.
 
     Args:
@@ -128,7 +128,7 @@ def scrub(
         infos: list[CommitInfo] = []
         snapshot, damage = _snapshot(f"{folder}/{table}", files, infos)
         if damage is not None:
-            yield Looked(damage.path, 0, damage)
+            yield ScrubbedFile(damage.path, 0, damage)
         elif snapshot is not None:
             adds = {f"{table}/{path}": add for path, add in snapshot.live.items()}
             live |= adds
@@ -138,7 +138,7 @@ def scrub(
     for path in sorted(set(needed) - there.keys() - live.keys()):
         full = f"{folder}/{path}"
         if (error := _unreadable(full, "an increment that waits holds it", files)) is not None:
-            yield Looked(full, 0, Damage.of(error, full))
+            yield ScrubbedFile(full, 0, Damage.of(error, full))
     for path in sorted(there):
         if f"{folder}/{path}" > after:
             looked = _look(folder, path, there[path], live.get(path), files)
@@ -149,7 +149,7 @@ def scrub(
             yield looked
 
 
-def _look(folder: str, path: str, size: int, live: AddFile | None, files: Files) -> Looked:
+def _look(folder: str, path: str, size: int, live: AddFile | None, files: Files) -> ScrubbedFile:
     """Check one file that was listed a moment ago."""
     full = f"{folder}/{path}"
     try:
@@ -157,8 +157,8 @@ def _look(folder: str, path: str, size: int, live: AddFile | None, files: Files)
     except (NotFoundError, FileLostError):
         pass  # collected meanwhile; files that are needed were checked before
     except CbpError as error:
-        return Looked(full, size, Damage.of(error, full))
-    return Looked(full, size)
+        return ScrubbedFile(full, size, Damage.of(error, full))
+    return ScrubbedFile(full, size)
 
 
 def _is_of_a_run(path: str) -> bool:
@@ -256,14 +256,14 @@ def _snapshot(
 
 def _needed_files(
     folder: str, table: str, adds: Mapping[str, AddFile], there: Collection[str], files: Files
-) -> Iterator[Looked]:
+) -> Iterator[ScrubbedFile]:
     """Find files that a table's newest version lacks, and vectors that are damaged or lost."""
     for path, add in adds.items():
         full = f"{folder}/{path}"
         if path not in there:  # perhaps written since it was listed
             error = _unreadable(full, "the newest version of its table shows it", files)
             if error is not None and _is_live(folder, table, add, files):
-                yield Looked(full, 0, Damage.of(error, full))
+                yield ScrubbedFile(full, 0, Damage.of(error, full))
         if add.deletion_vector is None or vector_path(add.deletion_vector) is None:
             continue
         vector = f"{folder}/{table}/{vector_path(add.deletion_vector)}"
@@ -271,7 +271,7 @@ def _needed_files(
             read_vector(f"{folder}/{table}", add.deletion_vector, files=files)
         except CbpError as error:
             if _is_live(folder, table, add, files):
-                yield Looked(vector, 0, Damage.of(error, vector))
+                yield ScrubbedFile(vector, 0, Damage.of(error, vector))
 
 
 def _unreadable(full: str, why: str, files: Files) -> CbpError | None:
@@ -292,7 +292,7 @@ def _is_live(folder: str, table: str, add: AddFile, files: Files) -> bool:
     return True
 
 
-def _missing_numbers(folder: str, there: Collection[str]) -> Iterator[Looked]:
+def _missing_numbers(folder: str, there: Collection[str]) -> Iterator[ScrubbedFile]:
     """Find gaps in the numbers of each log of records."""
     logs: dict[str, list[int]] = {}
     for path in there:
@@ -311,7 +311,7 @@ def _missing_numbers(folder: str, there: Collection[str]) -> Iterator[Looked]:
 
 def _missing_entries(
     folder: str, there: Collection[str], needed: Collection[str], files: Files
-) -> Iterator[Looked]:
+) -> Iterator[ScrubbedFile]:
     """Find entries of source logs that are gone: gaps, and those of increments that wait."""
     waiting: dict[str, int] = {}
     for match in map(_INCREMENT.match, needed):
@@ -357,7 +357,7 @@ def _count_entries(full: str, files: Files) -> int:
 
 def _missing_ends(
     folder: str, there: Collection[str], files: Files, tables: Mapping[str, _Shown]
-) -> Iterator[Looked]:
+) -> Iterator[ScrubbedFile]:
     """Find out whether the newest record of a stage or of a roll-back, or a description, is lost.
 
     No gap in the numbers shows that; the tables do.
@@ -406,5 +406,5 @@ def _changed_by(txns: Mapping[str, int]) -> list[int]:
     return [int(end) for end in ends if end.isdigit()]
 
 
-def _lost(path: str, why: str) -> Looked:
-    return Looked(path, 0, Damage.of(FileLostError(path, why), path))
+def _lost(path: str, why: str) -> ScrubbedFile:
+    return ScrubbedFile(path, 0, Damage.of(FileLostError(path, why), path))

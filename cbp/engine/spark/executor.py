@@ -48,7 +48,7 @@ from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.record_task import record_shares
 from cbp.engine.task.reports import JobLane, TaskReport, decode, encode
 from cbp.engine.task.stage_task import StageTask
-from cbp.engine.workers.carried_errors import told_error
+from cbp.engine.workers.carried_errors import carried_error
 from cbp.engine.workers.ended_workers import ended_worker
 from cbp.engine.workers.shipping import ship_with_fingerprints, with_differences
 from cbp.errors import (
@@ -250,7 +250,7 @@ class SparkExecutor:
         if isinstance(exc, CbpError):
             return exc
         text = str(exc)
-        if (error := told_error(text)) is not None:
+        if (error := carried_error(text)) is not None:
             return with_differences(error) if isinstance(error, CodeNotLoadedError) else error
         if (failed := failed_expression(plan.node, text)) is not None:
             return failed

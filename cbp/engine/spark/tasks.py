@@ -33,7 +33,7 @@ from cbp.engine.shuffle.routing_keys import slot_columns
 from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.reports import TaskReport, encode
 from cbp.engine.task.stage_task import StageTask
-from cbp.engine.workers.carried_errors import telling
+from cbp.engine.workers.carried_errors import carrying_errors
 
 __all__ = [
     "PLACE",
@@ -169,7 +169,7 @@ def route_task(plan: TaskPlan, flow: int) -> _Task:
         replicate = plan.replication()
         for batch in batches:
             arrived = pa.Table.from_batches([batch])
-            with telling():
+            with carrying_errors():
                 filled, table = _filled(arrived, plan, layout, flow, replicate)
             columns = {
                 slot: filled[slot] if slot in filled else pa.nulls(table.num_rows, type_)

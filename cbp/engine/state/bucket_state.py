@@ -27,7 +27,7 @@ from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.state.lookup import IndexedFile, StateRows
 from cbp.engine.state.pending_deletes import Deletes, read_deletes
 
-__all__ = ["BucketState", "Found", "LiveFile", "Positions", "StateTable"]
+__all__ = ["BucketState", "LiveFile", "Positions", "RecordPositions", "StateTable"]
 
 Positions = npt.NDArray[np.int64]
 
@@ -78,7 +78,7 @@ class StateTable:
 
 
 @dataclass(slots=True)
-class Found:
+class RecordPositions:
     """Records of called groups, ordered by hash; parallel arrays.
 
     Attributes:
@@ -91,12 +91,14 @@ class Found:
     file: Positions
     position: Positions
 
-    def part(self, start: int, stop: int) -> Found:
+    def part(self, start: int, stop: int) -> RecordPositions:
         """Return the records `start` to `stop`."""
-        return Found(self.hashes[start:stop], self.file[start:stop], self.position[start:stop])
+        return RecordPositions(
+            self.hashes[start:stop], self.file[start:stop], self.position[start:stop]
+        )
 
     @classmethod
-    def concat(cls, parts: Sequence[Found]) -> Found:
+    def concat(cls, parts: Sequence[RecordPositions]) -> RecordPositions:
         """Return the records of all parts, one part after the other."""
         return cls(
             np.concatenate([np.empty(0, np.int64), *(part.hashes for part in parts)]),
@@ -104,9 +106,9 @@ class Found:
             np.concatenate([np.empty(0, np.int64), *(part.position for part in parts)]),
         )
 
-    def at(self, chosen: Positions) -> Found:
+    def at(self, chosen: Positions) -> RecordPositions:
         """Return some records, in the order of `chosen`."""
-        return Found(self.hashes[chosen], self.file[chosen], self.position[chosen])
+        return RecordPositions(self.hashes[chosen], self.file[chosen], self.position[chosen])
 
 
 @dataclass(slots=True)
@@ -124,7 +126,7 @@ class BucketState:
     buckets: tuple[int, ...]
     of: int = 0
     files: tuple[LiveFile, ...] = field(init=False)
-    died: list[Found] = field(init=False, default_factory=list)
+    died: list[RecordPositions] = field(init=False, default_factory=list)
     bytes_read: int = field(init=False, default=0)
     lookups: dict[str, int] = field(init=False)
     _starts: list[int] = field(init=False)
@@ -196,7 +198,7 @@ class BucketState:
             self._dead[at] = bitmap
         return bitmap
 
-    def find(self, wanted: Positions | None) -> Found:
+    def find(self, wanted: Positions | None) -> RecordPositions:
         """Return the live records of these hashes (ascending, unique); `None`: all."""
         parts = [
             self._find_in(at, mine)
@@ -208,10 +210,10 @@ class BucketState:
             return parts[0]
         if not parts:
             empty = np.empty(0, np.int64)
-            return Found(empty, empty, empty)
+            return RecordPositions(empty, empty, empty)
         hashes = np.concatenate([p.hashes for p in parts])
         order = np.argsort(hashes, kind="stable")
-        return Found(
+        return RecordPositions(
             hashes[order],
             np.concatenate([p.file for p in parts])[order],
             np.concatenate([p.position for p in parts])[order],
@@ -224,7 +226,7 @@ class BucketState:
         edges = bucket_edges(wanted, self.buckets, buckets=self.of)
         return [wanted[start:stop] for start, stop in pairwise(edges)]
 
-    def _find_in(self, at: int, wanted: Positions | None) -> Found:
+    def _find_in(self, at: int, wanted: Positions | None) -> RecordPositions:
         reader = self.known(at, wanted)
         self.lookups[reader.way(wanted)] += 1
         positions, hashes = reader.find(wanted)
@@ -233,9 +235,9 @@ class BucketState:
         if dead:
             live = ~_contains(dead, positions, self.files[at].rows)
             positions, hashes = positions[live], hashes[live]
-        return Found(hashes, np.full(len(positions), at, np.int64), positions)
+        return RecordPositions(hashes, np.full(len(positions), at, np.int64), positions)
 
-    def take(self, found: Found, columns: Sequence[str]) -> pa.Table:
+    def take(self, found: RecordPositions, columns: Sequence[str]) -> pa.Table:
         """Return the rows of some records (at least one) of `find`, in the order of `found`."""
         parts, places = [], []
         for at in np.unique(found.file).tolist():
@@ -255,7 +257,7 @@ class BucketState:
         for start in range(0, len(positions.hashes), step):
             yield self.take(positions.part(start, start + step), columns)
 
-    def kill(self, dead: Found) -> None:
+    def kill(self, dead: RecordPositions) -> None:
         """Mark records as deleted by this run."""
         if len(dead.position):
             self.died.append(dead)

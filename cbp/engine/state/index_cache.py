@@ -342,7 +342,7 @@ class IndexCache:
         try:
             self._put(name, batch)
         except OSError as exc:
-            if not DiskFullError.is_told_by(exc) or not self._sweep(size, full=True):
+            if not DiskFullError.is_disk_full(exc) or not self._sweep(size, full=True):
                 raise
             self._put(name, batch)
         self._unswept = (self._unswept or 0) - size

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cbp.engine.delta.deletion_vectors import live_in
-from cbp.engine.state.bucket_state import BucketState, Found
+from cbp.engine.state.bucket_state import BucketState, RecordPositions
 
 __all__ = ["LargeGroup", "large_groups", "without"]
 
@@ -39,7 +39,7 @@ class LargeGroup:
     ranges: tuple[tuple[int, int, int], ...]
     rows: int
 
-    def found(self) -> Iterator[Found]:
+    def positions(self) -> Iterator[RecordPositions]:
         """Yield the places of the live records, in batches."""
         for at, first, last in self.ranges:
             file = self.state.whole(at)
@@ -48,11 +48,11 @@ class LargeGroup:
                 rows = live_in(self.state.dead_rows(at), start, min(start + step, last))
                 if len(rows):
                     hashes = np.full(len(rows), self.hash, np.int64)
-                    yield Found(hashes, np.full(len(rows), at, np.int64), rows)
+                    yield RecordPositions(hashes, np.full(len(rows), at, np.int64), rows)
 
-    def tables(self, columns: Sequence[str]) -> Iterator[tuple[pa.Table, Found]]:
+    def tables(self, columns: Sequence[str]) -> Iterator[tuple[pa.Table, RecordPositions]]:
         """Yield the records in batches, each batch with its places."""
-        for positions in self.found():
+        for positions in self.positions():
             yield (
                 self.state.whole(int(positions.file[0])).take(positions.position, columns),
                 positions,
@@ -79,7 +79,7 @@ def large_groups(state: BucketState, wanted: Int64s | None, above: int) -> dict[
     return {group.hash: group for group in groups if group.rows > above}
 
 
-def without(state: BucketState, groups: Sequence[int], wanted: Int64s | None) -> Found:
+def without(state: BucketState, groups: Sequence[int], wanted: Int64s | None) -> RecordPositions:
     """Return the live records of `wanted` (`None`: all), except those of some groups."""
     if not groups:
         return state.find(wanted)

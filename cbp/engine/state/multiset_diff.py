@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from cbp.engine.columnar.row_codec import Row
-from cbp.engine.state.bucket_state import Found
+from cbp.engine.state.bucket_state import RecordPositions
 from cbp.engine.storage.temp_files import BlockFile
 from cbp.model.dataflow.equality import identity
 
@@ -47,7 +47,9 @@ class Difference:
         born: Called with records that were not there before.
     """
 
-    def __init__(self, died: Callable[[Found], None], born: Callable[[list[Row]], None]) -> None:
+    def __init__(
+        self, died: Callable[[RecordPositions], None], born: Callable[[list[Row]], None]
+    ) -> None:
         self._died, self._born = died, born
         self._fresh_olds: list[_Old] = []
         self._fresh_news: list[Row] = []
@@ -67,7 +69,7 @@ class Difference:
         """Whether some emitted record may still meet an equal record of the state."""
         return bool(self._fresh_news) or self._pending.news > 0 or self._spill is not None
 
-    def read(self, rows: list[Row], origin: Found) -> None:
+    def read(self, rows: list[Row], origin: RecordPositions) -> None:
         """Take records of the state as the author reads them, with their places."""
         where = (origin.hashes.tolist(), origin.file.tolist(), origin.position.tolist())
         self._fresh_olds.extend(zip(map(tuple, rows), *where, strict=True))
@@ -115,7 +117,7 @@ class Difference:
     def _hand_on(self, olds: list[_Old], news: list[Row]) -> None:
         if olds:
             _, *where = zip(*olds, strict=True)
-            self._died(Found(*(np.array(column, np.int64) for column in where)))
+            self._died(RecordPositions(*(np.array(column, np.int64) for column in where)))
         if news:
             self._born(news)
 

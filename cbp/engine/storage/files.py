@@ -359,7 +359,7 @@ def _operating(path: str) -> Iterator[None]:
     except FileNotFoundError as exc:
         raise NotFoundError(kind="file", name=path) from exc
     except OSError as exc:
-        if DiskFullError.is_told_by(exc):
+        if DiskFullError.is_disk_full(exc):
             raise DiskFullError(path) from exc
         message = f"{path}: {exc.strerror or exc}"
         raise OperatingError(message, path=path, errno=exc.errno) from exc

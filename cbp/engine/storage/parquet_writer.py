@@ -204,4 +204,4 @@ class ParquetSink:
 
 def _coded(exc: OSError, path: str) -> Exception:
     """Return `DiskFullError` for a full disk, else the error itself."""
-    return DiskFullError(path) if DiskFullError.is_told_by(exc) else exc
+    return DiskFullError(path) if DiskFullError.is_disk_full(exc) else exc

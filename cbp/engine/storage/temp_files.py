@@ -134,6 +134,6 @@ def _room() -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        if DiskFullError.is_told_by(exc):
+        if DiskFullError.is_disk_full(exc):
             raise DiskFullError(tempfile.gettempdir()) from exc
         raise

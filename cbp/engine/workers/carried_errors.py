@@ -1,6 +1,6 @@
 """Coded errors that cross a process in the text of another exception.
 
-`telling` is used in the worker, `told_error` in the driver.
+`carrying_errors` is used in the worker, `carried_error` in the driver.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from contextlib import contextmanager
 
 from cbp.errors import CbpError, error_from_dict
 
-__all__ = ["telling", "told_error"]
+__all__ = ["carried_error", "carrying_errors"]
 
 _TOLD = "|cbp-error|"
 """Mark before and after a coded error in the text of an exception."""
 
 
 @contextmanager
-def telling() -> Iterator[None]:
+def carrying_errors() -> Iterator[None]:
     """Carry a `CbpError` in an exception's text, for code that yields records and has no report."""
     try:
         yield
@@ -28,7 +28,7 @@ def telling() -> Iterator[None]:
         raise RuntimeError(message) from error
 
 
-def told_error(text: str) -> CbpError | None:
+def carried_error(text: str) -> CbpError | None:
     """Return the error that a task before the shuffle reported in its exception's text."""
     parts = text.split(_TOLD)
     if len(parts) < 3:

@@ -31,7 +31,7 @@ from cbp.engine.interface.runs import RunPlan
 from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.reports import TaskReport
-from cbp.engine.workers.carried_errors import told_error
+from cbp.engine.workers.carried_errors import carried_error
 from cbp.engine.workers.ended_workers import end_of_worker, status_text
 from cbp.engine.workers.task_worker import Answer, Coded, Done
 from cbp.engine.workers.worker_process import WorkerProcess
@@ -195,7 +195,7 @@ def _error(found: Answer) -> Exception:
     if isinstance(found, Coded):
         return error_from_dict(found.kind, found.error)
     assert not isinstance(found, Done)
-    if (carried := told_error(str(found.exception))) is not None:
+    if (carried := carried_error(str(found.exception))) is not None:
         from cbp.engine.workers.shipping import with_differences
 
         return with_differences(carried) if isinstance(carried, CodeNotLoadedError) else carried

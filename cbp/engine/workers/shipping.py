@@ -25,7 +25,7 @@ from typing import Any
 
 from pyspark.cloudpickle import cloudpickle
 
-from cbp.engine.workers.carried_errors import telling
+from cbp.engine.workers.carried_errors import carrying_errors
 from cbp.errors import CodeNotLoadedError
 from cbp.model.author.fingerprint import fingerprint, is_authors
 from cbp.model.author.registered_code import Code
@@ -63,14 +63,14 @@ def arrived(module: str, name: str, text: str) -> Any:
     """Return what the worker has loaded by this name, if its fingerprint is the one sent.
 
     Raises:
-        RuntimeError: Carries a `CodeNotLoadedError` in its text (`carried_errors.telling`).
+        RuntimeError: Carries a `CodeNotLoadedError` in its text (`carried_errors.carrying_errors`).
     """
     thing: Any = importlib.import_module(module)
     for part in name.split("."):
         thing = getattr(thing, part)
     own = fingerprint(thing)
     if own.text != text:
-        with telling():
+        with carrying_errors():
             raise CodeNotLoadedError(module, name, text, json.dumps(dict(own.parts)))
     return thing
 

@@ -89,12 +89,12 @@ _PLACES = frozenset({"place", "code"})
 
 _lock = threading.RLock()
 _authors: set[str] = set()
-_known: weakref.WeakKeyDictionary[Any, _Found] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[Any, _Fingerprint] = weakref.WeakKeyDictionary()
 _values: dict[str, tuple[ModuleType, Mapping[str, _Value]]] = {}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Found:
+class _Fingerprint:
     code: Code
     modules: frozenset[str]
 
@@ -109,7 +109,7 @@ class _Value:
 
 def fingerprint(root: Any) -> Code:
     """Return the fingerprint of a class or function, computed at the first call and cached."""
-    return _found(root).code
+    return _fingerprinted(root).code
 
 
 def held_by(value: Any, root: type) -> Code:
@@ -130,17 +130,17 @@ def is_authors(thing: Any) -> bool:
 
 def modules_of(root: Any) -> frozenset[str]:
     """Return the modules that contain the code of a class or function."""
-    return _found(root).modules
+    return _fingerprinted(root).modules
 
 
-def _found(root: Any) -> _Found:
+def _fingerprinted(root: Any) -> _Fingerprint:
     with _lock:
         try:
             fingerprint_ = _known.get(root)
         except TypeError:  # no weak reference to it, or no hash
-            return _Walk(root).found()
+            return _Walk(root).walk()
         if fingerprint_ is None:
-            fingerprint_ = _Walk(root).found()
+            fingerprint_ = _Walk(root).walk()
             _known[root] = fingerprint_
         return fingerprint_
 
@@ -159,15 +159,15 @@ class _Walk:
         self._seen: dict[int, Any] = {}  # keeps objects alive, so that ids stay unique
         self._todo: list[Any] = [root]
 
-    def found(self) -> _Found:
+    def walk(self) -> _Fingerprint:
         while self._todo:
             self._visit(self._todo.pop())
         parts = {name: _digest("\n".join(sorted(all_))) for name, all_ in self._parts.items()}
-        return _Found(Code.of(parts), frozenset(self._modules))
+        return _Fingerprint(Code.of(parts), frozenset(self._modules))
 
-    def holding(self, value: Any) -> _Found:
+    def holding(self, value: Any) -> _Fingerprint:
         self._todo += self._value(value).holds
-        return self.found()
+        return self.walk()
 
     def _visit(self, thing: Any) -> None:
         if id(thing) in self._seen:

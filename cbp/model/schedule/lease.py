@@ -44,7 +44,7 @@ class Lease:
     address: str = ""
     expires_ms: int = 0
 
-    def taken(self, holder: str, address: str, *, now_ms: int, milliseconds: int) -> Lease | None:
+    def take(self, holder: str, address: str, *, now_ms: int, milliseconds: int) -> Lease | None:
         """Return the lease taken by `holder`; `None` if it is not free."""
         if self.expires_ms > now_ms:
             return None

@@ -30,7 +30,7 @@ from cbp.model.dataflow.stage import RunnableSpec
 from cbp.model.flow.back_pressure import FlowLimit, Reader, held
 from cbp.model.flow.connector import Connector, Decision
 from cbp.model.schedule.runnable_call import consult
-from cbp.model.schedule.slots import Places, Taken
+from cbp.model.schedule.slots import ActiveRun, Places
 from cbp.model.schedule.waiting import Kind, Wait, open_frames
 
 __all__ = ["TURNS_MAX", "Answer", "Schedule", "StageView", "Start", "decide"]
@@ -85,7 +85,7 @@ class StageView:
     connectors: Mapping[str, Connector]
     waiting_since: datetime
     running: bool = False
-    work: Taken | None = None
+    work: ActiveRun | None = None
     active: bool = True
     paused_because: str = ""
     stopped: bool = False
@@ -147,7 +147,7 @@ class Schedule:
     waits: Mapping[StageId, Wait]
     failed: Mapping[StageId, CbpError] = field(default_factory=dict)
     circling: Mapping[StageId, CycleUndrainedError] = field(default_factory=dict)
-    gives_way: tuple[Taken, str] | None = None
+    gives_way: tuple[ActiveRun, str] | None = None
 
     @property
     def waiting(self) -> dict[StageId, str]:
@@ -214,7 +214,7 @@ def decide(stages: Iterable[StageView], *, now: datetime, places: Places) -> Sch
 
 def _placed(
     order: Sequence[_Case], now: datetime, places: Places
-) -> tuple[list[_Case], tuple[Taken, str] | None]:
+) -> tuple[list[_Case], tuple[ActiveRun, str] | None]:
     """Give places to the stages that can run, in this order; set the reasons of the others.
 
     Returns:
@@ -226,14 +226,14 @@ def _placed(
     narrow = [case for case in could if case.view.gave_way]
     narrow.sort(key=lambda case: case.view.retry_at or case.view.waiting_since)
     running = [case.view for case in order if case.view.running]
-    works = [view.work or Taken(*view.id) for view in running]
+    works = [view.work or ActiveRun(*view.id) for view in running]
     starts = []
     while (chosen := places.next(works, _dataflows(ready), now)) is not None:
         starts.append(ready.pop(chosen))
-        works.append(Taken(*starts[-1].view.id))
+        works.append(ActiveRun(*starts[-1].view.id))
     if (chosen := places.next_narrow(works, _dataflows(narrow))) is not None:
         starts.append(narrow.pop(chosen))
-        works.append(Taken(*starts[-1].view.id, gave_way=starts[-1].view.gave_way))
+        works.append(ActiveRun(*starts[-1].view.id, gave_way=starts[-1].view.gave_way))
     slow = {(work.dataflow, work.stage) for work in places.slow(works, now)}
     for before, case in enumerate(ready):
         case.kind = "place"

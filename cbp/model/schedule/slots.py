@@ -43,7 +43,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-__all__ = ["STARVED_SECONDS", "Places", "Taken"]
+__all__ = ["STARVED_SECONDS", "ActiveRun", "Places"]
 
 STARVED_SECONDS = 5.0
 """How long a run must have work but no slot before another run gives way.
@@ -56,7 +56,7 @@ _TURNS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ActiveRun:
     """A run that is under way.
 
     Attributes:
@@ -98,7 +98,9 @@ class Places:
     slow_seconds: float = 120.0
     slow_most: int = 8
 
-    def next(self, taken: Collection[Taken], waiting: Sequence[str], now: datetime) -> int | None:
+    def next(
+        self, taken: Collection[ActiveRun], waiting: Sequence[str], now: datetime
+    ) -> int | None:
         """Choose which run gets a place now.
 
         Args:
@@ -117,7 +119,7 @@ class Places:
         modest = [n for n in free if holding[waiting[n]] < self.most - 1]
         return next(iter(modest or free), None)
 
-    def next_narrow(self, taken: Collection[Taken], waiting: Sequence[str]) -> int | None:
+    def next_narrow(self, taken: Collection[ActiveRun], waiting: Sequence[str]) -> int | None:
         """Choose which run gets the narrow place now.
 
         Args:
@@ -137,11 +139,11 @@ class Places:
 
     def gives_way(
         self,
-        taken: Collection[Taken],
+        taken: Collection[ActiveRun],
         waiting: Sequence[str],
         narrow: Sequence[str],
         now: datetime,
-    ) -> tuple[Taken, str] | None:
+    ) -> tuple[ActiveRun, str] | None:
         """Choose the run that gives way now: one at a time, the longest running first.
 
         Args:
@@ -168,12 +170,12 @@ class Places:
         ]
         return next(iter(candidates), None)
 
-    def matters(self, taken: Collection[Taken], now: datetime) -> bool:
+    def matters(self, taken: Collection[ActiveRun], now: datetime) -> bool:
         """Tell whether some run is late, so that runs of other dataflows without slots matter."""
         late = {work.dataflow for work in self._late(taken, now)}
         return any(late - {work.dataflow} for work in taken if not work.recorded)
 
-    def slow(self, taken: Collection[Taken], now: datetime) -> Collection[Taken]:
+    def slow(self, taken: Collection[ActiveRun], now: datetime) -> Collection[ActiveRun]:
         """Return the slow runs that no longer hold a place, oldest first.
 
         The run in the narrow place is left out, since it never held one.
@@ -184,11 +186,11 @@ class Places:
         late = [w for w in taken if w.since is not None and w.since <= begun and not w.gave_way]
         return sorted(late, key=lambda work: _age(work, now))[: self.slow_most]
 
-    def used_up(self, dataflow: str, taken: Collection[Taken]) -> bool:
+    def used_up(self, dataflow: str, taken: Collection[ActiveRun]) -> bool:
         """Tell whether a dataflow has its maximum number of runs, slow ones included."""
         return sum(work.dataflow == dataflow for work in taken) >= self.most
 
-    def _late(self, taken: Collection[Taken], now: datetime) -> list[Taken]:
+    def _late(self, taken: Collection[ActiveRun], now: datetime) -> list[ActiveRun]:
         """Return the runs that have used up their turn, oldest first."""
         if not self.slow_seconds:
             return []
@@ -206,10 +208,10 @@ class Places:
         return self.slow_seconds * 2.0 ** min(gave_way, _TURNS_MAX)
 
 
-def _age(work: Taken, now: datetime) -> tuple[datetime, str, str]:
+def _age(work: ActiveRun, now: datetime) -> tuple[datetime, str, str]:
     return work.since or now, work.dataflow, work.stage
 
 
-def _others(wanting: Sequence[str], late: Sequence[Taken]) -> Iterator[tuple[Taken, str]]:
+def _others(wanting: Sequence[str], late: Sequence[ActiveRun]) -> Iterator[tuple[ActiveRun, str]]:
     """Yield pairs of a late run and another dataflow to which it can give way, in order."""
     return ((work, name) for name in wanting for work in late if work.dataflow != name)

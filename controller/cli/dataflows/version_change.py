@@ -25,7 +25,7 @@ def print_change(answer: dict[str, Any], *, dry_run: str) -> None:
     if "stages" not in answer:
         print_text(f"{name} is not registered yet: there is no state to keep")
         return
-    rows = [("source", *_row(node)) for node in answer["sources"] if _told(node)]
+    rows = [("source", *_row(node)) for node in answer["sources"] if _is_shown(node)]
     rows += [("stage", *_row(node)) for node in answer["stages"]]
     print_table(("", "name", "becomes", "what differs"), rows, empty="no stages")
     queues = [
@@ -49,7 +49,7 @@ def print_change(answer: dict[str, Any], *, dry_run: str) -> None:
         )
 
 
-def _told(node: dict[str, Any]) -> bool:
+def _is_shown(node: dict[str, Any]) -> bool:
     return bool(node["kind"] != "kept" or node["columns"])
 
 

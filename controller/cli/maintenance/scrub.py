@@ -25,7 +25,7 @@ from controller.cli.session import AsJson, Session, session
 from controller.settings import Settings
 from controller.terminal import bytes_text, print_json, print_table, print_text
 
-__all__ = ["Found", "folders", "look", "scrub_command"]
+__all__ = ["ScrubTotals", "folders", "look", "scrub_command"]
 
 POLL_SECONDS = 0.2
 
@@ -38,7 +38,7 @@ Rate = Annotated[
 
 
 @dataclass(slots=True)
-class Found:
+class ScrubTotals:
     """How much was read, and what of it is damaged.
 
     Attributes:
@@ -57,7 +57,7 @@ def scrub_command(
     """Read all files on disk; show which are damaged, and how to repair them."""
     settings = session(context).settings
     console = Console(stderr=True)
-    result = Found()
+    result = ScrubTotals()
     with console.status("reading") as status:
         done = set() if rate else _read_by_service(session(context), dataflows or (), result)
         here = [name for name in dataflows or folders(settings) if name not in done]
@@ -83,7 +83,7 @@ def scrub_command(
     print_text(f"{result.files} files, {bytes_text(result.bytes)}: nothing is damaged", "green")
 
 
-def _read_by_service(here: Session, names: Sequence[str], found: Found) -> set[str]:
+def _read_by_service(here: Session, names: Sequence[str], found: ScrubTotals) -> set[str]:
     """Let a running service read those of its dataflows; return which ones it has read."""
     done: set[str] = set()
     try:

@@ -80,14 +80,14 @@ def reference(
 def against_reference(tables: Sequence[TableRef], engine: ReferenceEngine) -> Check:
     """Check (a); `engine` saw the same increments."""
     claim = "every table equals the reference engine's after the same increments"
-    return _check(claim, tables, lambda table: _expected(table, engine), _found)
+    return _check(claim, tables, lambda table: _expected(table, engine), _facts_on_disk)
 
 
 def from_scratch(tables: Sequence[TableRef], engine: ReferenceEngine) -> Check:
     """Check (b); `engine` saw all records in one increment."""
     claim = "state and last values equal one run from scratch over all pages"
     chosen = [table for table in tables if not _is_history(table)]
-    return _check(claim, chosen, lambda table: _expected(table, engine), _found)
+    return _check(claim, chosen, lambda table: _expected(table, engine), _facts_on_disk)
 
 
 def readers_agree(tables: Sequence[TableRef]) -> Check:
@@ -134,7 +134,7 @@ def _expected(table: TableRef, engine: ReferenceEngine) -> Facts:
     )
 
 
-def _found(table: TableRef) -> Facts:
+def _facts_on_disk(table: TableRef) -> Facts:
     if table.output is None:
         return Counter(read_deltalake(table))
     return _facts(table, read_epochs(table))

@@ -32,7 +32,7 @@ from cbp.model.flow.connector import Connector
 from cbp.model.flow.framing import Segment
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.punctuation import idle_at
-from cbp.model.schedule.slots import Places, Taken
+from cbp.model.schedule.slots import ActiveRun, Places
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.author.timed_calls import Question, Questions
 from controller.loop.runs.in_flight import StageId
@@ -106,7 +106,7 @@ class Framer:
                     self._turns[question.key] = max(self._turns.values(), default=0) + 1
 
     def _next(self, waiting: Sequence[tuple[DataflowRecord, StageNode]]) -> int | None:
-        works = [Taken(*key, since) for key, since in self._questions.busy().items()]
+        works = [ActiveRun(*key, since) for key, since in self._questions.busy().items()]
         return self._places.next(works, [record.name for record, _ in waiting], self._clock())
 
     def waits(

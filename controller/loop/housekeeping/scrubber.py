@@ -24,7 +24,7 @@ from typing import Any
 
 import structlog
 
-from cbp.engine.read.scrub import Damage, Looked, scrub
+from cbp.engine.read.scrub import Damage, ScrubbedFile, scrub
 from cbp.engine.storage.checked_json import digested, read_record
 from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, FileDamagedError, FileLostError, NotFoundError
@@ -88,7 +88,7 @@ class Scrubbing:
         self._files, self._root, self._clock = files, root, clock
         self._dataflows, self._needed = dataflows, needed
         self._round = timedelta(seconds=round_seconds)
-        self._looks: Iterator[tuple[str, Looked | None]] | None = None
+        self._looks: Iterator[tuple[str, ScrubbedFile | None]] | None = None
         self._rate = float(RATE_BYTES)
         self._rest: Rest | None = None
         self._read_at: datetime | None = None
@@ -172,7 +172,9 @@ class Scrubbing:
         self._rate = max(RATE_BYTES, 2 * sum(sizes) / self._round.total_seconds())
         self._looks, self._read_at = self._look(records), self._read_at or now
 
-    def _look(self, records: Collection[DataflowRecord]) -> Iterator[tuple[str, Looked | None]]:
+    def _look(
+        self, records: Collection[DataflowRecord]
+    ) -> Iterator[tuple[str, ScrubbedFile | None]]:
         for record in records:
             progress = self.progress(record.name)
             progress.began_at, progress.files, progress.bytes = self._clock(), 0, 0
@@ -186,7 +188,7 @@ class Scrubbing:
                 continue
             yield record.name, None
 
-    def _take(self, name: str, looked: Looked) -> None:
+    def _take(self, name: str, looked: ScrubbedFile) -> None:
         progress = self.progress(name)
         progress.files += 1
         progress.bytes += looked.bytes
@@ -198,7 +200,7 @@ class Scrubbing:
             _log.error("scrub.damage", **looked.damage.to_json())
             self._remember(name, progress)
 
-    def looks(self, record: DataflowRecord) -> Iterator[Looked]:
+    def looks(self, record: DataflowRecord) -> Iterator[ScrubbedFile]:
         """Check every file of a dataflow, as fast as the result is iterated.
 
         Raises:

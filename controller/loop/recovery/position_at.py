@@ -47,11 +47,11 @@ from controller.loop.runs.threads import Here
 from controller.store import open_store
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store
 
-__all__ = ["Past", "Stood", "records_of"]
+__all__ = ["Past", "PastPosition", "records_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Stood:
+class PastPosition:
     """The position of a dataflow at a cut, and the closes after the cut.
 
     Attributes:
@@ -76,9 +76,9 @@ class Past:
     descriptions: Descriptions
     clock: Callable[[], datetime]
 
-    def stood(
+    def position_at(
         self, record: DataflowRecord, log: IntentionLog, cut: Cut, *, everything: bool
-    ) -> Stood:
+    ) -> PastPosition:
         """Return the position of a dataflow at a cut.
 
         Args:
@@ -134,7 +134,7 @@ class Past:
             position = scratch.position(record.name)
         # What was closed since then comes after this position: `number` is not asked again.
         again, dropped = (later, ()) if everything else ((), later)
-        return Stood(replace(position, punctuations=number), again, dropped)
+        return PastPosition(replace(position, punctuations=number), again, dropped)
 
     def reachable(self, record: DataflowRecord, log: IntentionLog) -> Callable[[Cut], bool]:
         """Return a function that tells whether a cut can be reached from a kept position."""

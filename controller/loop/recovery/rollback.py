@@ -126,7 +126,7 @@ class Rollbacks:
         """
         log = self._open_log(record.folder)
         cut = self._cut(record, log, to)
-        past = self._past.stood(record, log, cut, everything=not drop_later)
+        past = self._past.position_at(record, log, cut, everything=not drop_later)
         position = past.position
         dropped: dict[str, int] = {}
         if drop_later:

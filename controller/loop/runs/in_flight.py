@@ -19,7 +19,7 @@ from functools import partial
 
 import structlog
 
-from cbp.model.schedule.slots import Taken
+from cbp.model.schedule.slots import ActiveRun
 from controller.loop.runs.isolation import Isolation
 
 __all__ = ["GIVE_UP_SECONDS", "InFlight", "StageId", "Work"]
@@ -96,11 +96,11 @@ class InFlight:
         with self._lock:
             return {key: work.run for key, work in self._busy.items()}
 
-    def taken(self) -> dict[StageId, Taken]:
+    def active_runs(self) -> dict[StageId, ActiveRun]:
         """Return the busy stages, with their work as the scheduler sees it."""
         with self._lock:
             return {
-                key: Taken(
+                key: ActiveRun(
                     *key,
                     work.since,
                     work.run,

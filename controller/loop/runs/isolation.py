@@ -186,7 +186,7 @@ class Isolation:
             tries = 1 if known is None else known.tries + 1
             rest = self._backoff.rest(tries, now, self._draw())
             since = now if known is None else known.since
-            wrapped = _told(dataflow, doing, error)
+            wrapped = _as_cbp_error(dataflow, doing, error)
             trouble = Trouble(dataflow, doing, wrapped, since, tries, rest)
             self._troubles[dataflow, doing] = trouble
         _log.error(
@@ -200,7 +200,7 @@ class Isolation:
         )
 
 
-def _told(dataflow: str, doing: str, error: Exception) -> CbpError:
+def _as_cbp_error(dataflow: str, doing: str, error: Exception) -> CbpError:
     if isinstance(error, CbpError):
         return error
     frames = traceback.extract_tb(error.__traceback__)

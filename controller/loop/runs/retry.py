@@ -101,7 +101,7 @@ def operating(error: Exception) -> Exception:
     if not isinstance(error, OSError) or isinstance(error, _NOT_PASSING):
         return error
     wrapped: OperatingError = DiskFullError(str(error.filename or "a file"))
-    if not DiskFullError.is_told_by(error):
+    if not DiskFullError.is_disk_full(error):
         wrapped = OperatingError(f"{type(error).__name__}: {error}", errno=error.errno)
     wrapped.__cause__ = error
     return wrapped

@@ -18,7 +18,7 @@ import structlog
 
 from cbp.engine.interface.runs import RunControl
 from cbp.errors import OperatingError
-from cbp.model.schedule.slots import STARVED_SECONDS, Places, Taken
+from cbp.model.schedule.slots import STARVED_SECONDS, ActiveRun, Places
 from controller.loop.runs.in_flight import StageId
 
 __all__ = ["Starving"]
@@ -37,9 +37,9 @@ class Starving:
         self._last: dict[str, datetime] = {}
         self._asked_to_end = 0
 
-    def told(
-        self, taken: Mapping[StageId, Taken], *, asked_to_end: int = 0
-    ) -> dict[StageId, Taken]:
+    def mark(
+        self, taken: Mapping[StageId, ActiveRun], *, asked_to_end: int = 0
+    ) -> dict[StageId, ActiveRun]:
         """Return the work that goes on, with the starving runs marked.
 
         Args:
@@ -57,9 +57,9 @@ class Starving:
         ending = any(work.ending for work in going) or asked_to_end != self._asked_to_end
         self._asked_to_end = asked_to_end
         self._since = {} if ending else {run: self._since.get(run, now) for run in starved}
-        return {key: self._told(work, now) for key, work in taken.items()}
+        return {key: self._marked(work, now) for key, work in taken.items()}
 
-    def _told(self, work: Taken, now: datetime) -> Taken:
+    def _marked(self, work: ActiveRun, now: datetime) -> ActiveRun:
         since = self._since.get(work.run)
         starved = since is not None and (now - since).total_seconds() >= STARVED_SECONDS
         return replace(work, starved=starved, starved_at=self._last.get(work.run))

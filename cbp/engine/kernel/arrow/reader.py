@@ -23,7 +23,7 @@ from cbp.engine.kernel.arrow.groups import Groups, author_schema
 from cbp.engine.kernel.groupwise import look_up, rows_that_fit
 from cbp.engine.kernel.window import state_order
 from cbp.engine.shuffle.delivery import Deliveries
-from cbp.engine.state.bucket_state import BucketState, Found
+from cbp.engine.state.bucket_state import BucketState, RecordPositions
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 
@@ -43,7 +43,7 @@ class Call:
 
     groups: Groups
     hashes: Int64s
-    origins: Mapping[str, Found]
+    origins: Mapping[str, RecordPositions]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class _Flow:
     keys: pa.Table
     starts: Int64s
     stops: Int64s
-    origin: Found | None
+    origin: RecordPositions | None
     calls: bool
 
 
@@ -92,7 +92,7 @@ class CallReader:
     spec: TranslatorSpec
     runs: Sequence[FlowRun]
     states: Mapping[str, BucketState]
-    found: Mapping[str, Found]
+    found: Mapping[str, RecordPositions]
     hashes: Int64s
     ranges: Sequence[Ranges]
     deliveries: Deliveries | None = None

@@ -51,7 +51,7 @@ def settle_tables(
         for ids in (found_ids, emitted_ids)
     )
     died, born = _settle_many(
-        _taken(found, olds), found_ids[olds], _taken(emitted, news), emitted_ids[news]
+        _take_rows(found, olds), found_ids[olds], _take_rows(emitted, news), emitted_ids[news]
     )
     return olds[died], news[born]
 
@@ -69,7 +69,7 @@ def _settle_single(
     again = np.flatnonzero(old >= 0)
     changed = np.zeros(len(again), np.bool_)
     if found.num_columns:
-        changed = _differ(_taken(found, old[again]), _taken(emitted, again))
+        changed = _differ(_take_rows(found, old[again]), _take_rows(emitted, again))
     stays = np.zeros(len(found_ids), np.bool_)
     stays[old[again[~changed]]] = True
     new = np.ones(len(emitted_ids), np.bool_)
@@ -132,7 +132,7 @@ def _mask(values: pa.ChunkedArray) -> Mask:
     return mask
 
 
-def _taken(table: pa.Table, rows: Int64s) -> pa.Table:
+def _take_rows(table: pa.Table, rows: Int64s) -> pa.Table:
     """Return some rows; the table itself if they are all rows in order."""
     if len(rows) == table.num_rows and np.array_equal(rows, np.arange(len(rows))):
         return table

@@ -26,7 +26,7 @@ from cbp.engine.columnar.groups import Int64s
 from cbp.engine.kernel.arrow.groups import Groups
 from cbp.engine.kernel.arrow.reader import Call
 from cbp.engine.spark.sql.scratch_files import ScratchFile, read_scratch
-from cbp.engine.state.bucket_state import Found
+from cbp.engine.state.bucket_state import RecordPositions
 
 __all__ = ["Called", "CallsFile", "read_called"]
 
@@ -117,6 +117,6 @@ def _call(table: pa.Table, found: Mapping[str, pa.Table]) -> Call:
         ids, file, position = (records.column(column).to_numpy() for column in _PLACES)
         offsets = np.searchsorted(ids, np.arange(len(hashes) + 1)).astype(np.int64)
         flows[name] = records.drop_columns(list(_PLACES)), offsets
-        origins[name] = Found(hashes[ids], file, position)
+        origins[name] = RecordPositions(hashes[ids], file, position)
     keys = table.drop_columns("_hash").replace_schema_metadata()
     return Call(Groups(keys, flows), hashes, origins)

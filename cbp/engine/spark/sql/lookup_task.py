@@ -57,17 +57,17 @@ class LookUpTask:
 
     def own_records(self, state: str) -> Iterator[pa.RecordBatch]:
         """Yield the records of one state that belong to the groups of this part's keys."""
-        noted = self._found()
+        noted = self._read_called()
         calls = self._noted() if noted is None else _in_order(noted)
         yield from self._narrowed(state, calls)
 
     def called(self) -> Called:
         """Return the called groups of this part's keys."""
-        called = self._found()
+        called = self._read_called()
         if called is None:
             for _ in self._noted():
                 pass
-            called = self._found()
+            called = self._read_called()
         return called or self._kept()
 
     def forget(self) -> None:
@@ -91,7 +91,7 @@ class LookUpTask:
             calls.setdefault(buckets, []).append(call)
         return Called(calls, self.counts)
 
-    def _found(self) -> Called | None:
+    def _read_called(self) -> Called | None:
         return read_called(self._path, list(self.plan.states))
 
     def _noted(self) -> Iterator[Call]:

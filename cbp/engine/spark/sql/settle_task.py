@@ -183,7 +183,7 @@ class _ArrivedResults:
         for state in self._spec.states:
             run = self.results.get(state.name)
             if run is not None:
-                for row in np.flatnonzero(~_found(run.hashes, self.hashes))[:1].tolist():
+                for row in np.flatnonzero(~_hits(run.hashes, self.hashes))[:1].tolist():
                     self._emit(nobody, state.name, run, row, row + 1)
 
     def _emit_state(self, call: Call, emission: Emission) -> None:
@@ -212,7 +212,7 @@ class _ArrivedResults:
         return author_schema(self._spec.key).empty_table()
 
 
-def _found(wanted: Int64s, hashes: Int64s) -> npt.NDArray[np.bool_]:
+def _hits(wanted: Int64s, hashes: Int64s) -> npt.NDArray[np.bool_]:
     """Return a mask of the `wanted` hashes that are in `hashes`; both must be ascending."""
     places = np.searchsorted(hashes, wanted)
     hits: npt.NDArray[np.bool_] = places < len(hashes)

@@ -24,7 +24,7 @@ from cbp.engine.spark.sql.task_input import OwnRecords
 from cbp.engine.spark.sql.task_plans import with_results
 from cbp.engine.spark.tasks import reported, task_identity
 from cbp.engine.task.plan import TaskPlan
-from cbp.engine.workers.carried_errors import telling
+from cbp.engine.workers.carried_errors import carrying_errors
 
 __all__ = ["NUMBERS", "PartRun", "given_to", "look_up_task", "read_task", "settle_task"]
 
@@ -77,7 +77,7 @@ def read_task(input_: str) -> _Task:
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         _exhaust(batches)
-        with telling():
+        with carrying_errors():
             yield from _own_records(_part_run()).records(input_)
 
     return run
@@ -87,7 +87,7 @@ def look_up_task(plan: TaskPlan | None, state: str) -> _Task:
     """Return the function that finds state; without a plan, for the keys of its job's part."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with telling():
+        with carrying_errors():
             if plan is not None:
                 part, keys = _numbered(plan, batches)
                 yield from LookUpTask(plan, part).records(state, keys)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cbp.engine.state import multiset_diff as difference
-from cbp.engine.state.bucket_state import Found
+from cbp.engine.state.bucket_state import RecordPositions
 from cbp.engine.state.multiset_diff import Difference
 from cbp.model.dataflow.equality import identity
 
@@ -39,7 +39,7 @@ def test_died_and_born_are_the_difference_of_multisets(
                 # Only what is left is chosen: a draw that moves nothing can go on for ever.
                 if sent >= len(news) or (at < len(olds) and data.draw(st.booleans())):
                     part = np.arange(at, min(at + step, len(olds)))
-                    compared.read(olds[at : at + step], Found(part * 0, part * 0, part))
+                    compared.read(olds[at : at + step], RecordPositions(part * 0, part * 0, part))
                     at += step
                 else:
                     compared.emit(news[sent : sent + step])
@@ -71,13 +71,13 @@ def test_echoes_in_order_are_never_spilled(monkeypatch: pytest.MonkeyPatch) -> N
     """Reading and emitting in step needs no disk, however large the group."""
     monkeypatch.setattr(difference, "PENDING_ROWS_MAX", 10)
     monkeypatch.setattr(difference, "_Spill", None)
-    died: list[Found] = []
+    died: list[RecordPositions] = []
     born: list[Any] = []
     with Difference(died.append, born.extend) as compared:
         for start in range(0, 1000, 5):
             rows = [(start + i,) for i in range(5)]
             part = np.arange(start, start + 5)
-            compared.read(rows, Found(part * 0, part * 0, part))
+            compared.read(rows, RecordPositions(part * 0, part * 0, part))
             compared.emit([(-1,) if row == (500,) else row for row in rows])
         compared.finish()
     assert [found.position.tolist() for found in died] == [[500]]

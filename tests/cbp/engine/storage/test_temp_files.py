@@ -21,7 +21,7 @@ from cbp.engine.read import compare
 from cbp.engine.read.compare import compare_views
 from cbp.engine.shuffle.spool import Spool
 from cbp.engine.state import multiset_diff as difference
-from cbp.engine.state.bucket_state import Found
+from cbp.engine.state.bucket_state import RecordPositions
 from cbp.engine.state.multiset_diff import Difference
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.external_sort import sorted_tables
@@ -72,11 +72,11 @@ def sorted_outside(told: Told) -> Any:
 
 def cancelled_out(told: Told) -> Any:
     """Emit a group's records in another order than they were read."""
-    died: list[Found] = []
+    died: list[RecordPositions] = []
     born: list[Any] = []
     zeros = np.zeros(ROWS, np.int64)
     with Difference(died.append, born.extend) as found:
-        found.read([(n,) for n in range(ROWS)], Found(zeros, zeros, zeros))
+        found.read([(n,) for n in range(ROWS)], RecordPositions(zeros, zeros, zeros))
         found.emit([(n,) for n in reversed(range(ROWS))])
         told()
         found.finish()
@@ -169,8 +169,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_is_known_by_its_number_or_its_text(code: int) -> None:
     """A quota is a disk, too; Arrow has lost the number of some of its errors."""
     full = code != errno.EIO
-    assert DiskFullError.is_told_by(OSError(code, "x")) == full
-    assert DiskFullError.is_told_by(OSError(f"Error writing: {os.strerror(code)}")) == full
+    assert DiskFullError.is_disk_full(OSError(code, "x")) == full
+    assert DiskFullError.is_disk_full(OSError(f"Error writing: {os.strerror(code)}")) == full
 
 
 def test_bounded_address_space_sorts_everything_and_refuses_what_it_cannot_hold() -> None:

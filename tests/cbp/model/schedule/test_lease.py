@@ -24,7 +24,7 @@ DRIFT = 0.1
 def test_a_lease_is_free_from_its_last_millisecond_on(now_ms: int, expected: Lease | None) -> None:
     """Taking is refused while there is time left, and raises the epoch when there is none."""
     held = Lease(3, "a", "A", 10_000)
-    assert held.taken("b", "B", now_ms=now_ms, milliseconds=5_000) == expected
+    assert held.take("b", "B", now_ms=now_ms, milliseconds=5_000) == expected
 
 
 def test_only_the_epoch_that_holds_a_lease_renews_or_releases_it() -> None:
@@ -33,7 +33,7 @@ def test_only_the_epoch_that_holds_a_lease_renews_or_releases_it() -> None:
     assert held.renewed(2, now_ms=1, milliseconds=5_000) is None
     assert held.renewed(3, now_ms=20_000, milliseconds=5_000) == Lease(3, "a", "A", 25_000)
     assert held.released(2) == held
-    assert held.released(3).taken("b", "B", now_ms=0, milliseconds=1) == Lease(4, "b", "B", 1)
+    assert held.released(3).take("b", "B", now_ms=0, milliseconds=1) == Lease(4, "b", "B", 1)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def step(one: Instance, lease: Lease, time: float, *, lost: bool) -> Lease:
             one.term = Term.granted(one.term.epoch, asked_at=now, seconds=SECONDS)
             return renewed
         case Step.STAND:
-            taken = lease.taken(one.name, "", now_ms=now_ms, milliseconds=MILLISECONDS)
+            taken = lease.take(one.name, "", now_ms=now_ms, milliseconds=MILLISECONDS)
             if taken is not None and not lost:
                 one.term = Term.granted(taken.epoch, asked_at=now, seconds=SECONDS)
                 one.epochs += (taken.epoch,)

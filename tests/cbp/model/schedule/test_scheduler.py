@@ -18,7 +18,7 @@ from cbp.model.flow.connector import Connector, Decision
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.schedule.scheduler import TURNS_MAX, Answer, StageView, decide
-from cbp.model.schedule.slots import Places, Taken
+from cbp.model.schedule.slots import ActiveRun, Places
 
 NOW = datetime(2026, 11, 21, 6, tzinfo=UTC)
 READY = {"items": Connector("items").append(Increment("flow", 4, 4))}
@@ -85,14 +85,14 @@ def test_running_stages_count_against_the_limit() -> None:
 
 def test_the_last_place_is_not_for_a_dataflow_that_has_the_others() -> None:
     """It goes to another dataflow that waits, though that waited less; who is slow says so."""
-    busy = replace(view("a", running=True), work=Taken("flow", "a", NOW))
+    busy = replace(view("a", running=True), work=ActiveRun("flow", "a", NOW))
     views = [busy, view("b", waited=9), replace(view("c"), dataflow="other")]
     assert started(*views, parallel_max=2) == ["c"]
     since = NOW - timedelta(seconds=300)
-    slow = replace(busy, work=Taken("flow", "a", since))
+    slow = replace(busy, work=ActiveRun("flow", "a", since))
     assert started(slow, *views[1:], parallel_max=2) == ["b", "c"]
     assert reason(slow) == "runs epoch 0, for more than 120 s: it holds no place"
-    both = [replace(slow, stage=name, work=Taken("flow", name, since)) for name in ("d", "e")]
+    both = [replace(slow, stage=name, work=ActiveRun("flow", name, since)) for name in ("d", "e")]
     waits = reason(views[1], *both, parallel_max=2)
     assert waits == "waits for one of the 2 runs of its dataflow to end"
 
@@ -109,7 +109,7 @@ def test_who_gave_way_takes_turns_in_the_narrow_place() -> None:
     schedule = decide([first, second], now=NOW, places=Places(1))
     assert schedule.waits["b", "b"].kind == "place"
     assert schedule.waiting["b", "b"] == "gave way once, waits for the narrow place"
-    work = Taken("a", "a", NOW - timedelta(seconds=500), run="r", gave_way=2)
+    work = ActiveRun("a", "a", NOW - timedelta(seconds=500), run="r", gave_way=2)
     runs = replace(first, running=True, work=work)
     schedule = decide([runs, second, view("c")], now=NOW, places=Places(1))
     assert [start.stage for start in schedule.starts] == ["c"], "it holds no other place"

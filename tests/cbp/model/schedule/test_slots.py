@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cbp.model.schedule.slots import STARVED_SECONDS, Places, Taken
+from cbp.model.schedule.slots import STARVED_SECONDS, ActiveRun, Places
 
 NOW = datetime(2026, 11, 21, 6, tzinfo=UTC)
 SLOW = 120.0
@@ -25,7 +25,7 @@ def at(seconds: float) -> datetime:
 def chosen(places: Places, running: dict[str, float], *waiting: str) -> str | None:
     """Return who gets a place; names are `dataflow.stage`, times how long somebody runs."""
     taken = [
-        Taken(dataflow, stage, at(-age))
+        ActiveRun(dataflow, stage, at(-age))
         for (dataflow, stage), age in ((name.split("."), age) for name, age in running.items())
     ]
     found = places.next(taken, [name.split(".")[0] for name in waiting], NOW)
@@ -87,7 +87,7 @@ def test_nobody_starves_and_nobody_waits_for_what_hangs(first: int) -> None:
             ends = {key: end for key, end in ends.items() if end > now}
             waiting = sorted((k for k in stages if k not in ends), key=lambda k: (since[k], k))
             while True:
-                taken = [Taken(*key, at(since[key])) for key in ends]
+                taken = [ActiveRun(*key, at(since[key])) for key in ends]
                 found = places.next(taken, [key[0] for key in waiting], at(now))
                 if found is None:
                     break
@@ -101,13 +101,16 @@ def test_nobody_starves_and_nobody_waits_for_what_hangs(first: int) -> None:
         assert min(started[key] for key in good) > 10, f"seed {seed}: {started}"
 
 
-def late(name: str, seconds: float = SLOW, **more: bool | int | datetime) -> Taken:
+def late(name: str, seconds: float = SLOW, **more: bool | int | datetime) -> ActiveRun:
     dataflow, stage = name.split(".")
-    return Taken(dataflow, stage, at(-seconds), name, **more)  # type: ignore[arg-type]
+    return ActiveRun(dataflow, stage, at(-seconds), name, **more)  # type: ignore[arg-type]
 
 
 def yields(
-    places: Places, taken: list[Taken], waiting: tuple[str, ...] = (), narrow: tuple[str, ...] = ()
+    places: Places,
+    taken: list[ActiveRun],
+    waiting: tuple[str, ...] = (),
+    narrow: tuple[str, ...] = (),
 ) -> tuple[str, str] | None:
     """Return whose run gives way, and to which dataflow."""
     found = places.gives_way(taken, waiting, narrow, NOW)
@@ -190,7 +193,7 @@ class Stage:
     dataflow: str
     seconds: float
     order: float = 0.0
-    run: Taken | None = None
+    run: ActiveRun | None = None
     tasks: tuple[float, ...] = ()
     wants: int = 0
     gave_way: int = 0
@@ -253,16 +256,16 @@ class Shared:
             stage = next(s for s in self.stages if s.run and s.run.run == found[0].run)
             stage.run = replace(found[0], ending=True)
 
-    def _told(self, stage: Stage, now: int) -> Taken:
+    def _told(self, stage: Stage, now: int) -> ActiveRun:
         assert stage.run is not None
         since = stage.starves_since
         starved = since is not None and now - since >= STARVED_SECONDS
         return replace(stage.run, starved=starved, starved_at=stage.starved_at)
 
-    def _start(self, stage: Stage, now: int) -> Taken:
+    def _start(self, stage: Stage, now: int) -> ActiveRun:
         stage.wants = self.places.share(self.slots) if stage.gave_way else self.slots
         name = str(self.stages.index(stage))
-        stage.run = Taken(stage.dataflow, name, at(now), name, stage.gave_way)
+        stage.run = ActiveRun(stage.dataflow, name, at(now), name, stage.gave_way)
         stage.order, stage.starved_at = now, None
         return stage.run
 

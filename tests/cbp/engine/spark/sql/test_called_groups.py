@@ -28,7 +28,7 @@ from cbp.engine.spark.sql.lookup_task import LookUpTask
 from cbp.engine.spark.sql.settle_task import SettleTask
 from cbp.engine.spark.sql.task_input import OwnRecords
 from cbp.engine.spark.sql.task_plans import with_results
-from cbp.engine.state.bucket_state import Found
+from cbp.engine.state.bucket_state import RecordPositions
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.task.plan import TaskPlan
@@ -49,7 +49,9 @@ def call_of(keys: list[str], sizes: list[int]) -> Call:
     hashes = np.arange(10, 10 + len(keys))
     places = np.repeat(hashes, sizes), np.arange(rows) % 2, np.arange(rows)[::-1].copy()
     table = pa.table({"k": pa.array(keys, pa.large_string())})
-    return Call(Groups(table, {"seen": (records, offsets)}), hashes, {"seen": Found(*places)})
+    return Call(
+        Groups(table, {"seen": (records, offsets)}), hashes, {"seen": RecordPositions(*places)}
+    )
 
 
 def test_calls_are_read_as_they_were_written(tmp_path: Path) -> None:
