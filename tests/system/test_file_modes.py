@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -21,6 +22,8 @@ from controller.settings import load_settings
 from tests.system.processes import Instance, descendants, until
 
 OPEN_TO_OTHERS = 0o077
+OPEN_FILE = 0o066
+"""Spark lets everybody execute its copies of jars, which nobody else can read or reach."""
 DOCUMENT: dict[str, Any] = {
     "name": "urls",
     "sources": {"visits": {"schema": "url STRING", "format": "jsonl"}},
@@ -37,9 +40,11 @@ def test_all_that_a_service_writes_is_its_users_alone(engine: str, tmp_path: Pat
     While it runs, behind a kill, and of `cbp recover`: what a umask of 000 leaves private, every
     other one does.
     """
-    root, temporary, logs = (tmp_path / name for name in ("root", "temporary", "logs"))
-    temporary.mkdir()
+    root, logs = tmp_path / "root", tmp_path / "logs"
     logs.mkdir()
+    # The paths of its sockets have 107 bytes at most, and pytest's folders have long names.
+    short = TemporaryDirectory(prefix="cbp-modes-")
+    temporary = Path(short.name)
     service = Instance(
         root,
         "one",
@@ -57,7 +62,8 @@ def test_all_that_a_service_writes_is_its_users_alone(engine: str, tmp_path: Pat
         assert opened(written) == {}
     finally:
         service.kill()
-    assert opened([*below(root), *below(temporary)]) == {}
+    with short:
+        assert opened([*below(root), *below(temporary)]) == {}
 
 
 def test_the_folder_of_a_new_token_is_private(
@@ -133,6 +139,7 @@ def opened(paths: list[Path]) -> dict[str, str]:
             mode = path.lstat().st_mode
         except FileNotFoundError:
             continue
-        if not stat.S_ISLNK(mode) and mode & OPEN_TO_OTHERS and "logs" not in path.parts:
+        open_ = mode & (OPEN_FILE if stat.S_ISREG(mode) else OPEN_TO_OTHERS)
+        if not stat.S_ISLNK(mode) and open_ and "logs" not in path.parts:
             found[str(path)] = stat.filemode(mode)
     return found
