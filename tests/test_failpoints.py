@@ -51,7 +51,7 @@ NOT_DURABLE = {
     "cbp/engine/spark/sql/scratch_files.py:finish": "scratch of one task",
     "cbp/engine/workers/lifetime.py:end_first": "a figure of this process, for the kernel",
     "cbp/engine/workers/worker_process.py:__init__": "a file without a name, of one process",
-    "controller/app.py:__init__": "empty folders",
+    "controller/app/service.py:__init__": "empty folders",
     "controller/ingest/claims.py:remove_unclaimed_uploads": "what was never acknowledged",
     "controller/ingest/uploads.py:_claim": "a second copy: the first request has the claim",
     "controller/ingest/uploads.py:_give_up": "what was never acknowledged",

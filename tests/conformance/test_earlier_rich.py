@@ -25,8 +25,8 @@ import pytest
 
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.storage.table_names import stage_tables
-from controller import app
 from controller.app import Service
+from controller.app import service as service_module
 from controller.loop.reading.recovery_preview import look_out
 from controller.store import open_store
 from tests.conformance.earlier_folders import moved, unpack
@@ -162,7 +162,9 @@ def opened(root: Path, url: str = "") -> Iterator[Service]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
         patch.setattr(
-            app, "_now", lambda: was + timedelta(hours=1, seconds=time.monotonic() - begun)
+            service_module,
+            "_now",
+            lambda: was + timedelta(hours=1, seconds=time.monotonic() - begun),
         )
         with lowered(), served(root, database_url=url) as service:
             yield service

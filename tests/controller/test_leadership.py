@@ -202,7 +202,7 @@ def test_of_two_services_one_works_and_the_other_takes_over(
     drop(one, "a", "b", name="1.jsonl")
     until(lambda: count(other, "a") == 1)
     until(lambda: "18501" in other.controller.waiting("urls").get("count", ""))
-    assert other._scheduler is None, "a follower lists no folders"
+    assert other._duties.scheduler is None, "a follower lists no folders"
     one.stop()
     until(lambda: other.leadership.role is Role.LEADS)
     drop(other, "a", name="2.jsonl")

@@ -10,18 +10,19 @@ import os
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from controller import app, cli
+from controller import cli
+from controller.app import service as service_module
 
 
 def main() -> None:
     """Run the command, its clock replaced where services are made."""
-    now, offset = app._now, Path(os.environ["CBP_TEST_CLOCK"])
+    now, offset = service_module._now, Path(os.environ["CBP_TEST_CLOCK"])
 
     def set_by_the_test() -> datetime:
         seconds = offset.read_text() if offset.exists() else ""
         return now() + timedelta(seconds=float(seconds or 0))
 
-    app._now = set_by_the_test
+    service_module._now = set_by_the_test
     cli.main()
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +24,7 @@ from cbp.errors import (
     OperatingError,
 )
 from cbp.model.schedule.lease import Role
-from controller.app import Service, configure_logging, create_app, engine_for
+from controller.app import Service, configure_logging, create_app
 from controller.ingest import formats, reading
 from controller.settings import Settings, load_settings
 from controller.store.sql import SqlStore
@@ -193,8 +191,8 @@ def test_the_loop_survives_a_tick_that_fails(
 def test_jobs_are_neither_skipped_nor_piled_up(service: Service) -> None:
     """A late job runs once, whatever time it missed, and never beside itself."""
     service.start()
-    assert service._scheduler is not None
-    jobs = {job.id: job for job in service._scheduler.get_jobs()}
+    assert service._duties.scheduler is not None
+    jobs = {job.id: job for job in service._duties.scheduler.get_jobs()}
     assert set(jobs) == {"tick", "scan", "clean"}
     for job in jobs.values():
         assert (job.coalesce, job.misfire_grace_time, job.max_instances) == (True, None, 1)
@@ -223,24 +221,6 @@ def test_logs_name_the_run_and_hold_no_secret(
     assert failed["run"]
     assert failed["exception"]
     assert "canary" not in text
-
-
-def test_the_service_without_spark_does_not_load_it(tmp_path: Path) -> None:
-    """Importing the service, and the local engine, loads neither Spark nor a JVM."""
-    code = (
-        "import sys; from controller.app import Service; "
-        "from controller.settings import load_settings; "
-        f"Service(load_settings(root={str(tmp_path)!r}, engine='local')).stop(); "
-        "sys.exit('pyspark' in sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
-
-
-def test_the_settings_choose_the_engine(settings: Settings) -> None:
-    """`local` is the direct engine in this process."""
-    engine = engine_for(settings)
-    assert type(engine).__name__ == "LocalEngine"
-    engine.close()
 
 
 def test_a_service_takes_so_many_dataflows(settings: Settings) -> None:
@@ -362,7 +342,7 @@ def test_a_stop_does_not_wait_for_a_device_that_hangs(tmp_path: Path) -> None:
     (stopped,) = [log for log in logs if log["event"] == "service.stopped"]
     assert not stopped["duties_ended"]
     hanging.ended.set()
-    assert service._scans.wait(WAIT_SECONDS)
+    assert service._duties.scans.wait(WAIT_SECONDS)
 
 
 @pytest.mark.timeout(120)
@@ -380,7 +360,7 @@ def test_who_retires_follows_once_no_file_is_read_any_more(settings: Settings) -
     service.leadership.retire("the lease is gone")
     service._attend()
     roles = [service.leadership.role]
-    assert service._scans.stopping()
+    assert service._duties.scans.stopping()
     hanging.ended.set()
     service._attend()
     roles.append(service.leadership.role)

@@ -1,0 +1,18 @@
+"""The service, constructed and connected: the only package that constructs all parts.
+
+    settings -> store -> files -> engine -> controller -> drop folder -> scheduler -> API
+
+- `asgi`: the service as an ASGI application
+- `service`: connects the parts, starts and stops them, and follows the lease
+- `leader_duties`: what only a leader does by the clock: it lists and cleans drop folders
+- `construction`: the drop folder and the controller's environment, from settings
+- `engine_choice`: the engine that the settings name
+- `logs`: where the logs of the process go, and in which form
+"""
+
+from controller.app.asgi import api_of, create_app
+from controller.app.engine_choice import engine_for
+from controller.app.logs import configure_logging
+from controller.app.service import Service
+
+__all__ = ["Service", "api_of", "configure_logging", "create_app", "engine_for"]

@@ -1,0 +1,310 @@
+"""The service: its parts connected, started and stopped.
+
+Threads: one loop thread ticks whenever something happened, or once per `tick_seconds`. The
+listings of drop folders have threads of their own (`leader_duties`). Each run and each piece of
+framing has a thread of its own while it lasts; `parallel_runs_max` limits the runs. On a shared
+database one more thread keeps the lease. Every durable effect passes the fence first. An instance
+that follows answers reads, with its engine warm.
+
+Guaranteed: the API answers only after recovery, or once another instance is known to lead. A stop
+waits `drain_seconds` for the runs under way, cancels the rest and leaves it to the next start,
+together with the files that are being read (tests/controller/app/test_service.py).
+Not needed for correctness: an orderly stop.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+from starlette.concurrency import run_in_threadpool
+
+from cbp.engine.interface.engine import Engine
+from cbp.engine.storage.failpoints import NO_FAULTS, Faults
+from cbp.engine.storage.files import files_for
+from cbp.errors import CbpError, LeaseLostError
+from cbp.model.schedule.lease import Role
+from controller.app.construction import drop_folder_for, environment_for
+from controller.app.engine_choice import engine_for
+from controller.app.leader_duties import LeaderDuties
+from controller.clock import SteadyClock
+from controller.ingest import ReaderPool
+from controller.loop import Controller, Fence, Leadership, assemble
+from controller.loop.leadership.lease_keeper import boot_seconds
+from controller.loop.records.dataflow_folder import warn_of_other_places
+from controller.loop.runs.threads import Threads
+from controller.registry import Registry
+from controller.settings import Settings
+from controller.store import open_store
+
+__all__ = ["Service"]
+
+_log = structlog.get_logger(__name__)
+
+
+class Service:
+    """All parts of one service, connected; `start` starts it.
+
+    Args:
+        settings: The settings of the service.
+        engine: Replaces the engine that the settings name.
+        faults: Called at every durable effect.
+
+    Attributes:
+        store: The metadata store.
+        parts: The parts of the controller.
+        controller: The controller, which runs the dataflows.
+        drop_folder: Takes in files.
+        leadership: Whether this instance leads.
+    """
+
+    def __init__(
+        self, settings: Settings, *, engine: Engine | None = None, faults: Faults = NO_FAULTS
+    ) -> None:
+        self.settings = settings
+        for folder in (settings.root, settings.drop_root, settings.cache):
+            folder.mkdir(parents=True, exist_ok=True)
+        # The store has its own fence: followers write there what operators want.
+        self.store = open_store(settings.database_url, faults=faults)
+        faults = fence = Fence(faults)
+        files = files_for(settings.tables, faults=faults, settings=settings.spark_conf)
+        self._engine = engine or engine_for(settings, faults=faults)
+        self._clock = SteadyClock(_now, boot_seconds)
+        self._threads = Threads("run")
+        self._framers = Threads("frame")
+        self._readers = ReaderPool() if settings.reader_processes else None
+        self.drop_folder = drop_folder_for(
+            settings,
+            store=self.store,
+            files=files,
+            clock=self._clock,
+            readers=self._readers,
+            on_accept=self._wake,
+            on_close=self._close,
+            faults=faults,
+        )
+        environment = environment_for(
+            settings,
+            store=self.store,
+            engine=self._engine,
+            registry=Registry(settings.allowed_packages),
+            files=files,
+            clock=self._clock,
+            arrivals=self.drop_folder,
+            runs=self._threads,
+            framers=self._framers,
+            answerers=Threads("answer"),
+            removers=Threads("remove"),
+            faults=faults,
+        )
+        self.parts = assemble(environment)
+        self.controller = Controller(self.parts)
+        self.leadership = Leadership(
+            store=self.store,
+            address=settings.advertise_url,
+            seconds=settings.lease_seconds,
+            on_change=self.controller.wake,
+            on_retire=self.controller.stop_leading,
+        )
+        fence.check = self.leadership.check
+        self._stop, self._released = threading.Event(), threading.Event()
+        self._stop_by = math.inf
+        self._duties_lock = threading.Lock()
+        self._duties = LeaderDuties(
+            settings,
+            store=self.store,
+            drop_folder=self.drop_folder,
+            controller=self.controller,
+            clock=self._clock,
+            now=_now,
+            scan_threads=Threads("scan"),
+            clean_threads=Threads("clean"),
+            stopped=self._stop,
+        )
+        self._keeper = threading.Thread(target=self._keep_lease, name="lease", daemon=True)
+        self._loop = threading.Thread(target=self._tick_forever, name="loop", daemon=True)
+        self._watcher = threading.Thread(target=self._duties.watch, name="watch", daemon=True)
+
+    def lifespan(self, _app: Any) -> AbstractAsyncContextManager[None]:
+        """Return the context in which an ASGI server runs the service."""
+        return self._lifespan()
+
+    @asynccontextmanager
+    async def _lifespan(self) -> AsyncIterator[None]:
+        # Both calls block for as long as recovery and runs under way take.
+        await run_in_threadpool(self.start)
+        try:
+            yield
+        finally:
+            await run_in_threadpool(self.stop)
+
+    def start(self) -> None:
+        """Take the lease and recover, or follow; then start to tick."""
+        settings = self.settings
+        settings.ensure_token()
+        warn_of_other_places(self.store.dataflows(), settings.tables.rstrip("/"))
+        self.leadership.begin()
+        if self.store.shared:
+            self._keeper.start()
+        self._attend()
+        self._loop.start()
+        self._watcher.start()
+        role = self.leadership.role
+        _log.info("service.started", url=settings.url, engine=settings.engine, role=role)
+
+    def lead(self) -> None:
+        """Take the lease and recover, without an API: for commands that write like a leader.
+
+        Waits for the present lease to run out; `stop` releases it.
+
+        Raises:
+            LeaseLostError: If another controller leads.
+        """
+        deadline = time.monotonic() + 2 * self.settings.lease_seconds
+        self.leadership.begin()
+        while (role := self.leadership.role) is not Role.LEADS:
+            if time.monotonic() > deadline:
+                raise LeaseLostError(None, self.leadership.reason(role))
+            self._released.wait(self.leadership.interval_seconds)
+            self.leadership.keep()
+        if self.store.shared:
+            self._keeper.start()
+        self.controller.lead(self.leadership.epoch)
+
+    def begin_stop(self) -> None:
+        """Start no more runs from now on; what is under way has `drain_seconds` to end.
+
+        Returns at once, so a signal handler may call it; `stop` does the rest.
+        """
+        self._stop_by = min(self._stop_by, time.monotonic() + self.settings.drain_seconds)
+        self.controller.stop_starting()
+
+    def stop(self) -> None:
+        """Stop taking files, wait for runs, release everything; idempotent."""
+        if self._stop.is_set():
+            return
+        self.begin_stop()
+        self._stop.set()
+        drained = ended = False
+        # Whatever fails or hangs, the next steps are done: the next start finds what was left.
+        with _going_on("duties"):
+            self._end_duties_in_time()
+            self.controller.wake()
+            for thread in (self._loop, self._watcher):
+                if thread.is_alive():
+                    thread.join(timeout=self._seconds_left())
+        with _going_on("runs"):
+            drained = self.controller.drain(self._seconds_left())
+        with _going_on("files"):
+            # A device that hangs is left alone: the next start finds its claim again.
+            ended = self._duties.wait(self._seconds_left())
+        # The lease is kept until here: what is under way may end under it.
+        self._released.set()
+        if self._keeper.is_alive():
+            self._keeper.join(timeout=self.settings.lease_seconds)
+        # Do not wait for threads: one that was given up may never end.
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for name, release in (
+            ("readers", self._close_readers),
+            ("lease", self._give_up_lease),
+            ("engine", self._engine.close),
+            ("store", self.store.close),
+        ):
+            with _going_on(name):
+                release()
+        _log.info("service.stopped", drained=drained, duties_ended=ended)
+
+    def _seconds_left(self) -> float:
+        return max(0.0, self._stop_by - time.monotonic())
+
+    def _close_readers(self) -> None:
+        if self._readers is not None:
+            self._readers.close()
+
+    def _end_duties_in_time(self) -> None:
+        # A recovery may hold the lock: it ends by itself, and starts nothing after a stop.
+        if self._duties_lock.acquire(timeout=max(1.0, self._seconds_left())):
+            try:
+                self._duties.end()
+            finally:
+                self._duties_lock.release()
+
+    # leadership
+
+    def _keep_lease(self) -> None:
+        while not self._released.wait(self.leadership.interval_seconds):
+            self.leadership.keep()
+
+    def _give_up_lease(self) -> None:
+        try:
+            self.leadership.follow()
+        except CbpError as error:  # the next leader waits for the lease to run out
+            _log.warning("lease.not_released", error=error.as_dict())
+
+    def _attend(self) -> bool:
+        """Begin or end the duties of a leader; return whether a tick may come."""
+        with self._duties_lock:
+            if self._stop.is_set():
+                return False
+            role = self.leadership.role
+            if role is Role.LEADS and self._duties.scheduler is None:
+                self.controller.lead(self.leadership.epoch)
+                self._duties.begin()
+            elif role is Role.LEADS and self.store.shared and self.controller.problem:
+                # Another controller wrote an entry of a log: find out who leads, and recover.
+                self.leadership.retire(self.controller.problem)
+            elif role is Role.RETIRES:
+                self._duties.end()
+                seconds = self.settings.lease_seconds
+                if self.controller.retire(seconds) and self._duties.wait(seconds):
+                    self.leadership.follow()
+            elif role is Role.FOLLOWS:
+                self.controller.follow(self.leadership.reason(role))
+            # A tick of a follower starts nothing, and says why.
+            return role is not Role.UNSURE
+
+    # drop folders
+
+    def scan(self) -> None:
+        """List every drop folder once, in this thread; for tests that step by hand."""
+        self._duties.scan()
+
+    def clean(self) -> None:
+        """Clean every drop folder once, in this thread; for tests that step by hand."""
+        self._duties.clean()
+
+    def _wake(self) -> None:
+        self.controller.wake()
+
+    def _close(self, dataflow: str, source: str, key: str) -> None:
+        self.controller.close(dataflow, source, key=key, reason="marker")
+
+    def _tick_forever(self) -> None:
+        while not self._stop.is_set():
+            self.controller.wait(self.settings.tick_seconds)
+            try:
+                self._duties.bring_forward()
+                if self._attend():
+                    self.controller.tick()
+            except Exception:  # last resort of the loop: the store may come back
+                _log.exception("tick.failed")
+                self._stop.wait(self.settings.tick_seconds)
+
+
+@contextmanager
+def _going_on(part: str) -> Iterator[None]:
+    """Log an error of one part of a stop, and go on with the next part."""
+    try:
+        yield
+    except Exception:  # last resort of a stop
+        _log.exception("stop.failed", part=part)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
