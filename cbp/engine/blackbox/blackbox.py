@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from cbp.engine.blackbox.replication import replication, state_flow
 from cbp.engine.columnar.file_slices import share_of
 from cbp.engine.delta.deletion_vectors import rows_of
-from cbp.engine.interface.limits import require_python
+from cbp.engine.interface.form_checks import require_python
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.kernel.groupwise import state_file_schema
 from cbp.engine.run.executor import LocalExecutor

@@ -18,7 +18,7 @@ from cbp.engine.blackbox.blackbox import (
     require_all_state,
     with_state_as_input,
 )
-from cbp.engine.interface.limits import require_python
+from cbp.engine.interface.form_checks import require_python
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.spark.executor import SparkExecutor
 from cbp.engine.spark.shuffle import shuffled

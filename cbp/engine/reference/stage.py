@@ -19,7 +19,7 @@ from typing import Any
 
 from cbp.engine.columnar.key_hash import key_hash
 from cbp.engine.columnar.values import Row, own_row, row_order, typed_row
-from cbp.engine.interface.limits import require_no_spark
+from cbp.engine.interface.form_checks import require_no_spark
 from cbp.engine.reference.arrow import call_vectorised
 from cbp.engine.reference.call import AuthorCall, Emitter, key_type, record_type
 from cbp.engine.reference.routing import Bindings, Group, Key, Part, key_of, route_records

@@ -1,4 +1,4 @@
-"""Checks that refuse a stage which an engine cannot run correctly."""
+"""Checks that refuse a stage whose form (rows, Arrow, SQL) an engine cannot run correctly."""
 
 from __future__ import annotations
 
