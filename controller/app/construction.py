@@ -14,7 +14,7 @@ from cbp.model.flow.retention import FlowRetention
 from cbp.model.schedule.slots import Places
 from controller.ingest import DropFolder, IngestLimits, ReaderPool
 from controller.ingest.reading import read_file
-from controller.loop import Environment, RetryPolicy
+from controller.loop import Environment, LoopLimits, RetryPolicy
 from controller.loop.housekeeping.input_retention import Keep
 from controller.loop.runs.threads import Threads
 from controller.registry import Registry
@@ -76,6 +76,7 @@ def environment_for(
     answerers: Threads,
     removers: Threads,
     faults: Faults,
+    limits: LoopLimits,
 ) -> Environment:
     """Return what the controller works with: the parts that are given, and its bounds.
 
@@ -92,6 +93,7 @@ def environment_for(
         answerers: Threads that call author's code for answers.
         removers: Threads that remove folders.
         faults: Called at every durable effect.
+        limits: Bounds of the controller that are no settings.
     """
     return Environment(
         store=store,
@@ -122,6 +124,7 @@ def environment_for(
         collect_every=settings.collect_every,
         scrub_seconds=settings.scrub_days * 86400,
         dataflows_max=settings.dataflows_max,
+        limits=limits,
     )
 
 

@@ -35,7 +35,14 @@ from controller.app.engine_choice import engine_for
 from controller.app.leader_duties import LeaderDuties
 from controller.clock import SteadyClock
 from controller.ingest import ReaderPool
-from controller.loop import Controller, Fence, Leadership, assemble
+from controller.loop import (
+    DEFAULT_LOOP_LIMITS,
+    Controller,
+    Fence,
+    Leadership,
+    LoopLimits,
+    assemble,
+)
 from controller.loop.leadership.lease_keeper import boot_seconds
 from controller.loop.records.dataflow_folder import warn_of_other_places
 from controller.loop.runs.threads import Threads
@@ -55,6 +62,7 @@ class Service:
         settings: The settings of the service.
         engine: Replaces the engine that the settings name.
         faults: Called at every durable effect.
+        limits: Limits of the controller that are no settings.
 
     Attributes:
         store: The metadata store.
@@ -65,7 +73,12 @@ class Service:
     """
 
     def __init__(
-        self, settings: Settings, *, engine: Engine | None = None, faults: Faults = NO_FAULTS
+        self,
+        settings: Settings,
+        *,
+        engine: Engine | None = None,
+        faults: Faults = NO_FAULTS,
+        limits: LoopLimits = DEFAULT_LOOP_LIMITS,
     ) -> None:
         self.settings = settings
         for folder in (settings.root, settings.drop_root, settings.cache):
@@ -102,6 +115,7 @@ class Service:
             answerers=Threads("answer"),
             removers=Threads("remove"),
             faults=faults,
+            limits=limits,
         )
         self.parts = assemble(environment)
         self.controller = Controller(self.parts)

@@ -33,6 +33,7 @@ from controller.loop.housekeeping.scrubber import Scrubbing
 from controller.loop.housekeeping.scrubs import Scrubs
 from controller.loop.leadership.current_term import CurrentTerm
 from controller.loop.leadership.terms import Terms
+from controller.loop.loop_limits import DEFAULT_LOOP_LIMITS, LoopLimits
 from controller.loop.operations.amendments import Amendments
 from controller.loop.operations.deletion import Deletion
 from controller.loop.operations.registration import Arrivals, Versions
@@ -91,6 +92,7 @@ class Environment:
         run_seconds_max: Time limit of a run, and of framing one increment; 0: no limit.
         runnable_seconds_max: Time limit of one call of an author's Runnable; 0: no limit.
         dataflows_max: Dataflows that may be registered.
+        limits: Limits that are no settings.
     """
 
     store: Store
@@ -117,6 +119,7 @@ class Environment:
     run_seconds_max: float = 0.0
     runnable_seconds_max: float = 0.0
     dataflows_max: int = 1_000
+    limits: LoopLimits = DEFAULT_LOOP_LIMITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,12 +167,13 @@ class Parts:
 def assemble(given: Environment) -> Parts:
     """Construct the parts of one controller from what it works with."""
     store, engine, files, clock = given.store, given.engine, given.files, given.clock
+    limits = given.limits
     woken, exclusion, term = threading.Event(), Exclusion(), CurrentTerm()
     catalog = Catalog(store, given.registry, Descriptions(files))
     isolation = Isolation(clock=clock, on_conflict=term.depose, draw=given.draw)
 
     def open_log(folder: str) -> IntentionLog:
-        return IntentionLog(folder, files, given.faults)
+        return IntentionLog(folder, files, given.faults, positions_kept=limits.positions_kept)
 
     in_flight = InFlight(
         executor=given.executor,
@@ -291,6 +295,7 @@ def assemble(given: Environment) -> Parts:
         terms=terms,
         isolation=isolation,
         random_hex=given.random_hex,
+        turns_max=limits.turns_max,
     )
 
     changes = Changes(
@@ -325,6 +330,7 @@ def assemble(given: Environment) -> Parts:
         isolation=isolation,
         arrivals=given.arrivals,
         most=given.dataflows_max,
+        change_seconds=limits.change_seconds,
     )
     amendments = Amendments(
         store=store,
@@ -350,6 +356,7 @@ def assemble(given: Environment) -> Parts:
         exclusion=exclusion,
         isolation=isolation,
         wake=woken.set,
+        cancel_seconds=limits.cancel_seconds,
     )
     deletion = Deletion(
         store=store,
@@ -366,6 +373,7 @@ def assemble(given: Environment) -> Parts:
         exclusion=exclusion,
         isolation=isolation,
         faults=given.faults,
+        cancel_seconds=limits.cancel_seconds,
     )
     housekeeping = Housekeeping(
         store=store,
@@ -390,6 +398,7 @@ def assemble(given: Environment) -> Parts:
             keep=given.keep,
         ),
         every=given.collect_every,
+        records_kept=limits.records_kept,
         scrubbing=lambda needed: Scrubbing(
             files=files,
             root=given.tables_root,
@@ -420,6 +429,7 @@ def assemble(given: Environment) -> Parts:
         faults=given.faults,
         executor=given.verifier or given.executor,
         retained=changes.retained,
+        reference_records_max=limits.reference_records_max,
     )
     return Parts(
         given=given,

@@ -86,6 +86,7 @@ class Ticker:
 
     Args:
         slots: Returns how many tasks the engine runs at a time.
+        turns_max: Epochs without new input after which a cycle is reported as not draining.
 
     Attributes:
         lock: Held during a tick; no run starts while it is held.
@@ -117,6 +118,7 @@ class Ticker:
         terms: Terms,
         isolation: Isolation,
         random_hex: Callable[[int], str],
+        turns_max: int,
     ) -> None:
         self.lock = threading.Lock()
         self.deleting: set[str] = set()
@@ -131,7 +133,7 @@ class Ticker:
         self._answers, self._terms = answers, terms
         self._isolation = isolation
         self._places, self._starving, self._random_hex = places, starving, random_hex
-        self._last_id_ms = 0
+        self._last_id_ms, self._turns_max = 0, turns_max
 
     def hold(self, dataflow: str, because: str) -> None:
         """Start no runs of a dataflow until it is released.
@@ -257,7 +259,7 @@ class Ticker:
             if one.view.may_start(now)
         )
         chosen_views = (answered.get(key, one.view) for key, one in chosen.items())
-        return decide(chosen_views, now=now, places=self._places)
+        return decide(chosen_views, now=now, places=self._places, turns_max=self._turns_max)
 
     def _stop_failed(self, schedule: Schedule) -> None:
         """Pause the stages whose Runnable failed; otherwise it would fail again at every tick."""

@@ -12,6 +12,7 @@ from typing import Any
 from cbp import Input, Output, State, Translate, TranslateRecords
 from cbp.engine.direct import LocalEngine
 from cbp.model.version.version_change import Choice
+from controller.loop import LoopLimits
 from controller.loop.operations.version_change import Changed
 from tests.controller.world import SCHEMA, Sum, World
 
@@ -22,6 +23,10 @@ POINTS = [
     )
     for side in ("before", "after")
 ]  # fmt: skip
+
+
+KEEPING_HOUSE = LoopLimits(records_kept=1)
+"""Limits with which positions are put, and records removed, all the time."""
 
 
 class Double(Translate):
@@ -71,7 +76,8 @@ class Changing(World):
     """A world of the direct engine, with translators to change to."""
 
     def __init__(self, root: Path, **more: Any) -> None:
-        super().__init__(root, engine=LocalEngine, collect_every=2, **more)
+        more = {"collect_every": 2, "limits": KEEPING_HOUSE, **more}
+        super().__init__(root, engine=LocalEngine, **more)
         self.translators |= {"double": Double, "fewer": Fewer, "marked": Marked}
         self.restart()
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import structlog
 
-from controller.loop.housekeeping import collector as housekeeping
 from tests.conformance.conftest import new_postgres_database
 from tests.controller.world import Deferred, World
 
@@ -33,14 +32,6 @@ def without_syncs() -> Iterator[None]:
     """Leave out the syncs: a crash inside a process loses nothing that was written."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
-        yield
-
-
-@pytest.fixture(scope="module")
-def keeping_house() -> Iterator[None]:
-    """Put positions and remove records all the time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(housekeeping, "RECORDS_KEPT", 1)
         yield
 
 

@@ -9,19 +9,21 @@ import pytest
 
 from cbp.engine.delta import tables
 from cbp.engine.interface.garbage_collector import Retention
-from controller.loop.housekeeping import collector as housekeeping
+from controller.loop import LoopLimits
 from tests.controller.world import World
 
-__all__ = ["TINY", "looking_often", "play"]
+__all__ = ["OFTEN", "TINY", "looking_often", "play"]
+
+OFTEN = LoopLimits(records_kept=2)
+"""Limits with which positions are put all the time."""
 
 TINY = Retention(versions_min=1, versions_max=1, seconds=0, attempt_seconds=0)
 
 
 @contextmanager
 def looking_often() -> Iterator[pytest.MonkeyPatch]:
-    """Put positions and checkpoints all the time."""
+    """Put checkpoints all the time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(housekeeping, "RECORDS_KEPT", 2)
         defaults = {**tables.open_table.__kwdefaults__, "checkpoint_interval": 4}  # type: ignore[dict-item]
         patch.setattr(tables.open_table, "__kwdefaults__", defaults)
         yield patch

@@ -7,6 +7,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,10 @@ from cbp.engine.interface.garbage_collector import Retention
 from cbp.errors import ChangeRefusedError, CodeDriftedError, DataflowBusyError, NotFoundError
 from cbp.model.verification import Request
 from controller.loop.records.description_log import path_of
-from tests.controller.changing import ONE, Changing, Double, Upgraded, document
+from tests.controller.changing import KEEPING_HOUSE, ONE, Changing, Double, Upgraded, document
 from tests.controller.world import SCHEMA, Deferred, Sum
 
-pytestmark = pytest.mark.usefixtures("without_syncs", "keeping_house")
+pytestmark = pytest.mark.usefixtures("without_syncs")
 
 
 @pytest.fixture
@@ -365,14 +366,13 @@ def test_a_stage_is_rebuilt_behind_one_that_it_ran_with(world: Changing) -> None
 def test_a_change_waits_for_runs_and_starts_none(tmp_path: Path) -> None:
     """What is under way ends under the version that began it; a slow run refuses the change."""
     deferred = Deferred()
-    world = Changing(tmp_path, executor=deferred)
+    hasty = replace(KEEPING_HOUSE, change_seconds=0.01)
+    world = Changing(tmp_path, executor=deferred, limits=hasty)
     world.controller.register(ONE)
     world.arrive("d", "a", ("x", 1))
     world.controller.tick()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("controller.loop.operations.registration.CHANGE_SECONDS", 0.01)
-        with pytest.raises(DataflowBusyError):
-            world.change(document(sum="sum", b="sum"))
+    with pytest.raises(DataflowBusyError):
+        world.change(document(sum="sum", b="sum"))
     assert world.store.dataflow("d").version == 1
     deferred.run_next()
     world.change(document(sum="sum", b="sum"))

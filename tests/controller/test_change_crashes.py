@@ -18,7 +18,7 @@ from tests.controller.changing import ONE, POINTS, Changing, Double, document
 from tests.controller.lost import SourceLogs
 from tests.controller.world import Sum
 
-pytestmark = pytest.mark.usefixtures("without_syncs", "keeping_house")
+pytestmark = pytest.mark.usefixtures("without_syncs")
 
 
 VERSIONS = [

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
 from tests.controller.changing import ONE, POINTS, Changing, document
 
-pytestmark = pytest.mark.usefixtures("without_syncs", "keeping_house")
+pytestmark = pytest.mark.usefixtures("without_syncs")
 
 FACTOR = {"sum": 1, "double": 2}
 Increment = tuple[tuple[str, int], ...]

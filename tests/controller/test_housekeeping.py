@@ -14,7 +14,7 @@ from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import DiskFullError
-from controller.loop.housekeeping import collector as housekeeping
+from controller.loop import LoopLimits
 from tests.controller.lost import SourceLogs
 from tests.controller.world import DIAMOND, ONE, Deferred, World
 
@@ -102,12 +102,9 @@ def test_crashes_while_it_keeps_house_change_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("publish", [None, {"epochs": 3}])
-def test_a_lost_store_begins_at_the_newest_position(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, publish: Any
-) -> None:
+def test_a_lost_store_begins_at_the_newest_position(tmp_path: Path, publish: Any) -> None:
     """The first records are gone; queues, epochs, states and old increments are not."""
-    monkeypatch.setattr(housekeeping, "RECORDS_KEPT", 3)
-    old = world_on(tmp_path / "old", every=4)
+    old = world_on(tmp_path / "old", every=4, limits=LoopLimits(records_kept=3))
     document = {**DIAMOND, "publish": publish} if publish else DIAMOND
     old.controller.register(document)
     play(old, 10)
@@ -131,12 +128,9 @@ def test_a_lost_store_begins_at_the_newest_position(
     new.close()
 
 
-def test_crashes_while_records_are_trimmed_change_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_crashes_while_records_are_trimmed_change_nothing(tmp_path: Path) -> None:
     """Killed before or after any step: the position is there before a record goes."""
-    monkeypatch.setattr(housekeeping, "RECORDS_KEPT", 2)
-    world = world_on(tmp_path, every=1)
+    world = world_on(tmp_path, every=1, limits=LoopLimits(records_kept=2))
     world.controller.register(ONE)
     points = [f"{e}.{s}" for e in ("snapshot", "dead_record") for s in ("before", "after")]
     struck = set()

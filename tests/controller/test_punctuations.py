@@ -18,7 +18,7 @@ from cbp.errors import FlowUnframedError, NotFoundError, OperatingError
 from cbp.model.flow.framing import Framing, Keyed, segments
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.flow.punctuation import Punctuation
-from controller.loop.housekeeping import collector as housekeeping
+from controller.loop import LoopLimits
 from tests.controller.hourly import Hourly, Impatient
 from tests.controller.lost import SourceLogs
 from tests.controller.world import DIAMOND, ONE, SCHEMA, Deferred, FileEngine, Sum, World
@@ -278,17 +278,18 @@ class Model:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_frames_are_a_function_of_the_flow_and_its_closes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def test_frames_are_a_function_of_the_flow_and_its_closes(tmp_path: Path, seed: int) -> None:
     """Whatever order framing, arrivals, closes, crashes, house-keeping and restarts take.
 
     In the end the store is lost as well, and what is left beside the tables says the same.
     """
     print(f"seed {seed}")
     chance, model, framers = random.Random(seed), Model(), Deferred()
-    monkeypatch.setattr(housekeeping, "RECORDS_KEPT", 1)
-    seen = Seen(tmp_path / "old", framers=framers, collect_every=chance.choice([2, 1000]))
+    often: dict[str, Any] = {
+        "collect_every": chance.choice([2, 1000]),
+        "limits": LoopLimits(records_kept=1),
+    }
+    seen = Seen(tmp_path / "old", framers=framers, **often)
     world = seen.world
     world.controller.register(ONE)
     for _ in range(40):

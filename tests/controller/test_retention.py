@@ -19,10 +19,10 @@ from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import IncrementCollectedError
 from cbp.model.flow.retention import FlowRetention
-from controller.loop.housekeeping import collector as housekeeping
+from controller.loop import LoopLimits
 from controller.loop.housekeeping.input_retention import Keep
 from tests.controller.lost import lose_the_store
-from tests.controller.retained import TINY, looking_often, play
+from tests.controller.retained import OFTEN, TINY, looking_often, play
 from tests.controller.world import ONE, SCHEMA, Sum, World
 
 NOTHING = Keep(FlowRetention(0), 5)
@@ -42,7 +42,13 @@ class Hourly(Sum):
 
 
 def world_on(root: Path, **more: Any) -> World:
-    made: dict[str, Any] = {"retention": TINY, "collect_every": 3, "keep": NOTHING, **more}
+    made: dict[str, Any] = {
+        "retention": TINY,
+        "collect_every": 3,
+        "limits": OFTEN,
+        "keep": NOTHING,
+        **more,
+    }
     document = made.pop("document", ONE)
     world = World(root, engine=LocalEngine, **made)
     world.controller.register(document)
@@ -123,12 +129,11 @@ def test_what_waits_stays(tmp_path: Path) -> None:
     world.close()
 
 
-def test_what_was_framed_is_not_framed_again_by_a_lost_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_framed_is_not_framed_again_by_a_lost_store(tmp_path: Path) -> None:
     """Its files are gone, though every record is there: the position tells where framing stands."""
-    monkeypatch.setattr(housekeeping, "RECORDS_KEPT", 1000)
-    world = World(tmp_path / "a", engine=LocalEngine, retention=TINY, collect_every=1, keep=NOTHING)
+    every = LoopLimits(records_kept=1000)
+    often: dict[str, Any] = {"retention": TINY, "collect_every": 1, "limits": every}
+    world = World(tmp_path / "a", engine=LocalEngine, keep=NOTHING, **often)
     world.translators["sum"] = Hourly
     world.restart()
     world.controller.register(ONE)

@@ -17,7 +17,6 @@ from typing import Any
 import polars
 import pytest
 
-from cbp.engine.commit import intention_log as intentions
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.garbage_collector import Retention
@@ -32,8 +31,7 @@ from cbp.errors import (
     OperatingError,
     RollbackImpossibleError,
 )
-from controller.loop.housekeeping import collector as housekeeping
-from controller.loop.operations import amendments
+from controller.loop import LoopLimits
 from controller.loop.records.description_log import Descriptions
 from tests.controller.framed_workload import DOCUMENT as FRAMED
 from tests.controller.framed_workload import play as play_framed
@@ -315,13 +313,10 @@ def test_a_roll_back_that_recovery_cannot_finish_is_tried_again(world: World) ->
     assert world.picture() == pictures[-1]
 
 
-def test_a_run_that_does_not_end_refuses_a_roll_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_does_not_end_refuses_a_roll_back(tmp_path: Path) -> None:
     """The error says so, nothing is changed, and the dataflow runs on."""
-    monkeypatch.setattr(amendments, "CANCEL_SECONDS", 0.0)
-    threads = Deferred()
-    world = World(tmp_path, engine=LocalEngine, executor=threads)
+    threads, at_once = Deferred(), LoopLimits(cancel_seconds=0.0)
+    world = World(tmp_path, engine=LocalEngine, executor=threads, limits=at_once)
     world.controller.register(ONE)
     world.arrive("one", "a", ("w", 1))
     world.controller.tick()
@@ -495,12 +490,10 @@ def test_a_writer_of_the_old_generation_is_refused(world: World) -> None:
         world.engine.publisher.publish(record.folder, [late], timestamp_ms=late.prepared_ms)
 
 
-def test_a_past_that_is_not_kept_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_past_that_is_not_kept_is_refused(tmp_path: Path) -> None:
     """Collected tables or trimmed records: nothing is changed, and the reason is told."""
-    monkeypatch.setattr(housekeeping, "RECORDS_KEPT", 1)
-    world = World(tmp_path, engine=LocalEngine, retention=TINY, collect_every=2)
+    one = LoopLimits(records_kept=1)
+    world = World(tmp_path, engine=LocalEngine, retention=TINY, collect_every=2, limits=one)
     world.controller.register(ONE)
     pictures = play(world, 60, name="one")
     for to in ("0", "sum:0", "2026-01-01T00:00:03Z"):
@@ -510,14 +503,11 @@ def test_a_past_that_is_not_kept_is_refused(
     world.close()
 
 
-def test_collection_goes_on_behind_a_roll_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_collection_goes_on_behind_a_roll_back(tmp_path: Path) -> None:
     """Files of the new generation are never taken for those of an epoch long published."""
-    monkeypatch.setattr(housekeeping, "RECORDS_KEPT", 1)
-    monkeypatch.setattr(intentions, "POSITIONS_KEPT", 4)
+    few = LoopLimits(records_kept=1, positions_kept=4)
     keep = Retention(versions_min=4, versions_max=4, seconds=3600, attempt_seconds=0)
-    world = World(tmp_path, engine=LocalEngine, retention=keep, collect_every=1)
+    world = World(tmp_path, engine=LocalEngine, retention=keep, collect_every=1, limits=few)
     world.controller.register(ONE)
     expected = play(world, 12, name="one")[-1]
     back(world, "sum:9", name="one", pause=True)

@@ -15,7 +15,7 @@ import pytest
 from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.errors import RollbackImpossibleError
-from controller.loop.housekeeping import collector as housekeeping
+from controller.loop import LoopLimits
 from tests.controller.lost import lose_the_store
 from tests.controller.world import ONE, World
 
@@ -119,13 +119,11 @@ def test_a_roll_back_behind_a_change_outlives_the_store(world: World, tmp_path: 
     new.close()
 
 
-def test_a_stage_that_came_behind_a_roll_back_is_collected_and_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stage_that_came_behind_a_roll_back_is_collected_and_shown(tmp_path: Path) -> None:
     """Its tables have no mark of the generation, and count by it all the same."""
-    monkeypatch.setattr(housekeeping, "RECORDS_KEPT", 1)
     tiny = Retention(versions_min=1, versions_max=1, seconds=0, attempt_seconds=0)
-    world = World(tmp_path, engine=LocalEngine, retention=tiny, collect_every=2)
+    one = LoopLimits(records_kept=1)
+    world = World(tmp_path, engine=LocalEngine, retention=tiny, collect_every=2, limits=one)
     world.controller.register(ONE)
     play(world, 1, 2)
     back(world, "sum:0")

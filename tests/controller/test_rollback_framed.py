@@ -14,7 +14,7 @@ import pytest
 
 from cbp import Input, framed
 from cbp.errors import RollbackImpossibleError
-from controller.loop.housekeeping import collector as housekeeping
+from controller.loop import LoopLimits
 from controller.loop.recovery.position_at import Past
 from tests.controller.framed_workload import DOCUMENT, begun, play, standing
 from tests.controller.framings import ByKey
@@ -224,12 +224,9 @@ def test_frames_that_do_not_come_again_are_refused(world: World) -> None:
     assert world.controller.amendments.rollbacks("two") == ()
 
 
-def test_closes_stay_as_long_as_a_roll_back_may_need_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closes_stay_as_long_as_a_roll_back_may_need_them(tmp_path: Path) -> None:
     """House-keeping keeps them behind the oldest position; back from there, all comes again."""
-    monkeypatch.setattr(housekeeping, "RECORDS_KEPT", 1)
-    world = begun(tmp_path / "w", collect_every=2)
+    world = begun(tmp_path / "w", collect_every=2, limits=LoopLimits(records_kept=1))
     pictures = play(world)
     world.controller.housekeeping.collect("two")
     for picture in pictures[-2:0:-1]:

@@ -12,6 +12,7 @@ import pytest
 from cbp import Connector, Decision, Input, RunAny, framed
 from cbp.engine.direct import LocalEngine
 from cbp.model.version.version_change import Choice
+from controller.loop import LoopLimits
 from tests.controller.world import DIAMOND, ONE, SCHEMA, Sum, World
 
 
@@ -145,11 +146,9 @@ LOOP: dict[str, Any] = {
 }
 
 
-def test_a_cycle_that_does_not_drain_is_shown_and_can_be_paused(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cycle_that_does_not_drain_is_shown_and_can_be_paused(world: World) -> None:
     """Its stage says so while it runs on; a pause of the stage stops it, a retry lets it go."""
-    monkeypatch.setattr("cbp.model.schedule.scheduler.TURNS_MAX", 5)
+    world.limits = LoopLimits(turns_max=5)
     world.translators["again"] = Again
     world.restart()
     world.controller.register(LOOP)

@@ -19,6 +19,7 @@ import pytest
 from cbp import Align, All, Decision, Input, Output, RunAny, State, Translate, framed, route
 from cbp.engine.direct import LocalEngine
 from cbp.sdk.declare import place_of
+from controller.loop import LoopLimits
 from controller.settings import Settings
 from tests.controller.api.fakes import AppTransport
 from tests.controller.rest import api_of_world
@@ -192,11 +193,9 @@ def test_a_cancelled_run_leaves_nothing_and_runs_again(operator: Operator) -> No
     assert operator.http.get("/runs").json()["items"][0]["attempt"] == 2
 
 
-def test_a_cycle_that_does_not_drain_is_shown_and_paused(
-    operator: Operator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cycle_that_does_not_drain_is_shown_and_paused(tmp_path: Path) -> None:
     """With its turns; other dataflows go on; a pause by REST stops it."""
-    monkeypatch.setattr("cbp.model.schedule.scheduler.TURNS_MAX", 5)
+    operator = Operator(tmp_path, limits=LoopLimits(turns_max=5))
     stage = {"translator": "again", "inputs": {"items": "a", "back": "sum.totals"}}
     name = operator.register({**ONE, "name": "loop", "stages": {"sum": stage}})
     other = operator.register(ONE)
@@ -217,6 +216,7 @@ def test_a_cycle_that_does_not_drain_is_shown_and_paused(
     operator.post(f"/dataflows/{name}/stages/sum/pause")
     operator.work()
     assert operator.waits(name)["sum"]["kind"] == "paused"
+    operator.world.close()
 
 
 def test_a_close_by_rest_ends_a_frame(operator: Operator) -> None:

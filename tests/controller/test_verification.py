@@ -18,8 +18,8 @@ from cbp.engine.direct import LocalEngine
 from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import LeaseLostError, NotFoundError
 from cbp.model.verification import Request, Verification
+from controller.loop import LoopLimits
 from controller.loop.runs.threads import Threads
-from controller.loop.verification import recomputation
 from controller.loop.verification.errors import VerificationBusyError
 from stages.translators.set_diff import SetDiff
 from tests.controller.verified import EACH_WAY, WAYS, fed, verified, world_of
@@ -248,12 +248,11 @@ def test_input_that_is_gone_is_named(world: World):
     assert found.error["details"] == {"dataflow": "one", "source": "a", "index": 2}
 
 
-def test_the_reference_engine_takes_small_inputs_only(
-    world: World, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_reference_engine_takes_small_inputs_only(world: World):
     """It holds everything in memory: refused before it does."""
     fed(world, ONE)
-    monkeypatch.setattr(recomputation, "REFERENCE_RECORDS_MAX", 5)
+    world.limits = LoopLimits(reference_records_max=5)
+    world.restart()
     found = verified(world, "one", Request(engine="reference"))
     assert found.error is not None
     assert (found.status, found.error["error_code"]) == ("failed", "verification_too_large")

@@ -45,7 +45,15 @@ from cbp.model.flow.snapshot import TableVersion
 from cbp.model.run.intention import Intention, TableChange
 from cbp.model.schedule.scheduler import Schedule
 from cbp.model.schedule.slots import Places
-from controller.loop import Arrivals, Controller, Environment, RetryPolicy, assemble
+from controller.loop import (
+    DEFAULT_LOOP_LIMITS,
+    Arrivals,
+    Controller,
+    Environment,
+    LoopLimits,
+    RetryPolicy,
+    assemble,
+)
 from controller.registry import Registry
 from controller.store import open_store
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord
@@ -418,6 +426,7 @@ class World:
         database_url: Of an empty database; a SQLite file in the folder unless told.
 
     Attributes:
+        limits: The loop's limits, from the next restart on.
         arrivals: Where increments come from; a restart forgets it. `None`: nothing arrives.
         parts: The parts of the controller.
     """
@@ -432,6 +441,7 @@ class World:
         parallel_max: int = 2,
         engine: Callable[..., Engine] | None = None,
         database_url: str = "",
+        limits: LoopLimits = DEFAULT_LOOP_LIMITS,
         **more: Any,
     ) -> None:
         root.mkdir(exist_ok=True)
@@ -442,6 +452,7 @@ class World:
         self.store = open_store(url, faults=self.faults)
         self.executor, self._parallel_max = executor or Inline(), parallel_max
         self._make_engine, self._more = engine or FileEngine, more
+        self.limits = limits
         self.translators: dict[str, Any] = {"sum": Sum, "join": Join, "upper": Upper}
         self.restart()
 
@@ -467,6 +478,7 @@ class World:
                 executor=self.executor,
                 arrivals=_Forwarded(self),
                 faults=self.faults,
+                limits=self.limits,
                 **self._more,
             )
         )

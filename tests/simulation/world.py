@@ -48,8 +48,15 @@ from cbp.model.schedule.lease import Role
 from cbp.model.schedule.slots import Places
 from controller.ingest import DropFolder, ScanReport
 from controller.ingest.listing import CLOSE_NAME
-from controller.loop import Controller, Environment, Fence, Leadership, RetryPolicy, assemble
-from controller.loop.housekeeping import collector as housekeeping
+from controller.loop import (
+    Controller,
+    Environment,
+    Fence,
+    Leadership,
+    LoopLimits,
+    RetryPolicy,
+    assemble,
+)
 from controller.loop.housekeeping.input_retention import SEVEN_DAYS, Keep
 from controller.loop.recovery import position_at as past
 from controller.loop.runs import in_flight as underway
@@ -209,7 +216,6 @@ class Bench:
             patch.setattr(past, "open_store", self._open_scratch)
             patch.setattr(underway, "wait", _wait)
             patch.setattr(inspect, "getsourcelines", _source_lines)
-            patch.setattr(housekeeping, "RECORDS_KEPT", RECORDS_KEPT)
             for module in (tiers, compaction):
                 patch.setattr(module, "FANOUT", FANOUT)
             patch.setattr(leases, "_now_ms", lambda _: literal(int(self.seconds * 1000)))
@@ -356,6 +362,7 @@ class World:
                 retention=KEPT if self.plan.kept else RETENTION,
                 keep=SEVEN_DAYS if kept is None else Keep(FlowRetention(kept), 10_000),
                 collect_every=self.plan.collect_every,
+                limits=LoopLimits(records_kept=RECORDS_KEPT),
             )
         )
         self.controller = Controller(self.parts)

@@ -30,13 +30,13 @@ from cbp.model.flow.generation import Generation, home_of, kept_positions
 from cbp.model.flow.position import Position
 from cbp.model.run.intention import Intention
 
-__all__ = ["RECORDS_KEPT", "IntentionLog"]
+__all__ = ["POSITIONS_KEPT", "RECORDS_KEPT", "IntentionLog"]
 
 RECORDS_KEPT = 100
 """Records of a stage that are kept for people to read, although a position replaces them."""
 
 POSITIONS_KEPT = 50
-"""Most positions that are kept, so that a dataflow can be rolled back to epochs after them."""
+"""By default, most positions that are kept, so that a dataflow can be rolled back behind them."""
 
 _POSITIONS = "_positions"
 _GENERATIONS = "_generations"
@@ -46,10 +46,21 @@ class IntentionLog:
     """Reads and puts the intentions below `<folder>/_intentions`.
 
     Make a new object for each use: it caches the generations that it reads first.
+
+    Args:
+        positions_kept: Most positions that are kept.
     """
 
-    def __init__(self, folder: str, files: Files, faults: Faults = NO_FAULTS) -> None:
+    def __init__(
+        self,
+        folder: str,
+        files: Files,
+        faults: Faults = NO_FAULTS,
+        *,
+        positions_kept: int = POSITIONS_KEPT,
+    ) -> None:
         self._folder, self._files, self._fault = f"{folder}/_intentions", files, faults
+        self._positions_kept = positions_kept
 
     def put(self, intention: Intention) -> None:
         """Make an intention durable; idempotent for the same run.
@@ -150,7 +161,7 @@ class IntentionLog:
 
         Args:
             position: A position of the newest generation.
-            keep_seconds: Younger positions stay, up to `POSITIONS_KEPT`. The newest older one
+            keep_seconds: Younger positions stay, up to `positions_kept`. The newest older one
                 stays too, so that the dataflow can be rolled back to epochs after it.
 
         Returns:
@@ -162,7 +173,8 @@ class IntentionLog:
         result = self._files.put_if_absent(path, data, what="snapshot")
         kept = 0
         for number in reversed(range(self.generation + 1)):
-            kept += self._remove_positions(number, keep_seconds, POSITIONS_KEPT - kept)
+            most = self._positions_kept - kept
+            kept += self._remove_positions(number, keep_seconds, most)
         if isinstance(result, Exists):
             return parsed(result.data, path, Position.from_json)
         return position

@@ -36,7 +36,7 @@ from cbp.model.schedule.waiting import Kind, Wait, open_frames
 __all__ = ["TURNS_MAX", "Answer", "Schedule", "StageView", "Start", "decide"]
 
 TURNS_MAX = 1000
-"""Number of epochs without new input after which a cycle is reported as not draining."""
+"""Default of the epochs without new input after which a cycle is reported as not draining."""
 
 StageId = tuple[str, str]
 
@@ -181,13 +181,16 @@ class _Case:
     writers: Mapping[str, str] = field(default_factory=dict)
 
 
-def decide(stages: Iterable[StageView], *, now: datetime, places: Places) -> Schedule:
+def decide(
+    stages: Iterable[StageView], *, now: datetime, places: Places, turns_max: int = TURNS_MAX
+) -> Schedule:
     """Choose the runs to start now, and explain why the other stages wait.
 
     Args:
         stages: The stages of all dataflows.
         now: Aware, in UTC.
         places: The limits on runs, over all dataflows.
+        turns_max: Epochs without new input after which a cycle is reported as not draining.
     """
     cases = {view.id: _judged(view, now) for view in stages}
     for dataflow in sorted({dataflow for dataflow, _ in cases}):
@@ -207,7 +210,7 @@ def decide(stages: Iterable[StageView], *, now: datetime, places: Places) -> Sch
             if case.reason
         },
         {id_: case.error for id_, case in cases.items() if case.error is not None},
-        {id_: error for id_, case in cases.items() if (error := _circling(case)) is not None},
+        {id_: e for id_, case in cases.items() if (e := _circling(case, turns_max)) is not None},
         gives_way,
     )
 
@@ -372,9 +375,9 @@ def _blocker(
     return "", ""
 
 
-def _circling(case: _Case) -> CycleUndrainedError | None:
-    """Return an error if the stage's cycle ran for `TURNS_MAX` epochs without new input."""
-    if not case.cycle or case.view.turns < TURNS_MAX:
+def _circling(case: _Case, turns_max: int) -> CycleUndrainedError | None:
+    """Return an error if the stage's cycle ran for `turns_max` epochs without new input."""
+    if not case.cycle or case.view.turns < turns_max:
         return None
     view = case.view
     return CycleUndrainedError(

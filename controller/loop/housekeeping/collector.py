@@ -20,7 +20,7 @@ from functools import partial
 
 import structlog
 
-from cbp.engine.commit.intention_log import RECORDS_KEPT, IntentionLog
+from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.garbage_collector import GarbageCollector, Retention, TablePlan
 from cbp.errors import CbpError
 from cbp.model.dataflow.dataflow import StageNode
@@ -82,6 +82,7 @@ class Housekeeping:
         retention: How long old versions of a table stay readable.
         inputs: Decides which inputs are removed.
         every: Epochs of a dataflow between two collections, over all its stages.
+        records_kept: Records of a stage that are kept, although a position replaces them.
         scrubbing: Makes the scrubber, given a function that returns a dataflow's needed files.
 
     Attributes:
@@ -105,6 +106,7 @@ class Housekeeping:
         retention: Retention,
         inputs: Inputs,
         every: int,
+        records_kept: int,
         scrubbing: Callable[[Callable[[DataflowRecord], Collection[str]]], Scrubbing],
     ) -> None:
         self._store, self._garbage, self._catalog = store, garbage, catalog
@@ -112,6 +114,7 @@ class Housekeeping:
         self._parked, self._keeping = parked, keeping
         self._exclusion, self._retention, self._every = exclusion, retention, every
         self._punctuations, self._inputs = punctuations, inputs
+        self._records_kept = records_kept
         self._held, self._isolation = held, isolation
         self._kept_at: dict[str, int] = {}
         self._ticks = 0
@@ -250,7 +253,7 @@ class Housekeeping:
         oldest = self._open_log(record.folder).oldest_position() or position
         for name in limits:
             kept = oldest.stages[name].epoch if name in oldest.stages else 0
-            limits[name] = min(limits[name], kept - RECORDS_KEPT)
+            limits[name] = min(limits[name], kept - self._records_kept)
         # Closes made since then stay as well: a roll-back restores them.
         closes = min(position.punctuations, oldest.punctuations)
         self._punctuations.log(record.folder).trim(closes)
@@ -265,7 +268,8 @@ class Housekeeping:
         for name, stage in position.stages.items():
             newest = log.read(name, stage.epoch - 1) if stage.epoch else None
             if newest is not None:
-                limits[name] = min(newest.unpublished_from, newest.epoch) - RECORDS_KEPT
+                oldest = min(newest.unpublished_from, newest.epoch)
+                limits[name] = oldest - self._records_kept
         return limits if any(limit > 0 for limit in limits.values()) else {}
 
 

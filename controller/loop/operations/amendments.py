@@ -32,10 +32,7 @@ from controller.loop.runs.isolation import Isolation
 from controller.loop.tick import Ticker
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["CANCEL_SECONDS", "Amendments"]
-
-CANCEL_SECONDS = 60.0
-"""How long an amendment waits for runs under way, cancelled or not."""
+__all__ = ["Amendments"]
 
 HELD = "checked for a roll-back that is not finished"
 
@@ -43,7 +40,11 @@ UNFINISHED = "has a roll-back that is not finished; resume it"
 
 
 class Amendments:
-    """Amends dataflows; safe to use from several threads."""
+    """Amends dataflows; safe to use from several threads.
+
+    Args:
+        cancel_seconds: How long an amendment waits for the runs that it cancelled.
+    """
 
     def __init__(
         self,
@@ -59,8 +60,9 @@ class Amendments:
         exclusion: Exclusion,
         isolation: Isolation,
         wake: Callable[[], None],
+        cancel_seconds: float,
     ) -> None:
-        self._isolation = isolation
+        self._isolation, self._cancel_seconds = isolation, cancel_seconds
         self._store, self._open_log, self._ticker = store, open_log, ticker
         self._in_flight, self._finisher, self._term = in_flight, finisher, term
         self._rollbacks, self._corrections = rollbacks, corrections
@@ -213,8 +215,8 @@ class Amendments:
         try:
             if cancel:
                 self.cancel_all(name)
-            if not self._in_flight.wait(name, timeout=CANCEL_SECONDS):
-                why = f"a run has not ended within {CANCEL_SECONDS:.0f} s"
+            if not self._in_flight.wait(name, timeout=self._cancel_seconds):
+                why = f"a run has not ended within {self._cancel_seconds:.0f} s"
                 raise DataflowBusyError(name, why)
             with self._exclusion.hold(name, reason):
                 yield self._store.dataflow(name)

@@ -21,7 +21,7 @@ from cbp.errors import OperatingError
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.author.runnables import Answers
-from controller.loop.operations.amendments import CANCEL_SECONDS, Amendments
+from controller.loop.operations.amendments import Amendments
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.dataflow_folder import remove_purged, set_aside
 from controller.loop.runs.dataflow_locks import Exclusion
@@ -42,6 +42,7 @@ class Deletion:
 
     Attributes:
         exclusion: The locks of the dataflows.
+        cancel_seconds: How long a deletion waits for the runs that it cancelled.
     """
 
     store: Store
@@ -58,6 +59,7 @@ class Deletion:
     exclusion: Exclusion
     isolation: Isolation
     faults: Faults
+    cancel_seconds: float
 
     def delete(self, name: str, *, purge: bool) -> None:
         """Cancel the runs of a dataflow, wait for them, publish, and delete it.
@@ -75,8 +77,9 @@ class Deletion:
             self.ticker.deleting.add(name)
         try:
             self.amendments.cancel_all(name)
-            if not self.in_flight.wait(name, timeout=CANCEL_SECONDS):
-                message = f"a run of {name!r} has not ended after {CANCEL_SECONDS:.0f} s; try again"
+            if not self.in_flight.wait(name, timeout=self.cancel_seconds):
+                after = f"{self.cancel_seconds:.0f} s"
+                message = f"a run of {name!r} has not ended after {after}; try again"
                 raise OperatingError(message, dataflow=name)
             with self.exclusion.hold(name, "is deleted"):
                 away = self._take_out(name, folder, purge=purge)

@@ -54,10 +54,7 @@ from controller.loop.runs.isolation import RECOVERED, UNRECOVERED, Isolation
 from controller.loop.tick import Ticker
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["CHANGE_SECONDS", "Arrivals", "Versions"]
-
-CHANGE_SECONDS = 60.0
-"""How long a change waits for the runs under way."""
+__all__ = ["Arrivals", "Versions"]
 
 ARRIVALS = "told of what arrived"
 """Trouble of a dataflow whose drop folders could not be read at the start."""
@@ -87,6 +84,7 @@ class Versions:
         exclusion: The locks of the dataflows.
         arrivals: Where increments come from.
         most: Dataflows that may be registered; requests at the same time may pass it by a few.
+        change_seconds: How long a change waits for the runs under way.
     """
 
     store: Store
@@ -105,6 +103,7 @@ class Versions:
     isolation: Isolation
     arrivals: Arrivals
     most: int
+    change_seconds: float
 
     def register(
         self,
@@ -194,8 +193,8 @@ class Versions:
             return self.changes.plan(record, document, dataflow, choice)
         self.ticker.hold(name, "is changed to a new version")
         try:
-            if not self.in_flight.wait(name, timeout=CHANGE_SECONDS):
-                why = f"a run has not ended after {CHANGE_SECONDS:.0f} s"
+            if not self.in_flight.wait(name, timeout=self.change_seconds):
+                why = f"a run has not ended after {self.change_seconds:.0f} s"
                 raise DataflowBusyError(name, why)
             self.framer.forget(name)
             self.answers.forget(name)

@@ -136,6 +136,7 @@ class Verifications:
     Args:
         executor: Carries them out, each in a thread that nothing waits for.
         retained: Returns the increments of a flow that can still be read.
+        reference_records_max: Records of input up to which the reference engine is used.
         monotonic: Returns seconds that never go back.
         give_up_seconds: How long a job that has to end may take to do so.
     """
@@ -155,6 +156,7 @@ class Verifications:
         faults: Faults,
         executor: Executor,
         retained: Retained,
+        reference_records_max: int,
         monotonic: Callable[[], float] = time.monotonic,
         give_up_seconds: float = GIVE_UP_SECONDS,
     ) -> None:
@@ -164,6 +166,7 @@ class Verifications:
         self._random_hex, self._fault = random_hex, faults
         self._executor, self._monotonic, self._retained = executor, monotonic, retained
         self._give_up_seconds = give_up_seconds
+        self._reference_records_max = reference_records_max
         self._descriptions = Descriptions(files)
         self._jobs: OrderedDict[str, _Job] = OrderedDict()
         self._lock = threading.Lock()
@@ -312,6 +315,7 @@ class Verifications:
             self._in_flight,
             self._snapshots,
             self._files,
+            self._reference_records_max,
         )
         cut = recomputation.cut(job)
         # More may have been collected since the request.

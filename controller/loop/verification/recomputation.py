@@ -50,7 +50,6 @@ from controller.store.base import DataflowRecord, IncrementRecord, Store
 
 __all__ = [
     "AT_ONCE_MAX",
-    "REFERENCE_RECORDS_MAX",
     "Cut",
     "Recomputation",
     "Side",
@@ -58,7 +57,6 @@ __all__ = [
     "output_tables",
 ]
 
-REFERENCE_RECORDS_MAX = 200_000
 AT_ONCE_MAX = 500
 """How many increments of a source become one if all input comes at once."""
 
@@ -109,6 +107,7 @@ class Recomputation:
     Attributes:
         id: Prefix of the ids of its runs.
         changed: Stages that a version or a correction changed; they are left out.
+        reference_records_max: Records of input up to which the reference engine is used.
     """
 
     id: str
@@ -123,6 +122,7 @@ class Recomputation:
     in_flight: InFlight
     snapshots: Snapshots
     files: Files
+    reference_records_max: int
 
     def cut(self, watched: Watched) -> Cut:
         """Return what to compare: any snapshot if time does not matter, else one at rest.
@@ -240,8 +240,8 @@ class Recomputation:
         records = 0
         for done, increment in self._arrivals(parts):
             records += increment.records
-            if records > REFERENCE_RECORDS_MAX:
-                raise VerificationTooLargeError(self.record.name, records, REFERENCE_RECORDS_MAX)
+            if records > (most := self.reference_records_max):
+                raise VerificationTooLargeError(self.record.name, records, most)
             rows = self.engine.increments.read(
                 self.record.folder, [increment], offset=0, limit=increment.records
             )
