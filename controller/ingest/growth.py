@@ -5,7 +5,9 @@ and then continues writes into the file in `finished`, which nobody would ever r
 
     before it is read   stamp: inode, size, time of last write
     once it is moved    compared with the stamp, then stamped anew
-    each pass           the files that were finished last are compared again (`RECENT_SECONDS`)
+    each pass           the next 1,000 files that were finished in the last ten minutes
+                        (`RECENT_SECONDS`) are compared again, in turn: of N files each is compared
+                        in every N / 1,000-th pass
     each cleaning       every finished file, before any is removed: with the stamp, or, after a
                         restart, with the size in its claim and with its own times
     if it differs       hashed up to the bytes that were taken in, and compared with the claim
@@ -30,10 +32,10 @@ import json
 import os
 import stat
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -51,9 +53,10 @@ from controller.store.base import ClaimRecord, Store
 __all__ = ["RECENT_SECONDS", "Growth", "Stamp"]
 
 RECENT_SECONDS = 600.0
-"""How long each pass compares a finished file; later only a cleaning does."""
+"""How long passes compare a finished file; later only a cleaning does."""
 
-_RECENT_MAX = 1_000
+_COMPARED_BY_A_PASS = 1_000
+_RECENT_MAX = 100_000
 _STAMPS_MAX = 100_000
 _ASKED_AT_ONCE = 500
 _READ_BYTES = 1 << 20
@@ -119,7 +122,7 @@ class Growth:
         self._store, self._files, self._clock, self._faults = store, files, clock, faults
         self._lock = threading.Lock()
         self._stamps: OrderedDict[str, int] = OrderedDict()
-        self._recent: dict[Path, list[_Recent]] = {}
+        self._recent: dict[Path, deque[_Recent]] = {}
 
     def finished(
         self,
@@ -144,22 +147,29 @@ class Growth:
             self._remember(name, before or now)  # known to have changed
             return self._settle(place, [name], stopping)
         self._remember(name, now)
-        recent = self._recent.setdefault(place.root, [])
+        recent = self._recent.setdefault(place.root, deque(maxlen=_RECENT_MAX))
         recent.append(_Recent(name, self._clock(), now))
-        del recent[:-_RECENT_MAX]
         return 0
 
     def look_at_recent(self, place: SourcePlace, stopping: Callable[[], bool]) -> int:
-        """Compare the newest finished files; return how many changed; raises as `finished`."""
+        """Compare the recent files whose turn it is; return how many changed.
+
+        The file that was compared longest ago comes first, so that a pass costs the same however
+        many files there are, and all have their turn.
+
+        Raises:
+            IntakeStoppedError: As `finished`.
+        """
         since = self._clock() - timedelta(seconds=RECENT_SECONDS)
-        recent = [one for one in self._recent.get(place.root, ()) if one.at >= since]
-        changed = [
-            one
-            for one in recent
-            if (now := Stamp.of(place.finished / one.name)) is not None and now != one.stamp
-        ]
-        self._recent[place.root] = [one for one in recent if one not in changed]
-        return self._settle(place, [one.name for one in changed], stopping)
+        recent, changed = self._recent.get(place.root, deque()), list[str]()
+        for _ in range(min(len(recent), _COMPARED_BY_A_PASS)):
+            one = recent.popleft()
+            if one.at < since or (now := Stamp.of(place.finished / one.name)) is None:
+                continue  # too old, or removed
+            if now != one.stamp:
+                changed.append(one.name)
+            recent.append(replace(one, stamp=now))
+        return self._settle(place, changed, stopping)
 
     def look_at_all(self, place: SourcePlace, stopping: Callable[[], bool]) -> int:
         """Compare every finished file; return how many changed; raises as `finished`."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -14,6 +15,8 @@ import pytest
 
 from cbp.engine.storage.failpoints import Crash, PlannedFaults
 from controller.ingest import growth
+from controller.ingest.folders import SourcePlace, kept_name
+from controller.ingest.growth import Stamp
 from controller.ingest.regular_file import open_regular
 from tests.controller.ingest.harness import Drop, lines
 
@@ -148,6 +151,26 @@ def test_what_is_written_days_later_is_told(write: Write, tmp_path: Path):
     assert drop.scan().quarantined == 0, "a pass looks at the newest only"
     drop.folder.clean(drop.record, drop.dataflow)
     told(drop, CHANGES[write])
+
+
+def test_all_recent_files_have_their_turn(tmp_path: Path):
+    """However many files were finished since, a few passes compare the oldest again, and all."""
+    drop = Drop(tmp_path, SCHEMA)
+    producer = Producer(drop)
+    assert drop.scan().accepted == 1
+    (accepted,) = drop.store.claim_rows.values()
+    source = drop.dataflow.sources["orders"]
+    place = SourcePlace.of(drop.record, drop.dataflow, source, tmp_path / "drop")
+    recent = drop.folder._growth
+    for number in range(3_000):
+        claim = replace(accepted, id=f"{number:032x}", path=f"b{number}")
+        path = place.finished / kept_name(claim.id, claim.path)
+        path.write_bytes(b"")
+        assert recent.finished(place, claim, Stamp.of(path), lambda: False) == 0
+    for write in (touch, append):
+        producer.now(write)
+        reported = [drop.scan().quarantined for _ in range(4)]
+        assert sum(reported) == (write is append)
 
 
 @pytest.mark.parametrize("restart", [False, True])
