@@ -107,8 +107,8 @@ class CodeNotLoadedError(CbpError):
     def __init__(self, module: str, name: str, sent: str, loaded: str, told: str = "") -> None:
         super().__init__(
             f"a worker has loaded another {module}.{name} than the service ({told or 'its code'}): "
-            "its file was changed behind the start of the service, or is another one on the "
-            "worker's machine; bring back the file, or restart the service and register the "
+            "its file was changed after the service started, or is another one on the worker's "
+            "machine; bring back the file, or restart the service and register the "
             "document again",
             module=module,
             name=name,

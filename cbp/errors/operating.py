@@ -139,9 +139,9 @@ class AddressSpaceError(OperatingError):
 
     def __init__(self, size: int) -> None:
         super().__init__(
-            f"a task put {size} bytes of an input aside and may neither map nor hold them: the "
-            "address space of its process is bounded; raise spark.executor.pyspark.memory, or "
-            "leave it out, and bound executors by spark.executor.memoryOverhead instead",
+            f"a task spilled {size} bytes of an input to disk, and its process can neither map nor "
+            "hold them, since its address space is limited. Raise spark.executor.pyspark.memory; "
+            "or remove it, and limit executors by spark.executor.memoryOverhead",
             bytes=size,
             setting="spark.executor.pyspark.memory",
         )
@@ -164,9 +164,9 @@ class RunGaveWayError(OperatingError):
     def __init__(self, run: str, *, stage: str, seconds: float, to: str) -> None:
         super().__init__(
             f"run {run} of {stage!r} had not ended after {seconds:.0f} s and left {to!r} no room: "
-            "it gave way, and its epoch runs again in the narrow place, with at most half of the "
-            "engine's slots; nothing is lost. Should it hang, mend the translator; should it have "
-            "much to do, give it smaller increments or more slots, or raise slow_run_seconds",
+            "it gave way, and its epoch runs again beside the others, with at most half of the "
+            "engine's slots; nothing is lost. If it hangs, mend the translator; if it has much to "
+            "do, give it smaller increments or more slots, or raise CBP_SLOW_RUN_SECONDS",
             run=run,
             stage=stage,
             seconds=seconds,
@@ -236,7 +236,7 @@ class TimeLimitError(OperatingError):
     def __init__(self, what: str, seconds: float) -> None:
         super().__init__(
             f"{what} had not ended after {seconds:g} s and was given up: mend the translator or "
-            "raise run_seconds_max, then resume",
+            "raise CBP_RUN_SECONDS_MAX, then resume",
             what=what,
             seconds=seconds,
         )
@@ -278,13 +278,20 @@ class SparkUnauthenticatedError(OperatingError):
 
 
 class NotFoundError(OperatingError):
-    """A name, key or table does not exist."""
+    """A name, key or table does not exist.
+
+    Args:
+        kind: What does not exist, such as `dataflow`.
+        name: Its name.
+        hint: What exists instead, or what to do; `""` for nothing.
+    """
 
     code = "not_found"
     retryable = False
 
-    def __init__(self, kind: str, name: str) -> None:
-        super().__init__(f"there is no {kind} {name!r}", kind=kind, name=name)
+    def __init__(self, kind: str, name: str, *, hint: str = "") -> None:
+        more = f"; {hint}" if hint else ""
+        super().__init__(f"there is no {kind} {name!r}{more}", kind=kind, name=name)
 
 
 class AlreadyExistsError(OperatingError):
@@ -294,7 +301,10 @@ class AlreadyExistsError(OperatingError):
     retryable = False
 
     def __init__(self, kind: str, name: str) -> None:
-        super().__init__(f"there is a {kind} {name!r} already", kind=kind, name=name)
+        step = "choose another name, or change the existing one"
+        if kind == "dataflow":
+            step += f": `cbp register FILE` makes a new version, `cbp delete {name}` removes it"
+        super().__init__(f"there is a {kind} {name!r} already; {step}", kind=kind, name=name)
 
 
 class DataflowsTooManyError(OperatingError):

@@ -91,14 +91,20 @@ class RepairImpossibleError(OperatingError):
 
 
 class TableFeatureError(OperatingError):
-    """A table uses a Delta feature that this engine does not write."""
+    """A table uses a Delta feature that this engine does not write.
+
+    Args:
+        path: Folder of the table.
+        features: Names of the features.
+        next_step: What to do about it.
+    """
 
     code = "table_feature_unsupported"
     retryable = False
 
-    def __init__(self, path: str, features: Sequence[str]) -> None:
+    def __init__(self, path: str, features: Sequence[str], *, next_step: str) -> None:
         super().__init__(
-            f"{path} uses {', '.join(features)}, which this engine refuses to write",
+            f"{path} uses {', '.join(features)}, which this engine refuses to write; {next_step}",
             path=path,
             features=list(features),
         )

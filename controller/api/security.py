@@ -114,10 +114,10 @@ class Guard:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if not self._knows(_host_name(host)):
-            raise HostRefusedError
+            raise HostRefusedError(host)
         origin = headers.get("origin")
         if origin is not None and origin.lower() not in (f"http://{host}", f"https://{host}"):
-            raise OriginRefusedError
+            raise OriginRefusedError(origin)
         if scope["path"] not in OPEN_PATHS and not self._has_token(headers):
             raise UnauthenticatedError
         _require_plain(scope, headers)

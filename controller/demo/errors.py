@@ -78,7 +78,11 @@ class FolderUnusableError(OperatingError):
     retryable = False
 
     def __init__(self, path: str, why: str) -> None:
-        super().__init__(f"no folder can be made in {path}: {why}", path=path, cause=why)
+        super().__init__(
+            f"no folder can be made in {path}: {why}; choose another with --root, or set TMPDIR",
+            path=path,
+            cause=why,
+        )
 
 
 class CheckFailedError(InvariantError):

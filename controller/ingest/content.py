@@ -95,7 +95,10 @@ class ClaimedContent:
         self.bytes_read = 0
         if self.size > limits.file_bytes_max:
             self.close()
-            message = f"the file has {self.size} bytes, at most {limits.file_bytes_max} are taken"
+            message = (
+                f"the file has {self.size} bytes, at most {limits.file_bytes_max} are taken; write "
+                "smaller files, or raise CBP_FILE_BYTES_MAX"
+            )
             raise FileRejectedError(rule="file_too_large", message=message)
 
     def __enter__(self) -> ClaimedContent:
@@ -231,7 +234,10 @@ def _joined(pieces: Iterable[bytes]) -> Iterator[bytes]:
 def check_expansion(total: int, compressed: int, limits: IngestLimits) -> None:
     """Raise `decompressed_too_large` or `decompression_ratio` once a limit is passed."""
     if total > limits.decompressed_bytes_max:
-        message = f"decompresses to more than {limits.decompressed_bytes_max} bytes"
+        message = (
+            f"decompresses to more than {limits.decompressed_bytes_max} bytes; write smaller "
+            "files, or raise CBP_DECOMPRESSED_BYTES_MAX"
+        )
         raise FileRejectedError(rule="decompressed_too_large", message=message)
     if total > limits.ratio_floor_bytes and total > limits.ratio_max * compressed:
         message = (

@@ -292,8 +292,7 @@ class DropFolder:
     def _place(self, record: DataflowRecord, dataflow: Dataflow, source: str) -> SourcePlace:
         node = dataflow.sources.get(source)
         if node is None:
-            kind = "source"
-            raise NotFoundError(kind, f"{dataflow.name}.{source}")
+            raise NotFoundError(kind="source", name=f"{dataflow.name}.{source}")
         return SourcePlace.of(record, dataflow, node, self._root)
 
     def troubled(self, dataflow: str) -> list[str]:

@@ -4,7 +4,7 @@ OperatingError
 |- DropFolderError        the folders cannot be used: device, rights, a failed disk
 |- SourceFailedError      a pass over a source failed with an unexpected error
 |- UploadTooLargeError    an upload is larger than the service accepts
-'- IntakeStoppedError     a file is not read to its end, since the service is stopping
+'- IntakeStoppedError     a file is not read: the service is stopping, or no longer leads
 """
 
 from __future__ import annotations
@@ -55,19 +55,23 @@ class UploadTooLargeError(OperatingError):
 
     def __init__(self, source: str, bytes_max: int) -> None:
         super().__init__(
-            f"an upload to source {source!r} may have {bytes_max} bytes at most",
+            f"an upload to source {source!r} may have {bytes_max} bytes at most; send it in "
+            "several files, or raise CBP_FILE_BYTES_MAX and restart the service",
             source=source,
             bytes_max=bytes_max,
         )
 
 
 class IntakeStoppedError(OperatingError):
-    """The service is stopping or no longer leads; the next pass reads the claimed file."""
+    """The service is stopping or no longer leads; the next pass takes the file in."""
 
     code = "intake_stopped"
 
     def __init__(self, path: str) -> None:
-        message = f"{path} is not taken in: the service stops; its claim stays open"
+        message = (
+            f"{path} is not taken in now: the service is stopping, or this instance no longer "
+            "leads; it stays where it is, and the next pass takes it in"
+        )
         super().__init__(message, path=path)
 
 

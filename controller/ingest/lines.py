@@ -113,5 +113,8 @@ def _text_or_blank(line: bytes, number: int, bad: BadLines) -> str:
 
 
 def _too_long(line: int, line_bytes_max: int) -> NoReturn:
-    message = f"the line has more than {line_bytes_max} bytes"
+    message = (
+        f"the line has more than {line_bytes_max} bytes; write shorter records, or raise "
+        "CBP_LINE_BYTES_MAX"
+    )
     raise FileRejectedError(rule="line_too_long", message=message, line=line)

@@ -281,7 +281,11 @@ def _narrow(spec: TranslatorSpec) -> TranslatorSpec:
 def _increment(folder: str, table: StateTable) -> Increment:
     live = [file for files in table.live.values() for file in files]
     if any(file.dead for file in live):
-        raise TableFeatureError(table.folder, ["deletionVectors, in the black-box mode"])
+        raise TableFeatureError(
+            table.folder,
+            ["deletionVectors, in the black-box mode"],
+            next_step="give the black-box mode a folder of its own",
+        )
     files = tuple(DataFile(f"{folder}/{file.path}", file.rows, file.size) for file in live)
     return Increment(folder, 0, 0, files)
 

@@ -212,4 +212,5 @@ def require_features(path: str, snapshot: Snapshot) -> None:
             if any(key.startswith(prefix) for key in field.get("metadata") or {}):
                 refused.add(feature)
     if refused:
-        raise TableFeatureError(path, sorted(refused))
+        step = "another program turned them on: `cbp repair TABLE` takes the table back"
+        raise TableFeatureError(path, sorted(refused), next_step=step)

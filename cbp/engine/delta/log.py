@@ -286,7 +286,12 @@ class DeltaLog:
     def _refuse_begin(self, first: int) -> None:
         """Raise the error for a log that begins with a later entry and has no checkpoint."""
         if any(".checkpoint." in name for name in self._files.list_names(self.folder)):
-            raise TableFeatureError(self.path, ["checkpoints other than classic ones"])
+            raise TableFeatureError(
+                self.path,
+                ["checkpoints other than classic ones"],
+                next_step=f"put the log's entries before {first} back from a backup, or delete the "
+                "dataflow and let it begin anew from its sources",
+            )
         why = f"{self.folder} begins with version {first}, and has no checkpoint"
         raise FileLostError(self.entry_path(first - 1), why)
 

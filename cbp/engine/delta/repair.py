@@ -94,7 +94,12 @@ def repair(path: str, *, files: Files, now_ms: int) -> Repaired:
     if good.version == newest.version and FENCE in newest.protocol.writer_features:
         return Repaired(newest.version, good.version, ())
     if refused := foreign_features(newest.protocol):
-        raise TableFeatureError(path, refused)
+        step = (
+            "a repair cannot remove them: drop them with the program that added them (ALTER TABLE "
+            "... DROP FEATURE), then repair again; or delete the dataflow and let it begin anew "
+            "from its sources"
+        )
+        raise TableFeatureError(path, refused, next_step=step)
     target = newest.version + 1
     stamp = max(now_ms, newest.in_commit_timestamp + 1)
     info = CommitInfo(stamp, "CBP REPAIR", stamp, {"shows": str(good.version)}, ENGINE)

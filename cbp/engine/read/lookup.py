@@ -46,8 +46,9 @@ def look_up(
     schema, columns = spec.schema, node.translator.key_of(spec).fields
     for column in columns:
         if column.name not in key:
-            msg = "key column"
-            raise NotFoundError(msg, column.name)
+            names = ", ".join(column.name for column in columns)
+            hint = f"the key needs a value for each of: {names}"
+            raise NotFoundError(kind="key column", name=column.name, hint=hint)
     hash_ = key_hash([key[c.name] for c in columns], [c.type for c in columns]) & hash_mask
     if hash_ >= 1 << 63:
         hash_ -= 1 << 64
@@ -81,8 +82,7 @@ def _spec(node: StageNode, state: str) -> StateSpec:
     for spec in node.translator.states:
         if spec.name == state:
             return spec
-    msg = "state"
-    raise NotFoundError(msg, f"{node.name}.{state}")
+    raise NotFoundError(kind="state", name=f"{node.name}.{state}")
 
 
 LiveOf = Callable[[str, Increment], Sequence[AddFile]]

@@ -246,14 +246,17 @@ def _placed(
             case.reason = f"waits for one of {places.most} places for runs{_behind(before)}"
     for before, case in enumerate(narrow):
         case.kind = "place"
-        case.reason = f"gave way {_times(case.view.gave_way)}, waits for the narrow place"
+        case.reason = (
+            f"gave way {_times(case.view.gave_way)}, waits for its turn: one such run at a time"
+        )
         case.reason += _behind(before)
     for case in order:
         if case.view.id in slow:
             case.reason += f", for more than {places.slow_seconds:g} s: it holds no place"
         if case.view.work is not None and case.view.work.gave_way:
             gave_way = f"after it gave way {_times(case.view.work.gave_way)}"
-            case.reason += f" in the narrow place, with half of the slots, {gave_way}"
+            slots = "with at most half of the engine's slots"
+            case.reason += f" beside the others, {slots}, {gave_way}"
     return starts, places.gives_way(works, _dataflows(ready), _dataflows(narrow), now)
 
 

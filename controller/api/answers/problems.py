@@ -166,9 +166,8 @@ class RequestInvalidError(RequestError):
 
     def __init__(self, mistakes: list[dict[str, str]]) -> None:
         shown = [{k: shortened(v, 300) for k, v in m.items()} for m in mistakes[:MISTAKES_MAX]]
-        more = (
-            f" (of {len(mistakes)} mistakes the first ones)" if len(mistakes) > len(shown) else ""
-        )
+        first = f" (the first {len(shown)} of {len(mistakes)} mistakes)"
+        more = first if len(mistakes) > len(shown) else ""
         lines = "; ".join(f"{m['where']}: {m['message']}" for m in shown)
         super().__init__(f"the request is wrong{more}: {lines}", mistakes=shown)
 
@@ -190,8 +189,13 @@ class HostRefusedError(RequestError):
 
     code = "host_refused"
 
-    def __init__(self) -> None:
-        super().__init__("the Host header names no host of this service")
+    def __init__(self, host: str) -> None:
+        host = shortened(host, 100)
+        super().__init__(
+            f"the Host header {host!r} names no host of this service; use the address that it "
+            "listens on, or set CBP_ADVERTISE_URL to the address that clients use and restart it",
+            host=host,
+        )
 
 
 class OriginRefusedError(RequestError):
@@ -199,8 +203,13 @@ class OriginRefusedError(RequestError):
 
     code = "origin_refused"
 
-    def __init__(self) -> None:
-        super().__init__("requests from pages of another origin are refused")
+    def __init__(self, origin: str) -> None:
+        origin = shortened(origin, 100)
+        super().__init__(
+            f"the Origin header {origin!r} is not this service's address: requests from pages of "
+            "other sites are refused; send the request from a program, without that header",
+            origin=origin,
+        )
 
 
 class BodyTooLargeError(RequestError):
@@ -208,19 +217,27 @@ class BodyTooLargeError(RequestError):
 
     code = "body_too_large"
 
-    def __init__(self, bytes_max: int) -> None:
-        super().__init__(f"the body is larger than {bytes_max} bytes", bytes_max=bytes_max)
+    def __init__(self, bytes_max: int, *, setting: str) -> None:
+        super().__init__(
+            f"the body is larger than {bytes_max} bytes; send less at once, or raise {setting} "
+            "and restart the service",
+            bytes_max=bytes_max,
+            setting=setting,
+        )
 
 
 class ClientTooSlowError(RequestError):
-    """The client sent nothing for too long; nothing of its body was kept."""
+    """The client sent nothing for too long, or too little; nothing of its body was kept."""
 
     code = "client_too_slow"
     retryable = True
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, *, bytes_per_second_min: int) -> None:
         super().__init__(
-            f"no data arrived for {seconds:g} s; send the request again", idle_seconds=seconds
+            f"the body came too slowly: nothing for {seconds:g} s, or less than "
+            f"{bytes_per_second_min} bytes/s; send it again, or raise CBP_CLIENT_IDLE_SECONDS",
+            idle_seconds=seconds,
+            bytes_per_second_min=bytes_per_second_min,
         )
 
 
@@ -302,7 +319,9 @@ class InternalError(CbpError):
     code = "internal_error"
 
     def __init__(self) -> None:
-        super().__init__("unexpected error in the service; its log has the details")
+        super().__init__(
+            "unexpected error in the service; its log has the stack: send it with a bug report"
+        )
 
 
 class _RouteError(RequestError):

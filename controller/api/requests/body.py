@@ -18,8 +18,13 @@ import anyio.from_thread
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from controller.api.answers.problems import BodyTooLargeError, ClientTooSlowError, RequestError
-from controller.api.requests.bounds import BYTES_PER_SECOND_MIN
+from controller.api.answers.problems import BodyTooLargeError, RequestError
+from controller.api.requests.bounds import (
+    BODY_SETTING,
+    BYTES_PER_SECOND_MIN,
+    UPLOAD_SETTING,
+    client_too_slow,
+)
 
 __all__ = ["BodyStream", "read_body"]
 
@@ -29,14 +34,15 @@ async def read_body(request: Request, *, bytes_max: int, idle_seconds: float) ->
 
     Raises:
         BodyTooLargeError: If it is above the limit.
-        ClientTooSlowError: If nothing came for `idle_seconds`.
+        ClientTooSlowError: If nothing came for `idle_seconds`, or it only trickled.
         RequestError: If the client went away.
     """
-    return b"".join([chunk async for chunk in _chunks(request, bytes_max, idle_seconds)])
+    chunks = _chunks(request, bytes_max, idle_seconds, BODY_SETTING)
+    return b"".join([chunk async for chunk in chunks])
 
 
 class BodyStream(io.RawIOBase):
-    """A body as a binary stream, for one worker thread of the running event loop.
+    """An upload's body as a binary stream, for one worker thread of the running event loop.
 
     `read` raises `BodyTooLargeError` once the limit is passed, `ClientTooSlowError` when nothing
     came for `idle_seconds`, and `RequestError` when the client goes away. After an error the reader
@@ -44,7 +50,7 @@ class BodyStream(io.RawIOBase):
     """
 
     def __init__(self, request: Request, *, bytes_max: int, idle_seconds: float) -> None:
-        self._chunks = _chunks(request, bytes_max, idle_seconds)
+        self._chunks = _chunks(request, bytes_max, idle_seconds, UPLOAD_SETTING)
         self._rest = memoryview(b"")
 
     def readable(self) -> bool:
@@ -65,10 +71,12 @@ class BodyStream(io.RawIOBase):
         return count
 
 
-async def _chunks(request: Request, bytes_max: int, idle_seconds: float) -> AsyncIterator[bytes]:
+async def _chunks(
+    request: Request, bytes_max: int, idle_seconds: float, setting: str
+) -> AsyncIterator[bytes]:
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > bytes_max:
-        raise BodyTooLargeError(bytes_max)
+        raise BodyTooLargeError(bytes_max, setting=setting)
     total, waited, stream = 0, 0.0, request.stream()
     try:
         while True:
@@ -80,12 +88,12 @@ async def _chunks(request: Request, bytes_max: int, idle_seconds: float) -> Asyn
                 return
             total += len(chunk)
             if total > bytes_max:
-                raise BodyTooLargeError(bytes_max)
+                raise BodyTooLargeError(bytes_max, setting=setting)
             if waited > idle_seconds + total / BYTES_PER_SECOND_MIN:
                 raise TimeoutError
             yield chunk
     except TimeoutError as error:
-        raise ClientTooSlowError(idle_seconds) from error
+        raise client_too_slow(idle_seconds) from error
     except ClientDisconnect as error:
         message = "the connection was closed before the body was complete"
         raise RequestError(message) from error

@@ -16,7 +16,10 @@ from starlette.types import Message, Receive, Scope
 
 from controller.api.answers.problems import BodyTooLargeError, ClientTooSlowError
 
-__all__ = ["BYTES_PER_SECOND_MIN", "Bounds"]
+__all__ = ["BODY_SETTING", "BYTES_PER_SECOND_MIN", "UPLOAD_SETTING", "Bounds", "client_too_slow"]
+
+BODY_SETTING, UPLOAD_SETTING = "CBP_BODY_BYTES_MAX", "CBP_UPLOAD_BYTES_MAX"
+"""The settings of the largest body and of the largest upload."""
 
 BYTES_PER_SECOND_MIN = 1024
 """A client that is slower than this is treated like one that sends nothing."""
@@ -47,9 +50,10 @@ class Bounds:
         """
         upload = scope["method"] == "POST" and _UPLOADS.match(scope["path"])
         most = self.upload_bytes_max if upload else self.body_bytes_max
+        setting = UPLOAD_SETTING if upload else BODY_SETTING
         announced = Headers(scope=scope).get("content-length", "")
         if announced.isdecimal() and len(announced) <= 20 and int(announced) > most:
-            raise BodyTooLargeError(most)
+            raise BodyTooLargeError(most, setting=setting)
         total, waited, complete = 0, 0.0, False
 
         async def read() -> Message:
@@ -60,14 +64,19 @@ class Bounds:
             try:
                 message = await asyncio.wait_for(receive(), self.idle_seconds)
             except TimeoutError as error:
-                raise ClientTooSlowError(self.idle_seconds) from error
+                raise client_too_slow(self.idle_seconds) from error
             waited += monotonic() - began
             total += len(message.get("body", b""))
             complete = not message.get("more_body", False)
             if total > most:
-                raise BodyTooLargeError(most)
+                raise BodyTooLargeError(most, setting=setting)
             if not complete and waited > self.idle_seconds + total / BYTES_PER_SECOND_MIN:
-                raise ClientTooSlowError(self.idle_seconds)
+                raise client_too_slow(self.idle_seconds)
             return message
 
         return read
+
+
+def client_too_slow(idle_seconds: float) -> ClientTooSlowError:
+    """Return the error for a body that came too slowly."""
+    return ClientTooSlowError(idle_seconds, bytes_per_second_min=BYTES_PER_SECOND_MIN)

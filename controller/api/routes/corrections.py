@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import Header, Query, Request
+from fastapi import Query, Request
 from pydantic import Field, ValidationError
 from starlette.concurrency import run_in_threadpool
 
@@ -23,6 +23,7 @@ from controller.api.requests.keys import schemas_of
 from controller.api.routing.dependencies import (
     AmendmentsDep,
     ControllerDep,
+    IdempotencyKey,
     IdempotencyKeysDep,
     SettingsDep,
 )
@@ -103,7 +104,7 @@ async def correct(
     settings: SettingsDep,
     idempotency_keys: IdempotencyKeysDep,
     query: Annotated[CorrectionQuery, Query()],
-    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> CorrectionOut:
     """Correct records of a state in an epoch of their own; published when this returns.
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import Header, Query, Request, Response
+from fastapi import Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from cbp.errors import AlreadyExistsError, CbpError, DataflowInvalidError, Mistake
@@ -29,6 +29,7 @@ from controller.api.routes.change import ChangeOut, ChangeQuery, change_out
 from controller.api.routing.dependencies import (
     ControllerDep,
     ExplainingDep,
+    IdempotencyKey,
     IdempotencyKeysDep,
     SettingsDep,
     StoreDep,
@@ -100,7 +101,7 @@ async def register(
     overview: OverviewDep,
     settings: SettingsDep,
     idempotency_keys: IdempotencyKeysDep,
-    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> DataflowDetail:
     """Register a dataflow; a wrong document gets one problem that lists every mistake."""
     body = await _read(request, settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated
 
-from fastapi import Header, Query
+from fastapi import Query
 
 from cbp.errors import NotFoundError
 from cbp.model.flow.punctuation import Punctuation
@@ -15,6 +15,7 @@ from controller.api.answers.schemas import Page, PageQuery, PunctuationOut, Reco
 from controller.api.requests.moments import MomentPageQuery, as_of
 from controller.api.routing.dependencies import (
     ControllerDep,
+    IdempotencyKey,
     IdempotencyKeysDep,
     ReadingDep,
     SettingsDep,
@@ -54,7 +55,7 @@ def close(
     flow: str,
     controller: ControllerDep,
     idempotency_keys: IdempotencyKeysDep,
-    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> PunctuationOut:
     """Close the open frames of a flow: no more records of their keys will come.
 

@@ -6,13 +6,13 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
 
-from fastapi import Header, Query
+from fastapi import Query
 from pydantic import Field
 
 from cbp.model.flow.generation import Generation
 from cbp.model.version.rollback import Moment
 from controller.api.answers.schemas import Model, Page
-from controller.api.routing.dependencies import AmendmentsDep, IdempotencyKeysDep
+from controller.api.routing.dependencies import AmendmentsDep, IdempotencyKey, IdempotencyKeysDep
 from controller.api.routing.routers import problems, router
 
 __all__ = ["routes"]
@@ -121,7 +121,7 @@ def roll_back(
     amendments: AmendmentsDep,
     idempotency_keys: IdempotencyKeysDep,
     query: Annotated[RollbackQuery, Query()],
-    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> RollbackOut:
     """Take tables, queues and epochs back to an earlier moment, and continue from there.
 

@@ -6,7 +6,7 @@ import io
 from typing import Annotated, Any, BinaryIO, cast
 
 import anyio.to_thread
-from fastapi import Header, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import Field, field_validator
 
 from cbp.errors import NotFoundError
@@ -18,6 +18,7 @@ from controller.api.routes.claims import claim_out
 from controller.api.routing.dependencies import (
     ControllerDep,
     DropFolderDep,
+    IdempotencyKey,
     IdempotencyKeysDep,
     SettingsDep,
     StoreDep,
@@ -112,7 +113,7 @@ async def upload(
     idempotency_keys: IdempotencyKeysDep,
     limiter: UploadLimiterDep,
     query: Annotated[UploadQuery, Query()],
-    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> ClaimOut:
     """Receive a file; it is durable when this answers. The body is the file's unchanged content.
 

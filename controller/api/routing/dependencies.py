@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
 import anyio
-from fastapi import Depends, Request
+from fastapi import Depends, Header, Request
 
 from cbp.model.schedule.lease import Standing
 from controller.api.requests.idempotency import IdempotencyKeys
@@ -36,6 +36,7 @@ __all__ = [
     "DropFolderDep",
     "ExplainingDep",
     "HousekeepingDep",
+    "IdempotencyKey",
     "IdempotencyKeysDep",
     "Parts",
     "ReadingDep",
@@ -109,4 +110,6 @@ StandingDep = Annotated[Standing, Depends(_part(lambda parts: parts.standing()))
 IdempotencyKeysDep = Annotated[
     IdempotencyKeys, Depends(_part(lambda parts: parts.idempotency_keys))
 ]
+IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=255)]
+"""The header Idempotency-Key; its parameter must be named `idempotency_key`."""
 UploadLimiterDep = Annotated[anyio.CapacityLimiter, Depends(_part(lambda parts: parts.uploads))]

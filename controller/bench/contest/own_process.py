@@ -107,7 +107,13 @@ class OwnProcess:
 
     def _ended(self) -> str:
         self._process.join(_END_SECONDS)
-        return f"its process ended with status {self._process.exitcode}"
+        status = self._process.exitcode
+        if status is None or status >= 0:
+            return f"its process ended with status {status}"
+        return (
+            f"its process was killed by {signal.Signals(-status).name}; if its memory was "
+            "exhausted, the system's log says so: use smaller sizes, or a larger machine"
+        )
 
 
 def _serve(

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.app import Service
-from controller.bench.errors import BenchRefusedError
+from controller.bench.errors import BenchFailedError, BenchRefusedError
 from controller.bench.measurements.held_memory import held_memory_bytes
 from controller.settings import Settings
 
@@ -44,7 +44,6 @@ NAME, SOURCE, STAGE = "soak", "pages", "count"
 SAMPLES = 200
 RUNS_MIN = 40
 _KEYS, _RECORDS = 500, 20
-_RUN_SECONDS_MAX = 60.0
 _CLEAN_EVERY = 50
 
 FIGURES = {
@@ -116,6 +115,7 @@ def service_soak(
     seed: int = 0,
     on_run: Callable[[int], None] = lambda run: None,
     on_sample: Callable[[ServiceSample], None] = lambda sample: None,
+    run_seconds_max: float = 60.0,
 ) -> ServiceSoak:
     """Run many small increments through a service; return the measurements.
 
@@ -125,9 +125,11 @@ def service_soak(
         seed: Seed of the records.
         on_run: Called with the number of each committed run.
         on_sample: Called with each sample, so that an interrupted soak has its figures.
+        run_seconds_max: Seconds after which a run that has not ended fails the soak.
 
     Raises:
-        BenchRefusedError: If there are too few runs, or one does not end.
+        BenchRefusedError: If `runs` is below `RUNS_MIN`.
+        BenchFailedError: If a run does not end in time.
     """
     if runs < RUNS_MIN:
         raise BenchRefusedError("runs", f"expected at least {RUNS_MIN}")
@@ -140,7 +142,7 @@ def service_soak(
         service.controller.register(_document())
         seconds: list[float] = []
         for run in range(runs):
-            seconds.append(_one(service, run, draw))
+            seconds.append(_one(service, run, draw, run_seconds_max))
             on_run(run)
             if (run + 1) % every == 0:
                 samples.append(_sample(folder, run + 1, statistics.median(seconds)))
@@ -247,7 +249,7 @@ def _document() -> dict[str, Any]:
     return {"name": NAME, "sources": {SOURCE: source}, "stages": {STAGE: stage}}
 
 
-def _one(service: Service, run: int, draw: random.Random) -> float:
+def _one(service: Service, run: int, draw: random.Random, seconds_max: float) -> float:
     """Upload one file and wait for its run; return the seconds from upload to commit."""
     urls = [f"https://example.org/{draw.randrange(_KEYS)}" for _ in range(_RECORDS)]
     data = "".join(f"{json.dumps({'url': url})}\n" for url in urls).encode()
@@ -259,8 +261,9 @@ def _one(service: Service, run: int, draw: random.Random) -> float:
     service.scan()
     while service.store.epochs()[NAME] <= run:
         service.controller.tick()
-        if time.perf_counter() - started > _RUN_SECONDS_MAX:
-            raise BenchRefusedError("runs", f"run {run} did not end; see {service.settings.root}")
+        if time.perf_counter() - started > seconds_max:
+            why = f"run {run} had not ended after {seconds_max:g} s"
+            raise BenchFailedError("soak", f"{why}; the log is below {service.settings.root}")
         service.controller.wait(0.5)
     took = time.perf_counter() - started
     service.controller.tick()  # idle: time for housekeeping

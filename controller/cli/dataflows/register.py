@@ -113,4 +113,6 @@ def _ready(name: str) -> Any:
         if point.name == name:
             return point.load()()
     known = ", ".join(sorted({point.name for point in points})) or "none"
-    raise NotFoundError(kind="file or ready dataflow", name=f"{name}; ready: {known}")
+    raise NotFoundError(
+        kind="file or ready dataflow", name=name, hint=f"ready dataflows are: {known}"
+    )

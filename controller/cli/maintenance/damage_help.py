@@ -147,7 +147,7 @@ PAGE = (
 def help_command(subject: Subject, json_: AsJson = False) -> None:
     """Print a help page: `damage` explains each kind of damage, and its repair."""
     if subject != "damage":
-        raise NotFoundError(kind="page", name=f"{subject}; there is: damage")
+        raise NotFoundError(kind="help page", name=subject, hint="there is: damage")
     if json_:
         print_json({"items": [asdict(row) for row in PAGE]})
         return

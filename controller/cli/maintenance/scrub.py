@@ -128,7 +128,7 @@ def look(
     files = files_for(settings.tables)
     there = folders(settings)
     for name in sorted(set(names) - there.keys()):
-        raise NotFoundError(kind="folder of", name=name)
+        raise NotFoundError(kind="folder of the dataflow", name=name)
     for name, folder in there.items():
         if not names or name in names:
             for looked in scrub(folder, files):

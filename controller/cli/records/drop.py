@@ -187,9 +187,8 @@ def _incoming(settings: Settings, dataflow: str, source: str) -> Path:
     folder = settings.drop_root / dataflow / source / "incoming"
     plain = all(name not in ("", ".", "..") and "/" not in name for name in (dataflow, source))
     if not plain or not folder.is_dir():
-        here = f"{dataflow}.{source} in {settings.drop_root}"
         hint = "register the dataflow first, or use --upload if the service is elsewhere"
-        raise NotFoundError(kind="drop folder", name=f"{here}; {hint}")
+        raise NotFoundError(kind="drop folder", name=str(folder), hint=hint)
     return folder
 
 

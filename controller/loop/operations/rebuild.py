@@ -11,6 +11,7 @@ from typing import Any
 
 from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, NotFoundError, RebuildIncompleteError
+from cbp.errors.message_limits import listed
 from controller.loop.records.dataflow_folder import described
 from controller.store.base import Store
 
@@ -46,7 +47,11 @@ def bring_back(
     known = {record.name for record in store.dataflows()}
     descriptions_by_name = described(files, tables_root)
     for name in sorted(set(only) - descriptions_by_name.keys()):
-        raise NotFoundError(kind="described folder of dataflow", name=name)
+        raise NotFoundError(
+            kind="folder with a description of the dataflow",
+            name=name,
+            hint=f"there are: {listed(sorted(descriptions_by_name)) or 'none'}",
+        )
     lost = [n for n in sorted(descriptions_by_name) if n not in known and (not only or n in only)]
     failed: dict[str, CbpError] = {}
     for name in lost:

@@ -159,7 +159,9 @@ class Snapshots:
         show it later. An epoch that changed no table counts from when it was recorded.
         """
         leader, log = unit.leader.name, self._open_log(record.folder)
-        missing = NotFoundError(kind="published epoch", name=f"{epoch} of {record.name}.{leader}")
+        missing = NotFoundError(
+            kind=f"published epoch {epoch} of stage", name=f"{record.name}.{leader}"
+        )
         if epoch >= log.next_epochs().get(leader, 0):
             raise missing
         generation = home_of(log.generations, leader, epoch)

@@ -25,7 +25,8 @@ class InputNotRetainedError(OperatingError):
     def __init__(self, dataflow: str, source: str, index: int) -> None:
         super().__init__(
             f"increment {index} of source {source!r} of {dataflow!r} is not there any more: its "
-            "tables cannot be recomputed from scratch; keep the input for as long as you verify",
+            "tables cannot be recomputed from scratch. Keep the input for as long as you verify: "
+            "raise CBP_KEEP_INPUTS_HOURS, or `keep` of the source",
             dataflow=dataflow,
             source=source,
             index=index,
@@ -64,8 +65,8 @@ class DataflowUnsettledError(OperatingError):
         waits = "; ".join(f"{stage}: {why}" for stage, why in stages.items()) or "new input"
         super().__init__(
             f"{dataflow!r} did not come to rest ({waits}); what its stages do depends on when "
-            "they run, so it can be compared only when nothing is left to do: hold back its "
-            "input, or give it more time",
+            "they run, so it can be compared only when nothing is left to do: stop its input, or "
+            "raise --time-limit",
             dataflow=dataflow,
             stages=dict(stages),
         )

@@ -82,6 +82,19 @@ def test_refused_requests_change_nothing(filled: Service) -> None:
     assert filled.controller.asked == []
 
 
+def test_an_idempotency_key_has_the_same_limit_everywhere(service: Service) -> None:
+    """A client that makes keys of 255 characters can send them to every route that takes one."""
+    longest = {
+        f"{method} {path}": parameter["schema"]["anyOf"][0]["maxLength"]
+        for path, methods in service.app.openapi()["paths"].items()
+        for method, operation in methods.items()
+        for parameter in operation.get("parameters", ())
+        if parameter["name"].lower() == "idempotency-key"
+    }
+    assert len(longest) == 5
+    assert set(longest.values()) == {255}, longest
+
+
 @pytest.mark.parametrize(
     "host", ["evil.example", "127.0.0.1.evil.example", "", "localhost.", "[::1"]
 )
@@ -91,6 +104,9 @@ def test_a_foreign_host_header_is_refused(service: Service, host: str) -> None:
         answer = client.get("/api/v1/health/live", headers={"Host": host})
     refused = host != "[::1"
     assert (answer.status_code == 400) is refused
+    if refused:
+        assert answer.json()["error_code"] == "host_refused"
+        assert answer.json()["details"] == {"host": host}
 
 
 @pytest.mark.parametrize(
@@ -126,6 +142,9 @@ def test_pages_of_other_origins_are_refused(service: Service, origin: str, statu
     with service.client() as client:
         answer = client.get("/api/v1/dataflows", headers={"Origin": origin})
     assert answer.status_code == status
+    if status == 403:
+        assert answer.json()["error_code"] == "origin_refused"
+        assert answer.json()["details"] == {"origin": origin}
     assert "access-control-allow-origin" not in answer.headers
 
 
@@ -178,6 +197,7 @@ def test_every_route_has_a_bound_of_its_body(filled: Service) -> None:
                 headers = {"content-type": "application/json"}
                 answer = client.post(path, content=body, headers=headers)
                 assert (answer.status_code, answer.json()["error_code"]) == (413, "body_too_large")
+                assert answer.json()["details"]["setting"] == "CBP_BODY_BYTES_MAX"
                 body = iter([b"x" * most, b"x"]) if not isinstance(body, bytes) else body
 
 
@@ -194,15 +214,20 @@ def test_who_trickles_is_given_up_on_every_route(filled: Service) -> None:
         patch.setattr("controller.api.requests.bounds.monotonic", lambda: next(clock))
         read = bounds.bounded(scope, receive)
 
+        refused: list[ClientTooSlowError] = []
+
         async def pieces() -> int:
             for number in range(100):
                 try:
                     await read()
-                except ClientTooSlowError:
+                except ClientTooSlowError as slow:
+                    refused.append(slow)
                     return number
             return 100
 
         assert asyncio.run(pieces()) == 1, "40 s for two bytes; 30 s may be waited"
+    details = {"idle_seconds": 30.0, "bytes_per_second_min": 1024}
+    assert [error.details for error in refused] == [details]
 
 
 @pytest.mark.parametrize("coding", ["gzip", "br", "x", "gzip, identity"])

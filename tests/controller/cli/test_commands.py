@@ -100,6 +100,18 @@ def test_a_file_that_is_not_there_is_told_so(cbp: Cbp, name: str) -> None:
     assert "nobody" in outcome.err
 
 
+def test_a_hint_stands_behind_the_name_of_what_is_not_there(cbp: Cbp) -> None:
+    """The name is what was asked for, so that a program can compare it; the hint is beside it."""
+    for command, details in (
+        (("register", "nobody"), {"kind": "file or ready dataflow", "name": "nobody"}),
+        (("help", "nothing"), {"kind": "help page", "name": "nothing"}),
+    ):
+        outcome = cbp(*command, "--json")
+        assert outcome.json["error_code"] == "not_found"
+        assert outcome.json["details"] == details
+        assert f"{details['name']!r}; " in outcome.json["message"]
+
+
 COMMANDS: list[tuple[list[str], str]] = [
     (["status"], "clicks"),
     (["status", "clicks"], "waits for an increment on urls"),

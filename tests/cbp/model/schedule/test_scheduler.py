@@ -108,13 +108,13 @@ def test_who_gave_way_takes_turns_in_the_narrow_place() -> None:
     assert started(second, first) == ["a"]
     schedule = decide([first, second], now=NOW, places=Places(1))
     assert schedule.waits["b", "b"].kind == "place"
-    assert schedule.waiting["b", "b"] == "gave way once, waits for the narrow place"
     work = ActiveRun("a", "a", NOW - timedelta(seconds=500), run="r", gave_way=2)
+    assert schedule.waiting["b", "b"] == "gave way once, waits for its turn: one such run at a time"
     runs = replace(first, running=True, work=work)
     schedule = decide([runs, second, view("c")], now=NOW, places=Places(1))
     assert [start.stage for start in schedule.starts] == ["c"], "it holds no other place"
-    held = "runs epoch 0 in the narrow place, with half of the slots, after it gave way 2 times"
-    assert schedule.waiting["a", "a"] == held
+    beside = "beside the others, with at most half of the engine's slots"
+    assert schedule.waiting["a", "a"] == f"runs epoch 0 {beside}, after it gave way 2 times"
     assert schedule.gives_way == (work, "b")
 
 

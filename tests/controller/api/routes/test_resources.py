@@ -313,7 +313,10 @@ def test_uploads_have_a_largest_size(filled: Service, announced: bool) -> None:
         for size, status in [(5000, 202), (5001, 413)]:
             content = b"x" * size if announced else iter([b"x" * (size - 1), b"x"])
             path = f"{DATAFLOW}/sources/urls/files?name=f{size}"
-            assert client.post(path, content=content).status_code == status
+            answer = client.post(path, content=content)
+            assert answer.status_code == status
+    assert answer.json()["error_code"] == "body_too_large"
+    assert answer.json()["details"] == {"bytes_max": 5000, "setting": "CBP_UPLOAD_BYTES_MAX"}
     assert list(filled.drop_folder.files) == ["f5000"]
 
 

@@ -39,6 +39,7 @@ def test_a_process_of_its_own_answers_and_its_death_is_told(tmp_path: Path) -> N
         with pytest.raises(BenchFailedError) as raised:
             entrant.run(write_arrival(records, tmp_path / "lost.parquet"))
         assert raised.value.details["candidate"] == "duckdb-update"
+        assert "SIGKILL" in raised.value.message, "what ended it, not a negative number"
     finally:
         entrant.close()
     assert not entrant._process.is_alive()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.bench import BenchRefusedError, draw_service_soak, service_soak
+from controller.bench import BenchFailedError, BenchRefusedError, draw_service_soak, service_soak
 from controller.bench.soak.service_soak import (
     FIGURES,
     ServiceSample,
@@ -73,3 +73,11 @@ def test_too_few_runs_are_refused(tmp_path: Path) -> None:
     """Tenths of them would say nothing."""
     with pytest.raises(BenchRefusedError):
         service_soak(tmp_path, 10)
+
+
+def test_a_run_that_does_not_end_is_a_failure_of_the_soak(tmp_path: Path) -> None:
+    """No option was wrong, so the error names the run and not an option."""
+    with pytest.raises(BenchFailedError) as failed:
+        service_soak(tmp_path / "root", 40, run_seconds_max=0.0)
+    assert failed.value.details["candidate"] == "soak"
+    assert "run 0 " in failed.value.message
