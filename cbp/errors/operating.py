@@ -157,7 +157,14 @@ class RunCancelledError(OperatingError):
 
 
 class RunGaveWayError(OperatingError):
-    """A long run was cancelled so that another dataflow could run; its epoch runs again."""
+    """A long run was cancelled, so that another dataflow could run; its epoch runs again.
+
+    Args:
+        run: Id of the cancelled run.
+        stage: Its stage.
+        seconds: How long it ran.
+        to: The dataflow that had no room.
+    """
 
     code = "run_gave_way"
 

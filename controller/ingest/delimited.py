@@ -75,7 +75,7 @@ def read_csv(
 
 
 def _drop_odd(numbers: list[int], rows: list[Cells], width: int, bad: BadLines) -> None:
-    """Remove the rows that are not as wide as the file, and report them to `bad`."""
+    """Report to `bad` the rows that do not have `width` fields; remove them and their numbers."""
     if set(map(len, rows)) <= {width}:
         return
     for number, cells in zip(numbers, rows, strict=True):

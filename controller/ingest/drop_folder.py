@@ -570,7 +570,12 @@ class DropFolder:
 
 @dataclass(slots=True)
 class _Taking:
-    """Files that were read and wait to be settled, with their stamps from before."""
+    """Files of one source that were read, and are settled together.
+
+    Attributes:
+        group: Makes the increments of the files durable at once.
+        waiting: Each file's claim, its path, and its stamp from before it was read.
+    """
 
     group: Group
     waiting: list[tuple[ClaimRecord, Path, Stamp | None]] = field(default_factory=list)

@@ -1,12 +1,12 @@
 """Reads one claimed file: checks every record and writes the parts of its increment.
 
-The reader is an interface (`FileReader`), since a file may cost any time and memory. A service
-reads in a process that it can end (`reader_pool`); a simulation reads in its own thread
-(`read_file`).
+Reading a file may take any time and memory. So `FileReader` is an interface with two
+implementations: a service reads in a process that it can end (`reader_pool`), and a simulation
+reads in its own thread (`read_file`).
 
-Guaranteed: a reader returns parts that are whole under temporary names. If it raises,
-`PartNames.discard` removes whatever it left. Nothing of it is visible or durable before the intake
-syncs and names the parts.
+Guaranteed: a reader that returns has written every part completely, under a temporary name. If it
+raises, `PartNames.discard` removes what it left. No part is visible or durable before the intake
+syncs it and gives it its name.
 """
 
 from __future__ import annotations

@@ -2,14 +2,18 @@ r"""The text of a dataflow document: JSON, or YAML 1.2 without surprises.
 
     parse_document("name: word_counts\nstages: {}", "application/yaml")
 
-Both give plain JSON values, and the paths of duplicate pairs, which a mapping cannot hold. YAML is
-read from its events, not by a loader. Therefore `no`, `on`, `010` and `2026-01-01` are what YAML
-1.2 says (strings, 10, a string), tags construct nothing, nesting cannot exhaust the stack, and
-every use of an alias counts with its full content.
+Both formats give plain JSON values. The paths of duplicate pairs are returned beside them, since a
+mapping cannot hold such pairs. YAML is read from its events, not by a loader:
 
-Guaranteed: the result has at most `DEPTH_MAX` levels, `VALUES_MAX` values with `TEXT_BYTES_MAX`
-characters, and names of `NAME_MAX` characters, and comes from at most `TEXT_BYTES_MAX` of text,
-whatever the input (tests/controller/test_registry.py, test_documents.py).
+- `no`, `on` and `2026-01-01` are strings and `010` is 10, as in YAML 1.2.
+- A tag constructs nothing, and deep nesting does not exhaust the stack.
+- Each use of an alias counts with its full content.
+
+Guaranteed, whatever the input (tests/controller/test_registry.py, test_documents.py):
+
+- A text of more than `TEXT_BYTES_MAX` bytes is refused.
+- The result has at most `DEPTH_MAX` levels and `VALUES_MAX` values.
+- Its strings have at most `TEXT_BYTES_MAX` characters together, and each name has `NAME_MAX`.
 """
 
 from __future__ import annotations
@@ -212,7 +216,7 @@ def _core_value(event: yaml.ScalarEvent) -> Any:
 class _Plain:
     """Turns pairs into mappings; collects duplicates; refuses what JSON cannot hold.
 
-    Aliases share their content until here, where every use is read and counted.
+    The uses of an alias share one object up to here. Here each use is read, and counted, by itself.
     """
 
     def __init__(self) -> None:

@@ -47,8 +47,8 @@ class RunPlan:
         unpublished: Intentions of this stage that its tables may not show yet, oldest first,
             without gaps up to `epoch`. Intentions that the tables already show do no harm.
         kept: By flow, the records that must stay, for outputs that are not kept for good.
-        own_messages: Loopbacks, by flow, that only their own stage reads. Only the order of each
-            group's messages counts there, so a run may put the messages of one bucket together.
+        own_messages: Flows of loopbacks that only their own stage reads. Such a stage depends on
+            the order of each group's messages only, so a run may sort them by bucket.
         slots_max: Most slots of the engine that the run's tasks take at a time; `None`: all.
     """
 

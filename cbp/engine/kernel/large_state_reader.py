@@ -42,7 +42,11 @@ class StateStream:
         self._names, self._types = spec.schema.names, [f.type for f in spec.schema.fields]
 
     def keys(self, columns: Sequence[str]) -> pa.Table:
-        """Return the distinct keys of the records; stops at two."""
+        """Return the distinct keys of the records.
+
+        Reads no further chunk once it has found more than one key: the caller asks whether all
+        records have the same one.
+        """
         distinct = None
         for table, _ in self._group.tables(columns):
             # For Arrow, the two zeros are two keys: without this, the search would stop at them.

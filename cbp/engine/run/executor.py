@@ -28,7 +28,10 @@ __all__ = ["Executor", "LocalExecutor"]
 
 
 class Executor(RunControl, Protocol):
-    """Carries out the tasks of runs, and controls them; safe to call from several threads."""
+    """Carries out the tasks of runs; cancels and watches runs.
+
+    Safe to call from several threads.
+    """
 
     @property
     def slots(self) -> int:

@@ -159,7 +159,10 @@ class _Copies:
         self._places, self._keys, self._texts = [], [], []
 
     def explain(self, exc: Exception, stage: str, start: int, rows: Sequence[Row]) -> Exception:
-        """Return an error that names the record whose key is invalid."""
+        """Return an error that names the first record whose key is invalid.
+
+        Returns `exc` itself if all keys are valid.
+        """
         by = self.input.route_by
         assert isinstance(by, Computed)
         for at, key in zip(self._places, self._keys, strict=True):

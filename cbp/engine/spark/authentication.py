@@ -36,7 +36,8 @@ def authentication(
         environment: Environment of this process.
 
     Raises:
-        SparkUnauthenticatedError: If the master is a cluster and has no secret.
+        SparkUnauthenticatedError: If the master is a cluster, and authentication is switched off;
+            or there is no secret, which YARN and Kubernetes do not need.
     """
     if master.startswith("local-cluster"):
         return {}

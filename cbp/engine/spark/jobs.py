@@ -28,7 +28,10 @@ _UNREADABLE = ("FAILED_READ_FILE", "FILE_NOT_EXIST", "PATH_NOT_FOUND", "is not a
 
 @contextmanager
 def jobs_of(context: SparkContext, plan: RunPlan) -> Iterator[None]:
-    """Tag the jobs that this thread starts with the run, and put them into its dataflow's pool."""
+    """Tag the Spark jobs that this thread starts with the run's id, until the block ends.
+
+    They go into the pool of the run's dataflow.
+    """
     context.addJobTag(plan.run)
     context.setLocalProperty(_POOL, plan.dataflow)
     try:

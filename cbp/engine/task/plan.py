@@ -33,9 +33,10 @@ class TaskPlan:
         folder: The dataflow's folder.
         states: State name to its table and live files.
         tasks: Number of tasks; task t owns the buckets b with `b * tasks // buckets == t`.
-        work: Records that the job reads, or groups that it is expected to call, if these are more.
-        first_number: Number of the first task in file names. Task numbers in file names keep
-            the order of what the jobs of one run write.
+        work: The larger of two numbers: the records that the job reads, and the groups that it is
+            expected to call.
+        first_number: Number in file names of the job's first task. A later job of the same run
+            has a higher one, so that the names of the files sort in the order of the jobs.
         cache: Folder of the index copies on the worker's machine.
         inputs: Input name to its files, in order.
         in_place: Inputs that are not shuffled: every task reads its part from the files

@@ -69,7 +69,7 @@ Answer = Done | Coded | Raised
 
 
 def answer(request: bytes) -> Answer:
-    """Do what a request asks; whatever fails is the answer."""
+    """Do the work of a request; return its result, or the error that it raised."""
     try:
         work: Callable[[], Any] = pickle.loads(request)
         return Done(work())

@@ -100,7 +100,10 @@ class RunAll:
         return self.batch == 1
 
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
-        """Take as many of each input as the emptiest one holds."""
+        """Read the same number of increments of each input; wait if one has none.
+
+        The number is what the shortest queue holds, at most `batch`.
+        """
         missing = _empty(connectors)
         if missing or not connectors:
             return Decision(memo=memo, waits_for=_waits(missing))

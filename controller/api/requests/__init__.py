@@ -1,1 +1,1 @@
-"""What comes in, checked: bodies and their bounds, keys, moments, idempotency keys."""
+"""Checks and parses requests: bodies and their limits, keys, moments, idempotency keys."""

@@ -59,7 +59,10 @@ class Entrant(Protocol):
         ...
 
     def floor(self) -> float | None:
-        """Return the seconds of an empty job with as many tasks as the latest run had."""
+        """Return the seconds that an empty Spark job takes; None without Spark.
+
+        It has as many tasks as the latest run had.
+        """
         ...
 
     def emitted(self) -> Digest | None:
@@ -143,7 +146,10 @@ class LocalEntrant:
         )
 
     def floor(self) -> float | None:
-        """Return the seconds of an empty job with as many tasks as the latest run had."""
+        """Return the seconds that an empty Spark job takes; None without Spark.
+
+        It has as many tasks as the latest run had.
+        """
         return None if self._spark is None else floor_seconds(self._spark, self._figures.tasks)
 
     def emitted(self) -> Digest | None:

@@ -54,7 +54,10 @@ class Truth(Protocol):
         ...
 
     def errors(self, held: Held) -> tuple[float | None, float | None]:
-        """Return the mean error, and that of ignoring all increments; None if answers are exact."""
+        """Return the mean error, and that of ignoring all increments.
+
+        Both are None if answers are exact; the first one also if the answer is not of all pages.
+        """
         ...
 
 
@@ -176,7 +179,10 @@ class GraphTruth:
         return ""
 
     def errors(self, held: Held) -> tuple[float | None, float | None]:
-        """Return the mean error, and that of the values before the first increment."""
+        """Return the mean error, and that of the values before the first increment.
+
+        The first one is None if the answer is not of the same pages.
+        """
         assert isinstance(held, Values), "values of pages are asked for"
         expected, came = self.after(len(self._edges) - 1), _array(held.of)
         stale = _apart(expected, self.after(0))

@@ -58,7 +58,10 @@ class OwnProcess:
         return sample
 
     def floor(self) -> float | None:
-        """Return the seconds of an empty job with as many tasks as the latest run had."""
+        """Return the seconds that an empty Spark job takes; None without Spark.
+
+        It has as many tasks as the latest run had.
+        """
         seconds: float | None = self._ask("floor")
         return seconds
 

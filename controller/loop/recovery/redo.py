@@ -148,7 +148,7 @@ class Recovery:
                 raise FileLostError(path, why)
 
     def settle(self) -> None:
-        """Mark runs as interrupted that are not executed and have no record."""
+        """Mark as interrupted every run that has no record and that nothing executes."""
         # Taken before the runs: a run that ends in between is then no longer INTENDED.
         owned = self._in_flight.busy().keys() | self._parked.all().keys()
         for run in self._store.intended_runs():

@@ -33,8 +33,9 @@ class Emission:
     Args:
         keys: Keys of the groups of the call.
         write_output: Called with an output's name and records, in the types that authors see.
-        copies: Whether emitted records may share memory that the author may still change, as
-            NumPy arrays and pandas frames do, which Arrow does not copy.
+        copies: Whether emitted records are copied. They must be if an author makes them, since
+            they can share the memory of a NumPy array or a pandas frame that the author changes
+            later. Spark's own records need no copy.
     """
 
     def __init__(

@@ -58,7 +58,12 @@ class CallSettler:
         self._files = {o.name: arrow_schema(o.schema) for o in self.spec.outputs}
 
     def emission(self, keys: pa.Table, *, copies: bool = True) -> Emission:
-        """Return what takes the emissions of groups with these keys; see `Emission`."""
+        """Return what takes the emissions of groups with these keys.
+
+        Args:
+            keys: Keys of the groups, one row each.
+            copies: Whether emitted records are copied; see `Emission`.
+        """
         return Emission(self.spec, keys, self._write, copies=copies)
 
     def settle(self, call: Call, emission: Emission) -> None:
