@@ -14,8 +14,8 @@ from operator import attrgetter
 from typing import Any, NoReturn, cast, get_args
 
 from cbp.errors import DefinitionError, Mistake
+from cbp.model.author.code_fingerprint import Code
 from cbp.model.author.fingerprint import fingerprint, held_by
-from cbp.model.author.registered_code import Code
 from cbp.model.dataflow.runnable import RunAll, RunAny
 from cbp.model.dataflow.stage import (
     SECONDS_MAX,

@@ -1,6 +1,6 @@
 """The commands `cbp bench` and `cbp bench-tables`: measure all candidates on the same increments.
 
-See `controller.bench`.
+See `controller.bench`; the tables are written by `controller.bench.reports.markdown`.
 """
 
 from __future__ import annotations

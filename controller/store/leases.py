@@ -3,6 +3,8 @@
 A renewal changes only the time; a take-over also changes the epoch, which is part of a key. So on
 PostgreSQL a writer that holds the epoch (`FOR KEY SHARE`) never blocks a renewal, while a take-over
 waits for the writers under way. A write of an old epoch is either before the take-over or refused.
+
+Renewing the lease, and what an instance may do under it, are in `controller.loop.leadership`.
 """
 
 from __future__ import annotations

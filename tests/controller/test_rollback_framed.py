@@ -15,7 +15,7 @@ import pytest
 from cbp import Input, framed
 from cbp.errors import RollbackImpossibleError
 from controller.loop import LoopLimits
-from controller.loop.recovery.position_at import Past
+from controller.loop.recovery.past_position import Past
 from tests.controller.framed_workload import DOCUMENT, begun, play, standing
 from tests.controller.framings import ByKey
 from tests.controller.lost import lose_the_store

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow.parquet as pq
 
-from cbp.engine.commit.publication import horizon
+from cbp.engine.commit.table_entries import horizon
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.deletion_vectors import read_vector
 from cbp.engine.delta.log import DeltaLog

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from cbp.engine.commit.publication import Entry
+from cbp.engine.commit.table_entries import Entry
 from cbp.engine.storage import parquet_writer as sink
 from cbp.engine.storage.files import Files, LocalFiles, Written
 from cbp.errors import OperatingError
 from cbp.model.dataflow import fusion
 from cbp.model.flow.retention import KeptFlow, kept_flow
 from cbp.model.version import succession
-from cbp.model.version.rollback import find_cut
+from cbp.model.version.rollback_goal import find_cut
 from controller.ingest import drop_folder
 from controller.ingest.claims import Claims, OpenClaims
 from controller.ingest.identity import NEW, Identities

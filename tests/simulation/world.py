@@ -58,7 +58,7 @@ from controller.loop import (
     assemble,
 )
 from controller.loop.housekeeping.input_retention import SEVEN_DAYS, Keep
-from controller.loop.recovery import position_at as past
+from controller.loop.recovery import past_position as past
 from controller.loop.runs import in_flight as underway
 from controller.registry import Registry
 from controller.store import leases, open_store

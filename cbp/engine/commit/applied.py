@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from cbp.engine.commit.publication import TOGETHER, app_id, kind_of, shown_generation
+from cbp.engine.commit.table_entries import TOGETHER, app_id, kind_of, shown_generation
 from cbp.engine.delta.actions import Action, CommitInfo, Txn
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.storage.files import Files

@@ -26,7 +26,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from cbp.engine.commit.publication import shown_epoch, shown_generation
+from cbp.engine.commit.table_entries import shown_epoch, shown_generation
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.deletion_vectors import vector_path
 from cbp.engine.delta.log import DeltaLog

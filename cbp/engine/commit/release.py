@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.commit.publication import plan_entries
+from cbp.engine.commit.table_entries import plan_entries
 from cbp.engine.delta.foreign_writer_fence import FENCE
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.delta.tables import open_table, release

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cbp.engine.commit.garbage_collection import paths_of
-from cbp.engine.commit.publication import (
+from cbp.engine.commit.table_entries import (
     KINDS,
     app_id,
     counts_epochs,

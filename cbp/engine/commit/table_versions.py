@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from cbp.engine.commit.publication import RECORDS, app_id, shown_epoch, shown_generation
+from cbp.engine.commit.table_entries import RECORDS, app_id, shown_epoch, shown_generation
 from cbp.engine.delta.log import DeltaLog, Snapshot, written_by
 from cbp.engine.delta.tables import ManagedTable
 from cbp.errors import NotFoundError

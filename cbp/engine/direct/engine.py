@@ -22,9 +22,9 @@ from cbp.engine.direct.readers import HistoryReader, IncrementTables, RecordTabl
 from cbp.engine.direct.table_changes import TableChanges
 from cbp.engine.interface.runs import RunControl
 from cbp.engine.run.executor import Executor, LocalExecutor
-from cbp.engine.run.planner import Planner
 from cbp.engine.run.preparer import Preparer
 from cbp.engine.run.table_cache import OpenTables
+from cbp.engine.run.task_planner import Planner
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import Files, LocalFiles

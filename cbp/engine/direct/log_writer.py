@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cbp.engine.commit.publication import begun_ms, plan_entries
 from cbp.engine.commit.rollback import plan_rewind, rewind_table
+from cbp.engine.commit.table_entries import begun_ms, plan_entries
 from cbp.engine.interface.table_publisher import TableRewind, Target
 from cbp.engine.run.table_cache import OpenTables
 from cbp.engine.state.index_cache import index_cache

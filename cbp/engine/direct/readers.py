@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cbp.engine.commit.publication import horizon, live_files
+from cbp.engine.commit.table_entries import horizon, live_files
 from cbp.engine.commit.table_versions import version_at, version_showing
 from cbp.engine.outputs.locate import located
 from cbp.engine.read.contents import OutputContents, StateContents

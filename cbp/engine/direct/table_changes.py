@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from cbp.engine.commit.publication import CHANGE, app_id
+from cbp.engine.commit.table_entries import CHANGE, app_id
 from cbp.engine.delta.tables import create_table
 from cbp.engine.interface.runs import RunControl
 from cbp.engine.outputs.table_migration import Rewriter, alter

@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema, conform
 from cbp.engine.columnar.key_hash import bucket_shift
-from cbp.engine.commit.publication import live_files
+from cbp.engine.commit.table_entries import live_files
 from cbp.engine.delta.actions import AddFile, Metadata, RemoveFile
 from cbp.engine.delta.columns import schema_string
 from cbp.engine.delta.live_records import read_batches

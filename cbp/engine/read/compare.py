@@ -31,7 +31,7 @@ from cbp.engine.columnar.row_codec import Row
 from cbp.engine.interface.verification_reader import Contents
 from cbp.engine.state.bucket_state import RecordPositions
 from cbp.engine.state.multiset_diff import Difference
-from cbp.engine.storage.temp_files import BlockFile
+from cbp.engine.storage.spill_files import BlockFile
 from cbp.model.dataflow.equality import EXACTLY, Closeness, closeness, identity, paired
 from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.model.verification import Comparison, Differing

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from cbp.engine.commit.publication import live_files
+from cbp.engine.commit.table_entries import live_files
 from cbp.engine.delta.deletion_vectors import vector_path
 from cbp.engine.delta.foreign_writer_fence import require_placement
 from cbp.engine.delta.live_records import live_batches, page_of

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from cbp.engine.commit.publication import CHANGE, OPERATIONS, shown_generation
+from cbp.engine.commit.table_entries import CHANGE, OPERATIONS, shown_generation
 from cbp.engine.delta.actions import Action, AddFile, CommitInfo
 from cbp.engine.delta.checkpoint import read_checkpoint
 from cbp.engine.delta.deletion_vectors import read_vector, vector_path

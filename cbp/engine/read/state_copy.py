@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cbp.engine.commit.publication import live_at
+from cbp.engine.commit.table_entries import live_at
 from cbp.engine.delta.deletion_vectors import vector_path
 from cbp.engine.delta.log import Snapshot
 from cbp.engine.storage.files import Files

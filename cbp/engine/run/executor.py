@@ -3,7 +3,7 @@
 Guaranteed: every executor runs the same task code (`cbp.engine.task.stage_task`) on the same files,
 so that results do not depend on the executor (tests/cbp/engine/test_direct.py,
 tests/spark/test_spark_engine.py).
-Absent on purpose: how tasks are planned (`cbp.engine.run.planner`), and how their reports
+Absent on purpose: how tasks are planned (`cbp.engine.run.task_planner`), and how their reports
 are used (`cbp.engine.run.preparer`). The executor on Spark is in `cbp.engine.spark`, the one that
 a service without Spark uses in `cbp.engine.workers`.
 """

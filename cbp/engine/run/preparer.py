@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from cbp.engine.commit.publication import live_adds
+from cbp.engine.commit.table_entries import live_adds
 from cbp.engine.interface.runs import PreparedRun, RunPlan
 from cbp.engine.outputs.compaction import WHOLE, due, merged_change
 from cbp.engine.outputs.retention import expired_change, grain_of
@@ -21,8 +21,8 @@ from cbp.engine.run.assembly import Reported, assemble, empty_outputs, raise_fir
 from cbp.engine.run.corrections import correcting_plan, write_corrections
 from cbp.engine.run.executor import Executor
 from cbp.engine.run.phases import joined, phases, reading, with_members
-from cbp.engine.run.planner import Planner
 from cbp.engine.run.table_cache import OpenTables
+from cbp.engine.run.task_planner import Planner
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import flow_table

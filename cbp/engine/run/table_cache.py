@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from cbp.engine.commit.publication import horizon, live_files
+from cbp.engine.commit.table_entries import horizon, live_files
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.foreign_writer_fence import require_placement
 from cbp.engine.delta.log import Snapshot

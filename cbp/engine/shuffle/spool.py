@@ -25,7 +25,7 @@ from cbp.engine.columnar.arrow_types import arrow_type
 from cbp.engine.shuffle.layout import COUNT, ShuffleLayout
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.external_sort import sorted_tables
-from cbp.engine.storage.temp_files import BatchFile
+from cbp.engine.storage.spill_files import BatchFile
 
 __all__ = ["Spool"]
 

@@ -51,7 +51,7 @@ from cbp.engine.state.copies import CopyDamagedError, CopyForeignError, map_copy
 from cbp.engine.state.damaged_copies import note_dropped
 from cbp.engine.state.lookup import IndexedFile, Int64s, RowGroups, StateRows, ascending
 from cbp.engine.storage.checked_parquet import CheckedFile, open_parquet
-from cbp.engine.storage.temp_files import map_is_refused
+from cbp.engine.storage.spill_files import map_is_refused
 from cbp.errors import DiskFullError, FileDamagedError, InvariantError
 
 __all__ = ["IndexCache", "index_cache"]

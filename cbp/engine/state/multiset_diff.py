@@ -25,7 +25,7 @@ import numpy as np
 
 from cbp.engine.columnar.row_codec import Row
 from cbp.engine.state.bucket_state import RecordPositions
-from cbp.engine.storage.temp_files import BlockFile
+from cbp.engine.storage.spill_files import BlockFile
 from cbp.model.dataflow.equality import identity
 
 __all__ = ["PENDING_ROWS_MAX", "Difference"]

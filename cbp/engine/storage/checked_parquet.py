@@ -34,7 +34,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from cbp.engine.storage.regular_files import open_regular
-from cbp.engine.storage.temp_files import map_is_refused
+from cbp.engine.storage.spill_files import map_is_refused
 from cbp.errors import (
     FileDamagedError,
     FileLostError,

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cbp.engine.storage.engine_limits import EngineLimits
-from cbp.engine.storage.temp_files import BatchFile
+from cbp.engine.storage.spill_files import BatchFile
 
 __all__ = ["order_by_columns", "sorted_tables"]
 

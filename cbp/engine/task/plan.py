@@ -2,7 +2,7 @@
 
 Guaranteed: a plan holds names and sizes of files and the author's spec, never records, so it
 is cheap to ship.
-Absent on purpose: how a plan is made (`cbp.engine.run.planner`) and how it is carried out
+Absent on purpose: how a plan is made (`cbp.engine.run.task_planner`) and how it is carried out
 (`cbp.engine.task.stage_task`).
 """
 

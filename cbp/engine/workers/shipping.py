@@ -27,8 +27,8 @@ from pyspark.cloudpickle import cloudpickle
 
 from cbp.engine.workers.carried_errors import carrying_errors
 from cbp.errors import CodeNotLoadedError
+from cbp.model.author.code_fingerprint import Code
 from cbp.model.author.fingerprint import fingerprint, is_authors
-from cbp.model.author.registered_code import Code
 
 __all__ = ["arrived", "pickled", "ship_with_fingerprints", "with_differences"]
 

@@ -48,7 +48,7 @@ from typing import Any
 from uuid import UUID
 
 from cbp.model.author.bytecode import code_text, constant_text, imported, names_of
-from cbp.model.author.registered_code import Code
+from cbp.model.author.code_fingerprint import Code
 from cbp.model.author.siblings import Siblings, root_of
 
 __all__ = ["fingerprint", "held_by", "is_authors", "modules_of"]

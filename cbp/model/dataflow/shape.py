@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cbp.model.author.registered_code import UNKNOWN_CODE, Code
+from cbp.model.author.code_fingerprint import UNKNOWN_CODE, Code
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode, StageNode
 from cbp.model.dataflow.stage import Computed, InputSpec, StateSpec
 from cbp.model.flow.schema import Schema

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from cbp.model.author.registered_code import UNKNOWN_CODE, Code
+from cbp.model.author.code_fingerprint import UNKNOWN_CODE, Code
 from cbp.model.dataflow.runnable import RunAll, can_start, is_ready_rule, rule_text
 from cbp.model.flow.connector import Runnable
 from cbp.model.flow.framing import FrameBy

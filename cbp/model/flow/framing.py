@@ -39,8 +39,8 @@ from cbp.errors import (
     author_line,
     is_authors,
 )
+from cbp.model.author.code_fingerprint import UNKNOWN_CODE, Code
 from cbp.model.author.memo import json_memo
-from cbp.model.author.registered_code import UNKNOWN_CODE, Code
 from cbp.model.author.translator_state import Watch
 from cbp.model.flow.increment import DataFile, FramingKey, Increment
 

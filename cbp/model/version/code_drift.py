@@ -2,7 +2,7 @@
 
 A document only names translators, so a package can be upgraded without a new registration. But one
 version is one code. A stage has *drifted* if its loaded tables, keys, inputs or code
-(`cbp.model.author.registered_code`) differ from the registered ones. It does not run until the
+(`cbp.model.author.code_fingerprint`) differ from the registered ones. It does not run until the
 document is registered again, where the change is planned and decided like any other.
 
     registered "word STRING, n INT"     loaded "word STRING, n BIGINT"     drifted
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from cbp.errors import Mistake
-from cbp.model.author.registered_code import UNKNOWN_CODE
+from cbp.model.author.code_fingerprint import UNKNOWN_CODE
 from cbp.model.dataflow.shape import DataflowShape, StageShape
 from cbp.model.version.version_change import NodeChange, compare_versions
 

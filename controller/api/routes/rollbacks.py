@@ -10,7 +10,7 @@ from fastapi import Query
 from pydantic import Field
 
 from cbp.model.flow.generation import Generation
-from cbp.model.version.rollback import Moment
+from cbp.model.version.rollback_goal import Moment
 from controller.api.answers.schemas import Model, Page
 from controller.api.routing.dependencies import AmendmentsDep, IdempotencyKey, IdempotencyKeysDep
 from controller.api.routing.routers import problems, router

@@ -1,4 +1,7 @@
-"""Sources: upload a file, which is then handled like a dropped one; ask what a file would be."""
+"""Sources: upload a file, which is then handled like a dropped one; ask what a file would be.
+
+Idempotency-Keys of uploads are judged in `controller.ingest.uploads`.
+"""
 
 from __future__ import annotations
 

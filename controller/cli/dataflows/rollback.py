@@ -4,6 +4,8 @@ cbp rollback clicks --moments
 cbp rollback clicks --to count:57 --dry-run
 cbp rollback clicks --to 2026-11-21T10:00+00:00 --reason "a bad file"
 cbp rollback clicks --list
+
+The service does the work: `controller.loop.recovery.rollback`.
 """
 
 from __future__ import annotations

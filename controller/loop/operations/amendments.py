@@ -20,7 +20,7 @@ from cbp.engine.commit.intention_log import IntentionLog
 from cbp.errors import DataflowBusyError
 from cbp.model.flow.generation import Generation
 from cbp.model.run.correction import Correction, CorrectionNote
-from cbp.model.version.rollback import Moment
+from cbp.model.version.rollback_goal import Moment
 from controller.loop.leadership.current_term import CurrentTerm
 from controller.loop.records.correction_log import Corrected
 from controller.loop.recovery.corrections import Corrections
@@ -83,7 +83,7 @@ class Amendments:
 
         Args:
             name: The dataflow.
-            to: See `cbp.model.version.rollback`.
+            to: See `cbp.model.version.rollback_goal`.
             who: The person or program that asks for it.
             why: The reason, kept with the roll-back.
             drop_later: Do not queue again what arrived at sources since then, and do not repeat

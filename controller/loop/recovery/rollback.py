@@ -1,6 +1,6 @@
 """Roll-back: takes a dataflow back to an earlier cut, tables and connectors together.
 
-    plan      the cut; the position there (`position_at.py`); what each table showed  (reads)
+    plan      the cut; the position there (`past_position.py`); what each table showed  (reads)
     commit    the generation is put: one small file, the commit point
     finish    every table by one entry of difference; the store in one transaction (redo)
 
@@ -33,13 +33,20 @@ from cbp.errors import RollbackImpossibleError
 from cbp.model.flow.generation import Generation, increments_dropped
 from cbp.model.flow.position import Position
 from cbp.model.run.intention import Intention
-from cbp.model.version.rollback import Cut, Moment, TimeOf, find_cut, newest_moments, parse_goal
+from cbp.model.version.rollback_goal import (
+    Cut,
+    Moment,
+    TimeOf,
+    find_cut,
+    newest_moments,
+    parse_goal,
+)
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.leadership.terms import Terms
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Descriptions
-from controller.loop.recovery.position_at import Past, records_of
+from controller.loop.recovery.past_position import Past, records_of
 from controller.loop.recovery.superseded import superseded_in, without_increments
 from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.publisher import Publisher
@@ -112,7 +119,7 @@ class Rollbacks:
 
         Args:
             record: The dataflow.
-            to: See `cbp.model.version.rollback`.
+            to: See `cbp.model.version.rollback_goal`.
             who: The person or program that asks for it.
             why: The reason given.
             drop_later: Do not queue again what arrived at sources after the cut, and do not

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.commit.publication import KINDS, files_named
+from cbp.engine.commit.table_entries import KINDS, files_named
 from cbp.engine.interface.table_publisher import TablePublisher
 from cbp.errors import CbpError, FileDamagedError
 from cbp.model.dataflow.publish_policy import EVERY_EPOCH, PublishPolicy

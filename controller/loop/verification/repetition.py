@@ -31,7 +31,7 @@ from cbp.engine.read.contents import contents_since
 from cbp.engine.read.repeat import Repeat
 from cbp.engine.storage.table_names import state_table
 from cbp.errors import NotFoundError
-from cbp.model.author.registered_code import Code
+from cbp.model.author.code_fingerprint import Code
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.fusion import PhysicalStage
 from cbp.model.flow.generation import home_of

@@ -9,7 +9,7 @@ from cbp.engine.interface.table_publisher import TableRewind
 from cbp.model.flow.generation import Generation
 from cbp.model.flow.position import Position, StagePosition
 from cbp.model.run.correction import Correction, CorrectionNote
-from cbp.model.version.rollback import Cut, Moment, parse_goal
+from cbp.model.version.rollback_goal import Cut, Moment, parse_goal
 from controller.loop.records.correction_log import Corrected
 from controller.loop.recovery.rollback import RollbackPlan
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cbp.engine.commit.intention_log import RECORDS_KEPT, IntentionLog
-from cbp.engine.commit.publication import files_named
+from cbp.engine.commit.table_entries import files_named
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.interface.runs import RunPlan

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from cbp.engine.commit.publication import horizon
+from cbp.engine.commit.table_entries import horizon
 from cbp.engine.delta.actions import AddFile, CommitInfo, RemoveFile
 from cbp.engine.delta.tables import open_table
 from cbp.engine.direct import LocalEngine

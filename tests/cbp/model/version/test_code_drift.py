@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cbp import Input, RunAll, State, framed
-from cbp.model.author.registered_code import SCHEME
+from cbp.model.author.code_fingerprint import SCHEME
 from cbp.model.dataflow.shape import DataflowShape, shape_of
 from cbp.model.version.code_drift import drift, unfingerprinted, with_codes
 from cbp.model.version.version_change import compare_versions

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cbp import DataflowBuilder, Input, Output, RunAny, Translate
-from cbp.model.author.registered_code import Code
+from cbp.model.author.code_fingerprint import Code
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.runnable import CountWindow
 from cbp.model.dataflow.shape import RULE, DataflowShape, shape_of

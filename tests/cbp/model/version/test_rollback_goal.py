@@ -10,7 +10,7 @@ import random
 import pytest
 
 from cbp.errors import DefinitionError
-from cbp.model.version.rollback import Goal, find_cut, newest_moments, parse_goal
+from cbp.model.version.rollback_goal import Goal, find_cut, newest_moments, parse_goal
 
 # Two stages whose records were put at these times.
 TIMES = {"a": [10, 20, 40, 60], "b": [30, 50]}

@@ -1,4 +1,6 @@
-"""Publication: from recorded runs to the current view of a table, and to its Delta log entries.
+"""Table entries: from recorded runs to one table's current view, and to its Delta log entries.
+
+When several tables are published, and together, is decided in `controller.loop.runs.publisher`.
 
 Between publications the intention log is the truth: a table *is* its published snapshot plus the
 changes of the runs recorded since. `live_files` gives that view to the runs that follow. A
@@ -15,7 +17,7 @@ retention entry, which only removes. If a compaction merged rows that runs of th
 deleted, separate entries would need deletion vectors that nobody ever reads, so all changes become
 one entry.
 
-Invariants: what is published equals the view (tests/cbp/engine/commit/test_publication.py). A
+Invariants: what is published equals the view (tests/cbp/engine/commit/test_table_entries.py). A
 table's transactions alone tell which changes it shows already, so a publication can be repeated,
 alone or together with later runs.
 """

@@ -37,7 +37,7 @@ from cbp.model.flow.position import Position, StagePosition
 from cbp.model.flow.punctuation import Punctuation
 from cbp.model.run.intention import Intention
 from cbp.model.schedule.slots import Places
-from cbp.model.version.rollback import Cut
+from cbp.model.version.rollback_goal import Cut
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.records.catalog import Catalog

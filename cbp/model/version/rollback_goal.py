@@ -9,7 +9,7 @@ consistent cut over all stages: the run that read an increment has a later time 
 wrote it.
 
 Invariant: a cut contains every record on which a record in it depends
-(tests/cbp/model/version/test_rollback.py).
+(tests/cbp/model/version/test_rollback_goal.py).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cbp.engine.commit.publication import files_named, unpublished
+from cbp.engine.commit.table_entries import files_named, unpublished
 from cbp.engine.delta.actions import AddFile, RemoveFile
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.direct import LocalEngine
